@@ -1,0 +1,45 @@
+"""Names of things: nodes, groups, slots, ballots, incarnations, and what time it is.
+
+Glossary: docs/glossary.md. A ballot is a NamedTuple because `<` on ballots is on every message's path.
+"""
+
+from typing import Final, NamedTuple, NewType
+
+NodeId = NewType("NodeId", int)
+GroupId = NewType("GroupId", int)
+Slot = NewType("Slot", int)
+Incarnation = NewType("Incarnation", int)
+"""Boot counter of a node, durable before the node says anything (protocol.md section 1)."""
+
+NOBODY: Final = NodeId(-1)
+SLOT_ZERO: Final = Slot(0)
+"""No slot: slots are numbered from 1."""
+
+REGISTRY_GROUP: Final = GroupId(0)
+
+
+class Ballot(NamedTuple):
+    """Round first, node id breaks the tie: no two nodes ever share a ballot."""
+
+    round: int
+    node: NodeId
+
+
+BALLOT_ZERO: Final = Ballot(0, NOBODY)
+
+
+class Now(NamedTuple):
+    """One reading of both clocks of a node, in nanoseconds, handed to every pure step.
+
+    `wall_ns` is absolute (lease expiries are written in it), `boot_ns` is CLOCK_BOOTTIME (it never
+    steps and goes on while the machine sleeps). `trusted` is False while the node's clock is known
+    to be off by nearly the configured bound: such a node neither acts nor prepares.
+    """
+
+    wall_ns: int
+    boot_ns: int
+    trusted: bool = True
+
+
+MS: Final = 1_000_000
+"""Nanoseconds in a millisecond."""

@@ -1,0 +1,111 @@
+"""The language of effects: what one step of the core wants done, and in which order.
+
+The order is the safety argument; the shell only obeys it. One Step is shared by all groups of a
+round, so that all their records share one fsync:
+
+1. send `before` (it claims nothing about our disk and may overtake the fsync);
+2. append `persist` to the write-ahead log and fsync it, once for all groups;
+3. only then send `after` (messages to ourselves included: our own vote counts when it is durable);
+4. hand `applied` to the state machines, in order, any time after step 1 (what is chosen is chosen).
+"""
+
+from typing import TypeAlias
+
+import attrs
+
+from paxos.entry import Entry
+from paxos.ids import Ballot, GroupId, NodeId, Slot
+from paxos.messages import Message
+
+
+@attrs.define(eq=False)
+class PromiseRecord:
+    """acc.promised: durable before Promise leaves and before our own Prepare leaves (R1)."""
+
+    group: GroupId
+    ballot: Ballot
+
+
+@attrs.define(eq=False)
+class AcceptRecord:
+    """acc.votes[slot] = (ballot, entry), and promised = ballot: durable before Accepted (R18).
+
+    `applied` is the length of our applied prefix when the record was made. The log is a queue, so a
+    recovered record proves that every slot up to `applied` is chosen and that the last earlier
+    record of each of those slots holds the chosen entry: a restart replays them without asking.
+    """
+
+    group: GroupId
+    slot: Slot
+    ballot: Ballot
+    entry: Entry
+    applied: Slot
+
+
+@attrs.define(eq=False)
+class LearnedRecord:
+    """A chosen entry learned by value: kept to be replayed and served, it is not a vote."""
+
+    group: GroupId
+    slot: Slot
+    entry: Entry
+    applied: Slot
+
+
+@attrs.define(eq=False)
+class VotingRecord:
+    """Whether this acceptor may vote; `floor` is the ballot below which it must never promise."""
+
+    group: GroupId
+    voting: bool
+    floor: Ballot
+
+
+Record: TypeAlias = PromiseRecord | AcceptRecord | LearnedRecord | VotingRecord
+
+
+@attrs.frozen
+class Send:
+    to: NodeId
+    message: Message
+
+
+@attrs.define(eq=False)
+class Applied:
+    """A chosen entry, in slot order. `own` is True where this very node proposed this very entry."""
+
+    group: GroupId
+    slot: Slot
+    entry: Entry
+    own: bool
+
+
+@attrs.frozen
+class ServeLog:
+    """Read applied entries `start`..`end` from the log and send them to `to` as Learned."""
+
+    to: NodeId
+    group: GroupId
+    start: Slot
+    end: Slot
+
+
+@attrs.define(eq=False)
+class Step:
+    """The effects of one round, collected over all groups."""
+
+    before: list[Send] = attrs.Factory(list)
+    persist: list[Record] = attrs.Factory(list)
+    after: list[Send] = attrs.Factory(list)
+    applied: list[Applied] = attrs.Factory(list)
+    serve: list[ServeLog] = attrs.Factory(list)
+    notices: list["Notice"] = attrs.Factory(list)
+
+
+@attrs.frozen
+class Notice:
+    """Something an operator may want to know; `what` is a short code, see docs/protocol.md."""
+
+    group: GroupId
+    what: str
+    detail: str = ""
