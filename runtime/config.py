@@ -1,0 +1,560 @@
+"""The configuration of one node: a frozen value that cannot be wrong (style rule 11).
+
+Sources, the later one winning: the defaults below, a TOML file, the environment
+(`EVENKEEL_LEASE__DURATION_MS=5000`), and flags (`--set lease.duration_ms=5000`). Whatever the
+source, a value goes through the same parser and the same checks, and a key nobody knows is an error
+that names the nearest known one: a mistyped limit must not silently be no limit.
+
+Ranges are checked by the fields, relations inside a section by the section, relations between
+sections by `Config`; so a Config built in a test is checked like one read from a file. A message
+says what is wrong, why it matters and what to do.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+
+import attrs
+
+from paxos.entry import CONFIG_MEMBERS_MAX, ENTRY_BYTES_MAX
+from paxos.ids import NodeId
+from runtime.fields import (
+    Address,
+    ConfigError,
+    address_field,
+    bool_field,
+    choice_field,
+    doc_of,
+    in_range,
+    int_field,
+    name_check,
+    parse_address,
+    parse_int,
+    parse_optional_address,
+    parse_path,
+    parse_text,
+    refuse,
+    show,
+)
+
+__all__ = ["Address", "Config", "ConfigError", "load", "parse_address"]
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+ENV_PREFIX: Final = "EVENKEEL_"
+CONFIG_FILE_BYTES_MAX: Final = 1 * MIB
+NODE_ID_MAX: Final = 2**31 - 1
+"""Kafka's node ids are int32."""
+ENTRY_OVERHEAD_BYTES: Final = 64 * KIB
+"""What an entry, a WAL record or a peer frame may hold beside the one request it carries."""
+DAY_MS: Final = 24 * 3600 * 1000
+
+
+# --- sections ------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class NodeSection:
+    SECTION: ClassVar = "node"
+    id: NodeId = attrs.field(
+        validator=in_range(1, NODE_ID_MAX),
+        metadata={"doc": "this node's number in [peers], for ever", "parse": parse_int},
+    )
+    cluster_id: str = attrs.field(
+        validator=name_check(1),
+        metadata={"doc": "nodes of another cluster are refused", "parse": parse_text},
+    )
+    data_dir: Path = attrs.field(
+        validator=attrs.validators.instance_of(Path),
+        metadata={"doc": "where this node alone keeps its log", "parse": parse_path},
+    )
+    zone: str = attrs.field(
+        default="",
+        validator=name_check(0),
+        metadata={"doc": "rack or availability zone", "parse": parse_text},
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ListenSection:
+    SECTION: ClassVar = "listen"
+    kafka: Address = address_field("127.0.0.1:9092", "where Kafka clients connect")  # noqa: RUF009 (frozen)
+    peer: Address = address_field("127.0.0.1:7092", "where the other nodes connect")  # noqa: RUF009 (frozen)
+    http: Address = address_field("127.0.0.1:8092", "metrics, status and administration")  # noqa: RUF009 (frozen)
+    advertised_kafka: Address | None = attrs.field(
+        default=None,
+        validator=attrs.validators.optional(attrs.validators.instance_of(Address)),
+        metadata={
+            "doc": "the address told to clients, if it is not listen.kafka",
+            "parse": parse_optional_address,
+        },
+    )
+
+    def __attrs_post_init__(self) -> None:
+        seen: dict[Address, str] = {}
+        for key in ("kafka", "peer", "http"):
+            address: Address = getattr(self, key)
+            if address in seen:
+                why = f"listen.{seen[address]} uses the same address; give each its own port"
+                refuse(self, key, address, why)
+            seen[address] = key
+        if not self.http.is_loopback:
+            why = (
+                "whoever reaches this address may move masters and pause the balancer, without a "
+                "password; use a loopback address (127.0.0.1) and a proxy in front of it"
+            )
+            refuse(self, "http", self.http, why)
+        if self.kafka.is_wildcard and self.advertised_kafka is None:
+            why = (
+                "clients are told this address and cannot connect to it; "
+                "set listen.advertised_kafka to an address that clients can reach"
+            )
+            refuse(self, "kafka", self.kafka, why)
+        if self.advertised_kafka is not None and self.advertised_kafka.is_wildcard:
+            why = "clients cannot connect to it; set an address that clients can reach"
+            refuse(self, "advertised_kafka", self.advertised_kafka, why)
+
+    @property
+    def told_to_clients(self) -> Address:
+        return self.kafka if self.advertised_kafka is None else self.advertised_kafka
+
+
+@attrs.frozen(kw_only=True)
+class GroupsSection:
+    SECTION: ClassVar = "groups"
+    count: int = int_field(
+        12, 1, 1024, "Paxos groups for data; group 0, the registry, comes on top"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LeaseSection:
+    """protocol.md, timers: the holder stops a margin before the expiry, others start one after."""
+
+    SECTION: ClassVar = "lease"
+    duration_ms: int = int_field(
+        3000, 100, DAY_MS, "how long a master stays master without renewing"
+    )
+    renew_every_ms: int = int_field(1000, 10, DAY_MS, "how often a master renews")
+    clock_margin_ms: int = int_field(
+        200, 1, 60_000, "the most a node's clock may be off the true time"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        needed = 2 * self.renew_every_ms + 2 * self.clock_margin_ms
+        if self.duration_ms <= needed:
+            why = (
+                "a lease must outlive one lost renewal and both clock margins "
+                f"(2 * renew_every_ms + 2 * clock_margin_ms = {needed} ms); "
+                f"raise lease.duration_ms above {needed} or lower lease.renew_every_ms"
+            )
+            refuse(self, "duration_ms", self.duration_ms, why)
+        if self.renew_every_ms <= 2 * self.clock_margin_ms:
+            why = (
+                "two renewals must differ by more than two clocks may "
+                f"(2 * clock_margin_ms = {2 * self.clock_margin_ms} ms), or a renewal may shorten "
+                f"the lease (R15); raise lease.renew_every_ms above {2 * self.clock_margin_ms}"
+            )
+            refuse(self, "renew_every_ms", self.renew_every_ms, why)
+
+
+@attrs.frozen(kw_only=True)
+class PaxosSection:
+    SECTION: ClassVar = "paxos"
+    window: int = int_field(8, 1, 256, "slots a master may have under way at once in one group")
+    entry_bytes_max: int = int_field(
+        1 * MIB, 1 * KIB, ENTRY_BYTES_MAX, "batching stops here; one larger request goes alone"
+    )
+    batch_wait_ms: int = int_field(0, 0, 1000, "how long an entry may wait for company")
+    retransmit_ms: int = int_field(80, 5, 60_000, "when an unanswered message is sent again")
+    drain_ms: int = int_field(200, 1, 60_000, "how long a steal may wait for the window to empty")
+    steal_settle_ms: int = int_field(
+        500, 10, 60_000, "after this a Steal of unknown fate is closed"
+    )
+    election_backoff_ms_min: int = int_field(
+        20, 1, 60_000, "shortest wait before trying an election"
+    )
+    election_backoff_ms_max: int = int_field(
+        200, 1, 60_000, "longest wait before trying an election"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.election_backoff_ms_min >= self.election_backoff_ms_max:
+            why = (
+                "the wait is drawn between min and max so that two candidates do not meet for "
+                "ever; raise paxos.election_backoff_ms_max above "
+                f"{self.election_backoff_ms_min} (paxos.election_backoff_ms_min)"
+            )
+            refuse(self, "election_backoff_ms_max", self.election_backoff_ms_max, why)
+        if self.steal_settle_ms <= self.retransmit_ms:
+            why = (
+                "a Steal must be sent again at least once before it is given up; raise it above "
+                f"paxos.retransmit_ms = {self.retransmit_ms}"
+            )
+            refuse(self, "steal_settle_ms", self.steal_settle_ms, why)
+
+
+@attrs.frozen(kw_only=True)
+class StorageSection:
+    SECTION: ClassVar = "storage"
+    durability: str = choice_field(
+        "fsync",
+        ("fsync", "unsafe-none"),
+        "unsafe-none acknowledges what a power cut or a kernel crash may take back",
+    )
+    segment_bytes: int = int_field(
+        64 * MIB, 1 * MIB, 1024 * MIB, "size of one write-ahead log file"
+    )
+
+    @property
+    def is_unsafe(self) -> bool:
+        return self.durability != "fsync"
+
+
+@attrs.frozen(kw_only=True)
+class BalancerSection:
+    SECTION: ClassVar = "balancer"
+    enabled: bool = bool_field(True, "whether this node steals masters that belong to it")
+    interval_ms: int = int_field(200, 10, DAY_MS, "how often the placement is looked at")
+    pause_between_steals_ms: int = int_field(
+        100, 0, DAY_MS, "rest between two steals in the cluster"
+    )
+    steal_deadline_ms: int = int_field(2000, 50, DAY_MS, "a steal that takes longer is given up")
+    token_ms: int = int_field(5000, 100, DAY_MS, "how long the right to steal is lent to a node")
+    hold_down_ms: int = int_field(3000, 0, DAY_MS, "a node that has just started is no target yet")
+    mute_ms: int = int_field(
+        5000, 0, DAY_MS, "a group whose steal failed is left alone for this long"
+    )
+    forward_grace_ms: int = int_field(1000, 0, DAY_MS, "an old master still forwards for this long")
+
+    def __attrs_post_init__(self) -> None:
+        if self.token_ms <= self.steal_deadline_ms:
+            why = (
+                "the right to steal must outlive the steal, or two go on at once; raise it above "
+                f"balancer.steal_deadline_ms = {self.steal_deadline_ms}"
+            )
+            refuse(self, "token_ms", self.token_ms, why)
+
+
+@attrs.frozen(kw_only=True)
+class BrokerSection:
+    SECTION: ClassVar = "broker"
+    auto_create_topics: bool = bool_field(False, "create a topic when a client asks for it by name")
+    default_partitions: int = int_field(12, 1, 10_000, "partitions of a topic that does not say")
+    default_replication: int = int_field(3, 1, CONFIG_MEMBERS_MAX, "copies of a topic's data")
+    partitions_per_topic_max: int = int_field(1000, 1, 100_000, "more partitions are refused")
+    topics_max: int = int_field(1000, 1, 100_000, "more topics in the cluster are refused")
+    group_initial_rebalance_delay_ms: int = int_field(
+        100, 0, 60_000, "a new consumer group waits this long for more members"
+    )
+    group_session_timeout_ms_min: int = int_field(1000, 1, DAY_MS, "shorter ones are refused")
+    group_session_timeout_ms_max: int = int_field(1_800_000, 1, DAY_MS, "longer ones are refused")
+
+    def __attrs_post_init__(self) -> None:
+        low, high = self.group_session_timeout_ms_min, self.group_session_timeout_ms_max
+        if low > high:
+            why = f"no session timeout would be legal; raise it to {low} or more"
+            refuse(self, "group_session_timeout_ms_max", high, why)
+        if self.default_partitions > self.partitions_per_topic_max:
+            most = self.partitions_per_topic_max
+            why = f"a default topic would be refused; broker.partitions_per_topic_max = {most}"
+            refuse(self, "default_partitions", self.default_partitions, why)
+
+
+@attrs.frozen(kw_only=True)
+class LimitsSection:
+    SECTION: ClassVar = "limits"
+    connections_max: int = int_field(1000, 1, 1_000_000, "client connections to this node")
+    connections_per_ip_max: int = int_field(
+        500, 1, 1_000_000, "client connections from one address"
+    )
+    frame_bytes_max: int = int_field(
+        16 * MIB,
+        64 * KIB,
+        ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES,
+        "a larger request closes its connection; it must fit one entry of the log",
+    )
+    pending_bytes_per_group: int = int_field(
+        32 * MIB, 64 * KIB, 1 << 40, "produced and not yet chosen; above it sockets are not read"
+    )
+    pending_bytes_per_node: int = int_field(
+        128 * MIB, 64 * KIB, 1 << 40, "the same for all groups of this node together"
+    )
+    peer_queue_bytes: int = int_field(64 * MIB, 64 * KIB, 1 << 40, "waiting to be sent to one peer")
+    tail_bytes: int = int_field(32 * MIB, 0, 1 << 40, "newest data kept in memory for consumers")
+    fetch_bytes_max: int = int_field(16 * MIB, 64 * KIB, 1024 * MIB, "one answer to one consumer")
+    idle_connection_s: int = int_field(600, 1, 7 * 24 * 3600, "a silent connection is closed")
+
+    def __attrs_post_init__(self) -> None:
+        at_least = (
+            ("connections_max", "connections_per_ip_max", "one address alone may use that many"),
+            ("pending_bytes_per_group", "frame_bytes_max", "one request must fit"),
+            ("pending_bytes_per_node", "pending_bytes_per_group", "one full group must fit"),
+            ("peer_queue_bytes", "frame_bytes_max", "the entry of one request must fit"),
+        )
+        for key, floor_key, because in at_least:
+            floor: int = getattr(self, floor_key)
+            if getattr(self, key) < floor:
+                why = f"{because}; raise it to at least limits.{floor_key} = {floor}"
+                refuse(self, key, getattr(self, key), why)
+
+
+@attrs.frozen(kw_only=True)
+class LogSection:
+    SECTION: ClassVar = "log"
+    level: str = choice_field(
+        "info", ("debug", "info", "warning", "error"), "the least to be logged"
+    )
+
+
+def _sorted_peers(peers: Mapping[NodeId, Address]) -> Mapping[NodeId, Address]:
+    return MappingProxyType(dict(sorted(peers.items())))
+
+
+def _check_peers(config: Any, _field: object, peers: Mapping[NodeId, Address]) -> None:  # noqa: ANN401
+    if not 0 < len(peers) <= CONFIG_MEMBERS_MAX:
+        most = CONFIG_MEMBERS_MAX
+        raise ConfigError([f"[peers] has {len(peers)} nodes: a cluster has 1 to {most}"])
+    owner: dict[Address, NodeId] = {}
+    for node, address in peers.items():
+        where = f"peers.{node} = {show(address)}"
+        if not 1 <= node <= NODE_ID_MAX:
+            raise ConfigError([f"{where}: a node id is 1 to {NODE_ID_MAX}"])
+        if address in owner:
+            raise ConfigError([f"{where}: node {owner[address]} has the same address"])
+        if address.is_wildcard:
+            raise ConfigError([f"{where}: nobody can connect to it; name the node's own address"])
+        owner[address] = node
+
+
+@attrs.frozen(kw_only=True)
+class Config:
+    node: NodeSection
+    listen: ListenSection
+    peers: Mapping[NodeId, Address] = attrs.field(converter=_sorted_peers, validator=_check_peers)
+    groups: GroupsSection = attrs.Factory(GroupsSection)
+    lease: LeaseSection = attrs.Factory(LeaseSection)
+    paxos: PaxosSection = attrs.Factory(PaxosSection)
+    storage: StorageSection = attrs.Factory(StorageSection)
+    balancer: BalancerSection = attrs.Factory(BalancerSection)
+    broker: BrokerSection = attrs.Factory(BrokerSection)
+    limits: LimitsSection = attrs.Factory(LimitsSection)
+    log: LogSection = attrs.Factory(LogSection)
+
+    def __attrs_post_init__(self) -> None:
+        if self.node.id not in self.peers:
+            known = ", ".join(str(node) for node in self.peers)
+            raise ConfigError(
+                [
+                    f"node.id = {self.node.id}: not in [peers] ({known}); "
+                    "[peers] lists every node of the cluster, this one included"
+                ]
+            )
+        needed = self.limits.frame_bytes_max + ENTRY_OVERHEAD_BYTES
+        if self.storage.segment_bytes < needed:
+            raise ConfigError(
+                [
+                    f"storage.segment_bytes = {self.storage.segment_bytes}: one request of "
+                    f"limits.frame_bytes_max must fit a log file; raise it to at least {needed} "
+                    "or lower limits.frame_bytes_max"
+                ]
+            )
+        if self.paxos.drain_ms + self.paxos.steal_settle_ms >= self.balancer.steal_deadline_ms:
+            least = self.paxos.drain_ms + self.paxos.steal_settle_ms
+            raise ConfigError(
+                [
+                    f"balancer.steal_deadline_ms = {self.balancer.steal_deadline_ms}: a steal may "
+                    "take paxos.drain_ms + paxos.steal_settle_ms; raise it above "
+                    f"{least} or lower those"
+                ]
+            )
+
+    def describe(self) -> str:
+        """Every setting with its meaning, as TOML that `load` reads back to an equal Config."""
+        lines: list[str] = []
+        for name, section_class in SECTIONS.items():
+            lines.append(f"[{name}]")
+            section = getattr(self, name)
+            for field in attrs.fields(section_class):
+                setting = f"{field.name} = {show(getattr(section, field.name))}"
+                lines.append(f"{setting:<36} # {doc_of(field)}")
+            lines.append("")
+        lines.append("[peers]")
+        lines += [f"{node} = {show(address)}" for node, address in self.peers.items()]
+        return "\n".join(lines) + "\n"
+
+
+SECTIONS: Final[Mapping[str, type[Any]]] = {
+    "node": NodeSection,
+    "listen": ListenSection,
+    "groups": GroupsSection,
+    "lease": LeaseSection,
+    "paxos": PaxosSection,
+    "storage": StorageSection,
+    "balancer": BalancerSection,
+    "broker": BrokerSection,
+    "limits": LimitsSection,
+    "log": LogSection,
+}
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+_T = TypeVar("_T")
+
+
+class _Setting(NamedTuple):
+    section: str
+    key: str
+    raw: object
+    source: str
+    """Where it was written, as the operator would name it."""
+
+
+@attrs.define
+class _Loader:
+    """Collects settings from all sources, and every problem on the way: one run shows them all."""
+
+    problems: list[str] = attrs.Factory(list)
+    values: dict[str, dict[str, Any]] = attrs.Factory(lambda: {name: {} for name in SECTIONS})
+    sources: dict[str, str] = attrs.Factory(dict)
+    peers: dict[NodeId, Address] = attrs.Factory(dict)
+
+    def take(self, settings: Iterable[_Setting]) -> None:
+        for setting in settings:
+            try:
+                self._take_one(setting)
+            except ValueError as error:
+                self.problems.append(f"{setting.source}: {error}")
+
+    def _take_one(self, setting: _Setting) -> None:
+        """Parse one setting into its place; a later source overwrites an earlier one."""
+        dotted = f"{setting.section}.{setting.key}"
+        if setting.section == "peers":
+            if not (setting.key.isascii() and setting.key.isdigit()):
+                raise ValueError(f"{dotted}: the key of a peer is its node id, a number")
+            self.peers[NodeId(int(setting.key))] = _parsed(dotted, parse_address, setting.raw)
+            return
+        section_class = SECTIONS.get(setting.section)
+        if section_class is None:
+            nearest = _nearest(setting.section, [*SECTIONS, "peers"])
+            raise ValueError(f"unknown section [{setting.section}]; {nearest}")
+        fields = {field.name: field for field in attrs.fields(section_class)}
+        if setting.key not in fields:
+            nearest = _nearest(setting.key, fields, prefix=f"{setting.section}.")
+            raise ValueError(f"unknown key {dotted}; {nearest}")
+        parser = fields[setting.key].metadata["parse"]
+        self.values[setting.section][setting.key] = _parsed(dotted, parser, setting.raw)
+        self.sources[dotted] = setting.source
+
+    def build(self) -> Config:
+        sections: dict[str, Any] = {}
+        for name, section_class in SECTIONS.items():
+            missing = [
+                f"{name}.{field.name} is missing: set it ({doc_of(field)})"
+                for field in attrs.fields(section_class)
+                if field.default is attrs.NOTHING and field.name not in self.values[name]
+            ]
+            self.problems += missing
+            if not missing:
+                try:
+                    sections[name] = section_class(**self.values[name])
+                except ConfigError as error:
+                    self.problems += [self._with_source(problem) for problem in error.problems]
+        if not self.problems:
+            try:
+                return Config(peers=self.peers, **sections)
+            except ConfigError as error:
+                self.problems += [self._with_source(problem) for problem in error.problems]
+        raise ConfigError(self.problems)
+
+    def _with_source(self, problem: str) -> str:
+        """Problems begin with the dotted key: say also who set it to that."""
+        source = self.sources.get(problem.partition(" = ")[0])
+        return problem if source is None else f"{source}: {problem}"
+
+
+def load(path: Path | None, env: Mapping[str, str], overrides: Sequence[str] = ()) -> Config:
+    """Read a Config from a file, the environment and `section.key=value` overrides, in that order.
+
+    Raises:
+        ConfigError: with every problem there is, one sentence each.
+    """
+    loader = _Loader()
+    if path is not None:
+        loader.take(_from_file(path, loader.problems))
+    loader.take(_from_env(env, loader.problems))
+    loader.take(_from_overrides(overrides, loader.problems))
+    return loader.build()
+
+
+def _parsed(dotted: str, parser: Callable[[object], _T], raw: object) -> _T:
+    try:
+        return parser(raw)
+    except ValueError as error:
+        raise ValueError(f"{dotted} = {show(raw)}: {error}") from error
+
+
+def _nearest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """The known word that was probably meant, or the whole choice where nothing is near."""
+    choice = sorted(known)
+    near = difflib.get_close_matches(word, choice, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {prefix}{near[0]}?"
+    return "known are " + ", ".join(prefix + name for name in choice)
+
+
+def _from_file(path: Path, problems: list[str]) -> Iterable[_Setting]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(CONFIG_FILE_BYTES_MAX + 1)
+        if len(data) > CONFIG_FILE_BYTES_MAX:
+            problems.append(f"{path}: larger than {CONFIG_FILE_BYTES_MAX} bytes: not a config file")
+            return
+        tables = tomllib.loads(data.decode())
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror}")
+        return
+    except ValueError as error:
+        problems.append(f"{path}: not TOML: {error}")
+        return
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            problems.append(f"{path}: {name} stands outside a section; put it under a [section]")
+            continue
+        for key, raw in table.items():
+            yield _Setting(name, key, raw, str(path))
+
+
+def _from_env(env: Mapping[str, str], problems: list[str]) -> Iterable[_Setting]:
+    for variable, raw in sorted(env.items()):
+        if not variable.startswith(ENV_PREFIX):
+            continue
+        section, separator, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
+        source = f"environment variable {variable}"
+        if separator:
+            yield _Setting(section, key, raw, source)
+        else:
+            known = [
+                f"{ENV_PREFIX}{name}__{field.name}".upper()
+                for name, section_class in SECTIONS.items()
+                for field in attrs.fields(section_class)
+            ]
+            problems.append(
+                f"{source}: a setting is {ENV_PREFIX}SECTION__KEY, with two underscores between; "
+                + _nearest(variable, known)
+            )
+
+
+def _from_overrides(overrides: Sequence[str], problems: list[str]) -> Iterable[_Setting]:
+    for override in overrides:
+        dotted, equals, raw = override.partition("=")
+        section, dot, key = dotted.strip().partition(".")
+        if equals and dot:
+            yield _Setting(section, key, raw.strip(), f"--set {override}")
+        else:
+            problems.append(f"--set {override}: expected --set section.key=value")
