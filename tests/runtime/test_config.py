@@ -116,8 +116,8 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         (
             "lease.duration_ms=2400",
             "lease.duration_ms = 2400: a lease must outlive one lost renewal and both clock "
-            "margins (2 * renew_every_ms + 2 * clock_margin_ms = 2400 ms); raise lease.duration_ms above "
-            "2400 or lower lease.renew_every_ms",
+            "margins (2 * renew_every_ms + 2 * clock_margin_ms = 2400 ms); raise "
+            "lease.duration_ms above 2400 or lower lease.renew_every_ms",
         ),
         ("lease.renew_every_ms=400", "(2 * clock_margin_ms = 400 ms), or a renewal may shorten"),
         ("paxos.election_backoff_ms_min=200", "raise paxos.election_backoff_ms_max above 200"),
