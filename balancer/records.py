@@ -1,0 +1,180 @@
+"""What the registry remembers: nodes, topics, partitions, the steal token and its past.
+
+All of them are frozen: a change makes a new one, so the shell may keep any of them as a snapshot.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple, NewType
+
+import attrs
+
+from balancer.packing import (
+    FLAG,
+    I32,
+    I64,
+    STRING,
+    U16,
+    U32,
+    Field,
+    enum,
+    fixed,
+    mapping,
+    record,
+    sequence,
+)
+from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
+
+PartitionUid = NewType("PartitionUid", int)
+"""Names one partition for ever: never reused, also not after its topic was deleted."""
+
+NODES_MAX: Final = 64
+GROUPS_MAX: Final = 4_096
+TOPICS_MAX: Final = 10_000
+TOPIC_PARTITIONS_MAX: Final = 4_096
+PARTITIONS_MAX: Final = 65_536
+"""Over all topics."""
+TOPIC_NAME_CHARS_MAX: Final = 249
+"""Kafka's rule: a directory name may have 255 bytes, and `-delete` and an index come behind it."""
+CONFIGS_MAX: Final = 64
+"""Per topic; the codec lets more through so that the registry can refuse them by name."""
+CONFIGS_ENCODED_MAX: Final = 1_024
+CONFIG_VALUE_CHARS_MAX: Final = 4_096
+CLUSTER_ID_CHARS_MAX: Final = 64
+HOST_CHARS_MAX: Final = 255
+ZONE_CHARS_MAX: Final = 64
+HISTORY_MAX: Final = 64
+"""Finished steals the registry remembers."""
+TOKEN_NS_MAX: Final = 60_000 * MS
+STEAL_US_MAX: Final = 3_600_000_000
+"""A longer duration in a release is written down as this."""
+WALL_NS_MAX: Final = 2**62
+"""The year 2116; a later "now" is refused, so that sums with durations stay within 64 bits."""
+TOKEN_MARGIN_NS: Final = 500 * MS
+"""A token is taken over only this long after its expiry: twice the clock bound (protocol.md [R12]),
+one for the clock of the node that wrote the expiry and one for that of the node that reads it."""
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+
+@attrs.frozen
+class Node:
+    """A node as it last registered. `draining`: it should be nobody's ideal node."""
+
+    node: NodeId
+    incarnation: Incarnation
+    kafka: Address
+    peer: Address
+    http: Address
+    zone: str
+    draining: bool = False
+
+
+@attrs.frozen
+class Cluster:
+    """Set once, by the first command of a cluster's life; it decides where partitions go."""
+
+    cluster_id: str
+    groups_count: int
+    """Groups 1..groups_count carry partitions; with 0 they all live in the registry's group."""
+
+
+class PartitionPlace(NamedTuple):
+    """The two facts a topic keeps about each of its partitions."""
+
+    uid: PartitionUid
+    group: GroupId
+
+
+@attrs.frozen
+class Topic:
+    name: str
+    topic_id: bytes
+    replication: int
+    configs: Mapping[str, str]
+    partitions: tuple[PartitionPlace, ...]
+
+
+@attrs.frozen
+class Partition:
+    """A partition seen from its uid, as the log's state machines know it."""
+
+    uid: PartitionUid
+    group: GroupId
+    topic: str
+    topic_id: bytes
+    index: int
+
+
+class Outcome(IntEnum):
+    """How a steal ended. What is neither DONE nor ABANDONED mutes the group for a while."""
+
+    DONE = 0
+    ABORTED = 1
+    """The master answered StealAbort."""
+    TIMED_OUT = 2
+    RENEWED = 3
+    """The old master renewed its lease twice during the cycle: it is not letting go (E21)."""
+    LOST = 4
+    """Another node than the ideal one became master during the cycle."""
+    EXPIRED = 5
+    """The holder never gave the token back; written when somebody else takes it over."""
+    ABANDONED = 6
+    """The holder found a token of its own which it had stopped waiting for."""
+
+    @property
+    def failed(self) -> bool:
+        return self not in (Outcome.DONE, Outcome.ABANDONED)
+
+
+@attrs.frozen
+class StealToken:
+    """The right to run the one steal of the cluster, until an absolute point in time.
+
+    (`target`, `target_incarnation`, `attempt`) names the request it was granted to, so a request
+    that was applied twice, or whose answer was lost, is recognised by the node that made it.
+    """
+
+    token: int
+    group: GroupId
+    source: NodeId
+    target: NodeId
+    target_incarnation: Incarnation
+    attempt: int
+    master_version: Slot
+    placement_version: int
+    acquired_wall_ns: int
+    expires_wall_ns: int
+
+    def free_at(self, now_wall_ns: int) -> bool:
+        return now_wall_ns > self.expires_wall_ns + TOKEN_MARGIN_NS
+
+
+@attrs.frozen
+class StealRecord:
+    """A finished steal, as the registry remembers it."""
+
+    token: int
+    group: GroupId
+    source: NodeId
+    target: NodeId
+    master_version: Slot
+    placement_version: int
+    outcome: Outcome
+    finished_wall_ns: int
+    duration_us: int
+
+
+TOPIC_ID: Final = fixed(16)
+ADDRESS: Final[Field[Address]] = record(Address, STRING, U16)
+NODE: Final = record(Node, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING, FLAG)
+CLUSTER: Final = record(Cluster, STRING, U32)
+PLACES: Final = sequence(record(PartitionPlace, U32, U32), TOPIC_PARTITIONS_MAX)
+CONFIGS: Final = mapping(STRING, STRING, CONFIGS_ENCODED_MAX)
+PLACEMENT: Final[Field[Mapping[GroupId, NodeId]]] = mapping(U32, I32, GROUPS_MAX + 1)
+TOPIC: Final = record(Topic, STRING, TOPIC_ID, I32, CONFIGS, PLACES)
+TOKEN: Final = record(StealToken, I64, U32, I32, I32, I64, I64, I64, I64, I64, I64)
+STEAL_RECORD: Final = record(StealRecord, I64, U32, I32, I32, I64, I64, enum(Outcome), I64, I64)

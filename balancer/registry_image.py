@@ -1,0 +1,110 @@
+"""The registry as bytes: what a node that has been away for long gets instead of the log."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from balancer.packing import (
+    FLAG,
+    I64,
+    U8,
+    U32,
+    Field,
+    PackingError,
+    decode,
+    encode,
+    mapping,
+    optional,
+    record,
+    sequence,
+)
+from balancer.records import (
+    CLUSTER,
+    GROUPS_MAX,
+    HISTORY_MAX,
+    NODE,
+    NODES_MAX,
+    PLACEMENT,
+    STEAL_RECORD,
+    TOKEN,
+    TOPIC,
+    TOPICS_MAX,
+    Cluster,
+    Node,
+    PartitionUid,
+    StealRecord,
+    StealToken,
+    Topic,
+)
+from paxos.ids import GroupId, NodeId, Slot
+
+IMAGE_VERSION: Final = 1
+_VERSIONS_COUNT: Final = 5
+
+
+@attrs.frozen(kw_only=True)
+class Image:
+    """Everything a registry is made of; what can be derived is left out."""
+
+    applied: Slot
+    versions: tuple[int, ...]
+    cluster: Cluster | None
+    nodes: tuple[Node, ...]
+    topics: tuple[Topic, ...]
+    next_uid: PartitionUid
+    next_producer_id: int
+    placement: Mapping[GroupId, NodeId]
+    token: StealToken | None
+    next_token: int
+    history: tuple[StealRecord, ...]
+    stolen_versions: Mapping[GroupId, Slot]
+    paused: bool
+    paused_groups: tuple[GroupId, ...]
+
+
+_IMAGE: Final[Field[Image]] = record(
+    Image,
+    I64,
+    sequence(I64, _VERSIONS_COUNT),
+    optional(CLUSTER),
+    sequence(NODE, NODES_MAX),
+    sequence(TOPIC, TOPICS_MAX),
+    U32,
+    I64,
+    PLACEMENT,
+    optional(TOKEN),
+    I64,
+    sequence(STEAL_RECORD, HISTORY_MAX),
+    mapping(U32, I64, GROUPS_MAX + 1),
+    FLAG,
+    sequence(U32, GROUPS_MAX + 1),
+)
+
+
+def encode_image(image: Image) -> bytes:
+    return encode(U8, IMAGE_VERSION) + encode(_IMAGE, image)
+
+
+def decode_image(data: bytes | memoryview) -> Image:
+    """The image these bytes stand for.
+
+    Raises:
+        PackingError: if they are no image of this version, or its parts contradict each other.
+    """
+    view = memoryview(data)
+    if not len(view) or view[0] != IMAGE_VERSION:
+        raise PackingError("not a registry snapshot of a known version")
+    image = decode(_IMAGE, view[1:])
+    if len(image.versions) != _VERSIONS_COUNT:
+        raise PackingError(f"{len(image.versions)} versions, expected {_VERSIONS_COUNT}")
+    uids = [place.uid for topic in image.topics for place in topic.partitions]
+    if len(set(uids)) != len(uids) or any(uid >= image.next_uid for uid in uids):
+        raise PackingError("a partition uid is used twice or lies in the future")
+    names, ids = (
+        {topic.name for topic in image.topics},
+        {topic.topic_id for topic in image.topics},
+    )
+    if len(names) != len(image.topics) or len(ids) != len(image.topics):
+        raise PackingError("two topics share a name or an id")
+    return image

@@ -1,0 +1,85 @@
+"""What one node knows when it decides about a steal: frozen snapshots, filled in by the shell.
+
+A view may be old or wrong about other nodes. That costs a refused request, never safety: the
+registry compares plan and incarnation, the master compares its lease version, and the log decides.
+"""
+
+from collections.abc import Mapping
+
+import attrs
+
+from balancer.records import StealRecord, StealToken
+from balancer.registry import Registry
+from paxos.ids import GroupId, Incarnation, NodeId, Now, Slot
+
+
+@attrs.frozen
+class GroupView:
+    """One group as this node's replica sees it."""
+
+    group: GroupId
+    master: NodeId | None
+    """The holder of the lease as long as it is not safely past its expiry, else None."""
+    lease_ver: Slot
+    epoch: Slot
+    renewals: int
+    """Valid renewals since `epoch` (paxos.lease)."""
+    applied: Slot
+    """The last slot this node has applied, ..."""
+    chosen_to: Slot
+    """... and the last one it knows to be chosen, here or at any member."""
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.chosen_to - self.applied)
+
+
+@attrs.frozen(kw_only=True)
+class ClusterView:
+    """All groups at one moment."""
+
+    now: Now
+    """When the snapshot was taken."""
+    me: NodeId
+    incarnation: Incarnation
+    alive: frozenset[NodeId]
+    """Nodes heard of lately; this one included."""
+    registry_reachable: bool
+    """Whether group 0 has a master that can be asked."""
+    groups: Mapping[GroupId, GroupView]
+    placement: Mapping[GroupId, NodeId]
+    placement_version: int
+    draining: frozenset[NodeId] = frozenset()
+    paused: bool = False
+    paused_groups: frozenset[GroupId] = frozenset()
+    token: StealToken | None = None
+    history: tuple[StealRecord, ...] = ()
+
+    @classmethod
+    def of_registry(
+        cls,
+        registry: Registry,
+        *,
+        now: Now,
+        me: NodeId,
+        incarnation: Incarnation,
+        alive: frozenset[NodeId],
+        registry_reachable: bool,
+        groups: Mapping[GroupId, GroupView],
+    ) -> "ClusterView":
+        """Take from the local copy of the registry what it knows, and the rest as given."""
+        return cls(
+            now=now,
+            me=me,
+            incarnation=incarnation,
+            alive=alive,
+            registry_reachable=registry_reachable,
+            groups=groups,
+            placement=registry.placement,
+            placement_version=registry.versions.placement,
+            draining=frozenset(node.node for node in registry.nodes.values() if node.draining),
+            paused=registry.paused,
+            paused_groups=registry.paused_groups,
+            token=registry.token,
+            history=registry.history,
+        )
