@@ -42,7 +42,7 @@ class BeMaster:
 
 @attrs.frozen
 class Steal:
-    """Expire `source`'s lease, install `target`, and give it `ballot` for all later slots (R4-R6)."""
+    """Expire `source`'s lease, install `target`, give it `ballot` for all later slots (R4-R6)."""
 
     source: NodeId
     target: NodeId
@@ -54,7 +54,7 @@ class Steal:
 
 @attrs.frozen
 class Config:
-    """The members of the group from the next slot on; it closes the ballot it is chosen in (R10)."""
+    """The group's members from the next slot on; it closes the ballot it is chosen in (R10)."""
 
     members: tuple[NodeId, ...]
 

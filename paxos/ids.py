@@ -1,6 +1,6 @@
 """Names of things: nodes, groups, slots, ballots, incarnations, and what time it is.
 
-Glossary: docs/glossary.md. A ballot is a NamedTuple because `<` on ballots is on every message's path.
+Glossary: docs/glossary.md. A ballot is a NamedTuple because `<` is on every message's path.
 """
 
 from typing import Final, NamedTuple, NewType
@@ -12,6 +12,7 @@ Incarnation = NewType("Incarnation", int)
 """Boot counter of a node, durable before the node says anything (protocol.md section 1)."""
 
 NOBODY: Final = NodeId(-1)
+INCARNATION_ZERO: Final = Incarnation(0)
 SLOT_ZERO: Final = Slot(0)
 """No slot: slots are numbered from 1."""
 

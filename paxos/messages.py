@@ -50,7 +50,7 @@ class Behind:
 
 @attrs.define(eq=False)
 class Accept:
-    """Phase 2. The sender itself counted a quorum at `ballot` for slots counted_from..counted_to."""
+    """Phase 2. The sender itself counted a quorum at `ballot` for counted_from..counted_to."""
 
     group: GroupId
     ballot: Ballot
@@ -127,12 +127,14 @@ class RejoinAnswer:
 
 @attrs.frozen
 class StealRequest:
-    """The ideal node asks the master for the group; fenced by its incarnation and the lease version."""
+    """The ideal node asks the master for the group, fenced by incarnation and lease version."""
 
     group: GroupId
     incarnation: Incarnation
     lease_ver: Slot
     applied: Slot
+    token: int
+    """The registry's steal token under which N acts; the shell of the master checks it."""
 
 
 @attrs.frozen

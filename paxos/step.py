@@ -5,7 +5,8 @@ round, so that all their records share one fsync:
 
 1. send `before` (it claims nothing about our disk and may overtake the fsync);
 2. append `persist` to the write-ahead log and fsync it, once for all groups;
-3. only then send `after` (messages to ourselves included: our own vote counts when it is durable);
+3. send `after` only when all that was persisted so far, by this step and earlier ones, is durable
+   (messages to ourselves included: our own vote counts when it is durable);
 4. hand `applied` to the state machines, in order, any time after step 1 (what is chosen is chosen).
 """
 
@@ -72,12 +73,11 @@ class Send:
 
 @attrs.define(eq=False)
 class Applied:
-    """A chosen entry, in slot order. `own` is True where this very node proposed this very entry."""
+    """A chosen entry, in slot order without a gap, each once per incarnation."""
 
     group: GroupId
     slot: Slot
     entry: Entry
-    own: bool
 
 
 @attrs.frozen

@@ -1,0 +1,106 @@
+"""The acceptor: what a member has promised and voted, decided on ballots alone.
+
+Not checked on purpose (R9): whether the sender is the ballot's node (a Steal delegates ballots),
+the lease, whether an earlier Steal is applied, gaps below the slot. Votes of applied slots are
+forgotten here: they are chosen, and a Prepare that starts at one is answered with Behind.
+"""
+
+import attrs
+
+from paxos.entry import Entry
+from paxos.ids import BALLOT_ZERO, Ballot, GroupId, NodeId, Slot
+from paxos.messages import Accept, Accepted, Behind, Nack, Prepare, Promise
+from paxos.step import AcceptRecord, PromiseRecord, Send, Step
+from paxos.timing import ACCEPT_AHEAD_BYTES_MAX, ACCEPT_AHEAD_SLOTS_MAX
+
+Vote = tuple[Ballot, Entry]
+
+
+@attrs.define(kw_only=True, eq=False)
+class Acceptor:
+    group: GroupId
+    promised: Ballot = BALLOT_ZERO
+    votes: dict[Slot, Vote] = attrs.Factory(dict)
+    voting: bool = True
+    votes_bytes: int = 0
+
+    def promise_own(self, ballot: Ballot, step: Step) -> None:
+        """Promise our own new ballot: durable before the Prepare leaves (R1)."""
+        assert ballot > self.promised, f"{ballot} was used or outbid: promised {self.promised}"
+        self.promised = ballot
+        step.persist.append(PromiseRecord(self.group, ballot))
+
+    def votes_from(self, start: Slot) -> tuple[tuple[Slot, Ballot, Entry], ...]:
+        return tuple((slot, *self.votes[slot]) for slot in sorted(self.votes) if slot >= start)
+
+    def on_prepare(self, sender: NodeId, prepare: Prepare, applied: Slot, step: Step) -> bool:
+        """Promise or refuse; returns whether the ballot was promised."""
+        group, ballot = self.group, prepare.ballot
+        if ballot < self.promised:
+            step.after.append(Send(sender, Nack(group, ballot, self.promised)))
+            return False
+        if prepare.start <= applied:
+            step.before.append(Send(sender, Behind(group, ballot, applied)))
+            return False
+        self.promised = ballot
+        step.persist.append(PromiseRecord(group, ballot))
+        promise = Promise(group, ballot, self.votes_from(prepare.start))
+        step.after.append(Send(sender, promise))
+        return True
+
+    def on_accept(
+        self, sender: NodeId, accept: Accept, applied: Slot, chosen: bool, step: Step
+    ) -> bool:
+        """Vote or refuse; returns whether the accept's ballot stands (is at least promised).
+
+        A slot known to be chosen (by a quorum that does not need us) is answered without a vote
+        record: the latest record of a slot must stay the chosen one, for a restart to replay it,
+        and a stale ballot may still carry another value here.
+        """
+        ballot, slot = accept.ballot, accept.slot
+        if ballot < self.promised:
+            step.after.append(Send(sender, Nack(self.group, ballot, self.promised)))
+            return False
+        if not chosen:
+            known = self.votes.get(slot)
+            if known is None or known[0] != ballot:
+                if not self._has_room(slot, accept.entry, applied):
+                    return True
+                self._vote(slot, ballot, accept.entry, applied, step)
+        elif ballot > self.promised:
+            # The vote would add nothing; the promise that goes with it does.
+            self.promised = ballot
+            step.persist.append(PromiseRecord(self.group, ballot))
+        step.after.append(Send(sender, Accepted(self.group, ballot, slot)))
+        return True
+
+    def vote_own(
+        self, me: NodeId, slot: Slot, ballot: Ballot, entry: Entry, applied: Slot, step: Step
+    ) -> None:
+        """The proposer's own vote: counted when durable, so it is sent to ourselves `after`."""
+        self._vote(slot, ballot, entry, applied, step)
+        step.after.append(Send(me, Accepted(self.group, ballot, slot)))
+
+    def forget(self, slot: Slot) -> Vote | None:
+        """Drop the vote of a slot that is being applied."""
+        vote = self.votes.pop(slot, None)
+        if vote is not None:
+            self.votes_bytes -= vote[1].size
+        return vote
+
+    def _has_room(self, slot: Slot, entry: Entry, applied: Slot) -> bool:
+        if slot == applied + 1:
+            return True  # the next slot always fits, so a full table can never block progress
+        return (
+            slot <= applied + ACCEPT_AHEAD_SLOTS_MAX
+            and self.votes_bytes + entry.size <= ACCEPT_AHEAD_BYTES_MAX
+        )
+
+    def _vote(self, slot: Slot, ballot: Ballot, entry: Entry, applied: Slot, step: Step) -> None:
+        old = self.votes.get(slot)
+        if old is not None:
+            self.votes_bytes -= old[1].size
+        self.promised = ballot
+        self.votes[slot] = (ballot, entry)
+        self.votes_bytes += entry.size
+        step.persist.append(AcceptRecord(self.group, slot, ballot, entry, applied))

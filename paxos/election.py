@@ -1,0 +1,59 @@
+"""When a node may try to become master, and how long it waits: liveness only, no safety rule.
+
+Random, doubled by each fruitless attempt, and only after hearing a majority: cut-off or half-deaf
+nodes raise no ballot storm (scenario 20), and simultaneous attempts soon part.
+"""
+
+from typing import Protocol
+
+import attrs
+
+from paxos.ids import Now
+from paxos.timing import Timing
+
+
+class Dice(Protocol):
+    """The only chance in the core; `random.Random` fits."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+
+@attrs.define(kw_only=True, eq=False)
+class Election:
+    timing: Timing
+    dice: Dice
+    preferred: bool = False
+    """The ideal master of a free group tries a little earlier than the others."""
+    abstaining: bool = False
+    """A node that is being drained neither takes nor renews leases."""
+    attempts: int = 0
+    backoff_until: int = 0
+    was_free: bool = False
+
+    def back_off(self, now: Now) -> None:
+        timing = self.timing
+        doublings = min(self.attempts, 16)
+        if self.preferred and not doublings:
+            low, high = 0, timing.backoff_min_ns
+        else:
+            low, high = timing.backoff_min_ns << doublings, timing.backoff_max_ns << doublings
+        low, high = min(low, timing.backoff_cap_ns // 2), min(high, timing.backoff_cap_ns)
+        self.backoff_until = now.boot_ns + low + self.dice.randrange(max(1, high - low))
+        self.attempts += 1
+
+    def succeeded(self) -> None:
+        self.attempts = 0
+
+    def lease_is_held(self) -> None:
+        """Somebody else holds the lease: nothing to try for."""
+        self.was_free = False
+        self.attempts = 0
+
+    def lease_is_free(self, now: Now) -> None:
+        """Called every tick while the lease is free; the first one draws the waiting time."""
+        if not self.was_free:
+            self.was_free = True
+            self.back_off(now)
+
+    def may_try(self, now: Now) -> bool:
+        return now.trusted and now.boot_ns >= self.backoff_until

@@ -1,0 +1,38 @@
+"""The learner: which slots are known chosen, and how far the log is applied without a gap."""
+
+from collections.abc import Iterator
+
+import attrs
+
+from paxos.entry import Entry
+from paxos.ids import SLOT_ZERO, Slot
+
+
+@attrs.define(kw_only=True, eq=False)
+class Learner:
+    applied: Slot = SLOT_ZERO
+    chosen: dict[Slot, Entry] = attrs.Factory(dict)
+    """Chosen beyond a gap, waiting to be applied."""
+    chosen_to: Slot = SLOT_ZERO
+    """The highest slot we have heard is chosen, with or without knowing its entry."""
+
+    def heard(self, slot: Slot) -> None:
+        self.chosen_to = max(self.chosen_to, slot)
+
+    def add(self, slot: Slot, entry: Entry) -> bool:
+        """Note a chosen entry; returns False where it is already known or applied."""
+        self.heard(slot)
+        if slot <= self.applied or slot in self.chosen:
+            return False
+        self.chosen[slot] = entry
+        return True
+
+    def take_ready(self) -> Iterator[tuple[Slot, Entry]]:
+        """Apply the next slots in order: each is yielded once, `applied` already counts it."""
+        while (slot := Slot(self.applied + 1)) in self.chosen:
+            self.applied = slot
+            yield slot, self.chosen.pop(slot)
+
+    @property
+    def behind(self) -> bool:
+        return self.chosen_to > self.applied

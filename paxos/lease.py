@@ -1,0 +1,83 @@
+"""The master's lease: a record in the replicated state, and who may act on it when.
+
+The expiry is an absolute wall-clock time inside the log. Applying it, each node also derives a
+deadline on its own CLOCK_BOOTTIME; the holder acts only while both allow it and others try only
+when both are past, so a stepped wall clock alone neither extends nor ends a lease (protocol.md 4).
+Lease entries are compare-and-set on the version (R8); a lease belongs to one incarnation (R11).
+"""
+
+import attrs
+
+from paxos.entry import BeMaster, Steal
+from paxos.ids import INCARNATION_ZERO, NOBODY, SLOT_ZERO, Incarnation, NodeId, Now, Slot
+
+
+@attrs.define(kw_only=True, eq=False)
+class Lease:
+    """`ver`: slot of the last valid lease entry; `epoch`: of the last one that changed the holder
+    or its incarnation, which is the fencing token clients see as leader epoch."""
+
+    holder: NodeId = NOBODY
+    incarnation: Incarnation = INCARNATION_ZERO
+    ver: Slot = SLOT_ZERO
+    epoch: Slot = SLOT_ZERO
+    expires_wall_ns: int = 0
+    deadline_boot_ns: int = 0
+    renewals: int = 0
+    """Valid renewals since `epoch`: the steal watchdog counts them (E21)."""
+
+    def apply_be_master(self, slot: Slot, value: BeMaster, now: Now, longest_ns: int) -> bool:
+        """Apply a BeMaster; returns False where it lost the race for the version."""
+        if value.prev_ver != self.ver:
+            return False
+        deadline = _boot_deadline(value.expires_wall_ns, now, longest_ns)
+        if (value.node, value.incarnation) == (self.holder, self.incarnation):
+            self.expires_wall_ns = max(value.expires_wall_ns, self.expires_wall_ns)  # R15
+            self.deadline_boot_ns = max(deadline, self.deadline_boot_ns)
+            self.renewals += 1
+        else:
+            self._install(slot, value.node, value.incarnation, value.expires_wall_ns, deadline)
+        self.ver = slot
+        return True
+
+    def apply_steal(self, slot: Slot, value: Steal, now: Now, longest_ns: int) -> bool:
+        """Apply a Steal; returns False where it lost the race for the version."""
+        if value.prev_ver != self.ver:
+            return False
+        deadline = _boot_deadline(value.expires_wall_ns, now, longest_ns)
+        self._install(slot, value.target, value.target_incarnation, value.expires_wall_ns, deadline)
+        self.ver = slot
+        return True
+
+    def held_by(self, node: NodeId, incarnation: Incarnation) -> bool:
+        return self.holder == node and self.incarnation == incarnation
+
+    def safely_before_expiry(self, now: Now, margin_ns: int) -> bool:
+        """What the holder asks (R12)."""
+        return (
+            now.trusted
+            and now.wall_ns < self.expires_wall_ns - margin_ns
+            and now.boot_ns < self.deadline_boot_ns - margin_ns
+        )
+
+    def free(self, now: Now, margin_ns: int) -> bool:
+        """What everybody else asks (R12)."""
+        return self.ver == SLOT_ZERO or (
+            now.wall_ns > self.expires_wall_ns + margin_ns
+            and now.boot_ns > self.deadline_boot_ns + margin_ns
+        )
+
+    def _install(
+        self, slot: Slot, node: NodeId, incarnation: Incarnation, expires: int, deadline: int
+    ) -> None:
+        self.holder = node
+        self.incarnation = incarnation
+        self.epoch = slot
+        self.expires_wall_ns = expires
+        self.deadline_boot_ns = deadline
+        self.renewals = 0
+
+
+def _boot_deadline(expires_wall_ns: int, now: Now, longest_ns: int) -> int:
+    """The expiry on our own boot clock; no lease runs longer than `longest_ns` from hearing it."""
+    return now.boot_ns + min(max(expires_wall_ns - now.wall_ns, 0), longest_ns)

@@ -1,0 +1,73 @@
+"""Many groups side by side on one node: one Step for all of them, joined renewals.
+
+The groups share what is known of peers (when a node was last heard, which incarnation it runs), one
+Step per round (so one fsync and one frame per peer), and the moment of renewal: when one lease of
+this node is due, all that would soon be due are renewed with it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from paxos import timers
+from paxos.election import Dice
+from paxos.ids import GroupId, Incarnation, NodeId, Now
+from paxos.messages import Message
+from paxos.replica import GroupStatistics, Recovered, Replica
+from paxos.step import Notice, Step
+from paxos.timing import Timing
+
+
+class MultiGroup:
+    def __init__(self, me: NodeId, incarnation: Incarnation, timing: Timing, dice: Dice) -> None:
+        self.me, self.incarnation, self.timing = me, incarnation, timing
+        self._dice = dice
+        self.heard: dict[NodeId, int] = {}
+        """Boot-clock time at which each node was last heard, by any group or by the link."""
+        self.incarnations: dict[NodeId, Incarnation] = {me: incarnation}
+        self.replicas: dict[GroupId, Replica] = {}
+
+    def add(
+        self, group: GroupId, members: Iterable[NodeId], recovered: Recovered | None = None
+    ) -> Replica:
+        assert group not in self.replicas
+        replica = Replica(
+            group,
+            self.me,
+            self.incarnation,
+            members,
+            self.timing,
+            self._dice,
+            heard=self.heard,
+            incarnations=self.incarnations,
+            recovered=recovered,
+        )
+        self.replicas[group] = replica
+        return replica
+
+    def peer_up(self, now: Now, node: NodeId, incarnation: Incarnation) -> None:
+        """A link to this incarnation of `node` came up."""
+        self.heard[node] = now.boot_ns
+        self.incarnations[node] = incarnation
+
+    def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
+        self.heard[sender] = now.boot_ns
+        replica = self.replicas.get(message.group)
+        if replica is None:
+            step.notices.append(Notice(message.group, "unknown-group", f"from node {sender}"))
+        else:
+            replica.on_message(now, sender, message, step)
+
+    def tick(self, now: Now, step: Step) -> None:
+        renewing = any(self._renews(replica, now) for replica in self.replicas.values())
+        for replica in self.replicas.values():
+            timers.tick(replica, now, step, renew_early=renewing)
+
+    def statistics(self, now: Now) -> Iterator[GroupStatistics]:
+        for replica in self.replicas.values():
+            yield replica.statistics(now)
+
+    def _renews(self, replica: Replica, now: Now) -> bool:
+        return (
+            replica.lease.held_by(self.me, self.incarnation)
+            and timers.renewal_due(replica, now)
+            and replica.ready()
+        )

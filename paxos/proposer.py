@@ -1,0 +1,181 @@
+"""The proposer's side of one ballot: its role, the slots it owns, and what is under way in them.
+
+`own` is [lo, hi]: the only slots in which this node may propose under `ballot` (R2). A Steal gives
+away everything above its slot for ever (R4), a Config closes the ballot at its slot (R10).
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from paxos.entry import Entry
+from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, NodeId, Slot
+from paxos.quorum import is_quorum
+
+SLOT_MAX: Final = Slot(2**62)
+
+
+class Role(Enum):
+    FOLLOWER = "F"
+    PREPARING = "P"
+    LEADER = "L"
+
+
+class Door(Enum):
+    """What may change a role."""
+
+    PREPARE = "prepare"
+    QUORUM_PROMISED = "quorum promised"
+    TAKE_OVER = "take over"
+    STEP_DOWN = "step down"
+
+
+NEXT_ROLE: Final[Mapping[tuple[Role, Door], Role]] = {
+    (Role.FOLLOWER, Door.PREPARE): Role.PREPARING,
+    (Role.PREPARING, Door.PREPARE): Role.PREPARING,
+    (Role.LEADER, Door.PREPARE): Role.PREPARING,  # only to settle an unresolved Steal
+    (Role.PREPARING, Door.QUORUM_PROMISED): Role.LEADER,
+    (Role.FOLLOWER, Door.TAKE_OVER): Role.LEADER,
+    (Role.PREPARING, Door.TAKE_OVER): Role.LEADER,
+    (Role.LEADER, Door.TAKE_OVER): Role.LEADER,  # M -> N -> M under one ballot
+    (Role.FOLLOWER, Door.STEP_DOWN): Role.FOLLOWER,
+    (Role.PREPARING, Door.STEP_DOWN): Role.FOLLOWER,
+    (Role.LEADER, Door.STEP_DOWN): Role.FOLLOWER,
+}
+"""What is not in the table is a bug and raises."""
+
+
+@attrs.define(eq=False)
+class InFlight:
+    """One proposed, undecided slot."""
+
+    entry: Entry
+    sent_boot_ns: int
+    sends: int = 1
+    votes: set[NodeId] = attrs.Factory(set)
+    chosen: bool = False
+
+
+@attrs.define(kw_only=True, eq=False)
+class Proposer:
+    role: Role = Role.FOLLOWER
+    ballot: Ballot = BALLOT_ZERO
+    """BALLOT_ZERO while a follower."""
+    members: tuple[NodeId, ...] = ()
+    """cfg(ballot): the members whose votes count for this ballot (R10)."""
+    lo: Slot = SLOT_ZERO
+    hi: Slot = SLOT_ZERO
+    next: Slot = SLOT_ZERO
+    recover_to: Slot = SLOT_ZERO
+    in_flight: dict[Slot, InFlight] = attrs.Factory(dict)
+    promises: dict[NodeId, tuple[tuple[Slot, Ballot, Entry], ...]] = attrs.Factory(dict)
+    counted_to: Slot = SLOT_ZERO
+    """Every slot of lo..counted_to was seen accepted by a quorum at `ballot`, by us (R17)."""
+    since_boot_ns: int = 0
+    _counted_ahead: set[Slot] = attrs.Factory(set)
+
+    def _through(self, door: Door) -> None:
+        self.role = NEXT_ROLE[(self.role, door)]
+
+    def start_preparing(
+        self, ballot: Ballot, start: Slot, members: tuple[NodeId, ...], boot_ns: int
+    ) -> None:
+        self._through(Door.PREPARE)
+        self.ballot, self.members = ballot, members
+        self.lo = self.next = start
+        self.hi = Slot(start - 1)  # nothing may be proposed before a quorum has promised
+        self.since_boot_ns = boot_ns
+        self._clear()
+
+    def on_promise(self, sender: NodeId, votes: tuple[tuple[Slot, Ballot, Entry], ...]) -> bool:
+        """Note a promise; returns True when this one completes a quorum."""
+        self.promises[sender] = votes
+        return is_quorum(self.promises, self.members)
+
+    def found(self) -> dict[Slot, Entry]:
+        """Per slot, the entry of the highest ballot voted in by those who promised."""
+        best: dict[Slot, tuple[Ballot, Entry]] = {}
+        for votes in self.promises.values():
+            for slot, ballot, entry in votes:
+                if slot >= self.lo and (slot not in best or ballot > best[slot][0]):
+                    best[slot] = (ballot, entry)
+        return {slot: entry for slot, (_, entry) in best.items()}
+
+    def lead(self, boot_ns: int) -> None:
+        self._through(Door.QUORUM_PROMISED)
+        self.hi = SLOT_MAX
+        self.since_boot_ns = boot_ns
+
+    def start_at(self, slot: Slot) -> None:
+        """Skip slots that were learned since the Prepare: they are chosen already."""
+        assert not self.in_flight
+        assert slot >= self.lo
+        self.lo = self.next = slot
+        self.counted_to = Slot(slot - 1)
+
+    def take_over(
+        self, slot: Slot, ballot: Ballot, members: tuple[NodeId, ...], boot_ns: int
+    ) -> None:
+        """A Steal chosen at `slot` gave us `ballot` for all later slots: no Prepare (R5, R6)."""
+        self._through(Door.TAKE_OVER)
+        self.ballot, self.members = ballot, members
+        self.lo = self.next = Slot(slot + 1)  # never our old `next` under this ballot (R6b)
+        self.hi = SLOT_MAX
+        self.recover_to = slot
+        self.since_boot_ns = boot_ns
+        self._clear()
+
+    def step_down(self) -> None:
+        self._through(Door.STEP_DOWN)
+        self.ballot = BALLOT_ZERO
+        self.members = ()
+        self.lo = self.next = Slot(1)
+        self.hi = SLOT_ZERO
+        self._clear()
+
+    def close_at(self, slot: Slot) -> None:
+        """Give up every slot above `slot` under this ballot, whatever happens (R4, R10)."""
+        assert self.lo <= slot <= self.hi
+        self.hi = slot
+
+    def place(self, entry: Entry, boot_ns: int) -> Slot:
+        """Put an entry into the next slot we own (R2: one value per ballot and slot)."""
+        slot = self.next
+        assert self.role is Role.LEADER
+        assert self.lo <= slot <= self.hi, f"slot {slot} is outside {self.lo}..{self.hi}"
+        assert slot not in self.in_flight
+        self.next = Slot(slot + 1)
+        self.in_flight[slot] = InFlight(entry, boot_ns)
+        return slot
+
+    def on_accepted(self, sender: NodeId, slot: Slot) -> Entry | None:
+        """Count a vote; returns the entry when this vote gets it chosen."""
+        flight = self.in_flight.get(slot)
+        if flight is None or flight.chosen:
+            return None
+        flight.votes.add(sender)
+        if not is_quorum(flight.votes, self.members):
+            return None
+        flight.chosen = True
+        self._count(slot)
+        return flight.entry
+
+    def done(self, slot: Slot) -> None:
+        self.in_flight.pop(slot, None)
+
+    def _count(self, slot: Slot) -> None:
+        if slot != self.counted_to + 1:
+            self._counted_ahead.add(slot)
+            return
+        self.counted_to = slot
+        while self._counted_ahead and self.counted_to + 1 in self._counted_ahead:
+            self.counted_to = Slot(self.counted_to + 1)
+            self._counted_ahead.remove(self.counted_to)
+
+    def _clear(self) -> None:
+        self.in_flight = {}
+        self.promises = {}
+        self.counted_to = Slot(self.lo - 1)
+        self._counted_ahead = set()

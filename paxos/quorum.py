@@ -1,0 +1,15 @@
+"""Which sets of members decide: any majority."""
+
+from collections.abc import Collection
+
+from paxos.ids import NodeId
+
+
+def quorum_size(members: Collection[NodeId]) -> int:
+    """The smallest number of members any two sets of which share a member."""
+    return len(members) // 2 + 1
+
+
+def is_quorum(voters: Collection[NodeId], members: Collection[NodeId]) -> bool:
+    """Whether `voters` (distinct) hold a majority of `members`; outsiders do not count."""
+    return sum(1 for voter in voters if voter in members) >= quorum_size(members)

@@ -1,0 +1,585 @@
+"""One member of one group: events in, effects out (protocol.md section 2, rule by rule).
+
+Theory of operation. `acceptor` decides on ballots, `proposer` owns slots under one ballot,
+`learner` orders what is chosen, `lease` says who may act, `handover` gives the mastership away,
+`timers` acts on the passing of time. This module is where they meet: each public method takes the
+time and one event, changes the state, and appends effects to a Step. Nothing here waits, reads a
+clock, logs, or rolls dice of its own.
+
+Safety rests on ballots and on the order of effects in the Step alone; clocks decide only who *acts*
+(answers clients), never what is chosen.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import attrs
+
+from paxos import entry as entries
+from paxos import handover
+from paxos.acceptor import Acceptor, Vote
+from paxos.election import Dice, Election
+from paxos.entry import BeMaster, Buffer, Config, Entry, EntryKind, Steal
+from paxos.ids import (
+    BALLOT_ZERO,
+    NOBODY,
+    SLOT_ZERO,
+    Ballot,
+    GroupId,
+    Incarnation,
+    NodeId,
+    Now,
+    Slot,
+)
+from paxos.learner import Learner
+from paxos.lease import Lease
+from paxos.messages import (
+    Accept,
+    Accepted,
+    Behind,
+    Commit,
+    Learn,
+    Learned,
+    Message,
+    Nack,
+    Prepare,
+    Progress,
+    Promise,
+    RejoinAnswer,
+    RejoinAsk,
+    StealAbort,
+    StealRequest,
+)
+from paxos.proposer import Proposer, Role
+from paxos.rejoin import Rejoin
+from paxos.step import Applied, LearnedRecord, Notice, Send, ServeLog, Step, VotingRecord
+from paxos.timing import SERVE_SLOTS_MAX, Timing
+
+
+@attrs.frozen
+class Recovered:
+    """What a restart found on disk for one group; `votes` and `learned` only beyond `applied`."""
+
+    promised: Ballot = BALLOT_ZERO
+    votes: Mapping[Slot, Vote] = attrs.Factory(dict)
+    learned: Mapping[Slot, Entry] = attrs.Factory(dict)
+    voting: bool = True
+    floor: Ballot = BALLOT_ZERO
+
+
+@attrs.frozen
+class GroupStatistics:
+    """One look at a replica, for status pages and metrics."""
+
+    group: GroupId
+    role: Role
+    ballot: Ballot
+    promised: Ballot
+    holder: NodeId
+    acting: bool
+    voting: bool
+    lease_left_ns: int
+    lease_ver: Slot
+    epoch: Slot
+    applied: Slot
+    chosen_to: Slot
+    in_flight: int
+    members: tuple[NodeId, ...]
+    peers_applied: Mapping[NodeId, Slot]
+
+
+@attrs.define(eq=False)
+class Peer:
+    """What we know of another member of this group."""
+
+    applied: Slot = SLOT_ZERO
+    witnessed: Ballot = BALLOT_ZERO
+    """The highest ballot we saw it promise or accept in."""
+
+
+class Replica:
+    """`heard` (boot time a node was last heard) and `incarnations` are shared by all groups."""
+
+    def __init__(
+        self,
+        group: GroupId,
+        me: NodeId,
+        incarnation: Incarnation,
+        members: Iterable[NodeId],
+        timing: Timing,
+        dice: Dice,
+        *,
+        heard: dict[NodeId, int],
+        incarnations: dict[NodeId, Incarnation],
+        recovered: Recovered | None = None,
+    ) -> None:
+        recovered = recovered or Recovered()
+        self.group, self.me, self.incarnation = group, me, incarnation
+        self.members: tuple[NodeId, ...] = tuple(sorted(members))
+        self.timing = timing
+        self.election = Election(timing=timing, dice=dice)
+        self.heard, self.incarnations = heard, incarnations
+        self.acceptor = Acceptor(
+            group=group,
+            promised=max(recovered.promised, recovered.floor),
+            votes=dict(recovered.votes),
+            voting=recovered.voting,
+            votes_bytes=sum(vote[1].size for vote in recovered.votes.values()),
+        )
+        self.learner = Learner()
+        self.lease = Lease()
+        self.proposer = Proposer()
+        self.handover: handover.Handover | None = None
+        self.suspended: Slot = SLOT_ZERO
+        """`susp`: the slot of our unresolved Steal; while set we do not act (R3, R7)."""
+        self.rejoin: Rejoin | None = None if recovered.voting else Rejoin()
+        self.commit_due = False
+        self._recovered = recovered
+        self._verified: set[NodeId] = set()
+        self._peers: dict[NodeId, Peer] = {}
+        self._round_seen = self.acceptor.promised.round
+        self._own_be_master: Slot = SLOT_ZERO
+        self.settle_since = 0
+        self.progress_at = 0
+        self.learn_at = 0
+
+    # -- restart ------------------------------------------------------------------------------
+
+    def replay(self, now: Now, slot: Slot, entry: Entry) -> None:
+        """Apply an entry known from disk to be chosen; never takes over a ballot (R6)."""
+        assert slot == self.learner.applied + 1, f"gap: {self.learner.applied} then {slot}"
+        self.learner.applied = slot
+        self.learner.heard(slot)
+        self._apply_control(now, slot, entry, live=False)
+
+    def replayed(self, now: Now, step: Step) -> None:
+        """Called once after the last replay: what was learned beyond a gap becomes known again."""
+        for slot, entry in sorted(self._recovered.learned.items()):
+            self.learner.add(slot, entry)
+        self._recovered = Recovered()
+        self._apply_ready(now, step)
+
+    # -- what may be done ---------------------------------------------------------------------
+
+    def acting(self, now: Now) -> bool:
+        """Whether this node may answer for the group at this moment (R11, R12, R13)."""
+        return (
+            self.suspended == SLOT_ZERO
+            and self.lease.held_by(self.me, self.incarnation)
+            and self.lease.safely_before_expiry(now, self.timing.margin_ns)
+        )
+
+    def ready(self) -> bool:
+        """Whether we may propose: leading, and everything phase 1 found is applied."""
+        proposer = self.proposer
+        return (
+            proposer.role is Role.LEADER
+            and self.learner.applied >= proposer.recover_to
+            and proposer.next <= proposer.hi
+        )
+
+    def can_propose(self, now: Now) -> bool:
+        """Whether clients' commands may go into a new entry now (not while the window is full)."""
+        return (
+            len(self.proposer.in_flight) < self.timing.window
+            and self.handover is None
+            and self.ready()
+            and self.acting(now)
+        )
+
+    def can_vote(self) -> bool:
+        """Not while rejoining, and not before peers told us what they remember of us."""
+        return self.rejoin is None and (
+            len(self._verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
+        )
+
+    @property
+    def handing_to(self) -> NodeId | None:
+        """The node the group is being handed to, from the drain until the Steal's fate is known."""
+        return None if self.handover is None else self.handover.target
+
+    # -- client commands ----------------------------------------------------------------------
+
+    def propose(self, now: Now, chunks: tuple[Buffer, ...], step: Step) -> tuple[Slot, Entry]:
+        """Put a batch of commands into the next slot; call only when `can_propose`."""
+        assert self.can_propose(now)
+        entry = entries.batch(chunks)
+        return self.place(now, entry, step), entry
+
+    def change_members(self, now: Now, members: Iterable[NodeId], step: Step) -> str:
+        """Propose a Config that adds or removes one node (R10); returns "" or why not."""
+        wanted = tuple(sorted(members))
+        if not self.can_propose(now):
+            return "not master or busy"
+        if len(set(wanted) ^ set(self.members)) != 1:
+            return "members change one node at a time"
+        slot = self.place(now, entries.config(Config(wanted)), step)
+        self.proposer.close_at(slot)
+        return ""
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
+        self._handlers[type(message)](self, now, sender, message, step)
+
+    def _on_prepare(self, now: Now, sender: NodeId, message: Prepare, step: Step) -> None:
+        self._see(message.ballot)
+        if self.can_vote() and self.acceptor.on_prepare(
+            sender, message, self.learner.applied, step
+        ):
+            self._yield_to(now, message.ballot, step)
+
+    def _on_promise(self, now: Now, sender: NodeId, message: Promise, step: Step) -> None:
+        self._witness(sender, message.ballot)
+        proposer = self.proposer
+        if (
+            proposer.role is Role.PREPARING
+            and proposer.ballot == message.ballot
+            and proposer.on_promise(sender, message.votes)
+        ):
+            self._lead(now, step)
+
+    def _on_nack(self, now: Now, sender: NodeId, message: Nack, step: Step) -> None:
+        self._see(message.promised)
+        if self.proposer.ballot == message.ballot and message.promised > message.ballot:
+            self.step_down(now, step)
+
+    def _on_behind(self, now: Now, sender: NodeId, message: Behind, step: Step) -> None:
+        self._note_progress(sender, message.applied)
+        if (
+            self.proposer.role is Role.PREPARING
+            and self.proposer.ballot == message.ballot
+            and message.applied > self.learner.applied
+        ):
+            self.step_down(now, step)
+            self.ask_to_learn(now, sender, step)
+
+    def _on_accept(self, now: Now, sender: NodeId, message: Accept, step: Step) -> None:
+        self._see(message.ballot)
+        if self.can_vote():
+            slot, applied = message.slot, self.learner.applied
+            chosen = slot <= applied or slot in self.learner.chosen
+            if not self.acceptor.on_accept(sender, message, applied, chosen, step):
+                return
+            self._yield_to(now, message.ballot, step)
+        self._on_counted(now, message.ballot, message.counted_from, message.counted_to, step)
+
+    def _on_accepted(self, now: Now, sender: NodeId, message: Accepted, step: Step) -> None:
+        self._witness(sender, message.ballot)
+        proposer = self.proposer
+        if proposer.role is not Role.LEADER or proposer.ballot != message.ballot:
+            return
+        entry = proposer.on_accepted(sender, message.slot)
+        if entry is not None:
+            self.commit_due = True
+            self._learn(now, message.slot, entry, step)
+            if entry.kind == EntryKind.STEAL:
+                self.flush_commit(step)  # the target waits for nothing else
+
+    def _on_commit(self, now: Now, sender: NodeId, message: Commit, step: Step) -> None:
+        self._on_counted(now, message.ballot, message.counted_from, message.counted_to, step)
+
+    def _on_learn(self, now: Now, sender: NodeId, message: Learn, step: Step) -> None:
+        step.before.append(Send(sender, self.progress_for(sender)))
+        applied = self.learner.applied
+        if message.applied < applied:
+            start = Slot(message.applied + 1)
+            end = Slot(min(applied, message.applied + SERVE_SLOTS_MAX))
+            step.serve.append(ServeLog(sender, self.group, start, end))
+
+    def _on_learned(self, now: Now, sender: NodeId, message: Learned, step: Step) -> None:
+        for offset, entry in enumerate(message.entries):
+            self._learn(now, Slot(message.start + offset), entry, step)
+        if self.learner.behind and message.entries:
+            self.ask_to_learn(now, sender, step)
+
+    def _on_progress(self, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
+        self._note_progress(sender, message.applied)
+        self.learner.heard(message.chosen_to)
+        if sender in self.members:
+            self._verified.add(sender)
+        if message.witnessed > self.acceptor.promised and self.rejoin is None:
+            self._lost_disk(now, message.witnessed, step)
+
+    def _on_rejoin_ask(self, now: Now, sender: NodeId, message: RejoinAsk, step: Step) -> None:
+        if self.rejoin is not None:
+            return  # we have forgotten things ourselves
+        voted = max(self.acceptor.votes, default=SLOT_ZERO)
+        proposed = Slot(self.proposer.next - 1)
+        answer = RejoinAnswer(
+            self.group,
+            message.incarnation,
+            self.acceptor.promised,
+            max(voted, proposed),
+            self.learner.applied,
+        )
+        step.after.append(Send(sender, answer))
+
+    def _on_rejoin_answer(
+        self, now: Now, sender: NodeId, message: RejoinAnswer, step: Step
+    ) -> None:
+        if self.rejoin is None or message.incarnation != self.incarnation:
+            return
+        self.rejoin.on_answer(sender, message)
+        self._note_progress(sender, message.applied)
+        self._try_to_vote_again(step)
+
+    def _on_steal_request(
+        self, now: Now, sender: NodeId, message: StealRequest, step: Step
+    ) -> None:
+        handover.on_request(self, now, sender, message, step)
+
+    def _on_steal_abort(self, now: Now, sender: NodeId, message: StealAbort, step: Step) -> None:
+        step.notices.append(Notice(self.group, "steal-refused", message.reason))
+
+    _handlers: ClassVar[Mapping[type[Any], Callable[..., None]]] = {
+        Prepare: _on_prepare,
+        Promise: _on_promise,
+        Nack: _on_nack,
+        Behind: _on_behind,
+        Accept: _on_accept,
+        Accepted: _on_accepted,
+        Commit: _on_commit,
+        Learn: _on_learn,
+        Learned: _on_learned,
+        Progress: _on_progress,
+        RejoinAsk: _on_rejoin_ask,
+        RejoinAnswer: _on_rejoin_answer,
+        StealRequest: _on_steal_request,
+        StealAbort: _on_steal_abort,
+    }
+
+    # -- proposing ----------------------------------------------------------------------------
+
+    def prepare(self, now: Now, step: Step) -> None:
+        """Phase 1 for all open slots with a ballot never used before (R1)."""
+        assert self.me in self.members
+        ballot = Ballot(1 + max(self._round_seen, self.acceptor.promised.round), self.me)
+        self._see(ballot)
+        self.acceptor.promise_own(ballot, step)
+        start = Slot(self.learner.applied + 1)
+        self.proposer.start_preparing(ballot, start, self.members, now.boot_ns)
+        message = Prepare(self.group, ballot, start)
+        step.after.extend(Send(peer, message) for peer in self.others(self.members))
+        own = Promise(self.group, ballot, self.acceptor.votes_from(start))
+        step.after.append(Send(self.me, own))
+
+    def _lead(self, now: Now, step: Step) -> None:
+        """A quorum promised: re-propose whatever may have been chosen, then lead."""
+        proposer = self.proposer
+        found = proposer.found()
+        proposer.lead(now.boot_ns)
+        first = Slot(max(proposer.lo, self.learner.applied + 1))
+        proposer.start_at(first)
+        last = max(self.suspended, *found, first - 1) if found else max(self.suspended, first - 1)
+        for slot in range(first, last + 1):
+            entry = self.learner.chosen.get(Slot(slot)) or found.get(Slot(slot))
+            if entry is None:
+                entry = self._lease_entry(now) if slot == self.suspended else entries.NOOP
+            self.place(now, entry, step)
+            if entry.kind == EntryKind.CONFIG:
+                proposer.close_at(Slot(slot))  # R10: what was found above it is not ours
+                break
+        proposer.recover_to = Slot(proposer.next - 1)
+        self.election.succeeded()
+        step.notices.append(Notice(self.group, "leading", f"{proposer.ballot}"))
+
+    def place(self, now: Now, entry: Entry, step: Step) -> Slot:
+        proposer = self.proposer
+        slot = proposer.place(entry, now.boot_ns)
+        self.send_accept(slot, entry, self.others(proposer.members), step)
+        self.commit_due = False  # the Accept carries what was counted
+        if proposer.ballot >= self.acceptor.promised and self.rejoin is None:
+            self.acceptor.vote_own(
+                self.me, slot, proposer.ballot, entry, self.learner.applied, step
+            )
+        return slot
+
+    def send_accept(self, slot: Slot, entry: Entry, to: Iterable[NodeId], step: Step) -> None:
+        proposer = self.proposer
+        message = Accept(self.group, proposer.ballot, slot, entry, proposer.lo, proposer.counted_to)
+        step.before.extend(Send(peer, message) for peer in to)
+
+    def _lease_entry(self, now: Now) -> Entry:
+        expires = now.wall_ns + self.timing.lease_ns
+        return entries.be_master(BeMaster(self.me, self.incarnation, self.lease.ver, expires))
+
+    def lease_in_flight(self) -> bool:
+        return self._own_be_master in self.proposer.in_flight
+
+    def propose_lease(self, now: Now, step: Step) -> None:
+        """Take or renew the lease; never while suspended (R13)."""
+        assert not self.suspended
+        self._own_be_master = self.place(now, self._lease_entry(now), step)
+
+    def _yield_to(self, now: Now, ballot: Ballot, step: Step) -> None:
+        if self.proposer.role is not Role.FOLLOWER and self.proposer.ballot < ballot:
+            self.step_down(now, step)
+
+    def step_down(self, now: Now, step: Step) -> None:
+        """Keeps lease and suspension; a steal that was still draining is called off."""
+        if self.proposer.role is Role.LEADER:
+            step.notices.append(Notice(self.group, "stepped-down", f"{self.proposer.ballot}"))
+        self.proposer.step_down()
+        if self.handover is not None and self.handover.draining:
+            handover.call_off(self, "stepped down", step)
+        self.election.back_off(now)
+
+    # -- learning and applying ----------------------------------------------------------------
+
+    def _on_counted(self, now: Now, ballot: Ballot, first: Slot, last: Slot, step: Step) -> None:
+        """The sender counted quorums at `ballot`: our votes at that ballot are chosen (R17)."""
+        self.learner.heard(last)
+        if last <= self.learner.applied:
+            return
+        votes = self.acceptor.votes
+        for slot in sorted(slot for slot in votes if first <= slot <= last):
+            vote = votes.get(slot)
+            if vote is not None and vote[0] == ballot:
+                self._learn(now, slot, vote[1], step)
+
+    def _learn(self, now: Now, slot: Slot, entry: Entry, step: Step) -> None:
+        flight = self.proposer.in_flight.get(slot)
+        if flight is not None and not flight.entry.same_as(entry):
+            self.step_down(now, step)  # outvoted: somebody has a higher ballot
+        if self.learner.add(slot, entry):
+            vote = self.acceptor.votes.get(slot)
+            if vote is None or not vote[1].same_as(entry):
+                applied = self.learner.applied
+                step.persist.append(LearnedRecord(self.group, slot, entry, applied))
+            self._apply_ready(now, step)
+
+    def _apply_ready(self, now: Now, step: Step) -> None:
+        for slot, entry in self.learner.take_ready():
+            self.acceptor.forget(slot)
+            self.proposer.done(slot)
+            step.applied.append(Applied(self.group, slot, entry))
+            self._apply_control(now, slot, entry, live=True, step=step)
+        applied = self.learner.applied
+        if self.proposer.role is Role.LEADER and self.proposer.next <= applied:
+            self.step_down(now, step)  # others fill the slots we thought were ours (R6b)
+        if self.suspended:
+            handover.slot_applied(self)
+        elif self.handover is not None:
+            handover.try_to_send(self, now, step)
+        if self.rejoin is not None:
+            self._try_to_vote_again(step)
+
+    def _apply_control(
+        self, now: Now, slot: Slot, entry: Entry, *, live: bool, step: Step | None = None
+    ) -> None:
+        control = entry.control
+        longest = self.timing.lease_ns
+        if isinstance(control, BeMaster):
+            self.lease.apply_be_master(slot, control, now, longest)
+        elif isinstance(control, Steal):
+            valid = self.lease.apply_steal(slot, control, now, longest)
+            mine = (control.target, control.target_incarnation) == (self.me, self.incarnation)
+            if valid and live and mine:
+                self._take_over(now, slot, control.ballot)
+        elif isinstance(control, Config):
+            self.members = control.members
+            if self.proposer.role is not Role.FOLLOWER and step is not None:
+                self.step_down(now, step)  # the ballot is bound to the older members (R10)
+                self.election.backoff_until = 0
+
+    def _take_over(self, now: Now, slot: Slot, ballot: Ballot) -> None:
+        """Go on under the delegated ballot, without a Prepare (R5, R6); never from a replay."""
+        if (
+            ballot < self.acceptor.promised
+            or self.proposer.ballot > ballot
+            or self.rejoin is not None
+            or self.me not in self.members
+        ):
+            return  # the lease is ours but the ballot is not usable: tick() prepares a fresh one
+        self.proposer.take_over(slot, ballot, self.members, now.boot_ns)
+        self.election.succeeded()
+
+    def flush_commit(self, step: Step) -> None:
+        """Tell the members what we counted, where no Accept has carried it yet."""
+        self.commit_due = False
+        proposer = self.proposer
+        if proposer.role is Role.LEADER and proposer.counted_to >= proposer.lo:
+            commit = Commit(self.group, proposer.ballot, proposer.lo, proposer.counted_to)
+            step.before.extend(Send(peer, commit) for peer in self.others(proposer.members))
+
+    # -- lost disk ----------------------------------------------------------------------------
+
+    def _lost_disk(self, now: Now, witnessed: Ballot, step: Step) -> None:
+        """A peer saw us promise more than our disk remembers: stop voting until it is safe."""
+        self.rejoin = Rejoin(floor=witnessed)
+        self.acceptor.voting = False
+        step.persist.append(VotingRecord(self.group, False, witnessed))
+        step.notices.append(Notice(self.group, "non-voting", f"lost promise {witnessed}"))
+        if self.proposer.role is not Role.FOLLOWER:
+            self.step_down(now, step)
+        ask = RejoinAsk(self.group, self.incarnation)
+        step.before.extend(Send(node, ask) for node in self.others(self.members))
+
+    def _try_to_vote_again(self, step: Step) -> None:
+        rejoin = self.rejoin
+        assert rejoin is not None
+        if rejoin.may_vote(self.me, self.members, self.learner.applied):
+            self.acceptor.promised = max(self.acceptor.promised, rejoin.floor)
+            self.acceptor.voting = True
+            self.rejoin = None
+            floor = self.acceptor.promised
+            step.persist.append(VotingRecord(self.group, True, floor))
+            step.notices.append(Notice(self.group, "voting-again", f"floor {floor}"))
+
+    # -- small things -------------------------------------------------------------------------
+
+    def statistics(self, now: Now) -> GroupStatistics:
+        return GroupStatistics(
+            group=self.group,
+            role=self.proposer.role,
+            ballot=self.proposer.ballot if self.proposer.ballot.round else self.acceptor.promised,
+            promised=self.acceptor.promised,
+            holder=NOBODY if self.lease.free(now, 0) else self.lease.holder,
+            acting=self.acting(now),
+            voting=self.can_vote(),
+            lease_left_ns=max(0, self.lease.expires_wall_ns - now.wall_ns),
+            lease_ver=self.lease.ver,
+            epoch=self.lease.epoch,
+            applied=self.learner.applied,
+            chosen_to=self.learner.chosen_to,
+            in_flight=len(self.proposer.in_flight),
+            members=self.members,
+            peers_applied={node: peer.applied for node, peer in sorted(self._peers.items())},
+        )
+
+    def _see(self, ballot: Ballot) -> None:
+        if ballot.round > self._round_seen:
+            self._round_seen = ballot.round
+
+    def _witness(self, sender: NodeId, ballot: Ballot) -> None:
+        if sender != self.me:
+            peer = self.peer(sender)
+            if ballot > peer.witnessed:
+                peer.witnessed = ballot
+
+    def _note_progress(self, sender: NodeId, applied: Slot) -> None:
+        self.peer(sender).applied = applied
+        self.learner.heard(applied)
+
+    def peer(self, node: NodeId) -> Peer:
+        peer = self._peers.get(node)
+        if peer is None:
+            peer = self._peers[node] = Peer()
+        return peer
+
+    def ask_to_learn(self, now: Now, node: NodeId, step: Step) -> None:
+        self.learn_at = now.boot_ns + self.timing.learn_every_ns
+        step.before.append(Send(node, Learn(self.group, self.learner.applied)))
+
+    def progress_for(self, node: NodeId) -> Progress:
+        learner = self.learner
+        witnessed = self.peer(node).witnessed
+        return Progress(self.group, learner.applied, learner.chosen_to, witnessed)
+
+    def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
+        return [node for node in members if node != self.me]
+
+    def is_heard(self, node: NodeId, now: Now) -> bool:
+        heard = self.heard.get(node)
+        return heard is not None and now.boot_ns - heard < self.timing.heard_ns

@@ -1,0 +1,122 @@
+"""What a replica does as time passes: learn, retransmit, prepare, renew (protocol.md "tick")."""
+
+from typing import TYPE_CHECKING, Final
+
+from paxos import handover
+from paxos.messages import Learn, RejoinAsk
+from paxos.proposer import Role
+from paxos.quorum import is_quorum
+from paxos.step import Send, Step
+
+if TYPE_CHECKING:
+    from paxos.ids import NodeId, Now
+    from paxos.replica import Replica
+
+RETRANSMIT_SLOTS_MAX: Final = 8
+"""Undecided slots sent again in one tick, oldest first: a slow peer must not be drowned."""
+
+
+def tick(replica: "Replica", now: "Now", step: Step, *, renew_early: bool = False) -> None:
+    """Call every few tens of milliseconds. `renew_early`: other groups of this master renew now,
+    so this one joins them if it would be due soon (one frame per peer and one fsync for all)."""
+    _progress_and_learning(replica, now, step)
+    if replica.commit_due:
+        replica.flush_commit(step)
+    proposer = replica.proposer
+    if proposer.role is Role.LEADER:
+        if proposer.in_flight:
+            _retransmit(replica, now, step)
+    elif (
+        proposer.role is Role.PREPARING
+        and now.boot_ns - proposer.since_boot_ns > replica.timing.prepare_timeout_ns
+    ):
+        replica.step_down(now, step)
+    if replica.suspended:
+        handover.tick_suspended(replica, now, step)
+    elif replica.handover is not None:
+        handover.tick_draining(replica, now, step)
+    elif not replica.election.abstaining:
+        _mastership(replica, now, step, renew_early)
+
+
+def renewal_due(replica: "Replica", now: "Now", early_ns: int = 0) -> bool:
+    """Whether a held lease wants a renewal now, or within `early_ns`."""
+    timing = replica.timing
+    left = replica.lease.expires_wall_ns - now.wall_ns
+    return left < timing.lease_ns - timing.renew_every_ns + early_ns
+
+
+def _mastership(replica: "Replica", now: "Now", step: Step, renew_early: bool) -> None:
+    lease, election, proposer = replica.lease, replica.election, replica.proposer
+    mine = lease.holder == replica.me  # an old incarnation's too: CAS protects (R11)
+    if not mine:
+        if not lease.free(now, replica.timing.margin_ns):
+            election.lease_is_held()
+            return
+        election.lease_is_free(now)
+    if proposer.role is Role.FOLLOWER:
+        if election.may_try(now) and _may_prepare(replica, now, step):
+            replica.prepare(now, step)
+    elif proposer.role is Role.LEADER and proposer.next > proposer.hi:
+        if not proposer.in_flight:
+            replica.step_down(now, step)
+    elif now.trusted and replica.ready() and not replica.lease_in_flight():
+        early_ns = replica.timing.renew_every_ns // 2 if renew_early else 0
+        held = lease.held_by(replica.me, replica.incarnation)
+        if not held or renewal_due(replica, now, early_ns):
+            replica.propose_lease(now, step)
+
+
+def _may_prepare(replica: "Replica", now: "Now", step: Step) -> bool:
+    """Heard by a majority, and behind none of those: first learn, then prepare."""
+    if replica.me not in replica.members or not replica.can_vote():
+        return False
+    near = [node for node in replica.others(replica.members) if replica.is_heard(node, now)]
+    if not is_quorum([*near, replica.me], replica.members):
+        return False
+    ahead = [node for node in near if replica.peer(node).applied > replica.learner.applied]
+    if ahead and now.boot_ns >= replica.learn_at:
+        replica.ask_to_learn(now, ahead[0], step)
+    return not ahead
+
+
+def _retransmit(replica: "Replica", now: "Now", step: Step) -> None:
+    proposer, timing = replica.proposer, replica.timing
+    for slot in sorted(proposer.in_flight)[:RETRANSMIT_SLOTS_MAX]:
+        flight = proposer.in_flight[slot]
+        wait_ns = timing.retransmit_ns << min(flight.sends - 1, 4)
+        if now.boot_ns - flight.sent_boot_ns > wait_ns:
+            flight.sent_boot_ns = now.boot_ns
+            flight.sends += 1
+            deaf = [n for n in replica.others(proposer.members) if n not in flight.votes]
+            replica.send_accept(slot, flight.entry, deaf, step)
+
+
+def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
+    others = replica.others(replica.members)
+    if now.boot_ns >= replica.progress_at:
+        replica.progress_at = now.boot_ns + replica.timing.progress_every_ns
+        step.before.extend(Send(node, replica.progress_for(node)) for node in others)
+        if replica.rejoin is not None:
+            ask = RejoinAsk(replica.group, replica.incarnation)
+            step.before.extend(Send(node, ask) for node in others)
+    if now.boot_ns < replica.learn_at:
+        return
+    if replica.rejoin is None and not replica.can_vote():
+        replica.learn_at = now.boot_ns + replica.timing.learn_every_ns
+        learn = Learn(replica.group, replica.learner.applied)
+        step.before.extend(Send(node, learn) for node in others)
+    elif replica.learner.behind:
+        _learn_from_somebody(replica, now, step)
+
+
+def _learn_from_somebody(replica: "Replica", now: "Now", step: Step) -> None:
+    applied = replica.learner.applied
+    ahead: list[NodeId] = [
+        node
+        for node in replica.others(replica.members)
+        if replica.peer(node).applied > applied and replica.is_heard(node, now)
+    ]
+    if ahead:
+        node = ahead[replica.election.dice.randrange(len(ahead))]
+        replica.ask_to_learn(now, node, step)

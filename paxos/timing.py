@@ -1,0 +1,58 @@
+"""The times and limits of the protocol, in one frozen value that cannot be inconsistent."""
+
+from typing import Final
+
+import attrs
+
+from paxos.ids import MS
+
+WINDOW_MAX: Final = 64
+"""No master ever has more undecided slots than this; `paxos.rejoin` relies on it."""
+
+ACCEPT_AHEAD_SLOTS_MAX: Final = 4 * WINDOW_MAX
+"""An acceptor ignores slots further than this beyond its applied prefix (it learns them later)."""
+
+ACCEPT_AHEAD_BYTES_MAX: Final = 48 * 1024 * 1024
+"""... and entries beyond this many undecided bytes per group. Ignoring is as legal as losing."""
+
+SERVE_SLOTS_MAX: Final = 512
+"""Entries asked for and served in one go when a member catches up."""
+
+STEAL_LAG_SLOTS_MAX: Final = 2 * WINDOW_MAX
+"""A node further behind than this is not caught up: a steal to it is refused."""
+
+
+@attrs.frozen(kw_only=True)
+class Timing:
+    """All in nanoseconds. Defaults suit one machine room; protocol.md section 2, "Timers"."""
+
+    lease_ns: int = 3_000 * MS
+    renew_every_ns: int = 1_000 * MS
+    margin_ns: int = 200 * MS
+    """The clock bound eps: the holder stops this much before the expiry, others start after."""
+    retransmit_ns: int = 150 * MS
+    drain_ns: int = 200 * MS
+    settle_ns: int = 500 * MS
+    """An unresolved Steal older than this is settled by a higher ballot (T_steal)."""
+    prepare_timeout_ns: int = 300 * MS
+    backoff_min_ns: int = 20 * MS
+    backoff_max_ns: int = 200 * MS
+    backoff_cap_ns: int = 2_000 * MS
+    progress_every_ns: int = 500 * MS
+    heard_ns: int = 1_500 * MS
+    """A member not heard for longer does not count towards the majority that precedes Prepare."""
+    learn_every_ns: int = 60 * MS
+    window: int = 8
+
+    def __attrs_post_init__(self) -> None:
+        if 2 * self.renew_every_ns + 2 * self.margin_ns >= self.lease_ns:
+            raise ValueError(
+                "a lease must outlive one lost renewal: "
+                "2 * renew_every + 2 * clock_margin must be below the lease duration"
+            )
+        if self.renew_every_ns <= 2 * self.margin_ns:
+            raise ValueError("renew_every must be above twice the clock margin (rule R15)")
+        if not 1 <= self.window <= WINDOW_MAX:
+            raise ValueError(f"window must be 1 to {WINDOW_MAX}, not {self.window}")
+        if not 0 < self.backoff_min_ns <= self.backoff_max_ns <= self.backoff_cap_ns:
+            raise ValueError("election backoff: 0 < min <= max <= cap")
