@@ -1,0 +1,94 @@
+"""Commands inside an entry: length, kind, body, one after the other (E2: an entry carries many).
+
+The encoding of an entry's payload, version 1. A command lies entirely in one buffer, or its head
+(everything before the record batch) is one buffer and the batch the next: that is how a produced
+batch travels from the client's frame into the log without a copy.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from paxos.entry import Buffer
+
+SMALL_BYTES: Final = 8 * 1024
+"""Below this a command is joined into one buffer: copying it is cheaper than a longer writev."""
+
+HEAD: Final = struct.Struct(">IB")
+RECORDS_HEAD: Final = struct.Struct(">IBI")
+RECORDS_RESULT: Final = struct.Struct(">hqq")
+
+
+class CommandKind(IntEnum):
+    RECORDS = 1
+    """A record batch for one partition: partition uid, then the batch as the client sent it."""
+    CONSUMER_GROUP = 2
+    """A command of the consumer group coordinator."""
+    REGISTRY = 3
+    """A command of the registry; only in the registry group."""
+
+
+class CommandError(ValueError):
+    """An entry's payload is not a sequence of commands: a peer's lie or a damaged record."""
+
+
+class Command(NamedTuple):
+    """One parsed command; `at` is the place of `body` counted from the first payload byte."""
+
+    kind: int
+    uid: int
+    body: memoryview
+    at: int
+
+
+def records(uid: int, batch: memoryview) -> tuple[Buffer, ...]:
+    """A RECORDS command. A large batch is kept, not copied: its memory must stay unchanged."""
+    size = len(batch)
+    head = RECORDS_HEAD.pack(4 + size, CommandKind.RECORDS, uid)
+    if size <= SMALL_BYTES:
+        return (head + batch,)
+    return (head, batch)
+
+
+def opaque(kind: CommandKind, body: bytes) -> tuple[Buffer, ...]:
+    """A CONSUMER_GROUP or REGISTRY command."""
+    return (HEAD.pack(len(body), kind) + body,)
+
+
+def parse(chunks: tuple[Buffer, ...]) -> Iterator[Command]:
+    """The commands of an entry's payload, in order, as views into `chunks`.
+
+    Raises:
+        CommandError: if the payload is malformed.
+    """
+    base, held = 0, len(chunks)
+    index = 0
+    while index < held:
+        chunk = memoryview(chunks[index])
+        index += 1
+        at, end = 0, len(chunk)
+        while at < end:
+            if end - at < HEAD.size:
+                raise CommandError(f"{end - at} stray bytes in an entry")
+            size, kind = HEAD.unpack_from(chunk, at)
+            at += HEAD.size
+            uid = 0
+            if kind == CommandKind.RECORDS:
+                if size < 4 or end - at < 4:
+                    raise CommandError("a RECORDS command is cut short")
+                uid = int.from_bytes(chunk[at : at + 4], "big")
+                at += 4
+                size -= 4
+            if size <= end - at:
+                yield Command(kind, uid, chunk[at : at + size], base + at)
+                at += size
+            elif at == end and index < held and len(chunks[index]) == size:
+                base += end
+                yield Command(kind, uid, memoryview(chunks[index]), base)
+                chunk = memoryview(chunks[index])
+                index += 1
+                at = end = size
+            else:
+                raise CommandError(f"a command says {size} bytes, {end - at} are left")
+        base += end

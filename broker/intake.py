@@ -1,0 +1,245 @@
+"""The way of a command into a group's log: queue, propose, wait until applied, answer once.
+
+One Intake per group and node, pure: time comes in, effects go out. It decides, for each command,
+between proposing here, forwarding to the node the group is being handed to (E17), queueing for a
+group that is just being handed to us, and "ask there". What was proposed is never answered with a
+definite failure (protocol.md section 4); what was forwarded once is never forwarded again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, TypeAlias
+
+import attrs
+
+from paxos.entry import Buffer, Entry
+from paxos.ids import MS, NOBODY, NodeId, Now, Slot
+from paxos.replica import Replica
+from paxos.step import Step
+
+
+class Why(Enum):
+    """Why a command was not carried out here. Only UNKNOWN may yet come true."""
+
+    NOT_MASTER = "not master"
+    UNKNOWN = "unknown"
+    OVERLOADED = "overloaded"
+
+
+@attrs.frozen
+class Done:
+    """Chosen, applied in order, and we were still acting when we looked (R14)."""
+
+    result: bytes
+
+
+@attrs.frozen
+class Elsewhere:
+    """Not answered here; `master` is who to ask, where known."""
+
+    why: Why
+    master: NodeId | None = None
+
+
+Outcome: TypeAlias = Done | Elsewhere
+
+
+@attrs.define(eq=False)
+class Pending:
+    """One command on its way; `done` is called exactly once."""
+
+    chunks: tuple[Buffer, ...]
+    size: int
+    done: Callable[[Outcome], None]
+    since_boot_ns: int = 0
+
+
+@attrs.frozen
+class Forward:
+    """Send this command to `to` over the peer link; its answer comes back by `settle`."""
+
+    to: NodeId
+    pending: Pending
+    handing: bool
+    """The group is being, or has just been, handed to `to`: it should wait for it if need be."""
+
+
+@attrs.frozen(kw_only=True)
+class IntakeConfig:
+    entry_bytes_max: int = 1024 * 1024
+    """Soft: an entry takes commands until it holds this much; one larger command goes alone."""
+    queue_bytes_max: int = 32 * 1024 * 1024
+    batch_wait_ns: int = 0
+    """How long a command may wait for company while others are under way (E2)."""
+    forward_grace_ns: int = 1_000 * MS
+    """How long after a steal the old master goes on forwarding (kafka.md section 5)."""
+    adopt_wait_ns: int = 1_000 * MS
+    """How long forwarded commands wait for the group that is being handed to us."""
+
+
+COMMAND_BYTES_MAX: Final = 20 * 1024 * 1024
+
+
+class Intake:
+    def __init__(self, replica: Replica, config: IntakeConfig) -> None:
+        self.replica, self.config = replica, config
+        self.queue: deque[Pending] = deque()
+        self.queue_bytes = 0
+        self.adopted: deque[Pending] = deque()
+        self.adopted_bytes = 0
+        self.proposed: dict[Slot, tuple[Entry, list[Pending]]] = {}
+        self.forwards: list[Forward] = []
+        """To be sent by the shell after each call; it empties the list."""
+        self._grace_to: NodeId = NOBODY
+        self._grace_until = 0
+        self._handing: NodeId | None = None
+
+    # -- commands in --------------------------------------------------------------------------
+
+    def submit(self, now: Now, pending: Pending, *, anywhere: bool = False) -> None:
+        """A command from a client of this node; `anywhere` asks to forward it to the master."""
+        pending.since_boot_ns = now.boot_ns
+        replica = self.replica
+        target = replica.handing_to
+        if target is not None:
+            self._handing = target
+            self.forwards.append(Forward(target, pending, handing=True))
+        elif replica.acting(now):
+            self._enqueue(pending)
+        else:
+            holder = self._holder(now)
+            grace = holder == self._grace_to and now.boot_ns < self._grace_until
+            if holder not in (None, replica.me) and (anywhere or grace):
+                assert holder is not None
+                self.forwards.append(Forward(holder, pending, handing=grace))
+            else:
+                pending.done(Elsewhere(Why.NOT_MASTER, holder))
+
+    def submit_forwarded(self, now: Now, pending: Pending, *, handing: bool) -> None:
+        """A command another node forwarded; `handing`: it is handing the group to us just now."""
+        pending.since_boot_ns = now.boot_ns
+        replica = self.replica
+        if replica.acting(now) and replica.handing_to is None:
+            self._enqueue(pending)
+        elif handing or self.adopted:
+            if self.adopted_bytes + pending.size > self.config.queue_bytes_max:
+                pending.done(Elsewhere(Why.OVERLOADED, None))
+                return
+            self.adopted.append(pending)
+            self.adopted_bytes += pending.size
+        else:
+            pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
+
+    def _enqueue(self, pending: Pending) -> None:
+        if self.queue and self.queue_bytes + pending.size > self.config.queue_bytes_max:
+            pending.done(Elsewhere(Why.OVERLOADED, self.replica.me))
+            return
+        self.queue.append(pending)
+        self.queue_bytes += pending.size
+
+    # -- proposing ----------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether `flush` has anything to look at."""
+        return bool(self.queue or self.adopted)
+
+    def flush(self, now: Now, step: Step) -> None:
+        """Propose what is queued, as far as the window allows; call at the end of each round."""
+        replica = self.replica
+        target = replica.handing_to
+        if target is not None:
+            self._handing = target
+            while self.queue:
+                self.forwards.append(Forward(target, self.queue.popleft(), handing=True))
+            self.queue_bytes = 0
+            return
+        if self.adopted and replica.acting(now):
+            self.queue.extendleft(reversed(self.adopted))
+            self.queue_bytes += self.adopted_bytes
+            self.adopted.clear()
+            self.adopted_bytes = 0
+        while self.queue and self._ripe(now) and replica.can_propose(now):
+            batch = self._take_batch()
+            chunks = tuple(chunk for pending in batch for chunk in pending.chunks)
+            slot, entry = replica.propose(now, chunks, step)
+            self.proposed[slot] = (entry, batch)
+
+    def _ripe(self, now: Now) -> bool:
+        if not self.config.batch_wait_ns or not self.proposed:
+            return True
+        return (
+            self.queue_bytes >= self.config.entry_bytes_max
+            or now.boot_ns - self.queue[0].since_boot_ns >= self.config.batch_wait_ns
+        )
+
+    def _take_batch(self) -> list[Pending]:
+        batch = [self.queue.popleft()]
+        size = batch[0].size
+        while self.queue and size + self.queue[0].size <= self.config.entry_bytes_max:
+            pending = self.queue.popleft()
+            size += pending.size
+            batch.append(pending)
+        self.queue_bytes -= size
+        return batch
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def applied(self, now: Now, slot: Slot, entry: Entry, results: list[bytes]) -> None:
+        """The state machine has applied `slot`; `results` are those of its commands in order."""
+        waiting = self.proposed.pop(slot, None)
+        if waiting is None:
+            return
+        ours, batch = waiting
+        if ours.same_as(entry) and self.replica.acting(now):
+            assert len(results) == len(batch)
+            for pending, result in zip(batch, results, strict=True):
+                pending.done(Done(result))
+        else:
+            self._bounce(batch, Why.UNKNOWN, now)
+
+    def tick(self, now: Now) -> None:
+        """Answer what can no longer be answered well: we are not master any more, or never were."""
+        replica = self.replica
+        self.handover_seen(now)
+        if self.queue and not replica.acting(now) and replica.handing_to is None:
+            queued, self.queue, self.queue_bytes = list(self.queue), deque(), 0
+            self._bounce(queued, Why.NOT_MASTER, now)
+        if self.proposed and not replica.acting(now) and not replica.suspended:
+            proposed, self.proposed = self.proposed, {}
+            for _, batch in proposed.values():
+                self._bounce(batch, Why.UNKNOWN, now)
+        while self.adopted and (
+            now.boot_ns - self.adopted[0].since_boot_ns > self.config.adopt_wait_ns
+        ):
+            pending = self.adopted.popleft()
+            self.adopted_bytes -= pending.size
+            pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
+
+    def steal_refused(self, now: Now) -> None:
+        """The master keeps the group after all: what it forwarded goes back with a hint."""
+        adopted, self.adopted, self.adopted_bytes = list(self.adopted), deque(), 0
+        self._bounce(adopted, Why.NOT_MASTER, now)
+
+    def handover_seen(self, now: Now) -> None:
+        """Call after each step: if a handover ended well, forward to its target for a while."""
+        replica = self.replica
+        if replica.handing_to is not None:
+            self._handing = replica.handing_to
+        elif self._handing is not None:
+            if replica.lease.holder == self._handing:
+                self._grace_to = self._handing
+                self._grace_until = now.boot_ns + self.config.forward_grace_ns
+            self._handing = None
+
+    def _bounce(self, batch: list[Pending], why: Why, now: Now) -> None:
+        holder = self._holder(now)
+        for pending in batch:
+            pending.done(Elsewhere(why, holder))
+
+    def _holder(self, now: Now) -> NodeId | None:
+        lease = self.replica.lease
+        if lease.holder == NOBODY or lease.free(now, 0):
+            return None
+        return lease.holder

@@ -1,0 +1,71 @@
+"""What the broker needs from the shell around it; the runtime and the simulator provide it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.intake import Outcome
+from paxos.entry import Buffer
+from paxos.ids import GroupId, NodeId, Now
+
+
+class Reply(Protocol):
+    """One place in a connection's queue of responses, which leave in the order of the requests."""
+
+    def complete(self, chunks: list[Buffer]) -> None:
+        """Answer: the whole response frame, length prefix included. At most once."""
+
+    def nothing(self) -> None:
+        """This request gets no answer at all (Produce with acks=0)."""
+
+    def close(self, reason: str) -> None:
+        """The request cannot be answered within the protocol: close the connection, log why."""
+
+
+class Groups(Protocol):
+    """The Paxos groups of this node, as far as the broker sees them."""
+
+    def now(self) -> Now: ...
+
+    def acting(self, group: GroupId) -> bool:
+        """Whether this node may answer for the group at this very moment (lease checked now)."""
+
+    def epoch(self, group: GroupId) -> int:
+        """The lease's epoch: Kafka's leader epoch, increases with every change of master."""
+
+    def master(self, group: GroupId) -> NodeId | None:
+        """Who holds the lease as far as we know, acting or not; None where nobody does."""
+
+    def caught_up(self, group: GroupId) -> bool:
+        """Whether this master has applied everything chosen before its time."""
+
+    def submit(
+        self,
+        group: GroupId,
+        chunks: tuple[Buffer, ...],
+        done: Callable[[Outcome], None],
+        *,
+        anywhere: bool = False,
+    ) -> None:
+        """Queue one command; `done` is called exactly once, perhaps before this returns.
+
+        Where the group is being handed to another node the command is forwarded there; with
+        `anywhere` it is also forwarded to the master whenever that is another node.
+        """
+
+
+class LogReader(Protocol):
+    """The bytes of applied entries."""
+
+    def read_span(self, position: int, size: int) -> memoryview:
+        """`size` bytes from `position` on; spans of several entries of one segment are allowed.
+
+        Raises:
+            DamagedError: if a checksum does not match.
+        """
+
+
+class Timers(Protocol):
+    def call_at(self, boot_ns: int, callback: Callable[[], None]) -> object:
+        """Call back once at or soon after `boot_ns`; the returned handle cancels it."""
+
+    def cancel(self, handle: object) -> None: ...
