@@ -1,0 +1,96 @@
+"""Asking a node over HTTP: readiness, status, and the administration calls.
+
+`http.client` and not `urllib`: a proxy named in the environment has no business on loopback.
+"""
+
+import http.client
+import json
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from runtime.config import Address
+
+TIMEOUT_S: Final = 2.0
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class HealthError(RuntimeError):
+    """The node did not answer, or not with what was asked for."""
+
+
+def request(
+    address: Address,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[int, bytes]:
+    """One request on a connection of its own: (status, answer).
+
+    Raises:
+        HealthError: if there is no answer.
+    """
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    try:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {} if data is None else {"Content-Type": "application/json"}
+        connection.request(method, path, body=data, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(ANSWER_BYTES_MAX)
+    except (OSError, http.client.HTTPException) as error:
+        why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+        raise HealthError(f"http://{address}{path}: {why}") from error
+    finally:
+        connection.close()
+
+
+def call(
+    address: Address,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> Any:  # noqa: ANN401 (it is JSON)
+    """A request whose answer is JSON.
+
+    Raises:
+        HealthError: if there is no answer, or one that refuses.
+    """
+    status, data = request(address, method, path, body, timeout_s=timeout_s)
+    if status != 200:
+        text = data[:500].decode(errors="replace").strip()
+        raise HealthError(f"http://{address}{path}: {status} {text}")
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise HealthError(f"http://{address}{path}: the answer is not JSON: {error}") from error
+
+
+def is_ready(address: Address, *, timeout_s: float = TIMEOUT_S) -> bool:
+    """Whether the node says that it takes part and serves."""
+    try:
+        return request(address, "GET", "/readyz", timeout_s=timeout_s)[0] == 200
+    except HealthError:
+        return False
+
+
+async def call_async(
+    address: Address,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> Any:  # noqa: ANN401 (it is JSON)
+    """The same without stopping the loop."""
+    ask = partial(call, address, method, path, body, timeout_s=timeout_s)
+    return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+
+
+async def is_ready_async(address: Address, *, timeout_s: float = TIMEOUT_S) -> bool:
+    ask = partial(is_ready, address, timeout_s=timeout_s)
+    return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)

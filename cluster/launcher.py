@@ -1,0 +1,280 @@
+"""Run a cluster of real node processes on this machine, for as long as a context lasts.
+
+The launcher is the parent of every node: it starts them, notes how they end, does to them what the
+control socket asks for, and stops them all on the way out. Should it be killed itself, the kernel
+kills the nodes (child.py), and they look for their parent as well (`--parent-pid`).
+"""
+
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGTERM
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+import cluster
+from cluster import chaos, control, health, state
+from cluster.process import Process
+from cluster.spec import ClusterSpec, SpecError, save
+from cluster.state import NodeNow, NodeState, State
+
+START_S_MAX: Final = 30.0
+STOP_S_MAX: Final = 10.0
+READY_LOOK_EVERY_S: Final = 0.05
+LOG_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A node's log larger than this at its start is put aside as `.1`, replacing the one before."""
+TAIL_LINES: Final = 5
+
+Command: TypeAlias = Callable[[ClusterSpec, int, Sequence[str]], list[str]]
+"""(spec, node id, overrides) -> what to run; a parameter, so that tests can run something small."""
+
+
+class StartError(RuntimeError):
+    """A node did not become ready; the message has the end of its log."""
+
+
+def node_command(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
+    """`-P`: a `node.py` in the user's working directory is not ours."""
+    config = str(spec.config_path(node_id))
+    sets = [word for override in overrides for word in ("--set", override)]
+    parent = ["--parent-pid", str(os.getpid())]
+    return [sys.executable, "-P", "-m", "node", "--config", config, *sets, *parent]
+
+
+def node_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The nodes find the code where we found it: in a clone, or where it is installed."""
+    root = str(Path(next(iter(cluster.__path__))).parent)
+    path = env.get("PYTHONPATH")
+    return {**env, "PYTHONPATH": root if not path else os.pathsep.join((root, path))}
+
+
+@attrs.define
+class _Node:
+    process: Process
+    state: NodeState = NodeState.RUNNING
+
+
+@attrs.define
+class Launcher:
+    """The running cluster; made by `launch`."""
+
+    spec: ClusterSpec
+    _overrides: Sequence[str]
+    _env: Mapping[str, str]
+    _command: Command
+    _report: Callable[[str], None]
+    _control: Path
+    _nursery: trio.Nursery
+    _nodes: dict[int, _Node] = attrs.Factory(dict)
+    _one_at_a_time: trio.Lock = attrs.Factory(trio.Lock)
+    _stopping: bool = False
+    hurry: trio.Event = attrs.Factory(trio.Event)
+    """Set to kill what does not stop at once (a second Ctrl-C)."""
+
+    def state_of(self, node_id: int) -> NodeState:
+        return self._nodes[node_id].state
+
+    def pid_of(self, node_id: int) -> int:
+        return self._nodes[node_id].process.pid
+
+    async def start_all(self) -> None:
+        """Start every node and wait until all are ready.
+
+        Raises:
+            StartError: if one ends or is not ready in time.
+        """
+        for node in self.spec.nodes:
+            self._start(node.id)
+        for node in self.spec.nodes:
+            await self.wait_ready(node.id)
+
+    async def wait_ready(self, node_id: int) -> None:
+        """Wait until a started node serves.
+
+        Raises:
+            StartError: if it ends or is not ready in time.
+        """
+        running = self._nodes[node_id]
+        address = self.spec.node(node_id).http
+        with trio.move_on_after(START_S_MAX):
+            while running.process.exit_code is None:
+                if await health.is_ready_async(address):
+                    return
+                await trio.sleep(READY_LOOK_EVERY_S)
+            raise StartError(
+                f"node {node_id} ended with {_ending(running.process)} before it was ready; "
+                f"its log, {self.spec.log_path(node_id)}, ends with:\n{self._tail(node_id)}"
+            )
+        raise StartError(
+            f"node {node_id} is not ready after {START_S_MAX:.0f} s; "
+            f"its log, {self.spec.log_path(node_id)}, ends with:\n{self._tail(node_id)}"
+        )
+
+    async def kill(self, node_id: int) -> None:
+        node = self._node(node_id, NodeState.RUNNING, NodeState.PAUSED)
+        node.state = NodeState.KILLED
+        await chaos.kill(node.process)
+        self._save_state()
+
+    async def pause(self, node_id: int) -> None:
+        node = self._node(node_id, NodeState.RUNNING)
+        await chaos.pause(node.process)
+        node.state = NodeState.PAUSED
+        self._save_state()
+
+    async def resume(self, node_id: int) -> None:
+        node = self._node(node_id, NodeState.PAUSED)
+        await chaos.resume(node.process)
+        node.state = NodeState.RUNNING
+        self._save_state()
+
+    async def restart(self, node_id: int) -> None:
+        """Stop it in order if it runs, start it, and wait until it is ready."""
+        node = self._node(node_id, *NodeState)
+        node.state = NodeState.KILLED if node.process.exit_code is None else node.state
+        await self._end([node])
+        self._start(node_id)
+        await self.wait_ready(node_id)
+
+    async def stop(self) -> None:
+        """SIGTERM to all; SIGKILL to those that do not end in time, or at once when in a hurry."""
+        self._stopping = True
+        await self._end(list(self._nodes.values()))
+
+    def _node(self, node_id: int, *states: NodeState) -> _Node:
+        try:
+            self.spec.node(node_id)
+        except SpecError as error:
+            raise control.Refused(str(error)) from error
+        node = self._nodes.get(node_id)
+        if node is None or node.state not in states:
+            now = "not started" if node is None else node.state
+            raise control.Refused(f"node {node_id} is {now}")
+        return node
+
+    def _start(self, node_id: int) -> None:
+        log = self.spec.log_path(node_id)
+        if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+            log.replace(log.with_name(log.name + ".1"))
+        command = self._command(self.spec, node_id, self._overrides)
+        node = _Node(Process.start(command, log=log, env=node_environment(self._env)))
+        self._nodes[node_id] = node
+        self._nursery.start_soon(self._watch, node_id, node)
+        self._save_state()
+
+    async def _watch(self, node_id: int, node: _Node) -> None:
+        """Note how a node ends; if nobody wanted it, tell the user and leave it to them."""
+        await node.process.wait()
+        expected = node.state == NodeState.KILLED or self._stopping
+        if not expected:
+            node.state = NodeState.EXITED
+            self._report(
+                f"node {node_id} ended with {_ending(node.process)}; see "
+                f"{self.spec.log_path(node_id)}; start it again with: evenkeel restart {node_id}"
+            )
+        self._save_state()
+
+    async def _end(self, nodes: Sequence[_Node]) -> None:
+        for node in nodes:
+            node.process.send(SIGTERM)
+            node.process.send(SIGCONT)
+        with trio.move_on_after(STOP_S_MAX) as patience:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._lose_patience, patience)
+                for node in nodes:
+                    await node.process.wait()
+                nursery.cancel_scope.cancel()
+        for node in nodes:
+            if node.process.send(SIGKILL):
+                await node.process.wait()
+
+    async def _lose_patience(self, patience: trio.CancelScope) -> None:
+        await self.hurry.wait()
+        patience.cancel()
+
+    def _save_state(self) -> None:
+        nodes = {
+            node_id: NodeNow(node.state, node.process.pid)
+            for node_id, node in sorted(self._nodes.items())
+        }
+        now = State(launcher_pid=os.getpid(), control=self._control, nodes=nodes)
+        state.write(self.spec.data_dir, now)
+
+    def _tail(self, node_id: int) -> str:
+        with self.spec.log_path(node_id).open(encoding="utf-8", errors="replace") as file:
+            return "".join(deque(file, maxlen=TAIL_LINES)).rstrip() or "(nothing)"
+
+    async def handle(self, what: str, node_id: int) -> str:
+        """What the control socket asks for."""
+        doings = {
+            "kill": (self.kill, "killed (SIGKILL)"),
+            "pause": (self.pause, "paused (SIGSTOP)"),
+            "resume": (self.resume, "resumed (SIGCONT)"),
+            "restart": (self.restart, "restarted and ready"),
+        }
+        if what not in doings:
+            raise control.Refused(f"cannot {what}: expected one of {', '.join(doings)}")
+        do, done = doings[what]
+        async with self._one_at_a_time:
+            if self._stopping:
+                raise control.Refused("the cluster is stopping")
+            try:
+                await do(node_id)
+            except (chaos.ChaosError, StartError, trio.TooSlowError) as error:
+                raise control.Refused(f"node {node_id}: {error}") from error
+        message = f"node {node_id} {done}"
+        self._report(message)
+        return message
+
+
+def _ending(process: Process) -> str:
+    code = process.exit_code
+    assert code is not None
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _say_nothing(_line: str) -> None:
+    """For callers that look for themselves."""
+
+
+@asynccontextmanager
+async def launch(
+    spec: ClusterSpec,
+    *,
+    overrides: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    command: Command = node_command,
+    report: Callable[[str], None] = _say_nothing,
+) -> AsyncIterator[Launcher]:
+    """A launcher with no node started yet; all are stopped at the end, whatever happens.
+
+    Raises:
+        ConfigError: if the nodes would refuse their configuration.
+        StateError: if the directory's cluster is already running.
+    """
+    env = os.environ if env is None else env
+    spec.data_dir.mkdir(parents=True, exist_ok=True)
+    with state.launcher_lock(spec.data_dir):
+        save(spec, overrides, env)
+        path = control.socket_path(spec.data_dir)
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            launcher = Launcher(spec, overrides, env, command, report, path, nursery)
+            await nursery.start(control.serve, path, launcher.handle)
+            try:
+                yield launcher
+            except Exception as error:  # noqa: BLE001 (raised below, outside the nursery's group)
+                failure = error
+            finally:
+                with trio.CancelScope(shield=True):
+                    await launcher.stop()
+                nursery.cancel_scope.cancel()
+        if path.parent != spec.data_dir:
+            path.parent.rmdir()
+        if failure is not None:
+            raise failure

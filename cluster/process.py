@@ -1,0 +1,76 @@
+"""One child process of the launcher: started so that it cannot outlive it, watched, signalled.
+
+Signals go through a pidfd (pidfd_send_signal(2)), so they can never hit a stranger that got the
+number of a dead child.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import trio
+
+from cluster import child
+
+
+class Process:
+    """A running or ended child. Made by `start`; somebody must await `wait`, which reaps it."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
+        self._popen = popen
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._reaping = trio.Lock()
+
+    @classmethod
+    def start(cls, command: Sequence[str], *, log: Path, env: Mapping[str, str]) -> "Process":
+        """Start `command` with its output appended to `log`; it is killed when we die.
+
+        Its own process group: Ctrl-C in the terminal is for the launcher, which then stops the
+        children in order. Starting takes milliseconds, and must be done on the main thread.
+        """
+        assert threading.current_thread() is threading.main_thread(), "see child.py"
+        guard = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
+        with log.open("ab") as output:
+            return cls(
+                subprocess.Popen(
+                    [*guard, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(env),
+                    process_group=0,
+                )
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """As subprocess has it: negative for a signal, None while it runs."""
+        return self._popen.returncode
+
+    def send(self, number: signal.Signals) -> bool:
+        """Whether there was still a process to take the signal."""
+        if self._popen.returncode is not None:
+            return False
+        try:
+            signal.pidfd_send_signal(self._pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    async def wait(self) -> int:
+        """Wait for its end and reap it; any number of tasks may."""
+        async with self._reaping:
+            if self._popen.returncode is None:
+                await trio.lowlevel.wait_readable(self._pidfd)
+                self._popen.wait()
+                os.close(self._pidfd)
+        assert self._popen.returncode is not None
+        return self._popen.returncode

@@ -1,0 +1,237 @@
+"""A local cluster as a value: its nodes, their ports and directories, the files they start from.
+
+Everything a cluster owns lies in one data directory:
+
+    cluster.json          the spec, written once when the cluster is made
+    state.json            what runs now (state.py), control.sock (control.py), launcher.lock
+    node-1.toml           the configuration node 1 is started with, written at every start
+    node-1.log            what node 1 wrote to stdout and stderr
+    node-1/               node 1's own data
+
+A cluster keeps its id, its number of nodes and of groups for life, since they are in its logs;
+ports are only kept while they are free.
+"""
+
+import json
+import random
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from runtime.config import Address, Config, load
+from runtime.fields import show
+
+HOST: Final = "127.0.0.1"
+NODES_MAX: Final = 32
+GROUPS_DEFAULT: Final = 12
+FIRST_PORTS: Final = {"kafka": 9092, "peer": 7092, "http": 8092}
+FREE_PORTS: Final = range(20_000, 32_000)
+"""Below the kernel's ephemeral ports: no outgoing connection takes one before the node does."""
+PORT_TRIES_MAX: Final = 1000
+SPEC_BYTES_MAX: Final = 1024 * 1024
+
+
+class SpecError(ValueError):
+    """The cluster cannot be as asked; the message says why and what to do."""
+
+
+@attrs.frozen
+class NodeSpec:
+    id: int
+    kafka: Address
+    peer: Address
+    http: Address
+
+
+@attrs.frozen(kw_only=True)
+class ClusterSpec:
+    data_dir: Path
+    cluster_id: str
+    groups: int
+    nodes: tuple[NodeSpec, ...]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(str(node.kafka) for node in self.nodes)
+
+    def node(self, node_id: int) -> NodeSpec:
+        """The node of this number.
+
+        Raises:
+            SpecError: if there is none.
+        """
+        for node in self.nodes:
+            if node.id == node_id:
+                return node
+        known = ", ".join(str(node.id) for node in self.nodes)
+        raise SpecError(f"there is no node {node_id}: this cluster has {known}")
+
+    def config_path(self, node_id: int) -> Path:
+        return self.data_dir / f"node-{node_id}.toml"
+
+    def log_path(self, node_id: int) -> Path:
+        return self.data_dir / f"node-{node_id}.log"
+
+    def config_text(self, node: NodeSpec) -> str:
+        """The least that node needs: all else has defaults, so an upgrade brings new ones."""
+        lines = [
+            "# Written by evenkeel at every start. To change a setting, start the cluster with",
+            "# evenkeel up --set section.key=value; evenkeel config lists all settings.",
+            "[node]",
+            f"id = {node.id}",
+            f"cluster_id = {show(self.cluster_id)}",
+            f"data_dir = {show(self.data_dir / f'node-{node.id}')}",
+            "[listen]",
+            f"kafka = {show(node.kafka)}",
+            f"peer = {show(node.peer)}",
+            f"http = {show(node.http)}",
+            "[groups]",
+            f"count = {self.groups}",
+            "[peers]",
+            *(f"{peer.id} = {show(peer.peer)}" for peer in self.nodes),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def plan(
+    data_dir: Path,
+    *,
+    node_count: int | None = None,
+    groups: int | None = None,
+    fixed_ports: bool = True,
+) -> tuple[ClusterSpec, str]:
+    """The cluster of this directory, or a new one; and a note for the user if ports changed.
+
+    Raises:
+        SpecError: if the directory holds another cluster than the one asked for.
+    """
+    data_dir = data_dir.absolute()
+    path = data_dir / "cluster.json"
+    if path.exists():
+        spec = _as_asked(_read(path), data_dir, node_count, groups)
+        if all(is_free(address) for node in spec.nodes for address in _addresses(node)):
+            return spec, ""
+        moved = attrs.evolve(spec, nodes=_nodes_on_free_ports(len(spec.nodes)))
+        return moved, "some of its ports are in use by others, so the cluster has new ones"
+    count = 3 if node_count is None else node_count
+    if not 1 <= count <= NODES_MAX:
+        raise SpecError(f"{count} nodes: a local cluster has 1 to {NODES_MAX}")
+    nodes, note = _nodes_on_free_ports(count), ""
+    if fixed_ports:
+        usual = _nodes_on_usual_ports(count)
+        if all(is_free(address) for node in usual for address in _addresses(node)):
+            nodes = usual
+        else:
+            first = FIRST_PORTS["kafka"]
+            note = f"the usual ports ({first} and up) are in use, so the cluster has others"
+    spec = ClusterSpec(
+        data_dir=data_dir,
+        cluster_id=f"local-{secrets.token_hex(4)}",
+        groups=GROUPS_DEFAULT if groups is None else groups,
+        nodes=nodes,
+    )
+    return spec, note
+
+
+def _as_asked(
+    spec: ClusterSpec, data_dir: Path, node_count: int | None, groups: int | None
+) -> ClusterSpec:
+    wrong = []
+    if node_count is not None and node_count != len(spec.nodes):
+        wrong.append(f"{len(spec.nodes)} nodes, not {node_count}")
+    if groups is not None and groups != spec.groups:
+        wrong.append(f"{spec.groups} groups, not {groups}")
+    if wrong:
+        raise SpecError(
+            f"{data_dir} holds a cluster of {' and '.join(wrong)}; "
+            "leave the option out, or choose another --data directory"
+        )
+    return spec
+
+
+def save(spec: ClusterSpec, overrides: Sequence[str], env: Mapping[str, str]) -> dict[int, Config]:
+    """Write the spec and every node's file, and read each back as the node will.
+
+    Raises:
+        ConfigError: if a node would refuse its configuration, before any process is started.
+    """
+    spec.data_dir.mkdir(parents=True, exist_ok=True)
+    configs = {}
+    for node in spec.nodes:
+        path = spec.config_path(node.id)
+        path.write_text(spec.config_text(node), encoding="utf-8")
+        configs[node.id] = load(path, env, overrides)
+    (spec.data_dir / "cluster.json").write_text(_to_json(spec), encoding="utf-8")
+    return configs
+
+
+def _to_json(spec: ClusterSpec) -> str:
+    value = {
+        "cluster_id": spec.cluster_id,
+        "groups": spec.groups,
+        "nodes": [
+            {"id": node.id, **{key: getattr(node, key).port for key in FIRST_PORTS}}
+            for node in spec.nodes
+        ],
+    }
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _read(path: Path) -> ClusterSpec:
+    try:
+        with path.open("rb") as file:
+            value: Any = json.loads(file.read(SPEC_BYTES_MAX))
+        nodes = tuple(
+            NodeSpec(int(node["id"]), *(Address(HOST, int(node[key])) for key in FIRST_PORTS))
+            for node in value["nodes"]
+        )
+        return ClusterSpec(
+            data_dir=path.parent,
+            cluster_id=str(value["cluster_id"]),
+            groups=int(value["groups"]),
+            nodes=nodes,
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SpecError(
+            f"{path} cannot be read as a cluster ({error}); choose another --data directory"
+        ) from error
+
+
+def _addresses(node: NodeSpec) -> tuple[Address, ...]:
+    return node.kafka, node.peer, node.http
+
+
+def is_free(address: Address) -> bool:
+    """Whether a node could listen there now; SO_REUSEADDR as the node has it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def _nodes_on_usual_ports(count: int) -> tuple[NodeSpec, ...]:
+    return tuple(
+        NodeSpec(index + 1, *(Address(HOST, first + index) for first in FIRST_PORTS.values()))
+        for index in range(count)
+    )
+
+
+def _nodes_on_free_ports(count: int) -> tuple[NodeSpec, ...]:
+    found: list[Address] = []
+    dice = random.Random()
+    for port in dice.sample(FREE_PORTS, PORT_TRIES_MAX):
+        if is_free(Address(HOST, port)):
+            found.append(Address(HOST, port))
+        if len(found) == count * len(FIRST_PORTS):
+            return tuple(
+                NodeSpec(index + 1, *found[index * 3 : index * 3 + 3]) for index in range(count)
+            )
+    raise SpecError(f"no free ports between {FREE_PORTS.start} and {FREE_PORTS.stop} on {HOST}")
