@@ -1,0 +1,64 @@
+"""What a request handler gets to see: one value per request, one Broker per node."""
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from broker.ports import Groups, LogReader, Reply, Timers
+
+if TYPE_CHECKING:
+    from balancer.registry import Registry
+    from broker.consumer_groups import ConsumerGroups
+    from broker.machine import GroupMachine
+    from broker.parked import ParkedFetches
+    from broker.statistics import BrokerStatistics
+    from broker.tail import Tail
+    from paxos.ids import GroupId, NodeId
+    from wire.apis import RequestHeader
+
+
+@attrs.frozen(kw_only=True)
+class BrokerConfig:
+    """Limits and defaults of the broker; filled in by node.py from the configuration."""
+
+    cluster_id: str
+    groups_count: int
+    """Data groups, numbered from 1; the registry group 0 comes on top."""
+    replication: int = 3
+    auto_create_topics: bool = False
+    default_partitions: int = 1
+    batch_bytes_max: int = 16 * 1024 * 1024
+    fetch_bytes_max: int = 50 * 1024 * 1024
+    fetch_wait_ms_max: int = 30_000
+    parked_fetches_max: int = 10_000
+    consumer_group_rebalance_delay_ms: int = 100
+    no_coordinator_wait_ms: int = 1_000
+
+
+@attrs.define(kw_only=True, eq=False)
+class Request:
+    """One decoded request. `frame` is valid only until the handler returns unless `owned`."""
+
+    header: "RequestHeader"
+    message: object
+    frame: memoryview
+    owned: bool
+    client_host: str
+    reply: Reply
+
+
+@attrs.define(kw_only=True, eq=False)
+class Broker:
+    """Everything the handlers of one node share."""
+
+    me: "NodeId"
+    config: BrokerConfig
+    groups: Groups
+    log: LogReader
+    timers: Timers
+    registry: "Registry"
+    machines: "dict[GroupId, GroupMachine]"
+    tail: "Tail"
+    parked: "ParkedFetches"
+    consumer_groups: "ConsumerGroups"
+    statistics: "BrokerStatistics"
