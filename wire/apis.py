@@ -1,0 +1,415 @@
+"""The table of APIs, and whole frames: header plus body, either way, for either side.
+
+A frame is what follows the 4-byte length prefix. What is encoded here INCLUDES that prefix, as a
+list of buffers to be sent one after the other; what is decoded here comes without it, from
+`wire.framing`. Header versions: a request has header 1, or 2 where the API version is flexible
+(KIP-482), and its client id is never compact; a response has header 0, or 1 where flexible, except
+ApiVersions, whose response always has header 0.
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from wire.compiler import decoder, encoder
+from wire.error_codes import ErrorCode
+from wire.errors import ProtocolError
+from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from wire.messages.fetch import FetchRequest, FetchResponse
+from wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from wire.messages.membership import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from wire.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from wire.messages.produce import ProduceRequest, ProduceResponse
+from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from wire.primitives import FAILURES, Buffer, read_tags
+from wire.schema import Versions
+
+
+class ApiKey(IntEnum):
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    DESCRIBE_CLUSTER = 60
+
+
+Request: TypeAlias = (
+    ProduceRequest
+    | FetchRequest
+    | ListOffsetsRequest
+    | MetadataRequest
+    | OffsetCommitRequest
+    | OffsetFetchRequest
+    | FindCoordinatorRequest
+    | JoinGroupRequest
+    | HeartbeatRequest
+    | LeaveGroupRequest
+    | SyncGroupRequest
+    | DescribeGroupsRequest
+    | ListGroupsRequest
+    | ApiVersionsRequest
+    | CreateTopicsRequest
+    | DeleteTopicsRequest
+    | InitProducerIdRequest
+    | DescribeConfigsRequest
+    | CreatePartitionsRequest
+    | DeleteGroupsRequest
+    | DescribeClusterRequest
+)
+
+Response: TypeAlias = (
+    ProduceResponse
+    | FetchResponse
+    | ListOffsetsResponse
+    | MetadataResponse
+    | OffsetCommitResponse
+    | OffsetFetchResponse
+    | FindCoordinatorResponse
+    | JoinGroupResponse
+    | HeartbeatResponse
+    | LeaveGroupResponse
+    | SyncGroupResponse
+    | DescribeGroupsResponse
+    | ListGroupsResponse
+    | ApiVersionsResponse
+    | CreateTopicsResponse
+    | DeleteTopicsResponse
+    | InitProducerIdResponse
+    | DescribeConfigsResponse
+    | CreatePartitionsResponse
+    | DeleteGroupsResponse
+    | DescribeClusterResponse
+)
+
+
+class Api(NamedTuple):
+    """One row of the table. `advertised` is what ApiVersions says, `accepted` what we decode."""
+
+    key: ApiKey
+    name: str
+    request: type[Request]
+    response: type[Response]
+    advertised: Versions
+    accepted: Versions
+    flexible_from: int
+
+    def flexible(self, version: int) -> bool:
+        return version >= self.flexible_from
+
+    def request_header_version(self, version: int) -> int:
+        return 2 if self.flexible(version) else 1
+
+    def response_header_version(self, version: int) -> int:
+        return 1 if self.flexible(version) and self.key is not ApiKey.API_VERSIONS else 0
+
+
+def _api(
+    key: ApiKey,
+    request: type[Request],
+    response: type[Response],
+    accepted: str,
+    flexible_from: int,
+    advertised: str | None = None,
+) -> Api:
+    return Api(
+        key,
+        request.__name__.removesuffix("Request"),
+        request,
+        response,
+        Versions.parse(advertised or accepted),
+        Versions.parse(accepted),
+        flexible_from,
+    )
+
+
+_ROWS: Final = (
+    _api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, "3-10", 9, advertised="0-10"),
+    _api(ApiKey.FETCH, FetchRequest, FetchResponse, "4-16", 12),
+    _api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, "1-7", 6),
+    _api(ApiKey.METADATA, MetadataRequest, MetadataResponse, "0-13", 9),
+    _api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, "2-9", 8),
+    _api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, "1-9", 6),
+    _api(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, "0-4", 3),
+    _api(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, "0-9", 6),
+    _api(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, "0-4", 4),
+    _api(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, "0-5", 4),
+    _api(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, "0-5", 4),
+    _api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, "0-5", 5),
+    _api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, "0-5", 3),
+    _api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, "0-4", 3),
+    _api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, "2-7", 5),
+    _api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, "1-6", 4),
+    _api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, "0-4", 2),
+    _api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, "1-4", 4),
+    _api(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, "0-3", 2),
+    _api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse, "0-2", 2),
+    _api(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse, "0-2", 0),
+)
+
+APIS: Final[dict[int, Api]] = {int(row.key): row for row in _ROWS}
+_API_OF_REQUEST: Final[dict[type, Api]] = {row.request: row for row in _ROWS}
+
+
+class RequestHeader(NamedTuple):
+    """The request's head; its body begins at byte `body_offset` of the frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+class UnsupportedVersion(NamedTuple):
+    """A request that we know how to answer only with a refusal; see `encode_unsupported`."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+
+
+_REQUEST_HEAD: Final = struct.Struct(">hhih")
+_PREFIXED_HEAD: Final = struct.Struct(">ihhih")
+_LENGTH: Final = struct.Struct(">i")
+_RESPONSE_HEAD: Final = struct.Struct(">ii")
+_FLEXIBLE_RESPONSE_HEAD: Final = struct.Struct(">iix")
+_CORRELATION_ID: Final = struct.Struct(">i")
+_ERROR_CODE: Final = struct.Struct(">h")
+
+
+class _Codec(NamedTuple):
+    """What one version of one API needs, looked up once per frame."""
+
+    flexible_header: bool
+    flexible_answer: bool
+    decode_request: Callable[[memoryview, int], Any]
+    encode_response: Callable[[Any, bytearray], list[Buffer]]
+
+
+_codecs: Final[dict[tuple[int, int], _Codec]] = {}
+
+
+def _codec(api_key: int, api_version: int) -> _Codec | None:
+    """Compile (at first use) the server side of a version; None where it is not accepted."""
+    api = APIS.get(api_key)
+    if api is None or not api.accepted.has(api_version):
+        return None
+    flexible = api.flexible(api_version)
+    codec = _Codec(
+        flexible,
+        api.response_header_version(api_version) == 1,
+        decoder(api.request, api_version, flexible),
+        encoder(api.response, api_version, flexible),
+    )
+    _codecs[api_key, api_version] = codec
+    return codec
+
+
+def _accepted_codec(api_key: int, api_version: int) -> _Codec:
+    codec = _codec(api_key, api_version)
+    assert codec is not None, f"API {api_key} v{api_version} is not one we speak"
+    return codec
+
+
+def prepare(keys: Iterable[ApiKey]) -> None:
+    """Compile the server side of all accepted versions now rather than at a first request."""
+    for key in keys:
+        accepted = APIS[key].accepted
+        for version in range(accepted.first, accepted.last + 1):
+            _accepted_codec(key, version)
+
+
+def parse_request_header(frame: memoryview) -> RequestHeader | UnsupportedVersion:
+    """Read a request's header and check its version.
+
+    Raises:
+        ProtocolError: if the bytes are not a request header.
+    """
+    pos = 0
+    try:
+        api_key, api_version, correlation_id, size = _REQUEST_HEAD.unpack_from(frame)
+        codec = _codecs.get((api_key, api_version)) or _codec(api_key, api_version)
+        if codec is None:
+            return UnsupportedVersion(api_key, api_version, correlation_id)
+        pos = _REQUEST_HEAD.size
+        client_id = None
+        if size >= 0:
+            stop = pos + size
+            if stop > len(frame):
+                raise ProtocolError("cut short", "RequestHeader: client_id", pos)
+            client_id = frame[pos:stop].tobytes().decode()
+            pos = stop
+        elif size != -1:
+            raise ProtocolError(f"a length of {size}", "RequestHeader: client_id", pos)
+        if codec.flexible_header:
+            tags = frame[pos]
+            pos += 1
+            if tags:
+                pos = read_tags(frame, pos, tags, None, {})
+    except FAILURES as error:
+        raise ProtocolError(str(error) or "cut short", "RequestHeader", pos) from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id, pos)
+
+
+def decode_request(header: RequestHeader, frame: memoryview) -> Request:
+    """Decode the body; strings and metadata are copied, records are views of `frame`.
+
+    Raises:
+        ProtocolError: if the body is malformed. Bytes after it are ignored (librdkafka 2.16 was
+            seen sending some).
+    """
+    key = header.api_key, header.api_version
+    codec = _codecs.get(key) or _accepted_codec(*key)
+    message: Request = codec.decode_request(frame, header.body_offset)
+    return message
+
+
+def encode_response(header: RequestHeader, message: Response) -> list[Buffer]:
+    """The whole answer to the request of `header`, length prefix included."""
+    key = header.api_key, header.api_version
+    codec = _codecs.get(key) or _accepted_codec(*key)
+    if codec.flexible_answer:
+        out = bytearray(_FLEXIBLE_RESPONSE_HEAD.pack(0, header.correlation_id))
+    else:
+        out = bytearray(_RESPONSE_HEAD.pack(0, header.correlation_id))
+    return _with_length(codec.encode_response(message, out))
+
+
+def _with_length(chunks: list[Buffer]) -> list[Buffer]:
+    """Fill in the length prefix, for which the first chunk has left its first four bytes."""
+    head = chunks[0]
+    assert isinstance(head, bytearray)
+    _LENGTH.pack_into(head, 0, sum(map(len, chunks)) - _LENGTH.size)
+    return chunks
+
+
+def advertised() -> list[ApiVersion]:
+    """The answer to ApiVersions, in order of the keys."""
+    return [ApiVersion(int(row.key), *row.advertised) for row in _ROWS]
+
+
+def encode_unsupported(request: UnsupportedVersion) -> list[Buffer] | None:
+    """The refusal of a version, or None where Kafka has none and the connection is closed.
+
+    Only ApiVersions can say it in a way every client reads: a version 0 body with error 35 that
+    lists ApiVersions itself (KIP-511). Any other answer would be in a format not understood here.
+    """
+    if request.api_key != ApiKey.API_VERSIONS:
+        return None
+    own = APIS[ApiKey.API_VERSIONS]
+    message = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(int(own.key), *own.advertised)],
+    )
+    header = RequestHeader(request.api_key, 0, request.correlation_id, None, 0)
+    return encode_response(header, message)
+
+
+def encode_request(
+    message: Request, api_version: int, correlation_id: int, client_id: str | None
+) -> list[Buffer]:
+    """A whole request, length prefix included, as a client sends it."""
+    api = _API_OF_REQUEST[type(message)]
+    assert api.accepted.has(api_version), f"{api.name} v{api_version} is not one we speak"
+    flexible = api.flexible(api_version)
+    name = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(name)
+    out = bytearray(_PREFIXED_HEAD.pack(0, api.key, api_version, correlation_id, size))
+    out += name
+    if flexible:
+        out.append(0)
+    return _with_length(encoder(api.request, api_version, flexible)(message, out))
+
+
+def response_correlation_id(frame: memoryview) -> int:
+    """Which request a response answers: it says neither its API nor its version.
+
+    Raises:
+        ProtocolError: if the frame is shorter than that.
+    """
+    if len(frame) < _CORRELATION_ID.size:
+        raise ProtocolError("cut short", "ResponseHeader", 0)
+    correlation_id: int = _CORRELATION_ID.unpack_from(frame)[0]
+    return correlation_id
+
+
+def decode_response(api_key: int, api_version: int, frame: memoryview) -> Response:
+    """Decode the answer to a request that was sent in this version.
+
+    An ApiVersions answer with error UNSUPPORTED_VERSION is read as version 0, whatever was asked.
+
+    Raises:
+        ProtocolError: if the frame is malformed.
+    """
+    api = APIS[api_key]
+    assert api.accepted.has(api_version), f"{api.name} v{api_version} is not one we speak"
+    pos = _CORRELATION_ID.size
+    try:
+        if api.response_header_version(api_version) == 1:
+            tags = frame[pos]
+            pos = read_tags(frame, pos + 1, tags, None, {}) if tags else pos + 1
+        elif (
+            api.key is ApiKey.API_VERSIONS
+            and _ERROR_CODE.unpack_from(frame, pos)[0] == ErrorCode.UNSUPPORTED_VERSION
+        ):
+            api_version = 0
+    except FAILURES as error:
+        raise ProtocolError(str(error) or "cut short", "ResponseHeader", pos) from error
+    message: Response = decoder(api.response, api_version, api.flexible(api_version))(frame, pos)
+    return message

@@ -1,0 +1,382 @@
+"""RecordBatch v2 (magic 2): the only message format there is here.
+
+A batch is opaque to us but for its 61-byte header. The CRC covers bytes 21 to the end, so the base
+offset (bytes 0-7) and the leader epoch (12-15) are patched on the way out without touching it.
+Records themselves are walked only for offsets-for-times and in tests and our own client; gzip is
+decompressed here, the other codecs are refused with a typed error.
+
+    offset  0 baseOffset i64           17 crc u32 (CRC-32C)      43 producerId i64
+            8 batchLength i32          21 attributes i16         51 producerEpoch i16
+           12 partitionLeaderEpoch i32 23 lastOffsetDelta i32    53 baseSequence i32
+           16 magic i8                 27 baseTimestamp i64      57 records i32
+                                       35 maxTimestamp i64       61 the records
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from wire.error_codes import ErrorCode
+from wire.primitives import Buffer
+from wire.schema import RecordsField
+
+HEADER_BYTES: Final = 61
+PATCHED_BYTES: Final = 16
+LOG_OVERHEAD_BYTES: Final = 12
+"""baseOffset and batchLength, which batchLength does not count."""
+MAGIC: Final = 2
+NO_PRODUCER_ID: Final = -1
+NO_SEQUENCE: Final = -1
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+
+DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""One batch of 16 MiB may hold more when decompressed, but not everything."""
+RECORD_BYTES_MIN: Final = 7
+"""Length, attributes, timestamp delta, offset delta, key, value and header count."""
+HEADER_PAIR_BYTES_MIN: Final = 2
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = 17
+_COVERED_FROM: Final = 21
+_MAGIC_AT: Final = 16
+_PATCH: Final = struct.Struct(">q4si")
+
+assert _HEADER.size == HEADER_BYTES
+
+
+class Compression(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BatchError(Exception):
+    """These bytes are not a batch we take; `code` is what Kafka answers."""
+
+    def __init__(self, code: ErrorCode, what: str) -> None:
+        super().__init__(f"{what} ({code.name})")
+        self.code = code
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LOG_OVERHEAD_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+
+class Batch(NamedTuple):
+    header: BatchHeader
+    data: memoryview
+    """The whole batch, header included."""
+
+
+class Record(NamedTuple):
+    """A record as users see it; `offset` is -1 until a log has given it one."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp_ms: int = 0
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    offset: int = -1
+
+
+def as_view(records: RecordsField) -> memoryview:
+    """The records field of a message as one view; nothing is copied unless it has several parts."""
+    if records is None:
+        return memoryview(b"")
+    if isinstance(records, bytes | bytearray | memoryview):
+        return memoryview(records)
+    return memoryview(b"".join(records)) if len(records) != 1 else memoryview(records[0])
+
+
+def parse_header(data: memoryview, at: int = 0) -> BatchHeader:
+    """Read the header of the batch that begins at byte `at`; nothing of it is checked.
+
+    Raises:
+        BatchError: CORRUPT_MESSAGE if there are fewer bytes than a header has.
+    """
+    try:
+        return BatchHeader._make(_HEADER.unpack_from(data, at))
+    except struct.error:
+        raise BatchError(
+            ErrorCode.CORRUPT_MESSAGE, f"{len(data) - at} bytes are no batch header"
+        ) from None
+
+
+def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
+    """Cut a records field into its batches, without a copy; see `validate` for their contents.
+
+    With `partial_tail` a last batch that is cut short is left out instead of refused: that is how
+    a fetch response may end.
+
+    Raises:
+        BatchError: UNSUPPORTED_FOR_MESSAGE_FORMAT for an old format (before its length is used,
+            which counts differently there), CORRUPT_MESSAGE where lengths and bytes disagree.
+    """
+    batches = []
+    at, end = 0, len(records)
+    while at < end:
+        left = end - at
+        if left > _MAGIC_AT and records[at + _MAGIC_AT] != MAGIC:
+            raise BatchError(
+                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                f"message format {records[at + _MAGIC_AT]} at byte {at}, only {MAGIC} is known",
+            )
+        if left < HEADER_BYTES and partial_tail:
+            break
+        header = parse_header(records, at)
+        size = LOG_OVERHEAD_BYTES + header.batch_length
+        if size < HEADER_BYTES or (size > left and not partial_tail):
+            raise BatchError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"a batch of {size} bytes at byte {at}, where {left} are left",
+            )
+        if size > left:
+            break
+        batches.append(Batch(header, records[at : at + size]))
+        at += size
+    return batches
+
+
+def validate(batch: Batch) -> ErrorCode:
+    """Whether a producer's batch may be appended: NONE, or the error to answer with.
+
+    The order of the checks is Kafka's: what cannot be trusted (CRC) first, then what it claims.
+    """
+    header, data = batch
+    if header.magic != MAGIC:
+        return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    if len(data) != header.batch_length + LOG_OVERHEAD_BYTES or len(data) < HEADER_BYTES:
+        return ErrorCode.CORRUPT_MESSAGE
+    if crc32c(data[_COVERED_FROM:]) != header.crc:
+        return ErrorCode.CORRUPT_MESSAGE
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        return ErrorCode.INVALID_RECORD
+    attributes = header.attributes
+    if attributes & CONTROL_BIT:
+        return ErrorCode.INVALID_RECORD
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        return ErrorCode.INVALID_RECORD
+    if attributes & LOG_APPEND_TIME_BIT:
+        return ErrorCode.INVALID_TIMESTAMP
+    if attributes & COMPRESSION_MASK > Compression.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    return ErrorCode.NONE
+
+
+def produced_batch(records: memoryview | None) -> Batch:
+    """The one batch that a partition of a Produce request (version 3 and later) must hold, checked.
+
+    Raises:
+        BatchError: with the code to answer for this partition.
+    """
+    batches = split(records) if records else []
+    if len(batches) != 1:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"{len(batches)} batches instead of one")
+    code = validate(batches[0])
+    if code is not ErrorCode.NONE:
+        raise BatchError(code, "the batch is not valid")
+    return batches[0]
+
+
+def patched_head(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
+    """The first 16 bytes of the batch with its place in the log; bytes 16 on go out as they are."""
+    return _PATCH.pack(base_offset, bytes(data[8:12]), leader_epoch)
+
+
+def iterate_records(batch: Batch) -> Iterator[Record]:
+    """The records of a batch, with absolute offsets and timestamps.
+
+    Raises:
+        BatchError: UNSUPPORTED_COMPRESSION_TYPE for what the standard library cannot decompress,
+            CORRUPT_MESSAGE if the records are not what the header says.
+    """
+    header = batch.header
+    payload = _payload(batch)
+    log_append = header.attributes & LOG_APPEND_TIME_BIT
+    if header.record_count < 0 or header.record_count * RECORD_BYTES_MIN > len(payload):
+        raise _corrupt(f"{header.record_count} records in {len(payload)} bytes")
+    pos = 0
+    for _ in range(header.record_count):
+        try:
+            record, pos = _read_record(payload, pos, header)
+        except (IndexError, UnicodeDecodeError) as error:
+            raise _corrupt(f"a record is malformed at byte {pos}: {error}") from error
+        yield record._replace(timestamp_ms=header.max_timestamp_ms) if log_append else record
+    if pos != len(payload):
+        raise _corrupt(f"{len(payload) - pos} bytes after the last record")
+
+
+def _corrupt(what: str) -> BatchError:
+    return BatchError(ErrorCode.CORRUPT_MESSAGE, what)
+
+
+def _payload(batch: Batch) -> bytes:
+    """The records, decompressed."""
+    codec = batch.header.attributes & COMPRESSION_MASK
+    data = batch.data[HEADER_BYTES:]
+    if codec == Compression.NONE:
+        return bytes(data)
+    if codec != Compression.GZIP:
+        raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"cannot decompress codec {codec}")
+    inflater = zlib.decompressobj(wbits=31)
+    try:
+        payload = inflater.decompress(data, DECOMPRESSED_BYTES_MAX)
+    except zlib.error as error:
+        raise _corrupt(f"gzip: {error}") from error
+    if not inflater.eof:
+        raise _corrupt(f"gzip stream is cut short, or longer than {DECOMPRESSED_BYTES_MAX} bytes")
+    return payload
+
+
+def _read_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
+    length, pos = _read_varint(payload, pos)
+    stop = pos + length
+    if length < 0 or stop > len(payload):
+        raise _corrupt(f"a record of {length} bytes with {len(payload) - pos} left")
+    pos += 1  # attributes, which no record uses
+    timestamp_delta, pos = _read_varint(payload, pos)
+    offset_delta, pos = _read_varint(payload, pos)
+    key, pos = _read_bytes(payload, pos)
+    value, pos = _read_bytes(payload, pos)
+    count, pos = _read_varint(payload, pos)
+    if count < 0 or count * HEADER_PAIR_BYTES_MIN > stop - pos:
+        raise _corrupt(f"{count} record headers in {stop - pos} bytes")
+    headers = []
+    for _ in range(count):
+        name, pos = _read_bytes(payload, pos)
+        if name is None:
+            raise _corrupt("a record header without a name")
+        content, pos = _read_bytes(payload, pos)
+        headers.append((name.decode(), content))
+    if pos != stop:
+        raise _corrupt(f"a record ends at byte {pos} instead of {stop}")
+    offset = header.base_offset + offset_delta
+    timestamp_ms = header.base_timestamp_ms + timestamp_delta
+    return Record(value, key, timestamp_ms, tuple(headers), offset), pos
+
+
+def _read_bytes(payload: bytes, pos: int) -> tuple[bytes | None, int]:
+    length, pos = _read_varint(payload, pos)
+    if length == -1:
+        return None, pos
+    stop = pos + length
+    if length < 0 or stop > len(payload):
+        raise _corrupt(f"{length} bytes of key, value or header with {len(payload) - pos} left")
+    return payload[pos:stop], stop
+
+
+def _read_varint(payload: bytes, pos: int) -> tuple[int, int]:
+    """A zig-zag varint of up to 64 bits."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = payload[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), pos
+    raise _corrupt("a varint longer than 10 bytes")
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)
+        return
+    _put_varint(out, len(value))
+    out += value
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    compression: Compression = Compression.NONE,
+) -> bytes:
+    """Encode records as one batch; their own offsets are ignored, they get consecutive ones.
+
+    Raises:
+        BatchError: UNSUPPORTED_COMPRESSION_TYPE for a codec the standard library does not have.
+    """
+    assert records, "a batch has at least one record"
+    base_timestamp_ms = records[0].timestamp_ms
+    payload = bytearray()
+    for delta, record in enumerate(records):
+        one = bytearray(1)
+        _put_varint(one, record.timestamp_ms - base_timestamp_ms)
+        _put_varint(one, delta)
+        _put_bytes(one, record.key)
+        _put_bytes(one, record.value)
+        _put_varint(one, len(record.headers))
+        for name, content in record.headers:
+            _put_bytes(one, name.encode())
+            _put_bytes(one, content)
+        _put_varint(payload, len(one))
+        payload += one
+    if compression is Compression.GZIP:
+        deflater = zlib.compressobj(wbits=31)
+        payload = bytearray(deflater.compress(payload) + deflater.flush())
+    elif compression is not Compression.NONE:
+        raise BatchError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"cannot compress with {compression.name}"
+        )
+    head = bytearray(
+        _HEADER.pack(
+            base_offset,
+            HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
+            leader_epoch,
+            MAGIC,
+            0,
+            compression,
+            len(records) - 1,
+            base_timestamp_ms,
+            max(record.timestamp_ms for record in records),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        )
+    )
+    _CRC.pack_into(head, _CRC_AT, crc32c(payload, crc32c(head[_COVERED_FROM:])))
+    return bytes(head + payload)

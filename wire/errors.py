@@ -1,0 +1,16 @@
+"""What wire/ raises: one class for bytes that are not what they claim to be.
+
+A `ProtocolError` is always the peer's fault (style rule 6): the connection that sent the bytes is
+closed, nothing else happens. A value that cannot be encoded is our own bug and raises whatever the
+interpreter raises for it.
+"""
+
+
+class ProtocolError(Exception):
+    """`what` is wrong, in `where` (message and field), at byte `at` of the frame."""
+
+    def __init__(self, what: str, where: str, at: int) -> None:
+        super().__init__(f"{where}, at byte {at}: {what}")
+        self.what = what
+        self.where = where
+        self.at = at

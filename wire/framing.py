@@ -1,0 +1,201 @@
+"""From a byte stream to frames, without I/O: a 4-byte length, then that many bytes.
+
+The reader of a connection runs
+
+    view = assembler.buffer_to_fill()
+    assembler.received(sock.recv_into(view))
+    while (frame := assembler.take()) is not None: ...
+
+Small frames are slices of one reusable buffer and valid only until the next `buffer_to_fill`: who
+keeps one copies it. A frame larger than OWNED_OVER_BYTES gets memory of its own, into which the
+rest of it is received directly, so its records can be kept for ever without a copy. After a really
+large one the next read is offered little room, because another is likely to follow and what lands
+in the shared buffer has to be copied out.
+
+Limits hold before memory is given: a length over the cap is refused when its four bytes have
+arrived (six, where the cap depends on the API key); a large frame gets its memory in steps, as it
+fills, so that a length alone costs us at most LARGE_STEP_BYTES. Nothing is ever shifted but the
+head of one unfinished small frame, once per buffer.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import attrs
+
+from wire.errors import ProtocolError
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+RECORDS_FRAME_BYTES_MAX: Final = 16 * MIB + 64 * KIB
+"""Produce and Fetch."""
+FRAME_BYTES_MAX: Final = 1 * MIB
+"""Every other API."""
+UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 64 * KIB
+
+OWNED_OVER_BYTES: Final = 16 * KIB
+"""Frames larger than this own their memory."""
+BUFFER_BYTES_MIN: Final = 32 * KIB
+"""What an idle connection costs; the buffer doubles whenever one read fills it ..."""
+BUFFER_BYTES_MAX: Final = 256 * KIB
+"""... up to this."""
+LARGE_STEP_BYTES: Final = 1 * MIB
+DIRECT_OVER_BYTES: Final = 64 * KIB
+"""After a frame larger than this one more system call is cheaper than copying what follows."""
+AFTER_LARGE_BYTES: Final = 16 * KIB
+"""Room offered to the read that follows such a frame."""
+
+_LENGTH: Final = struct.Struct(">I")
+_LENGTH_AND_KEY: Final = struct.Struct(">Ih")
+
+
+@attrs.frozen(kw_only=True)
+class FrameLimits:
+    """The largest frame accepted, and larger ones by API key (the first two bytes of a frame)."""
+
+    default: int
+    by_key: Mapping[int, int] = attrs.Factory(dict)
+
+    @property
+    def largest(self) -> int:
+        return max(self.default, *self.by_key.values()) if self.by_key else self.default
+
+
+CLIENT_LIMITS: Final = FrameLimits(
+    default=FRAME_BYTES_MAX, by_key={0: RECORDS_FRAME_BYTES_MAX, 1: RECORDS_FRAME_BYTES_MAX}
+)
+UNAUTHENTICATED_LIMITS: Final = FrameLimits(default=UNAUTHENTICATED_FRAME_BYTES_MAX)
+
+
+class Frame(NamedTuple):
+    """`data` without its length. Unless `owned`, it dies with the next `buffer_to_fill`."""
+
+    data: memoryview
+    owned: bool
+
+
+class FrameAssembler:
+    """The receiving half of one connection. `limits` may be replaced, say after authentication."""
+
+    def __init__(self, limits: FrameLimits) -> None:
+        self.limits = limits
+        self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
+        self._start = 0
+        """Where the first byte not yet taken is."""
+        self._stop = 0
+        """Where the received bytes end."""
+        self._grow = False
+        self._after_large = False
+        self._large: memoryview | None = None
+        """Memory of a large frame that is being received, of which `_filled` bytes are there."""
+        self._large_size = 0
+        self._filled = 0
+
+    def buffer_to_fill(self) -> memoryview:
+        """Where to receive into; never empty. Take all frames first: this ends unowned ones."""
+        if self._large is not None:
+            if self._filled == len(self._large):
+                self._extend_large()
+            return self._large[self._filled :]
+        self._make_room()
+        if self._after_large:
+            return self._buffer[self._stop : self._stop + AFTER_LARGE_BYTES]
+        return self._buffer[self._stop :]
+
+    def received(self, count: int) -> None:
+        """`count` bytes have been written to the start of what `buffer_to_fill` returned."""
+        if self._large is not None:
+            self._filled += count
+            assert self._filled <= len(self._large), "more received than there was room for"
+            return
+        self._stop += count
+        assert self._stop <= len(self._buffer), "more received than there was room for"
+        self._grow = self._stop == len(self._buffer)
+
+    def take(self) -> Frame | None:
+        """The next complete frame, or None when more bytes are needed.
+
+        Raises:
+            ProtocolError: if a frame is longer than allowed; the stream is then useless.
+        """
+        if self._large is not None:
+            return self._take_large()
+        start = self._start
+        there = self._stop - start - 4
+        if there < 0:
+            return None
+        size: int = _LENGTH.unpack_from(self._buffer, start)[0]
+        if size > self.limits.default and not self._allowed(size, there):
+            return None
+        if size > OWNED_OVER_BYTES:
+            self._begin_large(size, there)
+            return self._take_large()
+        if there < size:
+            return None
+        self._after_large = False
+        self._start = stop = start + 4 + size
+        return Frame(self._buffer[start + 4 : stop], False)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of an unfinished frame that are held: 0 between frames (for idle timeouts)."""
+        return self._filled if self._large is not None else self._stop - self._start
+
+    def _allowed(self, size: int, there: int) -> bool:
+        """False while the API key has not arrived; raises if the frame is too long for it."""
+        cap = self.limits.largest
+        if size <= cap:
+            if there < 2:
+                return False
+            key = _LENGTH_AND_KEY.unpack_from(self._buffer, self._start)[1]
+            cap = self.limits.by_key.get(key, self.limits.default)
+        if size > cap:
+            signed = size - (1 << 32) if size >> 31 else size
+            raise ProtocolError(f"a frame of {signed} bytes, at most {cap} allowed", "frame", 0)
+        return True
+
+    def _begin_large(self, size: int, there: int) -> None:
+        """Give a large frame its own memory and move what has arrived of it there."""
+        body = self._start + 4
+        count = min(size, there)
+        self._large = memoryview(bytearray(max(count, min(size, LARGE_STEP_BYTES))))
+        self._large[:count] = self._buffer[body : body + count]
+        self._large_size = size
+        self._filled = count
+        self._start = body + count
+
+    def _extend_large(self) -> None:
+        """Four times the memory: what is copied stays below a third of what is received."""
+        assert self._large is not None
+        larger = memoryview(bytearray(min(self._large_size, 4 * len(self._large))))
+        larger[: self._filled] = self._large[: self._filled]
+        self._large = larger
+
+    def _take_large(self) -> Frame | None:
+        large = self._large
+        if large is None or self._filled < self._large_size:
+            return None
+        self._large = None
+        self._filled = 0
+        self._after_large = self._large_size > DIRECT_OVER_BYTES
+        return Frame(large, True)
+
+    def _make_room(self) -> None:
+        """Move an unfinished small frame to the front, or into a larger buffer, when it is time.
+
+        The rest of a small frame always fits: it and its length take a good half of the smallest
+        buffer at most. New memory rather than a resize, so that frames handed out stay readable.
+        """
+        start, stop, buffer = self._start, self._stop, self._buffer
+        left = stop - start
+        target = buffer
+        if self._grow and len(buffer) < BUFFER_BYTES_MAX:
+            target = memoryview(bytearray(2 * len(buffer)))
+        elif left and len(buffer) - stop > OWNED_OVER_BYTES + 4:
+            return
+        self._grow = False
+        assert left < len(target), "frames must be taken before more bytes are received"
+        target[:left] = buffer[start:stop]
+        self._buffer, self._start, self._stop = target, 0, left

@@ -1,0 +1,57 @@
+"""DescribeConfigs (key 32): settings of topics and nodes, read only."""
+
+# ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
+
+import attrs
+
+from wire.schema import array, boolean, int8, int16, int32, string, string_array
+
+
+@attrs.define
+class DescribeConfigsResource:
+    """`resource_type` is 2 for a topic, 4 for a broker; `configuration_keys` null means all."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    configuration_keys: list[str] | None = string_array(nullable="0+")
+
+
+@attrs.define
+class DescribeConfigsRequest:
+    resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
+    include_synonyms: bool = boolean()
+    include_documentation: bool = boolean("3+")
+
+
+@attrs.define
+class DescribeConfigsSynonym:
+    name: str = string()
+    value: str | None = string(nullable="0+")
+    source: int = int8()
+
+
+@attrs.define
+class DescribeConfigsResourceResult:
+    name: str = string()
+    value: str | None = string(nullable="0+")
+    read_only: bool = boolean()
+    config_source: int = int8(default=-1)
+    is_sensitive: bool = boolean()
+    synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym)
+    config_type: int = int8("3+")
+    documentation: str | None = string("3+", nullable="0+")
+
+
+@attrs.define
+class DescribeConfigsResult:
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
+
+
+@attrs.define
+class DescribeConfigsResponse:
+    throttle_time_ms: int = int32()
+    results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

@@ -1,0 +1,131 @@
+"""The few routines that generated codecs call out of line: varints and tagged fields (KIP-482).
+
+Everything fixed-size is unpacked inline by the generated code; see decoding.py and encoding.py.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from wire.errors import ProtocolError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+UVARINT_BYTES_MAX: Final = 5
+TAGS_MAX: Final = 1000
+"""Tagged fields in one section; Kafka itself uses fewer than ten."""
+ITEMS_MAX: Final = 1 << 18
+"""Elements of all arrays of one message: bounds what its frame can make us allocate."""
+
+
+class Malformed(Exception):
+    """Raised inside a codec, which knows the byte but not the field; becomes a ProtocolError."""
+
+
+FAILURES: Final = (Malformed, struct.error, IndexError, UnicodeDecodeError)
+"""All that reading hostile bytes can raise; anything else is a bug in the compiler."""
+
+
+def bad_length(length: int, left: int) -> Malformed:
+    return Malformed(f"a length of {length} with {left} bytes left")
+
+
+def bad_count(count: int, left: int) -> Malformed:
+    return Malformed(f"an array of {count} elements with {left} bytes left")
+
+
+def more_uvarint(view: memoryview, pos: int, first: int) -> tuple[int, int]:
+    """Finish an unsigned varint whose first byte, already read, had its top bit set."""
+    value = first & 0x7F
+    for shift in range(7, 7 * UVARINT_BYTES_MAX, 7):
+        byte = view[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                raise Malformed(f"varint {value} does not fit 32 bits")
+            return value, pos
+    raise Malformed(f"varint longer than {UVARINT_BYTES_MAX} bytes")
+
+
+def read_uvarint(view: memoryview, pos: int) -> tuple[int, int]:
+    first = view[pos]
+    if first < 0x80:
+        return first, pos + 1
+    return more_uvarint(view, pos + 1, first)
+
+
+def put_uvarint(out: bytearray, value: int) -> None:
+    assert 0 <= value <= 0xFFFFFFFF, f"{value} does not fit an unsigned varint"
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+class TagReader(NamedTuple):
+    """How to read one known tagged field, and which attribute receives it."""
+
+    name: str
+    decode: Callable[[memoryview, int], object]
+
+
+class TagWriter(NamedTuple):
+    """How to write one known tagged field; it is left out when it has its default value."""
+
+    tag: int
+    name: str
+    is_default: Callable[[Any], bool]
+    encode: Callable[[Any], bytes]
+
+
+def read_tags(
+    view: memoryview, pos: int, count: int, message: object, known: dict[int, TagReader]
+) -> int:
+    """Read a tagged section whose first count byte was `count`; unknown tags are skipped."""
+    if count > 0x7F:
+        count, pos = more_uvarint(view, pos, count)
+    if count > TAGS_MAX:
+        raise Malformed(f"{count} tagged fields, at most {TAGS_MAX} are allowed")
+    for _ in range(count):
+        tag, pos = read_uvarint(view, pos)
+        size, pos = read_uvarint(view, pos)
+        stop = pos + size
+        if stop > len(view):
+            raise bad_length(size, len(view) - pos)
+        reader = known.get(tag)
+        if reader is not None:
+            setattr(message, reader.name, reader.decode(view[:stop], pos))
+        pos = stop
+    return pos
+
+
+def put_tags(out: bytearray, message: object, writers: tuple[TagWriter, ...]) -> None:
+    """Write a tagged section with the fields of `message` that differ from their defaults."""
+    fields = [
+        (writer.tag, writer.encode(value))
+        for writer in writers
+        if not writer.is_default(value := getattr(message, writer.name))
+    ]
+    put_uvarint(out, len(fields))
+    for tag, encoded in fields:
+        put_uvarint(out, tag)
+        put_uvarint(out, len(encoded))
+        out += encoded
+
+
+def explain(error: Exception, pos: int, title: str, paths: list[str]) -> ProtocolError:
+    """Say which field a generated decoder failed in: its source line tells, at no cost before.
+
+    `paths[n]` is the field that line n + 1 of the generated function reads. `pos` is where the
+    decoder stood; a field that was fused with its neighbours may begin a few bytes later.
+    """
+    assert error.__traceback__ is not None
+    path = paths[error.__traceback__.tb_lineno - 1]
+    if isinstance(error, Malformed):
+        what = str(error)
+    elif isinstance(error, UnicodeDecodeError):
+        what = f"a string is not UTF-8: {error.reason}"
+    else:
+        what = "cut short"
+    return ProtocolError(what, f"{title}: {path}" if path else title, pos)
