@@ -1,0 +1,248 @@
+"""The few operations on files that the log needs, as a Protocol, and the real disk.
+
+The Protocol exists so that the simulator can put a disk under the same log that loses, tears and
+fails (`memory_disk.py`); one conformance test runs against both. Every implementation raises
+`StorageFailed` where the system reports an OSError, so that nobody above has to think of errno.
+
+Durability, as the log relies on it: bytes are safe when `fdatasync` has returned; a name (created,
+renamed, removed) is safe when `sync_directory` has returned; a 512-byte sector is written whole or
+not at all; un-synced writes may survive in any subset of sectors.
+"""
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from paxos.entry import Buffer
+from storage.errors import DirectoryLocked, storage_failed
+
+IOV_MAX: Final = 1024
+"""Linux's limit of buffers in one pwritev."""
+
+JOIN_BELOW_BYTES: Final = 16 * 1024
+"""Buffers smaller than this are joined with their neighbours: a copy costs less than an iovec."""
+
+
+class File(Protocol):
+    """An open file. It closes when the last reference goes, so a reader can never lose it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only where the file ends."""
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write up to IOV_MAX buffers; may write less than asked, never nothing."""
+        ...
+
+    def fdatasync(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One flat directory of files, used by one process at a time."""
+
+    def lock(self) -> None:
+        """Take the directory for this process, until `close`.
+
+        Raises:
+            DirectoryLocked: if another process has it.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+    def names(self) -> list[str]:
+        """The files' names, sorted."""
+        ...
+
+    def create(self, name: str) -> File:
+        """A new empty file; the name must be free."""
+        ...
+
+    def open(self, name: str) -> File: ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomic; replaces `new` if it exists."""
+        ...
+
+    def remove(self, name: str) -> None: ...
+
+    def sync_directory(self) -> None: ...
+
+
+LOCK_NAME: Final = "lock"
+
+
+class RealFile:
+    """A file descriptor with an owner."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.name = path.name
+        self._descriptor = -1
+        try:
+            self._descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise storage_failed("open", path.name, error) from error
+
+    def __del__(self) -> None:
+        # By the last reference, so that a reader in another thread never sees its descriptor
+        # closed, or worse, reused. Errors of close say nothing: all that counts was fdatasynced.
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def size(self) -> int:
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise storage_failed("stat", self.name, error) from error
+
+    def pread(self, size: int, offset: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, size, offset)
+            while len(data) < size:
+                more = os.pread(self._descriptor, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        except OSError as error:
+            raise storage_failed("read", self.name, error) from error
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        try:
+            return os.pwritev(self._descriptor, buffers, offset)
+        except OSError as error:
+            raise storage_failed("write", self.name, error) from error
+
+    def fdatasync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise storage_failed("fdatasync", self.name, error) from error
+
+
+class RealDisk:
+    """A directory of the operating system; made if it is missing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        try:
+            missing = not directory.exists()
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if missing:
+                _sync_path(directory.parent)
+        except OSError as error:
+            raise storage_failed("open", str(directory), error) from error
+        self._lock = -1
+
+    def lock(self) -> None:
+        path = self.directory / LOCK_NAME
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise storage_failed("open", LOCK_NAME, error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise storage_failed("lock", LOCK_NAME, error) from error
+            raise DirectoryLocked(
+                f"{self.directory} is in use by process {holder or 'unknown'}: "
+                "stop it, or give this node a data directory of its own"
+            ) from error
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._lock = descriptor
+
+    def close(self) -> None:
+        for descriptor in (self._lock, self._descriptor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._lock = self._descriptor = -1
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(name for name in os.listdir(self.directory) if name != LOCK_NAME)
+        except OSError as error:
+            raise storage_failed("list", str(self.directory), error) from error
+
+    def create(self, name: str) -> File:
+        return RealFile(self.directory / name, os.O_CREAT | os.O_EXCL)
+
+    def open(self, name: str) -> File:
+        return RealFile(self.directory / name, 0)
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.rename(self.directory / old, self.directory / new)
+        except OSError as error:
+            raise storage_failed("rename", old, error) from error
+
+    def remove(self, name: str) -> None:
+        try:
+            os.unlink(self.directory / name)
+        except OSError as error:
+            raise storage_failed("remove", name, error) from error
+
+    def sync_directory(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise storage_failed("fsync", str(self.directory), error) from error
+
+
+def _sync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> None:
+    """Write every byte of `buffers`, however many calls it takes."""
+    for start in range(0, len(buffers), IOV_MAX):
+        part = list(buffers[start : start + IOV_MAX])
+        wanted = sum(map(len, part))
+        while wanted:
+            done = file.pwritev(part, offset)
+            assert 0 < done <= wanted, f"pwritev of {file.name} wrote {done} of {wanted} bytes"
+            offset += done
+            wanted -= done
+            if wanted:
+                part = _after(part, done)
+
+
+def _after(buffers: list[Buffer], done: int) -> list[Buffer]:
+    """What is left of `buffers` behind their first `done` bytes."""
+    for at, buffer in enumerate(buffers):
+        if done < len(buffer):
+            return [memoryview(buffer)[done:], *buffers[at + 1 :]]
+        done -= len(buffer)
+    return []
+
+
+def join_small(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The same bytes with runs of small buffers joined; large ones are never copied."""
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < JOIN_BELOW_BYTES:
+            run.append(buffer)
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run = []
+        joined.append(buffer)
+    if run:
+        joined.append(b"".join(run))
+    return joined

@@ -1,0 +1,105 @@
+"""What the log knows of each group in memory: promises, and where each slot's entry lies.
+
+Twelve bytes a slot: slots are dense, so two arrays indexed by slot are smaller and faster than any
+map. The entry to read for a slot is the latest one recorded, except that an entry learned by value
+(chosen for sure) is never displaced by a vote: a late Accept at an old ballot may be voted for
+after the slot was learned, and its value need not be the chosen one.
+"""
+
+from array import array
+from typing import Final
+
+import attrs
+
+from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
+from storage.errors import NotInLog
+from storage.format import Place
+
+LEARNED_BIT: Final = 1 << 31
+_SIZE_MASK: Final = LEARNED_BIT - 1
+
+SLOT_GAP_MAX: Final = 1 << 20
+"""A slot further ahead of the highest recorded one is our bug: it would cost memory for nothing."""
+
+
+def _words() -> "array[int]":
+    return array("Q")
+
+
+def _halves() -> "array[int]":
+    return array("I")
+
+
+@attrs.define(eq=False)
+class GroupState:
+    """`first` is the lowest slot that is indexed: lower ones were retired with their segments.
+
+    `votes` (slot -> ballot, place, size) is filled by recovery only; afterwards the acceptor itself
+    knows its votes.
+    """
+
+    group: GroupId
+    promised: Ballot = BALLOT_ZERO
+    voting: bool = True
+    floor: Ballot = BALLOT_ZERO
+    applied: int = 0
+    first: int = 1
+    places: "array[int]" = attrs.Factory(_words)
+    sizes: "array[int]" = attrs.Factory(_halves)
+    votes: dict[int, tuple[Ballot, Place, int]] = attrs.Factory(dict)
+
+    @property
+    def highest(self) -> int:
+        """The highest slot ever recorded."""
+        return self.first + len(self.places) - 1
+
+    def put(self, slot: int, place: Place, size: int, learned_bit: int) -> None:
+        """Note that an entry of `size` bytes for `slot` was recorded in the record at `place`."""
+        places = self.places
+        at = slot - self.first
+        if at == len(places):
+            places.append(place)
+            self.sizes.append(size | learned_bit)
+        elif at > len(places):
+            self._widen(slot)
+            self.put(slot, place, size, learned_bit)
+        elif at >= 0 and (learned_bit or not self.sizes[at] & LEARNED_BIT):
+            places[at] = place
+            self.sizes[at] = size | learned_bit
+
+    def _widen(self, slot: int) -> None:
+        """Leave the slots between the highest recorded one and `slot` empty."""
+        missing = slot - self.highest - 1
+        assert missing < SLOT_GAP_MAX, f"group {self.group}: slot {slot} after {self.highest}"
+        self.places.frombytes(bytes(missing * self.places.itemsize))
+        self.sizes.frombytes(bytes(missing * self.sizes.itemsize))
+
+    def find(self, slot: int) -> tuple[Place, int]:
+        """The place of the slot's record and the size of its entry.
+
+        Raises:
+            NotInLog: nothing is recorded for the slot, or it was retired.
+        """
+        at = slot - self.first
+        if not 0 <= at < len(self.places) or not self.places[at]:
+            raise NotInLog(
+                f"group {self.group}: slot {slot} is not in the log, which holds some of "
+                f"{self.first} to {self.highest}"
+            )
+        return self.places[at], self.sizes[at] & _SIZE_MASK
+
+    def learned_after(self, applied: int) -> list[Slot]:
+        """The slots above `applied` whose entry was learned by value."""
+        start = max(applied + 1, self.first)
+        return [
+            Slot(slot)
+            for slot in range(start, self.highest + 1)
+            if self.sizes[slot - self.first] & LEARNED_BIT
+        ]
+
+    def forget_through(self, slot: int) -> None:
+        """Drop the index of slots up to and including `slot`."""
+        count = min(max(0, slot - self.first + 1), len(self.places))
+        del self.places[:count]
+        del self.sizes[:count]
+        self.first = max(self.first, slot + 1)

@@ -1,0 +1,231 @@
+"""A disk in memory that can lose, tear, fail and run full, for the simulator and the tests.
+
+What a process writes is seen by it at once (`cached`), and safe only after `fdatasync` (`durable`).
+`crash` is a power cut: every un-synced 512-byte sector of every write survives or not, as the
+caller's dice say, and of the un-synced directory changes a prefix survives, as in a journalled file
+system. Dice that always say yes are a mere crash of the process.
+"""
+
+import errno
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+
+from paxos.entry import Buffer
+from storage.disk import IOV_MAX, File
+from storage.errors import DirectoryLocked, storage_failed
+
+SECTOR_BYTES: Final = 512
+
+
+@attrs.define(eq=False)
+class _Inode:
+    cached: bytearray = attrs.Factory(bytearray)
+    durable: bytearray = attrs.Factory(bytearray)
+    pending: list[tuple[int, bytes]] = attrs.Factory(list)
+
+    def write(self, offset: int, data: bytes) -> None:
+        _put(self.cached, offset, data)
+        self.pending.append((offset, data))
+
+    def sync(self) -> None:
+        for offset, data in self.pending:
+            _put(self.durable, offset, data)
+        self.pending.clear()
+
+    def crash(self, survives: Callable[[], bool]) -> None:
+        for offset, data in self.pending:
+            start = 0
+            while start < len(data):
+                end = min(len(data), start + SECTOR_BYTES - (offset + start) % SECTOR_BYTES)
+                if survives():
+                    _put(self.durable, offset + start, data[start:end])
+                start = end
+        self.pending.clear()
+        self.cached = bytearray(self.durable)
+
+
+def _put(target: bytearray, offset: int, data: bytes) -> None:
+    if len(target) < offset:
+        target.extend(bytes(offset - len(target)))
+    target[offset : offset + len(data)] = data
+
+
+@attrs.define(eq=False)
+class _Fault:
+    operation: str
+    number: int
+    after: int
+
+
+class MemoryFile:
+    """One file of a MemoryDisk. It is of no use after a crash of its disk."""
+
+    def __init__(self, disk: "MemoryDisk", name: str, inode: _Inode) -> None:
+        self.name = name
+        self._disk = disk
+        self._inode = inode
+        self._life = disk.life
+
+    def _touch(self, operation: str) -> None:
+        assert self._life == self._disk.life, f"{self.name} was opened before the crash"
+        self._disk.touch(operation, self.name)
+
+    def size(self) -> int:
+        self._touch("stat")
+        return len(self._inode.cached)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._touch("read")
+        return bytes(memoryview(self._inode.cached)[offset : offset + size])
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        self._touch("write")
+        assert len(buffers) <= IOV_MAX, f"{len(buffers)} buffers in one pwritev"
+        data = b"".join(buffers)[: self._disk.write_bytes_max]
+        self._disk.allocate(self.name, offset + len(data) - len(self._inode.cached))
+        self._inode.write(offset, data)
+        return len(data)
+
+    def fdatasync(self) -> None:
+        try:
+            self._touch("fdatasync")
+        except Exception:
+            self._inode.pending.clear()  # as Linux: the pages are dropped, a retry would "succeed"
+            raise
+        self._inode.sync()
+
+
+class MemoryDisk:
+    """`capacity_bytes` bounds the sum of all files; `write_bytes_max` makes writes fall short."""
+
+    def __init__(
+        self, *, capacity_bytes: int | None = None, write_bytes_max: int | None = None
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.write_bytes_max = write_bytes_max
+        self.life = 0
+        """How often it crashed."""
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._pending_names: list[dict[str, _Inode]] = []
+        self._faults: list[_Fault] = []
+        self._locked = False
+
+    # ---- what a test does to it ---------------------------------------------------------------
+
+    def crash(self, survives: Callable[[], bool]) -> None:
+        """Cut the power: `survives` is asked for every un-synced sector and directory change."""
+        for names in self._pending_names:
+            if not survives():
+                break
+            self._durable_names = names
+        for inode in self._inodes():
+            inode.crash(survives)
+        self._names = dict(self._durable_names)
+        self._pending_names.clear()
+        self._faults.clear()
+        self._locked = False
+        self.life += 1
+
+    def fail(self, operation: str, number: int, *, after: int = 0) -> None:
+        """Let one `operation` (read, write, fdatasync...) raise errno `number`, `after` others."""
+        self._faults.append(_Fault(operation, number, after))
+
+    def corrupt(self, name: str, offset: int, mask: int) -> None:
+        """Flip the bits of `mask` in one byte, on the platter and in the cache."""
+        inode = self._names[name]
+        inode.cached[offset] ^= mask
+        if offset < len(inode.durable):
+            inode.durable[offset] ^= mask
+
+    def truncate(self, name: str, size: int) -> None:
+        """Cut a file short, as a stranger would."""
+        inode = self._names[name]
+        inode.sync()
+        del inode.cached[size:], inode.durable[size:]
+
+    def content(self, name: str) -> bytes:
+        return bytes(self._names[name].cached)
+
+    def clone(self) -> "MemoryDisk":
+        """A copy as a restarted process would find it: everything written, nothing locked."""
+        copy = MemoryDisk(capacity_bytes=self.capacity_bytes, write_bytes_max=self.write_bytes_max)
+        for name, inode in self._names.items():
+            copy._names[name] = _Inode(bytearray(inode.cached), bytearray(inode.cached))
+        copy._durable_names = dict(copy._names)
+        return copy
+
+    # ---- what its files ask -------------------------------------------------------------------
+
+    def touch(self, operation: str, name: str) -> None:
+        for fault in self._faults:
+            if fault.operation == operation:
+                fault.after -= 1
+                if fault.after < 0:
+                    self._faults.remove(fault)
+                    error = OSError(fault.number, "injected")
+                    raise storage_failed(operation, name, error)
+
+    def allocate(self, name: str, more: int) -> None:
+        if self.capacity_bytes is None or more <= 0:
+            return
+        used = sum(len(inode.cached) for inode in self._names.values())
+        if used + more > self.capacity_bytes:
+            raise storage_failed("write", name, OSError(errno.ENOSPC, "no space left"))
+
+    def _inodes(self) -> list[_Inode]:
+        found = {id(inode): inode for inode in self._names.values()}
+        found.update((id(inode), inode) for inode in self._durable_names.values())
+        return list(found.values())
+
+    def _changed(self) -> None:
+        self._pending_names.append(dict(self._names))
+
+    # ---- Disk ---------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        if self._locked:
+            raise DirectoryLocked("the memory disk is in use")
+        self._locked = True
+
+    def close(self) -> None:
+        self._locked = False
+
+    def names(self) -> list[str]:
+        self.touch("list", "directory")
+        return sorted(self._names)
+
+    def create(self, name: str) -> File:
+        self.touch("open", name)
+        if name in self._names:
+            raise storage_failed("open", name, FileExistsError(errno.EEXIST, "exists"))
+        self._names[name] = _Inode()
+        self._changed()
+        return MemoryFile(self, name, self._names[name])
+
+    def open(self, name: str) -> File:
+        self.touch("open", name)
+        if name not in self._names:
+            raise storage_failed("open", name, FileNotFoundError(errno.ENOENT, "no such file"))
+        return MemoryFile(self, name, self._names[name])
+
+    def rename(self, old: str, new: str) -> None:
+        self.touch("rename", old)
+        if old not in self._names:
+            raise storage_failed("rename", old, FileNotFoundError(errno.ENOENT, "no such file"))
+        self._names[new] = self._names.pop(old)
+        self._changed()
+
+    def remove(self, name: str) -> None:
+        self.touch("remove", name)
+        if name not in self._names:
+            raise storage_failed("remove", name, FileNotFoundError(errno.ENOENT, "no such file"))
+        del self._names[name]
+        self._changed()
+
+    def sync_directory(self) -> None:
+        self.touch("fsync", "directory")
+        self._durable_names = dict(self._names)
+        self._pending_names.clear()

@@ -1,0 +1,101 @@
+"""The values that go in and out of the log: configuration, batches, recovery, figures."""
+
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from paxos.entry import Buffer, Entry
+from paxos.ids import Ballot, GroupId, Slot
+from storage.format import Place
+from storage.recovery import Cut
+
+GROUPS_MAX: Final = 4096
+"""Every segment begins with the state of all groups."""
+
+SEGMENT_BYTES_MIN: Final = 4096
+SEGMENT_BYTES_MAX: Final = 1 << 30
+
+
+class Durability(Enum):
+    FSYNC = "fsync"
+    UNSAFE_NONE = "unsafe-none"
+    """No fdatasync at all: a crash of the process loses nothing, a power cut loses what was
+    acknowledged."""
+
+
+@attrs.frozen(kw_only=True)
+class WalConfig:
+    segment_bytes: int = attrs.field(
+        default=64 << 20,
+        validator=attrs.validators.and_(
+            attrs.validators.ge(SEGMENT_BYTES_MIN), attrs.validators.le(SEGMENT_BYTES_MAX)
+        ),
+    )
+    durability: Durability = Durability.FSYNC
+
+
+@attrs.frozen
+class RecoveredGroup:
+    """What one group starts from. `votes` and `learned` hold slots above `applied` only.
+
+    Every applied slot from `retained_from` on can be read and replayed; earlier ones were retired.
+    """
+
+    promised: Ballot
+    voting: bool
+    floor: Ballot
+    applied: Slot
+    retained_from: Slot
+    votes: dict[Slot, tuple[Ballot, Entry]]
+    learned: dict[Slot, Entry]
+
+
+@attrs.frozen(kw_only=True)
+class Recovered:
+    """`cut` is None after a clean stop, and after a crash that tore nothing."""
+
+    groups: dict[GroupId, RecoveredGroup]
+    records: int
+    bytes_read: int
+    end: Place
+    cut: Cut | None
+
+
+@attrs.frozen(eq=False)
+class Part:
+    """A gathered write into one segment."""
+
+    number: int
+    offset: int
+    buffers: list[Buffer]
+
+
+@attrs.frozen(eq=False)
+class WriteBatch:
+    """What was staged between two takes; it belongs to the writer until `written`."""
+
+    parts: tuple[Part, ...]
+    start: Place
+    end: Place
+    pieces: int
+    """Records and segment headers."""
+    size: int
+    """Bytes."""
+
+
+@attrs.frozen(kw_only=True)
+class WalStatistics:
+    durability: Durability
+    bytes_staged: int
+    """Ever, since the start."""
+    records: int
+    batches: int
+    syncs: int
+    segments: int
+    bytes_unwritten: int
+    """Staged and not yet reported written: held in memory."""
+    synced: Place
+    end: Place
+    bytes_left: int
+    """Until the segments that are ready run out."""

@@ -1,0 +1,93 @@
+"""Opening a node's log: recover what is there, or begin; only then is anything staged."""
+
+from paxos.ids import Slot
+from storage.disk import Disk, write_all
+from storage.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    first_seed,
+    place_of,
+    segment_name,
+)
+from storage.identity import Identity, mark_log_created
+from storage.index import GroupState
+from storage.mark import open_mark
+from storage.model import Recovered, RecoveredGroup, WalConfig
+from storage.recovery import LogState, Recovery
+from storage.segments import SegmentFiles
+from storage.wal import Wal
+
+
+def open_wal(disk: Disk, identity: Identity, config: WalConfig) -> tuple[Wal, Recovered]:
+    """Recover the log of a directory that `identity.boot` has locked, or begin a new one.
+
+    Raises:
+        WalDamaged: the log does not hold what was written to it; the node must not start.
+        DirectoryRefused: the log is another node's, or of another format.
+        StorageFailed: the disk fails.
+    """
+    seed = first_seed(identity.cluster, identity.node)
+    mark = open_mark(disk, seed)
+    log = Recovery(disk, identity, mark.load()).run(config.segment_bytes)
+    if log is None:
+        log = _begin_log(disk, identity, config, seed)
+    files = SegmentFiles(disk, config.segment_bytes, log.highest_file)
+    files.retire(log.retired)
+    end = place_of(log.number, log.offset)
+    mark.store(end)
+    if not identity.has_log:
+        mark_log_created(disk, identity)
+    wal = Wal(files, mark, identity, config, log)
+    groups = {group: _recovered_group(wal, state) for group, state in sorted(log.groups.items())}
+    for state in log.groups.values():
+        state.votes.clear()
+    return wal, Recovered(
+        groups=groups, records=log.records, bytes_read=log.bytes_read, end=end, cut=log.cut
+    )
+
+
+def _begin_log(disk: Disk, identity: Identity, config: WalConfig, seed: int) -> LogState:
+    """The first segment of a new log, durable with its name and its header."""
+    present = 1 if segment_name(1) in disk.names() else 0
+    files = SegmentFiles(disk, config.segment_bytes, present)
+    header = SegmentHeader(
+        number=1,
+        size=config.segment_bytes,
+        previous_end=0,
+        oldest=1,
+        seed=seed,
+        cluster=identity.cluster,
+        node=identity.node,
+        incarnation=identity.incarnation,
+    )
+    file = files.ensure(1)
+    write_all(file, [header.encode()], 0)
+    file.fdatasync()
+    return LogState(
+        number=1,
+        offset=SEGMENT_HEADER_BYTES,
+        chain=seed,
+        segment_end=config.segment_bytes,
+        oldest=1,
+        highest_file=1,
+        seeds={1: seed},
+    )
+
+
+def _recovered_group(wal: Wal, state: GroupState) -> RecoveredGroup:
+    """What a group starts from, its open slots' entries read into memory."""
+    group = state.group
+    votes = {
+        Slot(slot): (ballot, wal.read_recorded(place, size, group, Slot(slot)))
+        for slot, (ballot, place, size) in sorted(state.votes.items())
+    }
+    learned = {slot: wal.read_entry(group, slot) for slot in state.learned_after(state.applied)}
+    return RecoveredGroup(
+        promised=state.promised,
+        voting=state.voting,
+        floor=state.floor,
+        applied=Slot(state.applied),
+        retained_from=Slot(state.first),
+        votes=votes,
+        learned=learned,
+    )

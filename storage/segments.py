@@ -1,0 +1,128 @@
+"""The segment files: made ahead, found by number, recycled when they are no longer needed.
+
+New files are filled with zeros and not merely reserved. Measured on ext4 with one fdatasync per
+write (p50, 264 B / 16 KB / 1 MB): growing file 114-125 / 150-164 / 600-700 us; fallocated 81-85 /
+160 / 510-2800 us; zero-filled or recycled 92 / 103 / 310-400 us. A reserved extent is "unwritten",
+so each fdatasync has to convert it and commit a journal transaction; overwriting written blocks
+commits none. The 30-170 ms that the zeros cost are paid by a background thread.
+
+A recycled file keeps its old content under its new name, which saves the zeros: the number in its
+header and in every record is the old one, so nothing of it looks valid (format.py). Names change
+and disappear from the oldest on, each made durable before the next, so that a crash never leaves a
+hole in the numbers.
+"""
+
+import threading
+from collections import deque
+from typing import Final
+
+from storage.disk import Disk, File, write_all
+from storage.format import segment_name
+
+ZEROS_BYTES: Final = 1 << 20
+"""A new file is filled and synced in pieces of this size, so that the hot path's own fdatasync
+never queues behind a whole segment of zeros."""
+
+FILES_OPEN_MAX: Final = 256
+"""Descriptors kept open for reading; more segments than this are reopened when they are read."""
+
+SPARES_MAX: Final = 2
+"""Retired files kept to be used again; more are removed, for retiring is meant to free space."""
+
+_TEMPORARY_NAME: Final = "segment.tmp"
+
+
+class SegmentFiles:
+    """Thread-safe: the loop's thread reads, the writer's thread writes, another one prepares."""
+
+    def __init__(self, disk: Disk, segment_bytes: int, highest: int) -> None:
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._highest = highest
+        """The highest number that has a file."""
+        self._spares: deque[int] = deque()
+        """Retired numbers, oldest first, still under their old names."""
+        self._open: dict[int, File] = {}
+        self._open_lock = threading.Lock()
+        self._make_lock = threading.Lock()
+
+    @property
+    def highest(self) -> int:
+        return self._highest
+
+    def file(self, number: int) -> File:
+        """The file of a segment, opened if need be."""
+        with self._open_lock:
+            file = self._open.pop(number, None)
+            if file is None:
+                file = self._disk.open(segment_name(number))
+                if len(self._open) >= FILES_OPEN_MAX:
+                    del self._open[next(iter(self._open))]
+            self._open[number] = file  # youngest last
+            return file
+
+    def ensure(self, number: int) -> File:
+        """The file of a segment about to be written, made now if nobody has prepared it."""
+        if number > self._highest:
+            self.prepare(number)
+        return self.file(number)
+
+    def prepare(self, number: int) -> bool:
+        """Make the files up to `number`, one by one; False if they were there already."""
+        made = False
+        with self._make_lock:
+            while self._highest < number:
+                name = segment_name(self._highest + 1)
+                if not self._recycle(name):
+                    self._make(name)
+                self._highest += 1
+                made = True
+            while len(self._spares) > SPARES_MAX:
+                self._disk.remove(segment_name(self._spares[0]))
+                self._disk.sync_directory()
+                self._spares.popleft()
+        return made
+
+    def retire(self, numbers: range) -> None:
+        """The files of `numbers` are free to be used again, or to be removed, by `prepare`."""
+        with self._open_lock:
+            for number in numbers:
+                self._open.pop(number, None)
+                self._spares.append(number)
+
+    @property
+    def surplus(self) -> bool:
+        return len(self._spares) > SPARES_MAX
+
+    def _recycle(self, name: str) -> bool:
+        """Turn a retired file of the right size into `name`; drop those of another size."""
+        while self._spares:
+            old = segment_name(self._spares[0])
+            fits = self._disk.open(old).size() == self._segment_bytes
+            if fits:
+                self._disk.rename(old, name)
+            else:
+                self._disk.remove(old)
+            self._disk.sync_directory()
+            self._spares.popleft()
+            if fits:
+                return True
+        return False
+
+    def _make(self, name: str) -> None:
+        if _TEMPORARY_NAME in self._disk.names():
+            self._disk.remove(_TEMPORARY_NAME)  # a crash, or a full disk, has left it
+        file = self._disk.create(_TEMPORARY_NAME)
+        fill_with_zeros(file, 0, self._segment_bytes)
+        self._disk.rename(_TEMPORARY_NAME, name)
+        self._disk.sync_directory()
+
+
+def fill_with_zeros(file: File, start: int, end: int) -> None:
+    """Overwrite [start, end) with zeros, durably."""
+    zeros = memoryview(bytes(min(ZEROS_BYTES, max(0, end - start))))
+    while start < end:
+        piece = min(len(zeros), end - start)
+        write_all(file, [zeros[:piece]], start)
+        file.fdatasync()
+        start += piece

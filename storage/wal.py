@@ -1,0 +1,524 @@
+"""One write-ahead log per node for all its groups: one fdatasync makes all their records durable.
+
+Theory of operation. The log works in two halves, so that the event loop never waits for the disk:
+
+* the loop's thread `stage`s records: a record gets its place, its header and its checksum, its
+  entry's buffers are kept by reference, and the index knows it; `take` hands everything staged
+  since the last take to the writer;
+* the writer's thread `write`s a batch: gathered writes and one fdatasync, whatever the number of
+  groups and records (group commit);
+* the loop's thread learns of it by `written`, and only then may what depends on it be sent.
+
+A third thread may `prepare_next` the file of the segment after this one. Every read is valid from
+the moment of staging: what is not written yet is served from the staged buffers. `read_span` may be
+called from any thread, everything else that reads belongs to the loop's thread.
+
+A failed write or fdatasync is final (`StorageFailed`): the log takes nothing more, the shell exits.
+File format: format.py. What a restart makes of the files: recovery.py.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final, assert_never
+
+from crc32c import crc32c
+
+from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry, EntryError, decode
+from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
+from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
+from storage.disk import join_small, write_all
+from storage.errors import NotInLog, StorageFailed, WalDamaged
+from storage.format import (
+    ACCEPT,
+    FLAG_VOTING,
+    FLOOR,
+    LEARNED,
+    OFFSET_BITS,
+    OFFSET_MASK,
+    PROMISE,
+    RECORD,
+    RECORD_BODY,
+    RECORD_HEADER_BYTES,
+    RECORD_MAGIC,
+    RETIRE,
+    SEGMENT_HEADER_BYTES,
+    STATE,
+    VOTING,
+    Place,
+    SegmentHeader,
+    encode_floor,
+    place_of,
+    record_intact,
+    segment_name,
+)
+from storage.identity import Identity
+from storage.index import LEARNED_BIT, GroupState
+from storage.mark import SyncedMark
+from storage.model import (
+    GROUPS_MAX,
+    Durability,
+    Part,
+    WalConfig,
+    WalStatistics,
+    WriteBatch,
+)
+from storage.recovery import LogState
+from storage.segments import SegmentFiles
+
+REPLAY_GAP_BYTES: Final = 4096
+"""Two entries of a group closer than this are read in one go: skipping costs less than a call."""
+REPLAY_SPAN_BYTES: Final = 1 << 20
+
+
+class Wal:
+    """See the module's docstring for who may call what."""
+
+    def __init__(
+        self,
+        files: SegmentFiles,
+        mark: SyncedMark,
+        identity: Identity,
+        config: WalConfig,
+        log: LogState,
+    ) -> None:
+        self._files = files
+        self._mark = mark
+        self._identity = identity
+        self._config = config
+        self._groups = log.groups
+        self._highs = log.highs
+        self._seeds = log.seeds
+        self._oldest = log.oldest
+        self._retiring: deque[tuple[Place, range]] = deque()
+        self._groups_max = min(
+            GROUPS_MAX, config.segment_bytes // 2 // (RECORD_HEADER_BYTES + FLOOR.size)
+        )
+
+        self._number = log.number
+        self._base = place_of(log.number, 0)
+        self._offset = log.offset
+        self._segment_end = log.segment_end
+        self._seed = log.seeds[log.number]
+        self._chain = log.chain
+        self._written = self._taken = self._synced = place_of(log.number, log.offset)
+
+        self._part_offset = log.offset
+        self._buffers: list[Buffer] = []
+        self._parts: list[Part] = []
+        self._tail: tuple[list[Place], list[tuple[Buffer, ...]]] = ([], [])
+        """Places and bytes of all pieces not yet written; replaced, never shortened, so that a
+        reader in another thread may keep the pair it has got."""
+        self._unwritten: dict[Place, Entry] = {}
+
+        self._pieces_taken = 0
+        self._bytes_staged = self._bytes_taken = self._bytes_written = 0
+        self._records = self._batches = self._syncs = 0
+        self._failure: StorageFailed | None = None
+
+    # ---- the loop's half ------------------------------------------------------------------------
+
+    def stage(self, record: Record) -> Place:
+        """Give the record its place and index it; nothing is on disk before `written`."""
+        if isinstance(record, AcceptRecord):
+            group = self._groups.get(record.group) or self._new_group(record.group)
+            ballot = record.ballot
+            assert ballot >= group.promised, f"{record} after a promise of {group.promised}"
+            place = self._append_entry(ACCEPT, group, record.slot, ballot, record)
+            group.promised = ballot
+            return place
+        group = self._groups.get(record.group) or self._new_group(record.group)
+        if isinstance(record, LearnedRecord):
+            return self._append_entry(LEARNED, group, record.slot, BALLOT_ZERO, record)
+        if isinstance(record, PromiseRecord):
+            ballot = record.ballot
+            assert ballot >= group.promised, f"{record} after a promise of {group.promised}"
+            group.promised = ballot
+            return self._append(PROMISE, 0, record.group, 0, ballot, group.applied, (), 0)
+        if isinstance(record, VotingRecord):
+            group.voting, group.floor = record.voting, record.floor
+            flags = FLAG_VOTING if record.voting else 0
+            floor = record.floor
+            return self._append(VOTING, flags, record.group, 0, floor, group.applied, (), 0)
+        assert_never(record)
+
+    def take(self) -> WriteBatch | None:
+        """Everything staged since the last take, for the writer; None if there is nothing."""
+        end = self._base | self._offset
+        if end == self._taken:
+            return None
+        parts = self._parts
+        parts.append(Part(self._number, self._part_offset, self._buffers))
+        pieces = len(self._tail[0]) - self._pieces_taken
+        size = self._bytes_staged - self._bytes_taken
+        batch = WriteBatch(tuple(parts), self._taken, end, pieces, size)
+        self._parts = []
+        self._buffers = []
+        self._part_offset = self._offset
+        self._taken = end
+        self._pieces_taken += pieces
+        self._bytes_taken = self._bytes_staged
+        return batch
+
+    def written(self, batch: WriteBatch) -> None:
+        """`write(batch)` has returned: its records are as durable as the configuration says."""
+        assert batch.start == self._written, f"batch {batch.start} after {self._written}"
+        self._written = batch.end
+        self._bytes_written += batch.size
+        if self._config.durability is Durability.FSYNC:
+            self._synced = batch.end
+        places, pieces = self._tail
+        done = batch.pieces
+        for place in places[:done]:
+            self._unwritten.pop(place, None)
+        self._tail = (places[done:], pieces[done:])
+        self._pieces_taken -= done
+        while self._retiring and self._retiring[0][0] <= batch.end:
+            self._files.retire(self._retiring.popleft()[1])
+
+    @property
+    def wants_segment(self) -> bool:
+        """Whether `prepare_next` has something to do."""
+        return self._files.highest <= self._number or self._files.surplus
+
+    @property
+    def entry_bytes_max(self) -> int:
+        """Larger entries would not fit into a segment: refuse them before they are proposed."""
+        states = self._groups_max * (RECORD_HEADER_BYTES + FLOOR.size)
+        room = self._config.segment_bytes - SEGMENT_HEADER_BYTES - states - RECORD_HEADER_BYTES
+        return min(ENTRY_BYTES_MAX, room)
+
+    @property
+    def synced(self) -> Place:
+        """Everything below this place is durable."""
+        return self._synced
+
+    @property
+    def end(self) -> Place:
+        """Where the next record goes, unless it begins a segment."""
+        return self._base | self._offset
+
+    def retire(self, until: Mapping[GroupId, Slot]) -> int:
+        """Free the oldest segments that hold no slot above `until` of its group; how many.
+
+        The caller has every slot up to `until` applied and durable elsewhere (a checkpoint).
+        """
+        oldest = self._oldest
+        while oldest < self._number and all(
+            highest <= until.get(group, 0) for group, highest in self._highs[oldest].items()
+        ):
+            oldest += 1
+        freed = range(self._oldest, oldest)
+        if freed:
+            for group, highest in self._highs[oldest - 1].items():
+                self._groups[group].forget_through(highest)
+            for number in freed:
+                del self._highs[number], self._seeds[number]
+            self._oldest = oldest
+            self._append(RETIRE, 0, GroupId(0), oldest, BALLOT_ZERO, 0, (), 0)
+            self._retiring.append((self.end, freed))
+        return len(freed)
+
+    def statistics(self) -> WalStatistics:
+        ready = max(0, self._files.highest - self._number)
+        return WalStatistics(
+            durability=self._config.durability,
+            bytes_staged=self._bytes_staged,
+            records=self._records,
+            batches=self._batches,
+            syncs=self._syncs,
+            segments=self._number - self._oldest + 1,
+            bytes_unwritten=self._bytes_staged - self._bytes_written,
+            synced=self._synced,
+            end=self.end,
+            bytes_left=self._segment_end - self._offset + ready * self._config.segment_bytes,
+        )
+
+    # ---- the writer's half ----------------------------------------------------------------------
+
+    def write(self, batch: WriteBatch) -> None:
+        """Write the batch and make it durable. One thread, one batch at a time, in order.
+
+        Raises:
+            StorageFailed: the disk failed; so does every later call.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            files = []
+            for part in batch.parts:
+                file = self._files.ensure(part.number)
+                write_all(file, join_small(part.buffers), part.offset)
+                files.append(file)
+            if self._config.durability is Durability.FSYNC:
+                for file in files:  # more than one only where the batch crosses into a new segment
+                    file.fdatasync()
+                    self._syncs += 1
+                self._mark.store(batch.end)
+        except StorageFailed as failure:
+            self._failure = failure
+            raise
+        self._batches += 1
+
+    def prepare_next(self) -> bool:
+        """Make the file of the next segment, in any thread but the loop's; False if it is there.
+
+        Raises:
+            DiskFull: nothing is lost yet; the log goes on until the ready segments are full.
+        """
+        return self._files.prepare(self._number + 1)
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def entry_place(self, group: GroupId, slot: Slot) -> Place:
+        """The place of the latest record of the slot's entry."""
+        return self._find(group, slot)[0]
+
+    def entry_size(self, group: GroupId, slot: Slot) -> int:
+        """Bytes of the entry's encoding, from memory."""
+        return self._find(group, slot)[1]
+
+    def payload_position(self, group: GroupId, slot: Slot) -> Place:
+        """Where the entry's encoding begins: position + k is its byte k, for `read_span`."""
+        return self._find(group, slot)[0] + RECORD_HEADER_BYTES
+
+    def read_entry(self, group: GroupId, slot: Slot) -> Entry:
+        """The slot's entry: chosen if the slot is applied.
+
+        Raises:
+            NotInLog: it was never recorded, or it was retired.
+            WalDamaged: the disk gives back other bytes than were written.
+        """
+        place, size = self._find(group, slot)
+        return self._unwritten.get(place) or self.read_recorded(place, size, group, slot)
+
+    def read_recorded(self, place: Place, size: int, group: GroupId, slot: Slot) -> Entry:
+        """The entry of one particular record on disk, the latest of its slot or not."""
+        data = self._read_file(place, RECORD_HEADER_BYTES + size)
+        return self._decode(memoryview(data), place, group, slot)
+
+    def read_span(self, position: Place, size: int) -> memoryview:
+        """Raw bytes of the log within one segment, record headers included; any thread.
+
+        They are not checked here: a span need not hold whole records. Record batches carry their
+        own checksum, which their readers verify.
+
+        Raises:
+            NotInLog: the span is not in the log, or its segment was retired.
+        """
+        end = position + size
+        places, pieces = self._tail
+        if size < 0 or position >> OFFSET_BITS < self._oldest or end > self.end:
+            raise NotInLog(f"{size} bytes at {_say(position)}: the log ends at {_say(self.end)}")
+        if not places or end <= places[0]:
+            data = memoryview(self._read_file(position, size))
+        elif position >= places[0]:
+            data = _cut_out(places, pieces, position, end)
+        else:
+            head = self._read_file(position, places[0] - position)
+            data = memoryview(head + _cut_out(places, pieces, places[0], end))
+        if position >> OFFSET_BITS < self._oldest:  # retired, and perhaps reused, while we read
+            raise NotInLog(f"{_say(position)} was retired")
+        return data
+
+    def replay(self, group: GroupId, start: Slot, end: Slot) -> Iterator[tuple[Slot, Entry, Place]]:
+        """The entries of slots `start` to `end` with their payload positions, read in large spans.
+
+        The entries are views of a span of up to REPLAY_SPAN_BYTES: keep none of them for long.
+
+        Raises:
+            NotInLog: one of the slots is not recorded.
+            WalDamaged: the disk gives back other bytes than were written.
+        """
+        slot = start
+        while slot <= end:
+            run = self._run(group, slot, end)
+            first = run[0][0]
+            data = self.read_span(first, run[-1][0] + RECORD_HEADER_BYTES + run[-1][1] - first)
+            for place, size in run:
+                at = place - first
+                record = data[at : at + RECORD_HEADER_BYTES + size]
+                yield slot, self._decode(record, place, group, slot), place + RECORD_HEADER_BYTES
+                slot = Slot(slot + 1)
+
+    def _run(self, group: GroupId, slot: Slot, end: Slot) -> list[tuple[Place, int]]:
+        """Records of consecutive slots, from `slot` on, that are worth reading in one go."""
+        state = self._group(group)
+        place, size = state.find(slot)
+        run = [(place, size)]
+        span_end = place + REPLAY_SPAN_BYTES
+        while slot < end:
+            reached = place + RECORD_HEADER_BYTES + size
+            slot = Slot(slot + 1)
+            place, size = state.find(slot)
+            near = reached <= place <= reached + REPLAY_GAP_BYTES
+            if not near or place + RECORD_HEADER_BYTES + size > span_end:
+                break
+            if place >> OFFSET_BITS != reached >> OFFSET_BITS:
+                break
+            run.append((place, size))
+        return run
+
+    def _group(self, group: GroupId) -> GroupState:
+        state = self._groups.get(group)
+        if state is None:
+            raise NotInLog(f"group {group} has no records in the log")
+        return state
+
+    def _find(self, group: GroupId, slot: Slot) -> tuple[Place, int]:
+        return self._group(group).find(slot)
+
+    def _read_file(self, position: Place, size: int) -> bytes:
+        file = self._files.file(position >> OFFSET_BITS)
+        data = file.pread(size, position & OFFSET_MASK)
+        if len(data) != size:
+            raise WalDamaged(file.name, (position & OFFSET_MASK) + len(data), "the file ends here")
+        return data
+
+    def _decode(self, record: memoryview, place: Place, group: GroupId, slot: Slot) -> Entry:
+        """The entry of a record, once the record has proved to be the one we wrote."""
+        fields = RECORD.unpack_from(record)
+        intact = record_intact(record, place, self._seeds[place >> OFFSET_BITS])
+        problem = "the checksum of the record here is wrong"
+        if intact and (fields[8], fields[11]) == (group, slot):
+            try:
+                return decode(record[RECORD_HEADER_BYTES:])
+            except EntryError as error:
+                problem = f"the record here holds no entry: {error}"
+        file, byte = segment_name(place >> OFFSET_BITS), place & OFFSET_MASK
+        raise WalDamaged(file, byte, problem, group=group, slot=slot)
+
+    # ---- staging --------------------------------------------------------------------------------
+
+    def _new_group(self, group: GroupId) -> GroupState:
+        assert len(self._groups) < self._groups_max, f"more than {self._groups_max} groups"
+        state = self._groups[group] = GroupState(group)
+        return state
+
+    def _append_entry(
+        self,
+        kind: int,
+        group: GroupState,
+        slot: Slot,
+        ballot: Ballot,
+        record: AcceptRecord | LearnedRecord,
+    ) -> Place:
+        entry = record.entry
+        size = entry.size
+        assert 0 < size <= ENTRY_BYTES_MAX, f"an entry of {size} bytes"
+        applied = record.applied
+        place = self._append(kind, 0, group.group, slot, ballot, applied, entry.chunks, size)
+        if applied > group.applied:
+            group.applied = applied
+        group.put(slot, place, size, LEARNED_BIT if kind == LEARNED else 0)
+        self._unwritten[place] = entry
+        return place
+
+    def _append(
+        self,
+        kind: int,
+        flags: int,
+        group: GroupId,
+        slot: int,
+        ballot: Ballot,
+        applied: int,
+        chunks: tuple[Buffer, ...],
+        size: int,
+    ) -> Place:
+        whole = RECORD_HEADER_BYTES + size
+        if self._offset + whole > self._segment_end:
+            self._begin_segment(whole)
+        place = self._base | self._offset
+        body = RECORD_BODY.pack(
+            RECORD_MAGIC,
+            kind,
+            flags,
+            size,
+            self._chain,
+            place,
+            self._synced,
+            group,
+            ballot[1],
+            ballot[0],
+            slot,
+            applied,
+        )
+        checksum = crc32c(body, self._seed)
+        for chunk in chunks:
+            checksum = crc32c(chunk, checksum)
+        self._chain = checksum
+        self._records += 1
+        self._keep(place, (checksum.to_bytes(4, "big") + body, *chunks), whole)
+        return place
+
+    def _keep(self, place: Place, piece: tuple[Buffer, ...], size: int) -> None:
+        """Hold the bytes for the writer and for readers until they are written."""
+        places, pieces = self._tail
+        pieces.append(piece)  # first: a reader that sees the place finds the piece
+        places.append(place)
+        self._buffers.extend(piece)
+        self._offset += size
+        self._bytes_staged += size
+
+    def _begin_segment(self, needed: int) -> None:
+        """Go on in the next segment: its header, then the state of every group, so that the
+        segments before it can be retired one day without losing a promise."""
+        previous_end = self._base | self._offset
+        self._highs[self._number] = {group: state.highest for group, state in self._groups.items()}
+        if self._buffers:
+            self._parts.append(Part(self._number, self._part_offset, self._buffers))
+        self._number += 1
+        self._base = place_of(self._number, 0)
+        self._offset = self._part_offset = 0
+        self._buffers = []
+        self._segment_end = self._config.segment_bytes
+        self._seed = self._seeds[self._number] = self._chain
+        states = len(self._groups) * (RECORD_HEADER_BYTES + FLOOR.size)
+        assert SEGMENT_HEADER_BYTES + states + needed <= self._segment_end, (
+            f"a record of {needed} bytes does not fit into a segment of {self._segment_end}"
+        )
+        header = SegmentHeader(
+            number=self._number,
+            size=self._segment_end,
+            previous_end=previous_end,
+            oldest=self._oldest,
+            seed=self._seed,
+            cluster=self._identity.cluster,
+            node=self._identity.node,
+            incarnation=self._identity.incarnation,
+        )
+        self._keep(self._base, (header.encode(),), SEGMENT_HEADER_BYTES)
+        for group, state in sorted(self._groups.items()):
+            flags = FLAG_VOTING if state.voting else 0
+            floor = encode_floor(state.floor)
+            self._append(
+                STATE,
+                flags,
+                group,
+                state.highest,
+                state.promised,
+                state.applied,
+                (floor,),
+                len(floor),
+            )
+
+
+def _cut_out(
+    places: list[Place], pieces: list[tuple[Buffer, ...]], start: Place, end: Place
+) -> memoryview:
+    """The bytes [start, end) out of consecutive staged pieces, without copying if one holds all."""
+    found: list[Buffer] = []
+    at = bisect_right(places, start) - 1
+    place = places[at]
+    while place < end:
+        for buffer in pieces[at]:
+            behind = place + len(buffer)
+            if place < end and behind > start:
+                found.append(memoryview(buffer)[max(0, start - place) : end - place])
+            place = behind
+        at += 1
+    return memoryview(found[0] if len(found) == 1 else b"".join(found))
+
+
+def _say(place: Place) -> str:
+    return f"{segment_name(place >> OFFSET_BITS)}, byte {place & OFFSET_MASK}"
