@@ -61,7 +61,7 @@ from wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from wire.primitives import FAILURES, Buffer, read_tags
+from wire.primitives import FAILURES, Buffer, bad_length, read_tags, what_failed
 from wire.schema import Versions
 
 
@@ -292,19 +292,20 @@ def parse_request_header(frame: memoryview) -> RequestHeader | UnsupportedVersio
         if size >= 0:
             stop = pos + size
             if stop > len(frame):
-                raise ProtocolError("cut short", "RequestHeader: client_id", pos)
+                raise bad_length(size, len(frame) - pos)
             client_id = frame[pos:stop].tobytes().decode()
             pos = stop
         elif size != -1:
-            raise ProtocolError(f"a length of {size}", "RequestHeader: client_id", pos)
+            raise bad_length(size, len(frame) - pos)
         if codec.flexible_header:
             tags = frame[pos]
             pos += 1
             if tags:
                 pos = read_tags(frame, pos, tags, None, {})
     except FAILURES as error:
-        raise ProtocolError(str(error) or "cut short", "RequestHeader", pos) from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id, pos)
+        raise ProtocolError(what_failed(error), "RequestHeader", pos) from error
+    values = (api_key, api_version, correlation_id, client_id, pos)
+    return tuple.__new__(RequestHeader, values)  # half the cost of RequestHeader()
 
 
 def decode_request(header: RequestHeader, frame: memoryview) -> Request:
@@ -410,6 +411,6 @@ def decode_response(api_key: int, api_version: int, frame: memoryview) -> Respon
         ):
             api_version = 0
     except FAILURES as error:
-        raise ProtocolError(str(error) or "cut short", "ResponseHeader", pos) from error
+        raise ProtocolError(what_failed(error), "ResponseHeader", pos) from error
     message: Response = decoder(api.response, api_version, api.flexible(api_version))(frame, pos)
     return message

@@ -126,7 +126,7 @@ def parse_header(data: memoryview, at: int = 0) -> BatchHeader:
         BatchError: CORRUPT_MESSAGE if there are fewer bytes than a header has.
     """
     try:
-        return BatchHeader._make(_HEADER.unpack_from(data, at))
+        return tuple.__new__(BatchHeader, _HEADER.unpack_from(data, at))  # a third of _make's cost
     except struct.error:
         raise BatchError(
             ErrorCode.CORRUPT_MESSAGE, f"{len(data) - at} bytes are no batch header"

@@ -12,7 +12,7 @@ from struct import pack as struct_pack
 from typing import Any, Final
 
 from wire.primitives import Buffer, TagWriter, put_tags, put_uvarint
-from wire.schema import FIXED_KINDS, Field, Kind, Spec, fields_of
+from wire.schema import FIXED_KINDS, NEVER, Field, Kind, Spec, fields_of
 from wire.source import Source
 
 Encode = Callable[[Any, bytearray], list[Buffer]]
@@ -111,9 +111,9 @@ class _Encoder:
         source = self._source
         data, size = source.fresh("data"), source.fresh("size")
         encoded = f"{value}.encode()" if spec.kind is Kind.STRING else value
-        if spec.nullable.has(self._version):
+        if spec.nullable != NEVER:
             with source.block(f"if {value} is None:"):
-                source.line(f"{data}, {size} = b'', -1")
+                source.line(f"{data}, {size} = b'', {self._null_size(spec)}")
             with source.block("else:"):
                 source.line(f"{data} = {encoded}")
                 source.line(f"{size} = len({data})")
@@ -128,9 +128,9 @@ class _Encoder:
         assert element is not None
         items, size = source.fresh("items"), source.fresh("size")
         source.line(f"{items} = {value}")
-        if spec.nullable.has(self._version):
+        if spec.nullable != NEVER:
             with source.block(f"if {items} is None:"):
-                source.line(f"{items}, {size} = (), -1")
+                source.line(f"{items}, {size} = (), {self._null_size(spec)}")
             with source.block("else:"):
                 source.line(f"{size} = len({items})")
         else:
@@ -146,6 +146,10 @@ class _Encoder:
             self._value(element, item)
             self._flush()
 
+    def _null_size(self, spec: Spec) -> int:
+        """What stands for None: a null, or empty in a version that cannot say null."""
+        return -1 if spec.nullable.has(self._version) else 0
+
     def _records(self, value: str) -> None:
         source = self._source
         size, parts = source.fresh("size"), source.fresh("parts")
@@ -155,7 +159,8 @@ class _Encoder:
             with source.block(f"if len(part) < {JOIN_BYTES_MAX}:"):
                 source.line("out += part")
             with source.block("else:"):
-                source.line("chunks.append(out)")
+                with source.block("if out:"):
+                    source.line("chunks.append(out)")
                 source.line("chunks.append(part)")
                 source.line("out = bytearray()")
 

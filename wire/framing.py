@@ -136,7 +136,7 @@ class FrameAssembler:
             return None
         self._after_large = False
         self._start = stop = start + 4 + size
-        return Frame(self._buffer[start + 4 : stop], False)
+        return tuple.__new__(Frame, (self._buffer[start + 4 : stop], False))  # half of Frame()
 
     @property
     def partial_bytes(self) -> int:

@@ -122,10 +122,13 @@ def explain(error: Exception, pos: int, title: str, paths: list[str]) -> Protoco
     """
     assert error.__traceback__ is not None
     path = paths[error.__traceback__.tb_lineno - 1]
+    return ProtocolError(what_failed(error), f"{title}: {path}" if path else title, pos)
+
+
+def what_failed(error: Exception) -> str:
+    """One of FAILURES in words."""
     if isinstance(error, Malformed):
-        what = str(error)
-    elif isinstance(error, UnicodeDecodeError):
-        what = f"a string is not UTF-8: {error.reason}"
-    else:
-        what = "cut short"
-    return ProtocolError(what, f"{title}: {path}" if path else title, pos)
+        return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"a string is not UTF-8: {error.reason}"
+    return "cut short"

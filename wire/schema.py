@@ -12,8 +12,9 @@ ranges are written as in Kafka's own message definitions: "0+", "3-9", "4". A fi
 does not have takes its default when decoded and is left out when encoded. Fields are declared in
 wire order, except that tagged ones (KIP-482) may stand anywhere.
 
-Differences from Kafka's definitions: a nullable field defaults to null; a tagged structure is None
-when it is not there; a UUID is its 16 bytes; an error code is an int (compare it with ErrorCode).
+Differences from Kafka's definitions: a nullable field defaults to null, and None is written as
+empty in a version that has no null; a tagged structure is None when it is not there; a UUID is its
+16 bytes; an error code is an int (compare it with ErrorCode).
 """
 
 from collections.abc import Sequence
