@@ -1,10 +1,15 @@
 """What a request handler gets to see: one value per request, one Broker per node."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
 
+from broker.holds import Holds
+from broker.leaders import Leaders
+from broker.metadata_cache import MetadataCache
 from broker.ports import Groups, LogReader, Reply, Timers
+from broker.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from balancer.registry import Registry
@@ -62,3 +67,16 @@ class Broker:
     parked: "ParkedFetches"
     consumer_groups: "ConsumerGroups"
     statistics: "BrokerStatistics"
+    new_topic_id: Callable[[], bytes]
+    """16 bytes of chance, never zero and never the same again: a topic's id (KIP-516)."""
+    on_bug: Callable[[str, Exception], None]
+    """Told of an exception no handler should have let out, to log it with its traceback."""
+    holds: Holds = attrs.field(init=False)
+    leaders: Leaders = attrs.field(init=False)
+    metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
+    producer_ids: ProducerIds = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.holds = Holds(self.groups, self.timers)
+        self.leaders = Leaders(self.groups)
+        self.producer_ids = ProducerIds(self.me, self.groups, self.timers)

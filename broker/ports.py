@@ -35,6 +35,9 @@ class Groups(Protocol):
     def master(self, group: GroupId) -> NodeId | None:
         """Who holds the lease as far as we know, acting or not; None where nobody does."""
 
+    def members(self, group: GroupId) -> tuple[NodeId, ...]:
+        """The nodes that keep the group's log: Kafka's replicas."""
+
     def caught_up(self, group: GroupId) -> bool:
         """Whether this master has applied everything chosen before its time."""
 

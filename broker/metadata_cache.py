@@ -1,0 +1,39 @@
+"""The answer about all topics, encoded once and kept until anything it says has changed.
+
+Most clients ask for it in the same version and all of them at once, after a failover: then it is
+worth the most. What it depends on is compared as a whole before every use, so nothing has to tell
+the cache of changes.
+"""
+
+import struct
+from collections.abc import Hashable
+from typing import Final
+
+from paxos.entry import Buffer
+
+VARIANTS_MAX: Final = 32
+"""Kept side by side: one for each version and set of flags that somebody asked with."""
+
+_HEAD: Final = struct.Struct(">ii")
+
+
+class MetadataCache:
+    def __init__(self) -> None:
+        self._state: Hashable = None
+        self._bodies: dict[Hashable, bytes] = {}
+
+    def get(self, state: Hashable, variant: Hashable, correlation_id: int) -> list[Buffer] | None:
+        """The whole frame for this request, if the answer was kept and `state` is as it was."""
+        if state != self._state:
+            return None
+        body = self._bodies.get(variant)
+        if body is None:
+            return None
+        return [_HEAD.pack(4 + len(body), correlation_id), body]
+
+    def put(self, state: Hashable, variant: Hashable, frame: list[Buffer]) -> None:
+        """Keep an encoded frame; all but its length and correlation id is the same for everyone."""
+        if state != self._state or len(self._bodies) >= VARIANTS_MAX:
+            self._state = state
+            self._bodies.clear()
+        self._bodies[variant] = b"".join(frame)[_HEAD.size :]

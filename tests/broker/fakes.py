@@ -1,0 +1,212 @@
+"""What stands around a broker, made of plain data: clocks, timers, replies, a shared log.
+
+`FakeCluster` is a log that every node applies: what a node submits is queued, and `settle` lets it
+be chosen and applied everywhere in order, so a story decides when. Masters are set by the story;
+the rules of the ports (who may be answered, what is forwarded) are those of broker/intake.py.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import attrs
+
+from broker.intake import Done, Elsewhere, Outcome, Why
+from paxos.entry import Buffer
+from paxos.ids import MS, GroupId, NodeId, Now
+
+START_WALL_NS = 1_700_000_000_000_000_000
+
+
+@attrs.define(eq=False)
+class FakeClock:
+    boot_ns: int = 1_000 * MS
+    trusted: bool = True
+
+    def now(self) -> Now:
+        return Now(START_WALL_NS + self.boot_ns, self.boot_ns, self.trusted)
+
+
+class FakeTimers:
+    """Timers on a clock that only `advance` moves."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._cancelled: set[int] = set()
+        self._serial = 0
+
+    def call_at(self, boot_ns: int, callback: Callable[[], None]) -> object:
+        self._serial += 1
+        heapq.heappush(self._heap, (boot_ns, self._serial, callback))
+        return self._serial
+
+    def cancel(self, handle: object) -> None:
+        assert isinstance(handle, int)
+        self._cancelled.add(handle)
+
+    def next_boot_ns(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def fire(self) -> None:
+        """Call whatever is due now, also what becomes due meanwhile."""
+        while self._heap and self._heap[0][0] <= self.clock.boot_ns:
+            _, serial, callback = heapq.heappop(self._heap)
+            if serial not in self._cancelled:
+                callback()
+            self._cancelled.discard(serial)
+
+
+@attrs.define(eq=False)
+class FakeReply:
+    """Remembers the one answer of a request and refuses a second one."""
+
+    frame: bytes | None = None
+    silent: bool = False
+    closed: str | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.frame is not None or self.silent or self.closed is not None
+
+    def complete(self, chunks: list[Buffer]) -> None:
+        assert not self.settled, "a request is answered once"
+        self.frame = b"".join(chunks)
+
+    def nothing(self) -> None:
+        assert not self.settled, "a request is answered once"
+        self.silent = True
+
+    def close(self, reason: str) -> None:
+        assert self.closed is None
+        self.closed = reason
+
+
+class _Submitted(NamedTuple):
+    node: NodeId
+    chunks: tuple[Buffer, ...]
+    done: Callable[[Outcome], None]
+
+
+Apply = Callable[[NodeId, GroupId, int, tuple[Buffer, ...]], bytes]
+"""Apply one command of the log on one node: (node, group, slot, the command's chunks)."""
+
+
+class FakeCluster:
+    """One log per group, shared by the nodes; every command is an entry of its own."""
+
+    def __init__(self, nodes: tuple[int, ...], apply: Apply) -> None:
+        self.clock = FakeClock()
+        self.nodes = {NodeId(node): FakeGroups(self, NodeId(node)) for node in nodes}
+        self.timers = FakeTimers(self.clock)
+        self.masters: dict[GroupId, NodeId | None] = {}
+        self.epochs: dict[GroupId, int] = {}
+        self.slots: dict[GroupId, int] = {}
+        self.queues: dict[GroupId, deque[_Submitted]] = {}
+        self.lagging: set[NodeId] = set()
+        """Nodes that apply nothing until they are taken out and `catch_up` is called."""
+        self._missed: dict[NodeId, list[tuple[GroupId, int, tuple[Buffer, ...]]]] = {}
+        self._apply = apply
+        self.on_masters_changed: list[Callable[[], None]] = []
+
+    def install(self, group: int, master: int | None) -> None:
+        """A lease entry is applied: from now on this node, or nobody, is master of the group."""
+        paxos_group = GroupId(group)
+        self.masters[paxos_group] = None if master is None else NodeId(master)
+        if master is not None:
+            self.epochs[paxos_group] = self._next_slot(paxos_group)
+        for callback in self.on_masters_changed:
+            callback()
+
+    def settle(self) -> None:
+        """Choose and apply everything that was submitted, and what the answers lead to."""
+        while any(self.queues.values()):
+            for group in sorted(self.queues):
+                queue = self.queues[group]
+                while queue:
+                    self._choose(group, queue.popleft())
+
+    def advance(self, ms: int, *, step_ms: int = 10) -> None:
+        """Time passes in small steps; timers fire and the log moves on in each."""
+        for _ in range(0, ms, step_ms):
+            self.clock.boot_ns += step_ms * MS
+            self.timers.fire()
+            self.settle()
+
+    def catch_up(self, node: int) -> None:
+        self.lagging.discard(NodeId(node))
+        for group, slot, chunks in self._missed.pop(NodeId(node), []):
+            self._apply(NodeId(node), group, slot, chunks)
+
+    def _choose(self, group: GroupId, submitted: _Submitted) -> None:
+        master = self.masters.get(group)
+        if master is None:
+            submitted.done(Elsewhere(Why.UNKNOWN, None))
+            return
+        slot = self._next_slot(group)
+        results: dict[NodeId, bytes] = {}
+        for node in self.nodes:
+            if node in self.lagging and node != master:
+                self._missed.setdefault(node, []).append((group, slot, submitted.chunks))
+            else:
+                results[node] = self._apply(node, group, slot, submitted.chunks)
+        assert len(set(results.values())) == 1, "replicas disagree"
+        submitted.done(Done(results[master]))
+
+    def _next_slot(self, group: GroupId) -> int:
+        self.slots[group] = self.slots.get(group, 0) + 1
+        return self.slots[group]
+
+
+class FakeGroups:
+    """The Groups port of one node of a FakeCluster."""
+
+    def __init__(self, cluster: FakeCluster, me: NodeId) -> None:
+        self.cluster = cluster
+        self.me = me
+        self.behind: set[GroupId] = set()
+        """Groups of which this master has not yet applied everything."""
+        self.asleep: set[GroupId] = set()
+        """Groups whose lease this node holds and may not act on (its clock is past the margin)."""
+        self.refuse: Why | None = None
+
+    def now(self) -> Now:
+        return self.cluster.clock.now()
+
+    def acting(self, group: GroupId) -> bool:
+        return self.cluster.masters.get(group) == self.me and group not in self.asleep
+
+    def epoch(self, group: GroupId) -> int:
+        return self.cluster.epochs.get(group, 0)
+
+    def master(self, group: GroupId) -> NodeId | None:
+        return self.cluster.masters.get(group)
+
+    def members(self, group: GroupId) -> tuple[NodeId, ...]:
+        return tuple(sorted(self.cluster.nodes))
+
+    def caught_up(self, group: GroupId) -> bool:
+        return group not in self.behind
+
+    def submit(
+        self,
+        group: GroupId,
+        chunks: tuple[Buffer, ...],
+        done: Callable[[Outcome], None],
+        *,
+        anywhere: bool = False,
+    ) -> None:
+        master = self.master(group)
+        if self.refuse is not None:
+            done(Elsewhere(self.refuse, master))
+        elif self.acting(group) or (anywhere and master not in (None, self.me)):
+            queue = self.cluster.queues.setdefault(group, deque())
+            queue.append(_Submitted(self.me, chunks, done))
+        else:
+            done(Elsewhere(Why.NOT_MASTER, master))
+
+
+def unused(*_: Any, **__: Any) -> Any:
+    """For ports that a story never uses: whoever calls it has taken a wrong turn."""
+    raise AssertionError("this port is not used in this story")
