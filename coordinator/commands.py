@@ -1,0 +1,343 @@
+"""The commands in the log that change consumer groups, what they answer, and their bytes.
+
+A command is a version byte, a kind byte and a body. Each is applied by every replica alike, so what
+it may depend on is in it: also the wall clock (Sweep, CommitOffsets) is the proposer's and is only
+compared with other proposers' clocks.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+import attrs
+
+from coordinator.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
+from coordinator.limits import MEMBERS_MAX, PARTITIONS_MAX, PROTOCOLS_MAX, TOPICS_MAX
+from coordinator.model import (
+    ConsumerGroupId,
+    ErrorCode,
+    MemberId,
+    PartitionOffset,
+    Protocol,
+    TopicOffsets,
+    TopicPartitions,
+)
+from coordinator.states import GroupState
+
+VERSION: Final = 1
+
+
+class CommandKind(IntEnum):
+    GROUP_SNAPSHOT = 1
+    COMMIT_OFFSETS = 2
+    DROP_GROUP = 3
+    DROP_OFFSETS = 4
+    SWEEP = 5
+
+
+@attrs.frozen
+class MemberRecord:
+    """A member as it is written down. The fields are Kafka's; `assignment` is opaque (D8)."""
+
+    member_id: MemberId
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+
+
+@attrs.frozen
+class GroupSnapshot:
+    """The whole of a group but its offsets: replaces what was written before.
+
+    `prev_revision` is the revision (the count of changes) of the group that this snapshot was made
+    from; applied on any other it does nothing. As with the lease's `prev_ver` (R8), a snapshot that
+    was under way when the coordinator moved cannot undo what the next one has written.
+
+    Written in state PREPARING_REBALANCE it says that members have left since: the next coordinator
+    goes on with the rebalance instead of waiting for the dead.
+    """
+
+    group: ConsumerGroupId
+    prev_revision: int
+    generation: int
+    state: GroupState
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: MemberId | None = None
+    members: tuple[MemberRecord, ...] = ()
+
+    def flaw(self) -> str | None:
+        """What makes this snapshot impossible, if anything."""
+        ids = {member.member_id for member in self.members}
+        instances = [m.instance_id for m in self.members if m.instance_id is not None]
+        if len(ids) != len(self.members) or len(set(instances)) != len(instances):
+            return "a member is there twice"
+        if self.state == GroupState.DEAD or (self.state == GroupState.EMPTY) != (not ids):
+            return f"{len(ids)} members in state {self.state.name}"
+        if self.leader is not None and self.leader not in ids:
+            return "the leader is not a member"
+        if self.generation < 0 or self.prev_revision < 0:
+            return "a negative generation or revision"
+        return None
+
+
+@attrs.frozen
+class CommitOffsets:
+    """Fenced where it is applied: by generation and member id, or by the group being empty."""
+
+    group: ConsumerGroupId
+    generation: int
+    member_id: MemberId
+    instance_id: str | None
+    commit_wall_ms: int
+    topics: tuple[TopicOffsets, ...]
+
+
+@attrs.frozen
+class DropGroup:
+    """Forget a group and its offsets, if it has no members when this is applied."""
+
+    group: ConsumerGroupId
+
+
+@attrs.frozen
+class DropOffsets:
+    group: ConsumerGroupId
+    topics: tuple[TopicPartitions, ...]
+
+
+@attrs.frozen
+class Sweep:
+    """Forget the offsets of groups that have had no members for `retention_ms`, and such groups.
+
+    The first sweep that finds a group without members notes its `wall_ms`; later ones count from
+    there. So no clock is needed elsewhere, and a moved coordinator does not start over.
+    """
+
+    wall_ms: int
+    retention_ms: int
+    idle_ms: int
+
+
+Command: TypeAlias = GroupSnapshot | CommitOffsets | DropGroup | DropOffsets | Sweep
+
+
+@attrs.frozen
+class Result:
+    """`value`: the new revision (GroupSnapshot), or how many offsets went (Drop..., Sweep)."""
+
+    error: ErrorCode
+    value: int = 0
+
+
+_RESULT: Final = struct.Struct(">Bhq")
+
+
+def encode_result(result: Result) -> bytes:
+    return _RESULT.pack(VERSION, result.error, result.value)
+
+
+def decode_result(data: Buffer) -> Result:
+    """Read what `GroupStore.apply` returned.
+
+    Raises:
+        CommandError: if the bytes are not a result.
+    """
+    try:
+        version, error, value = _RESULT.unpack(data)
+        if version != VERSION:
+            raise CommandError(f"a result of version {version}")
+        return Result(ErrorCode(error), value)
+    except (struct.error, ValueError) as error:
+        raise CommandError(f"not a result: {error}") from error
+
+
+def encode(command: Command) -> bytes:
+    writer = Writer()
+    writer.pack(U8, VERSION)
+    match command:
+        case GroupSnapshot():
+            writer.pack(U8, CommandKind.GROUP_SNAPSHOT)
+            write_snapshot(writer, command)
+        case CommitOffsets():
+            writer.pack(U8, CommandKind.COMMIT_OFFSETS)
+            _write_commit(writer, command)
+        case DropGroup():
+            writer.pack(U8, CommandKind.DROP_GROUP)
+            writer.text(command.group)
+        case DropOffsets():
+            writer.pack(U8, CommandKind.DROP_OFFSETS)
+            _write_drop_offsets(writer, command)
+        case Sweep():
+            writer.pack(U8, CommandKind.SWEEP)
+            for number in (command.wall_ms, command.retention_ms, command.idle_ms):
+                writer.pack(I64, number)
+    return writer.finish()
+
+
+def decode(data: Buffer) -> Command:
+    """Read a command back.
+
+    Raises:
+        CommandError: if the bytes are not exactly one possible command.
+    """
+    reader = Reader(data)
+    version, kind = reader.number(U8), reader.number(U8)
+    if version != VERSION:
+        raise CommandError(f"a command of version {version}, known is {VERSION}")
+    read = _READERS.get(kind)
+    if read is None:
+        raise CommandError(f"a command of kind {kind}")
+    command = read(reader)
+    reader.finish()
+    return command
+
+
+def write_snapshot(writer: Writer, snapshot: GroupSnapshot) -> None:
+    flaw = snapshot.flaw()
+    assert flaw is None, f"{snapshot.group}: {flaw}"
+    writer.text(snapshot.group)
+    writer.pack(I64, snapshot.prev_revision)
+    writer.pack(I32, snapshot.generation)
+    writer.pack(U8, snapshot.state)
+    writer.text(snapshot.protocol_type)
+    writer.text(snapshot.protocol_name)
+    writer.text(snapshot.leader)
+    writer.pack(U32, len(snapshot.members))
+    for member in snapshot.members:
+        writer.text(member.member_id)
+        writer.text(member.instance_id)
+        writer.text(member.client_id)
+        writer.text(member.client_host)
+        writer.pack(I32, member.session_timeout_ms)
+        writer.pack(I32, member.rebalance_timeout_ms)
+        writer.pack(U32, len(member.protocols))
+        for protocol in member.protocols:
+            writer.text(protocol.name)
+            writer.blob(protocol.metadata)
+        writer.blob(member.assignment)
+
+
+def read_snapshot(reader: Reader) -> GroupSnapshot:
+    group = ConsumerGroupId(reader.text())
+    prev_revision, generation = reader.number(I64), reader.number(I32)
+    state_number = reader.number(U8)
+    if state_number not in GroupState.__members__.values():
+        raise CommandError(f"state {state_number}")
+    protocol_type, protocol_name = reader.optional_text(), reader.optional_text()
+    leader = reader.optional_text()
+    snapshot = GroupSnapshot(
+        group,
+        prev_revision,
+        generation,
+        GroupState(state_number),
+        protocol_type,
+        protocol_name,
+        None if leader is None else MemberId(leader),
+        tuple([_read_member(reader) for _ in range(reader.count(MEMBERS_MAX, 24))]),
+    )
+    flaw = snapshot.flaw()
+    if flaw is not None:
+        raise CommandError(flaw)
+    return snapshot
+
+
+def _read_member(reader: Reader) -> MemberRecord:
+    member_id, instance_id = MemberId(reader.text()), reader.optional_text()
+    client_id, client_host = reader.text(), reader.text()
+    session_timeout_ms, rebalance_timeout_ms = reader.number(I32), reader.number(I32)
+    count = reader.count(PROTOCOLS_MAX, 6)
+    protocols = tuple([Protocol(reader.text(), reader.blob()) for _ in range(count)])
+    return MemberRecord(
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        session_timeout_ms,
+        rebalance_timeout_ms,
+        protocols,
+        reader.blob(),
+    )
+
+
+_PARTITION: Final = struct.Struct(">iqi")
+
+
+def _write_commit(writer: Writer, command: CommitOffsets) -> None:
+    writer.text(command.group)
+    writer.pack(I32, command.generation)
+    writer.text(command.member_id)
+    writer.text(command.instance_id)
+    writer.pack(I64, command.commit_wall_ms)
+    writer.pack(U32, len(command.topics))
+    for topic, partitions in command.topics:
+        writer.text(topic)
+        writer.pack(U32, len(partitions))
+        for partition, offset, leader_epoch, metadata in partitions:
+            writer.pack(_PARTITION, partition, offset, leader_epoch)
+            writer.text(metadata)
+
+
+def _read_commit(reader: Reader) -> CommitOffsets:
+    return CommitOffsets(
+        ConsumerGroupId(reader.text()),
+        reader.number(I32),
+        MemberId(reader.text()),
+        reader.optional_text(),
+        reader.number(I64),
+        tuple([_read_topic_offsets(reader) for _ in range(reader.count(TOPICS_MAX, 6))]),
+    )
+
+
+def _read_topic_offsets(reader: Reader) -> TopicOffsets:
+    topic = reader.text()
+    partitions = []
+    for _ in range(reader.count(PARTITIONS_MAX, _PARTITION.size + 2)):
+        partition, offset = reader.number(I32), reader.number(I64)
+        leader_epoch = reader.number(I32)
+        partitions.append(PartitionOffset(partition, offset, leader_epoch, reader.text()))
+    return TopicOffsets(topic, tuple(partitions))
+
+
+def _write_drop_offsets(writer: Writer, command: DropOffsets) -> None:
+    writer.text(command.group)
+    writer.pack(U32, len(command.topics))
+    for topic, partitions in command.topics:
+        writer.text(topic)
+        writer.pack(U32, len(partitions))
+        for partition in partitions:
+            writer.pack(I32, partition)
+
+
+def _read_drop_offsets(reader: Reader) -> DropOffsets:
+    group, topics = ConsumerGroupId(reader.text()), []
+    for _ in range(reader.count(TOPICS_MAX, 6)):
+        topic = reader.text()
+        count = reader.count(PARTITIONS_MAX, I32.size)
+        topics.append(TopicPartitions(topic, tuple([reader.number(I32) for _ in range(count)])))
+    return DropOffsets(group, tuple(topics))
+
+
+def _read_drop_group(reader: Reader) -> DropGroup:
+    return DropGroup(ConsumerGroupId(reader.text()))
+
+
+def _read_sweep(reader: Reader) -> Sweep:
+    wall_ms, retention_ms, idle_ms = (reader.number(I64) for _ in range(3))
+    if retention_ms < 0 or idle_ms < 0:
+        raise CommandError("a negative retention")
+    return Sweep(wall_ms, retention_ms, idle_ms)
+
+
+_READERS: Final[Mapping[int, Callable[[Reader], Command]]] = {
+    CommandKind.GROUP_SNAPSHOT: read_snapshot,
+    CommandKind.COMMIT_OFFSETS: _read_commit,
+    CommandKind.DROP_GROUP: _read_drop_group,
+    CommandKind.DROP_OFFSETS: _read_drop_offsets,
+    CommandKind.SWEEP: _read_sweep,
+}

@@ -1,0 +1,246 @@
+"""Kafka's group coordinator as a state machine: requests and results in, replies and commands out.
+
+Theory of operation. The replicated half (`store.GroupStore`) is what the log says; every node has
+it. The live half (`Coordinator`) exists on the group's master only: who is waiting for what, and
+when whose patience ends. It proposes whole snapshots of a group, one at a time for each group, and
+commits; it tells a client nothing before the log has it ("durable before visible"). When mastership
+moves, the next live half is made from the log, in the same state, generation and assignments, so
+the members only have to find the new address.
+
+The caller's part:
+- `elected` when this node may act as master and has applied everything before; `resigned` when not
+  any more. In between, every committed command of ours goes to `store.apply` and then its result to
+  `on_committed`, in the order of the log. Results of before are ignored here.
+- `tick` no later than `next_deadline()`; a longer silence than `pause_ms_max` between any two calls
+  is taken as this process having been away, and costs no member its session.
+- all times are monotonic milliseconds; wall clocks come only in what is written down.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from coordinator.admin import Admin
+from coordinator.codec import Buffer
+from coordinator.commands import Result, Sweep, decode_result
+from coordinator.limits import CoordinatorConfig
+from coordinator.membership import Membership
+from coordinator.model import (
+    DeleteGroup,
+    DescribeGroup,
+    Effects,
+    ErrorCode,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    ProposalFailure,
+    ProposalId,
+    Reply,
+    Request,
+    SyncGroup,
+    Token,
+    refusal,
+)
+from coordinator.offsets import Offsets
+from coordinator.rebalance import Rebalance
+from coordinator.states import GroupState
+from coordinator.store import NO_REVISION, GroupStore
+from coordinator.tenure import (
+    CommitUnderWay,
+    Counters,
+    DeleteUnderWay,
+    OffsetDeleteUnderWay,
+    SnapshotUnderWay,
+    SweepUnderWay,
+    Tenure,
+)
+from paxos.ids import Slot
+
+MAY_WAIT: Final = frozenset(
+    (JoinGroup, SyncGroup, LeaveGroup, OffsetCommit, OffsetDelete, DeleteGroup)
+)
+"""Requests that may be parked, so that `parked_max` holds for them."""
+
+
+@attrs.frozen(kw_only=True)
+class CoordinatorStatistics:
+    """What to make metrics of. The last group of fields counts since this process started."""
+
+    active: bool
+    groups_stored: int
+    groups_live: Mapping[GroupState, int]
+    members: int
+    parked: int
+    proposals_under_way: int
+    rebalances: int
+    sessions_expired: int
+    pauses: int
+    snapshots_lost: int
+
+
+class Coordinator:
+    def __init__(self, store: GroupStore, config: CoordinatorConfig) -> None:
+        self._store = store
+        self._config = config
+        self._counters = Counters()
+        self._tenure: Tenure | None = None
+        self._seen_ms = 0
+        self._sweeping = False
+
+    # --- mastership
+
+    def elected(self, now_ms: int, term: Slot) -> None:
+        """This node is master from now on, and `store` has all that was chosen before.
+
+        `term` is the slot of the lease entry that made it so: no two masterships share one, which
+        makes member ids unique for ever.
+        """
+        assert self._tenure is None, "elected twice"
+        self._seen_ms = now_ms
+        self._sweeping = False
+        tenure = self._tenure = Tenure(self._store, self._config, term, self._counters)
+        tenure.now_ms = now_ms
+        self._rebalance = Rebalance(tenure)
+        self._membership = Membership(tenure, self._rebalance)
+        self._offsets = Offsets(tenure, self._rebalance)
+        self._admin = Admin(tenure, self._rebalance)
+        self._handlers: dict[type, Callable[[Any, Token], None]] = {  # Any: one class each
+            JoinGroup: self._membership.join,
+            SyncGroup: self._membership.sync,
+            Heartbeat: self._membership.heartbeat,
+            LeaveGroup: self._membership.leave,
+            OffsetCommit: self._offsets.commit,
+            OffsetFetch: self._offsets.fetch,
+            OffsetDelete: self._offsets.delete,
+            DescribeGroup: self._admin.describe,
+            ListGroups: self._admin.list,
+            DeleteGroup: self._admin.delete,
+        }
+        for stored in self._store.groups():
+            if stored.members:
+                self._rebalance.adopt(stored)
+
+    def resigned(self) -> Effects:
+        """This node is not master any more: everyone who waits is sent to find the next one.
+
+        Whether what they asked for reaches the log is not known; asking again is safe.
+        """
+        tenure, self._tenure = self._tenure, None
+        if tenure is None:
+            return Effects()
+        for parked in list(tenure.parked.values()):
+            tenure.refuse(parked, ErrorCode.NOT_COORDINATOR)
+        effects = tenure.take_effects()
+        assert not effects.proposals
+        return effects
+
+    # --- events
+
+    def handle(self, now_ms: int, request: Request, token: Token) -> Effects:
+        """A client's request; `token` comes back in the one Reply to it, now or later."""
+        tenure = self._tenure
+        if tenure is None:
+            refused = Reply(token, refusal(request, ErrorCode.NOT_COORDINATOR))
+            return Effects(replies=[refused])
+        self._observe(tenure, now_ms)
+        if tenure.full() and type(request) in MAY_WAIT:
+            tenure.reply(token, refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        else:
+            self._handlers[type(request)](request, token)
+        return tenure.take_effects()
+
+    def on_committed(
+        self, now_ms: int, proposal_id: ProposalId, outcome: Buffer | ProposalFailure
+    ) -> Effects:
+        """What `store.apply` returned for a command of ours, or why it will never be applied."""
+        tenure = self._tenure
+        under_way = tenure.under_way.pop(proposal_id, None) if tenure is not None else None
+        if tenure is None or under_way is None:
+            return Effects()  # proposed in an earlier tenure
+        self._observe(tenure, now_ms)
+        verdict: Result | ProposalFailure
+        verdict = outcome if isinstance(outcome, ProposalFailure) else decode_result(outcome)
+        match under_way:
+            case SnapshotUnderWay():
+                self._rebalance.on_snapshot(under_way, verdict)
+            case CommitUnderWay():
+                self._offsets.on_commit(under_way, verdict)
+            case DeleteUnderWay():
+                self._admin.on_delete(under_way, verdict)
+            case OffsetDeleteUnderWay():
+                self._offsets.on_delete(under_way, verdict)
+            case SweepUnderWay():
+                self._on_sweep(tenure)
+        return tenure.take_effects()
+
+    def tick(self, now_ms: int) -> Effects:
+        """Time passes: whose patience has ended?"""
+        tenure = self._tenure
+        if tenure is None:
+            return Effects()
+        self._observe(tenure, now_ms)
+        while (key := tenure.timers.pop_due(now_ms)) is not None:
+            self._rebalance.on_timer(key)
+        return tenure.take_effects()
+
+    def next_deadline(self) -> int | None:
+        """When `tick` wants to be called at the latest; None if nothing can become due.
+
+        With members to watch it is asked for well within `pause_ms_max`, however far their
+        deadlines are, so that a longer silence can only be a pause.
+        """
+        next_ms = self._tenure.timers.next_ms() if self._tenure is not None else None
+        if next_ms is None:
+            return None
+        return min(next_ms, self._seen_ms + self._config.pause_ms_max // 2)
+
+    def sweep(self, now_ms: int, wall_ms: int) -> Effects:
+        """Every few minutes: forget what no member has cared for during the retention time."""
+        tenure = self._tenure
+        if tenure is None:
+            return Effects()
+        self._observe(tenure, now_ms)
+        config = self._config
+        command = Sweep(wall_ms, config.offsets_retention_ms, config.idle_group_ms)
+        if not self._sweeping and self._store.sweep_due(command):
+            self._sweeping = True
+            tenure.propose(None, command, SweepUnderWay())
+        return tenure.take_effects()
+
+    def statistics(self) -> CoordinatorStatistics:
+        tenure, counters = self._tenure, self._counters
+        live = list(tenure.groups.values()) if tenure is not None else []
+        return CoordinatorStatistics(
+            active=tenure is not None,
+            groups_stored=len(self._store),
+            groups_live=Counter(group.visible_state() for group in live),
+            members=sum(len(group.members) for group in live),
+            parked=len(tenure.parked) if tenure is not None else 0,
+            proposals_under_way=len(tenure.under_way) if tenure is not None else 0,
+            rebalances=counters.rebalances,
+            sessions_expired=counters.sessions_expired,
+            pauses=counters.pauses,
+            snapshots_lost=counters.snapshots_lost,
+        )
+
+    def _observe(self, tenure: Tenure, now_ms: int) -> None:
+        """Read the time, and find out whether we were away (SIGSTOP, a suspended machine)."""
+        gap_ms = now_ms - self._seen_ms
+        assert gap_ms >= 0, "monotonic time went backwards"
+        self._seen_ms = tenure.now_ms = now_ms
+        if gap_ms > self._config.pause_ms_max and len(tenure.timers):
+            self._counters.pauses += 1
+            tenure.notice(None, "paused", f"nothing was heard for {gap_ms} ms")
+            self._rebalance.grant_time(gap_ms)
+
+    def _on_sweep(self, tenure: Tenure) -> None:
+        self._sweeping = False
+        for group in tenure.groups.values():
+            if self._store.get(group.name) is None:
+                group.revision = NO_REVISION  # swept while someone was joining: it starts over

@@ -1,0 +1,398 @@
+"""What is asked of the group coordinator and what it answers, apart from any wire format.
+
+The broker translates Kafka's requests of every version into these classes and back. Requests are of
+one consumer group each: those of Kafka that name several (DescribeGroups, DeleteGroups, OffsetFetch
+v8) are split by the broker anyway, since every consumer group may live in another Paxos group.
+"""
+
+from enum import Enum, IntEnum
+from typing import NamedTuple, NewType, TypeAlias
+
+import attrs
+
+ConsumerGroupId = NewType("ConsumerGroupId", str)
+MemberId = NewType("MemberId", str)
+ProposalId = NewType("ProposalId", int)
+Token: TypeAlias = object
+"""Whatever the broker needs to find the connection again; never looked into here."""
+
+NO_MEMBER = MemberId("")
+NO_GENERATION = -1
+NO_OFFSET = -1
+NO_EPOCH = -1
+
+
+class ErrorCode(IntEnum):
+    """The part of Kafka's error table that a group coordinator needs."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_UPDATE_VERSION = 95
+
+
+class Protocol(NamedTuple):
+    """One way of sharing work that a member offers (D5), with its opaque metadata (D6)."""
+
+    name: str
+    metadata: bytes
+
+
+class Assignment(NamedTuple):
+    member_id: MemberId
+    assignment: bytes
+
+
+class PartitionOffset(NamedTuple):
+    partition: int
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+
+
+class TopicOffsets(NamedTuple):
+    topic: str
+    partitions: tuple[PartitionOffset, ...]
+
+
+class TopicPartitions(NamedTuple):
+    topic: str
+    partitions: tuple[int, ...]
+
+
+class PartitionError(NamedTuple):
+    partition: int
+    error: ErrorCode
+
+
+class TopicErrors(NamedTuple):
+    topic: str
+    partitions: tuple[PartitionError, ...]
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class JoinGroup:
+    """`require_known_member_id`: v4+ (KIP-394). `supports_skip_assignment`: v9+ (KIP-814).
+
+    `rebalance_timeout_ms` of v0 is the session timeout; so is any value that is not positive.
+    """
+
+    group: ConsumerGroupId
+    member_id: MemberId = NO_MEMBER
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int = -1
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    require_known_member_id: bool = False
+    supports_skip_assignment: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class SyncGroup:
+    """`protocol_type` and `protocol_name` come with v5+ and are checked if they are not None."""
+
+    group: ConsumerGroupId
+    generation: int
+    member_id: MemberId
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: tuple[Assignment, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Heartbeat:
+    group: ConsumerGroupId
+    generation: int
+    member_id: MemberId
+    instance_id: str | None = None
+
+
+class LeavingMember(NamedTuple):
+    member_id: MemberId
+    instance_id: str | None = None
+    reason: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class LeaveGroup:
+    """v3+ names several members; v0-2 is a batch of one."""
+
+    group: ConsumerGroupId
+    members: tuple[LeavingMember, ...]
+
+
+@attrs.frozen(kw_only=True)
+class OffsetCommit:
+    """`commit_wall_ms` is the broker's wall clock: it is only written down, and used for expiry."""
+
+    group: ConsumerGroupId
+    generation: int = NO_GENERATION
+    member_id: MemberId = NO_MEMBER
+    instance_id: str | None = None
+    commit_wall_ms: int
+    topics: tuple[TopicOffsets, ...]
+
+
+@attrs.frozen(kw_only=True)
+class OffsetFetch:
+    """`topics` None asks for everything the group has committed."""
+
+    group: ConsumerGroupId
+    topics: tuple[TopicPartitions, ...] | None
+
+
+@attrs.frozen(kw_only=True)
+class OffsetDelete:
+    group: ConsumerGroupId
+    topics: tuple[TopicPartitions, ...]
+
+
+@attrs.frozen(kw_only=True)
+class DescribeGroup:
+    group: ConsumerGroupId
+
+
+@attrs.frozen(kw_only=True)
+class ListGroups:
+    """`states` holds Kafka's state names; empty means all."""
+
+    states: frozenset[str] = frozenset()
+
+
+@attrs.frozen(kw_only=True)
+class DeleteGroup:
+    group: ConsumerGroupId
+
+
+Request: TypeAlias = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | DescribeGroup
+    | ListGroups
+    | DeleteGroup
+)
+
+
+# --- responses ------------------------------------------------------------------------------------
+
+
+class JoinedMember(NamedTuple):
+    """What the leader is told about everyone, itself included (D8)."""
+
+    member_id: MemberId
+    instance_id: str | None
+    metadata: bytes
+
+
+@attrs.frozen(kw_only=True)
+class JoinGroupResponse:
+    error: ErrorCode
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: MemberId = NO_MEMBER
+    member_id: MemberId = NO_MEMBER
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class SyncGroupResponse:
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@attrs.frozen(kw_only=True)
+class HeartbeatResponse:
+    error: ErrorCode
+
+
+class LeftMember(NamedTuple):
+    member_id: MemberId
+    instance_id: str | None
+    error: ErrorCode
+
+
+@attrs.frozen(kw_only=True)
+class LeaveGroupResponse:
+    """For v0-2 the error to send is that of the only member, or `error` if that is not NONE."""
+
+    error: ErrorCode
+    members: tuple[LeftMember, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class OffsetCommitResponse:
+    topics: tuple[TopicErrors, ...]
+
+
+@attrs.frozen(kw_only=True)
+class OffsetFetchResponse:
+    """A partition without a committed offset is there with NO_OFFSET and no error."""
+
+    error: ErrorCode
+    topics: tuple[TopicOffsets, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class OffsetDeleteResponse:
+    error: ErrorCode
+    topics: tuple[TopicErrors, ...] = ()
+
+
+class DescribedMember(NamedTuple):
+    member_id: MemberId
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@attrs.frozen(kw_only=True)
+class DescribeGroupResponse:
+    """A group nobody knows is described as Dead, without an error, as Kafka does up to v5."""
+
+    error: ErrorCode
+    group: ConsumerGroupId
+    state: str = "Dead"
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class ListedGroup(NamedTuple):
+    group: ConsumerGroupId
+    protocol_type: str
+    state: str
+
+
+@attrs.frozen(kw_only=True)
+class ListGroupsResponse:
+    error: ErrorCode
+    groups: tuple[ListedGroup, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class DeleteGroupResponse:
+    error: ErrorCode
+
+
+Response: TypeAlias = (
+    JoinGroupResponse
+    | SyncGroupResponse
+    | HeartbeatResponse
+    | LeaveGroupResponse
+    | OffsetCommitResponse
+    | OffsetFetchResponse
+    | OffsetDeleteResponse
+    | DescribeGroupResponse
+    | ListGroupsResponse
+    | DeleteGroupResponse
+)
+
+
+def refusal(request: Request, error: ErrorCode) -> Response:
+    """The response that refuses the whole of `request`."""
+    match request:
+        case JoinGroup():
+            return JoinGroupResponse(error=error, member_id=request.member_id)
+        case SyncGroup():
+            return SyncGroupResponse(error=error)
+        case Heartbeat():
+            return HeartbeatResponse(error=error)
+        case LeaveGroup():
+            return LeaveGroupResponse(error=error)
+        case OffsetCommit():
+            return OffsetCommitResponse(
+                topics=tuple(
+                    TopicErrors(t.topic, tuple(PartitionError(p[0], error) for p in t.partitions))
+                    for t in request.topics
+                )
+            )
+        case OffsetFetch():
+            return OffsetFetchResponse(error=error)
+        case OffsetDelete():
+            return OffsetDeleteResponse(error=error)
+        case DescribeGroup():
+            return DescribeGroupResponse(error=error, group=request.group)
+        case ListGroups():
+            return ListGroupsResponse(error=error)
+        case DeleteGroup():
+            return DeleteGroupResponse(error=error)
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+class Reply(NamedTuple):
+    token: Token
+    response: Response
+
+
+class Proposal(NamedTuple):
+    """Put `command` into an entry of this Paxos group's log; then tell `on_committed`.
+
+    `group` is None where the command is about every consumer group of the log.
+    """
+
+    proposal_id: ProposalId
+    group: ConsumerGroupId | None
+    command: bytes
+
+
+class ProposalFailure(Enum):
+    """Why a command will not be applied on behalf of this mastership."""
+
+    NOT_MASTER = "mastership lost before the outcome was known"
+    OVERLOADED = "refused before it was proposed, a queue is full"
+
+
+class GroupNotice(NamedTuple):
+    """Something an operator may want to know; `what` is a short code."""
+
+    group: ConsumerGroupId | None
+    what: str
+    detail: str = ""
+
+
+@attrs.define(eq=False)
+class Effects:
+    """What one call wants done. Replies are already allowed to leave: nothing has to be awaited."""
+
+    replies: list[Reply] = attrs.Factory(list)
+    proposals: list[Proposal] = attrs.Factory(list)
+    notices: list[GroupNotice] = attrs.Factory(list)

@@ -1,0 +1,301 @@
+"""The replicated half: consumer groups and committed offsets, the same on every replica.
+
+Nothing changes them but `apply`, called with each command in the order of the log. A command that
+does not apply any more (an old generation, an old revision) changes nothing and says so; that is
+where a commit that was in flight through a rebalance or a steal is stopped, whatever the
+coordinators then and now believed.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import attrs
+
+from coordinator import image
+from coordinator.codec import Buffer
+from coordinator.commands import (
+    CommitOffsets,
+    DropGroup,
+    DropOffsets,
+    GroupSnapshot,
+    MemberRecord,
+    Result,
+    Sweep,
+    decode,
+    encode_result,
+)
+from coordinator.limits import OFFSETS_PER_GROUP_MAX
+from coordinator.model import ConsumerGroupId, ErrorCode, MemberId
+from coordinator.states import GroupState
+
+
+class StoredOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_wall_ms: int
+
+
+NO_REVISION: Final = 0
+"""The revision of a group that was never written, or only has offsets."""
+
+
+@attrs.define(eq=False)
+class StoredGroup:
+    """A group as the log has it. `offsets`: topic -> partition -> what was committed (D12)."""
+
+    name: ConsumerGroupId
+    revision: int = NO_REVISION
+    generation: int = 0
+    state: GroupState = GroupState.EMPTY
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: MemberId | None = None
+    members: dict[MemberId, MemberRecord] = attrs.Factory(dict)
+    offsets: dict[str, dict[int, StoredOffset]] = attrs.Factory(dict)
+    offsets_count: int = 0
+    empty_since_wall_ms: int | None = None
+
+    def snapshot(self) -> GroupSnapshot:
+        return GroupSnapshot(
+            self.name,
+            self.revision,
+            self.generation,
+            self.state,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader,
+            tuple(self.members.values()),
+        )
+
+
+class GroupStore:
+    """All consumer groups of one Paxos group's log."""
+
+    def __init__(self) -> None:
+        self._groups: dict[ConsumerGroupId, StoredGroup] = {}
+        self._revision = NO_REVISION
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, name: ConsumerGroupId) -> StoredGroup | None:
+        """A group to look at: whoever changes it other than by `apply` breaks the replicas."""
+        return self._groups.get(name)
+
+    def groups(self) -> Iterator[StoredGroup]:
+        """All groups by name."""
+        return (self._groups[name] for name in sorted(self._groups))
+
+    def apply(self, command: Buffer) -> bytes:
+        """Carry out one command of the log; returns an encoded Result.
+
+        Raises:
+            CommandError: if the bytes are not a command; nothing has changed then.
+        """
+        decoded = decode(command)
+        match decoded:
+            case GroupSnapshot():
+                result = self._write_group(decoded)
+            case CommitOffsets():
+                result = self._commit(decoded)
+            case DropGroup():
+                result = self._drop_group(decoded)
+            case DropOffsets():
+                result = self._drop_offsets(decoded)
+            case Sweep():
+                result = self._sweep(decoded)
+        return encode_result(result)
+
+    def sweep_due(self, sweep: Sweep) -> bool:
+        """Whether applying `sweep` would change anything: if not, keep it out of the log."""
+        return any(
+            group.empty_since_wall_ms is None or _expired(group, sweep) or _idle(group, sweep)
+            for group in self._groups.values()
+            if not group.members
+        )
+
+    def snapshot(self) -> list[bytes]:
+        """A checkpoint: a head, then one chunk for each group."""
+        head = image.encode_head(image.Head(self._revision, len(self._groups)))
+        return [head, *(image.encode_group(_to_image(group)) for group in self.groups())]
+
+    @classmethod
+    def restore(cls, chunks: list[bytes]) -> "GroupStore":
+        """The store that `snapshot` was taken of.
+
+        Raises:
+            CommandError: if the chunks are not a whole checkpoint.
+        """
+        store = cls()
+        head, images = image.decode_all(chunks)
+        store._revision = head.revision
+        for one in images:
+            store._groups[one.snapshot.group] = _from_image(one)
+        return store
+
+    def _write_group(self, command: GroupSnapshot) -> Result:
+        group = self._groups.get(command.group)
+        revision = NO_REVISION if group is None else group.revision
+        if command.prev_revision != revision:
+            return Result(ErrorCode.INVALID_UPDATE_VERSION, revision)
+        if group is None:
+            group = self._groups[command.group] = StoredGroup(command.group)
+        elif command.generation < group.generation:
+            return Result(ErrorCode.ILLEGAL_GENERATION, revision)
+        self._revision += 1  # never used twice, also not by a group that is deleted and comes back
+        group.revision = self._revision
+        group.generation = command.generation
+        group.state = command.state
+        group.protocol_type = command.protocol_type
+        group.protocol_name = command.protocol_name
+        group.leader = command.leader
+        group.members = {member.member_id: member for member in command.members}
+        group.empty_since_wall_ms = None
+        return Result(ErrorCode.NONE, group.revision)
+
+    def _commit(self, command: CommitOffsets) -> Result:
+        group = self._groups.get(command.group)
+        error = _fence(group, command)
+        if error != ErrorCode.NONE:
+            return Result(error)
+        count = sum(len(partitions) for _, partitions in command.topics)
+        if group is None:
+            group = StoredGroup(command.group)
+        if group.offsets_count + count > OFFSETS_PER_GROUP_MAX:
+            new = sum(
+                one.partition not in group.offsets.get(topic, {})
+                for topic, partitions in command.topics
+                for one in partitions
+            )
+            if group.offsets_count + new > OFFSETS_PER_GROUP_MAX:
+                return Result(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        self._groups[command.group] = group
+        for topic, partitions in command.topics:
+            stored = group.offsets.setdefault(topic, {})
+            before = len(stored)
+            for partition, offset, leader_epoch, metadata in partitions:
+                stored[partition] = StoredOffset(
+                    offset, leader_epoch, metadata, command.commit_wall_ms
+                )
+            group.offsets_count += len(stored) - before
+            if not stored:
+                del group.offsets[topic]
+        return Result(ErrorCode.NONE, count)
+
+    def _drop_group(self, command: DropGroup) -> Result:
+        group = self._groups.get(command.group)
+        if group is None:
+            return Result(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.members:
+            return Result(ErrorCode.NON_EMPTY_GROUP)
+        del self._groups[command.group]
+        return Result(ErrorCode.NONE, group.offsets_count)
+
+    def _drop_offsets(self, command: DropOffsets) -> Result:
+        group = self._groups.get(command.group)
+        if group is None:
+            return Result(ErrorCode.GROUP_ID_NOT_FOUND)
+        keys = [(topic, p) for topic, partitions in command.topics for p in partitions]
+        return Result(ErrorCode.NONE, _forget(group, keys))
+
+    def _sweep(self, sweep: Sweep) -> Result:
+        gone = 0
+        for group in list(self._groups.values()):
+            if group.members:
+                continue
+            gone += _forget(group, _expired(group, sweep))
+            if group.empty_since_wall_ms is None:
+                group.empty_since_wall_ms = sweep.wall_ms
+            if _idle(group, sweep):
+                del self._groups[group.name]
+        return Result(ErrorCode.NONE, gone)
+
+
+def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
+    """Who may commit: anyone who names no generation while there are no members, else a member."""
+    if command.generation < 0 and (group is None or not group.members):
+        return ErrorCode.NONE
+    if group is None:
+        return ErrorCode.ILLEGAL_GENERATION
+    member = group.members.get(command.member_id)
+    if command.instance_id is not None and (
+        member is None or member.instance_id != command.instance_id
+    ):
+        if any(one.instance_id == command.instance_id for one in group.members.values()):
+            return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if command.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE
+
+
+def _expired(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
+    """The offsets that `sweep` takes from a group without members."""
+    if group.empty_since_wall_ms is None:
+        return []
+    horizon_wall_ms = sweep.wall_ms - sweep.retention_ms
+    if group.empty_since_wall_ms > horizon_wall_ms:
+        return []
+    return [
+        (topic, partition)
+        for topic, partitions in group.offsets.items()
+        for partition, stored in partitions.items()
+        if stored.commit_wall_ms <= horizon_wall_ms
+    ]
+
+
+def _idle(group: StoredGroup, sweep: Sweep) -> bool:
+    """Whether a group without members is worth forgetting as a whole."""
+    return (
+        group.offsets_count == 0
+        and group.empty_since_wall_ms is not None
+        and sweep.wall_ms - group.empty_since_wall_ms >= sweep.idle_ms
+    )
+
+
+def _forget(group: StoredGroup, keys: list[tuple[str, int]]) -> int:
+    gone = 0
+    for topic, partition in keys:
+        partitions = group.offsets.get(topic)
+        if partitions is not None and partitions.pop(partition, None) is not None:
+            gone += 1
+            if not partitions:
+                del group.offsets[topic]
+    group.offsets_count -= gone
+    return gone
+
+
+def _to_image(group: StoredGroup) -> image.GroupImage:
+    return image.GroupImage(group.snapshot(), group.empty_since_wall_ms, _flat(group.offsets))
+
+
+def _flat(offsets: Mapping[str, Mapping[int, StoredOffset]]) -> tuple[image.OffsetImage, ...]:
+    return tuple(
+        image.OffsetImage(topic, partition, *offsets[topic][partition])
+        for topic in sorted(offsets)
+        for partition in sorted(offsets[topic])
+    )
+
+
+def _from_image(one: image.GroupImage) -> StoredGroup:
+    snapshot = one.snapshot
+    group = StoredGroup(
+        snapshot.group,
+        snapshot.prev_revision,
+        snapshot.generation,
+        snapshot.state,
+        snapshot.protocol_type,
+        snapshot.protocol_name,
+        snapshot.leader,
+        {member.member_id: member for member in snapshot.members},
+    )
+    for kept in one.offsets:
+        group.offsets.setdefault(kept.topic, {})[kept.partition] = StoredOffset(
+            kept.offset, kept.leader_epoch, kept.metadata, kept.commit_wall_ms
+        )
+    group.offsets_count = len(one.offsets)
+    group.empty_since_wall_ms = one.empty_since_wall_ms
+    return group

@@ -1,0 +1,186 @@
+"""What one mastership knows and forgets with it: live groups, deadlines, requests under way.
+
+Shared by the parts of the coordinator; each entry point of `coordinator.Coordinator` lets them
+work, then sends the snapshots that have become due and takes the effects along.
+"""
+
+from typing import TypeAlias, TypeVar
+
+import attrs
+
+from coordinator.commands import Command, encode
+from coordinator.group import LiveGroup
+from coordinator.limits import CoordinatorConfig
+from coordinator.model import (
+    ConsumerGroupId,
+    DeleteGroup,
+    Effects,
+    ErrorCode,
+    GroupNotice,
+    MemberId,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetDeleteResponse,
+    Proposal,
+    ProposalId,
+    Reply,
+    Request,
+    Response,
+    Token,
+    TopicErrors,
+    refusal,
+)
+from coordinator.parked import Parked
+from coordinator.states import GroupState
+from coordinator.store import GroupStore
+from coordinator.timers import Timers
+
+R = TypeVar("R", bound=Request)
+
+
+@attrs.frozen(eq=False)
+class SnapshotUnderWay:
+    """`group` by reference: a view that was thrown away since has nothing to learn from it."""
+
+    group: LiveGroup
+    version: int
+
+
+@attrs.frozen(eq=False)
+class CommitUnderWay:
+    """`topics`: why a partition was not proposed; NONE where the log has the last word."""
+
+    parked: Parked[OffsetCommit]
+    topics: tuple[TopicErrors, ...]
+
+
+@attrs.frozen(eq=False)
+class DeleteUnderWay:
+    parked: Parked[DeleteGroup]
+
+
+@attrs.frozen(eq=False)
+class OffsetDeleteUnderWay:
+    parked: Parked[OffsetDelete]
+    response: OffsetDeleteResponse
+
+
+@attrs.frozen(eq=False)
+class SweepUnderWay:
+    pass
+
+
+UnderWay: TypeAlias = (
+    SnapshotUnderWay | CommitUnderWay | DeleteUnderWay | OffsetDeleteUnderWay | SweepUnderWay
+)
+
+
+@attrs.define
+class Counters:
+    """Totals since this Coordinator was made; they outlive a tenure."""
+
+    proposals: int = 0
+    member_ids: int = 0
+    rebalances: int = 0
+    sessions_expired: int = 0
+    pauses: int = 0
+    snapshots_lost: int = 0
+
+
+class Tenure:
+    def __init__(
+        self, store: GroupStore, config: CoordinatorConfig, term: int, counters: Counters
+    ) -> None:
+        self.store = store
+        self.config = config
+        self.counters = counters
+        self.groups: dict[ConsumerGroupId, LiveGroup] = {}
+        self.timers = Timers()
+        self.under_way: dict[ProposalId, UnderWay] = {}
+        self.parked: dict[int, Parked[Request]] = {}
+        self.now_ms = 0
+        self._term = term
+        self._serial = 0
+        self._effects = Effects()
+
+    def take_effects(self) -> Effects:
+        effects, self._effects = self._effects, Effects()
+        return effects
+
+    # --- requests and answers
+
+    def reply(self, token: Token, response: Response) -> None:
+        self._effects.replies.append(Reply(token, response))
+
+    def park(self, request: R, token: Token) -> Parked[R]:
+        self._serial += 1
+        parked = Parked(self._serial, token, request)
+        self.parked[parked.serial] = parked
+        return parked
+
+    def full(self) -> bool:
+        return len(self.parked) >= self.config.parked_max
+
+    def answer(self, parked: Parked[Request], response: Response) -> None:
+        del self.parked[parked.serial]
+        self.reply(parked.token, response)
+
+    def refuse(self, parked: Parked[Request], error: ErrorCode) -> None:
+        self.answer(parked, refusal(parked.request, error))
+
+    def notice(self, group: ConsumerGroupId | None, what: str, detail: str = "") -> None:
+        self._effects.notices.append(GroupNotice(group, what, detail))
+
+    # --- the log
+
+    def propose(
+        self, group: ConsumerGroupId | None, command: Command | bytes, under_way: UnderWay
+    ) -> None:
+        data = command if isinstance(command, bytes) else encode(command)
+        self.counters.proposals += 1
+        proposal_id = ProposalId(self.counters.proposals)
+        self.under_way[proposal_id] = under_way
+        self._effects.proposals.append(Proposal(proposal_id, group, data))
+
+    def flush(self, group: LiveGroup) -> None:
+        """Propose the group as it is, unless the log has it or an older snapshot is under way."""
+        if group.snapshot_under_way or group.durable >= group.version:
+            return
+        if group.state == GroupState.DEAD:
+            return
+        group.snapshot_under_way = True
+        self.propose(group.name, group.snapshot(), SnapshotUnderWay(group, group.version))
+
+    # --- groups
+
+    def open(self, name: ConsumerGroupId) -> LiveGroup:
+        """A live view of a group that has no members yet."""
+        assert name not in self.groups
+        stored = self.store.get(name)
+        group = LiveGroup(name) if stored is None else LiveGroup.from_stored(stored)
+        assert group.state == GroupState.EMPTY, f"{name} has to be adopted"
+        self.groups[name] = group
+        return group
+
+    def room_for_live(self) -> bool:
+        return len(self.groups) < self.config.groups_max
+
+    def room_in_log(self, name: ConsumerGroupId) -> bool:
+        return self.store.get(name) is not None or len(self.store) < self.config.groups_max
+
+    def forget_if_idle(self, group: LiveGroup) -> None:
+        """A group without anyone in it needs no live view: the log knows it all."""
+        if (
+            group.state == GroupState.EMPTY
+            and not group.pending
+            and not group.snapshot_under_way
+            and group.durable >= group.version
+            and self.groups.get(group.name) is group
+        ):
+            assert not group.members
+            del self.groups[group.name]
+
+    def new_member_id(self, prefix: str) -> MemberId:
+        """Unique in this group's log: `term` is a slot, and the count goes on across tenures."""
+        self.counters.member_ids += 1
+        return MemberId(f"{prefix}-{self._term}-{self.counters.member_ids}")
