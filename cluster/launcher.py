@@ -57,6 +57,7 @@ def node_environment(env: Mapping[str, str]) -> dict[str, str]:
 class _Node:
     process: Process
     state: NodeState = NodeState.RUNNING
+    was_ready: bool = False
 
 
 @attrs.define
@@ -104,6 +105,7 @@ class Launcher:
         with trio.move_on_after(START_S_MAX):
             while running.process.exit_code is None:
                 if await health.is_ready_async(address):
+                    running.was_ready = True
                     return
                 await trio.sleep(READY_LOOK_EVERY_S)
             raise StartError(
@@ -173,10 +175,12 @@ class Launcher:
         expected = node.state == NodeState.KILLED or self._stopping
         if not expected:
             node.state = NodeState.EXITED
-            self._report(
-                f"node {node_id} ended with {_ending(node.process)}; see "
-                f"{self.spec.log_path(node_id)}; start it again with: evenkeel restart {node_id}"
-            )
+            if node.was_ready:  # else whoever waits for that tells it, with the end of the log
+                self._report(
+                    f"node {node_id} ended with {_ending(node.process)}; see "
+                    f"{self.spec.log_path(node_id)}; start it again with: "
+                    f"evenkeel restart {node_id}"
+                )
         self._save_state()
 
     async def _end(self, nodes: Sequence[_Node]) -> None:
@@ -197,13 +201,16 @@ class Launcher:
         await self.hurry.wait()
         patience.cancel()
 
-    def _save_state(self) -> None:
+    def now(self) -> State:
+        """What runs, as other terminals are told."""
         nodes = {
             node_id: NodeNow(node.state, node.process.pid)
             for node_id, node in sorted(self._nodes.items())
         }
-        now = State(launcher_pid=os.getpid(), control=self._control, nodes=nodes)
-        state.write(self.spec.data_dir, now)
+        return State(launcher_pid=os.getpid(), control=self._control, nodes=nodes)
+
+    def _save_state(self) -> None:
+        state.write(self.spec.data_dir, self.now())
 
     def _tail(self, node_id: int) -> str:
         with self.spec.log_path(node_id).open(encoding="utf-8", errors="replace") as file:

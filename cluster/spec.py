@@ -110,9 +110,8 @@ def plan(
         SpecError: if the directory holds another cluster than the one asked for.
     """
     data_dir = data_dir.absolute()
-    path = data_dir / "cluster.json"
-    if path.exists():
-        spec = _as_asked(_read(path), data_dir, node_count, groups)
+    if (data_dir / "cluster.json").exists():
+        spec = _as_asked(read(data_dir), data_dir, node_count, groups)
         if all(is_free(address) for node in spec.nodes for address in _addresses(node)):
             return spec, ""
         moved = attrs.evolve(spec, nodes=_nodes_on_free_ports(len(spec.nodes)))
@@ -181,7 +180,13 @@ def _to_json(spec: ClusterSpec) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _read(path: Path) -> ClusterSpec:
+def read(data_dir: Path) -> ClusterSpec:
+    """The cluster of this directory, as it was last started.
+
+    Raises:
+        SpecError: if there is none, or it cannot be read.
+    """
+    path = data_dir / "cluster.json"
     try:
         with path.open("rb") as file:
             value: Any = json.loads(file.read(SPEC_BYTES_MAX))
@@ -190,7 +195,7 @@ def _read(path: Path) -> ClusterSpec:
             for node in value["nodes"]
         )
         return ClusterSpec(
-            data_dir=path.parent,
+            data_dir=data_dir,
             cluster_id=str(value["cluster_id"]),
             groups=int(value["groups"]),
             nodes=nodes,

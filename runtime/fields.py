@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
-NAME_LENGTH_MAX: Final = 249
-"""As long as Kafka lets a topic's name be."""
+NAME_LENGTH_MAX: Final = 64
+"""Of clusters and zones; as the registry has it."""
 
 Check: TypeAlias = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 """An attrs validator. `Any`: it is given the section half made, and a value of unproved type."""

@@ -90,9 +90,9 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         ("node.data_dir=", 'node.data_dir = "": expected the path of a directory'),
         (
             "node.cluster_id=a b",
-            "node.cluster_id = \"a b\": expected 1 to 249 letters, digits, '.'",
+            "node.cluster_id = \"a b\": expected 1 to 64 letters, digits, '.'",
         ),
-        ("node.cluster_id=", 'node.cluster_id = "": expected 1 to 249 letters'),
+        ("node.cluster_id=", 'node.cluster_id = "": expected 1 to 64 letters'),
         ("node.id=0", "node.id = 0: expected 1 to 2147483647: this node's number in [peers]"),
         ("node.id=9", "node.id = 9: not in [peers] (1, 2, 3); [peers] lists every node"),
         ("storage.durability=no", '"no": expected "fsync" or "unsafe-none": unsafe-none acknowl'),

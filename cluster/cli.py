@@ -1,0 +1,270 @@
+"""`evenkeel`: what a person does with a local cluster from a terminal.
+
+A command that cannot do what it was asked prints one line that says why, and exits with 1 (2 for
+wrong arguments, as argparse has it).
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from cluster import control, demo, health, state, status
+from cluster.launcher import Launcher, StartError, launch
+from cluster.spec import ClusterSpec, SpecError, plan
+from cluster.spec import read as spec_of
+from runtime import config
+
+Refusals: Final = (
+    SpecError,
+    state.StateError,
+    control.ControlError,
+    health.HealthError,
+    config.ConfigError,
+    StartError,
+)
+FAULTS: Final = {
+    "kill": "kill node N with SIGKILL, as a crash would",
+    "pause": "stop node N with SIGSTOP: its sockets stay open and nobody answers",
+    "resume": "let a paused node go on",
+    "restart": "start node N again (stopping it in order first, if it runs)",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the arguments say: the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.do(options)
+    except Refusals as error:
+        print(f"evenkeel: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1  # whoever read our output has gone, as with `evenkeel status | head`
+    except OSError as error:
+        print(f"evenkeel: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="evenkeel",
+        description="A replicated message bus for Kafka clients; its masters balance themselves.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, do: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        sub.set_defaults(do=do)
+        return sub
+
+    up = command("up", _up, "run a cluster on this machine until Ctrl-C")
+    up.add_argument("-n", "--nodes", type=int, metavar="N", help="nodes (3)")
+    up.add_argument("--groups", type=int, metavar="G", help="Paxos groups for data (12)")
+    up.add_argument("--set", action="append", default=[], metavar="section.key=value")
+    up.add_argument("--free-ports", action="store_true", help="not the usual ports")
+    _data_option(up, f"the cluster's directory (./{state.DEFAULT_DATA_DIR})")
+
+    show = command("status", _status, "show nodes, groups, masters, leases and lag")
+    show.add_argument("--json", action="store_true", help="for programs")
+    _data_option(show)
+
+    for name, text in FAULTS.items():
+        fault = command(name, _fault, text)
+        fault.set_defaults(fault=name)
+        fault.add_argument("node", type=int, metavar="N")
+        _data_option(fault)
+
+    balance = command("balance", _balance, "say where masters belong, or pause the balancer")
+    what = balance.add_mutually_exclusive_group(required=True)
+    what.add_argument("--all-on", type=int, metavar="N", help="all masters belong on node N")
+    what.add_argument("--even", action="store_true", help="masters are spread evenly")
+    what.add_argument("--pause", action="store_true", help="no master is moved")
+    what.add_argument("--resume", action="store_true", help="masters are moved where they belong")
+    _data_option(balance)
+
+    demo_parser = command("demo", demo.run, "show in two minutes what this is, with real processes")
+    demo.add_options(demo_parser)
+
+    describe = command("config", _config, "show every setting of a node, its value and meaning")
+    describe.add_argument("--file", type=Path, metavar="TOML", help="a node's configuration file")
+    describe.add_argument("--set", action="append", default=[], metavar="section.key=value")
+
+    command("version", _version, "print the version")
+    return parser
+
+
+def _data_option(parser: argparse.ArgumentParser, text: str | None = None) -> None:
+    default = "the cluster's directory (./data, or the one started last)"
+    parser.add_argument("--data", type=Path, metavar="DIR", help=text or default)
+
+
+def _found(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (argparse's)
+    data_dir = state.find(options.data, os.environ)
+    running = state.read(data_dir)
+    return spec_of(data_dir), running
+
+
+# --- up ------------------------------------------------------------------------------------------
+
+
+def _up(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    data_dir = options.data or state.DEFAULT_DATA_DIR
+    if state.is_running(data_dir):
+        raise state.StateError(
+            f"a cluster is already running in {data_dir}; look at it with: evenkeel status"
+        )
+    spec, note = plan(
+        data_dir,
+        node_count=options.nodes,
+        groups=options.groups,
+        fixed_ports=not options.free_ports,
+    )
+    if note:
+        print(f"note: {note}", flush=True)
+    return trio.run(_up_async, spec, options.set)
+
+
+async def _up_async(spec: ClusterSpec, overrides: Sequence[str]) -> int:
+    """Until a signal; a second one does not wait for the nodes' goodbye."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    failure: Exception | None = None
+    with trio.open_signal_receiver(*signals) as received:
+        async with trio.open_nursery() as nursery:
+            try:
+                async with launch(spec, overrides=overrides, report=_say) as launcher:
+                    with trio.CancelScope() as serving:
+                        nursery.start_soon(_obey_signals, received, serving, launcher)
+                        await _serve(spec, launcher)
+                    _say("stopping ...")
+            except Refusals as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    _say("stopped; the data is kept in " + str(spec.data_dir))
+    return 0
+
+
+async def _serve(spec: ClusterSpec, launcher: Launcher) -> None:
+    _say(f"starting {len(spec.nodes)} nodes in {spec.data_dir} ...")
+    await launcher.start_all()
+    try:
+        state.remember(spec.data_dir, os.environ)
+    except OSError as error:
+        _say(f"note: name this cluster with --data in other directories ({error})")
+    _say(_welcome(spec))
+    await trio.sleep_forever()
+
+
+async def _obey_signals(received: Any, serving: trio.CancelScope, launcher: Launcher) -> None:  # noqa: ANN401 (trio has no public name for it)
+    async for _ in received:
+        if serving.cancel_called:
+            launcher.hurry.set()
+        serving.cancel()
+
+
+def _welcome(spec: ClusterSpec) -> str:
+    metrics = [f"  http://{node.http}/metrics" for node in spec.nodes]
+    return "\n".join(
+        [
+            f"ready: {len(spec.nodes)} nodes, {spec.groups} groups",
+            "",
+            "bootstrap servers, for any Kafka client:",
+            f"  {spec.bootstrap}",
+            "metrics:",
+            *metrics,
+            "",
+            "now try, in another terminal:",
+            "  evenkeel status                 who is master of what",
+            "  evenkeel balance --all-on 1     all masters to node 1 ...",
+            "  evenkeel balance --even         ... and evenly spread again",
+            "  evenkeel kill 2                 a crash; then: evenkeel restart 2",
+            "  evenkeel pause 3                a hang; then: evenkeel resume 3",
+            "",
+            "Ctrl-C stops the cluster",
+        ]
+    )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+# --- the others ----------------------------------------------------------------------------------
+
+
+def _status(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    spec, running = _found(options)
+    view = trio.run(status.collect, spec, running)
+    print(json.dumps(status.to_json(view), indent=2) if options.json else status.render(view))
+    return 0
+
+
+def _fault(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    _, running = _found(options)
+    print(control.ask(running.control, options.fault, options.node))
+    return 0
+
+
+def _balance(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    spec, running = _found(options)
+    path, body, done = "/admin/placement", {"even": True}, "masters belong evenly spread"
+    if options.all_on is not None:
+        spec.node(options.all_on)
+        body = {"all_on": options.all_on}
+        done = f"all masters belong on node {options.all_on}"
+    elif not options.even:
+        path, body = "/admin/balancer", {"paused": options.pause}
+        done = "the balancer is paused" if options.pause else "the balancer goes on"
+    asked = [node for node in spec.nodes if running.nodes[node.id].state == "running"]
+    failures = []
+    for node in asked:
+        try:
+            answer = health.call(node.http, "POST", path, body, timeout_s=10)
+        except health.HealthError as error:
+            failures.append(str(error))
+            continue
+        version = f" (version {answer['version']})" if "version" in answer else ""
+        print(f"{done}{version}; watch with: evenkeel status")
+        return 0
+    raise health.HealthError("; ".join(failures) or "no node is running")
+
+
+def _config(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    sets = list(options.set)
+    if options.file is None:
+        sets = [*EXAMPLE_NODE, *sets]
+    print(config.load(options.file, os.environ, sets).describe(), end="")
+    return 0
+
+
+EXAMPLE_NODE: Final = (
+    "node.id=1",
+    "node.cluster_id=example",
+    "node.data_dir=data/node-1",
+    "peers.1=127.0.0.1:7092",
+)
+"""What a file must say; `evenkeel config` without one shows all the rest."""
+
+
+def _version(_options: Any) -> int:  # noqa: ANN401 (argparse's)
+    try:
+        print(importlib.metadata.version("evenkeel"))
+    except importlib.metadata.PackageNotFoundError:
+        print("unknown: it runs from a clone that is not installed")
+    return 0

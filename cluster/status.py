@@ -1,0 +1,239 @@
+"""The whole cluster as one picture, put together from what every node says of itself.
+
+Each node knows its own part for certain and the others' by hearsay. So a group's master is the node
+that says *it* is the master; where nobody does, the table shows who was the last one known.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import trio
+
+from cluster import health
+from cluster.spec import ClusterSpec, NodeSpec
+from cluster.state import NodeState, State
+
+COLUMNS: Final = 80
+UNSAFE_BANNER: Final = "UNSAFE: without fsync, a power cut takes back acknowledged messages"
+
+
+@attrs.frozen(kw_only=True)
+class NodeRow:
+    """One node: `status` is its own answer, None where it gave none, and `silence` says why."""
+
+    spec: NodeSpec
+    state: str
+    pid: int | None
+    status: Mapping[str, Any] | None
+    silence: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class GroupRow:
+    group: int
+    master: int | None
+    """Who says of itself that it is the master."""
+    last_known: int | None
+    ideal: int | None
+    lease_left_ms: float
+    ballot: tuple[int, int]
+    chosen: int
+    applied: int
+    lag: Mapping[int, int]
+    """How many slots each other node is behind, as the master sees it."""
+
+
+@attrs.frozen(kw_only=True)
+class ClusterView:
+    cluster_id: str
+    nodes: tuple[NodeRow, ...]
+    groups: tuple[GroupRow, ...]
+    placement_version: int
+    balancer: Mapping[str, Any] | None
+    steals: tuple[Mapping[str, Any], ...]
+    """The finished ones that the registry remembers, oldest first."""
+
+    def masters(self) -> dict[int, int | None]:
+        return {row.group: row.master for row in self.groups}
+
+    def count_by_master(self) -> dict[int, int]:
+        """Groups of each node that is in the spec; those without a master count for nobody."""
+        counts = {row.spec.id: 0 for row in self.nodes}
+        for row in self.groups:
+            if row.master is not None:
+                counts[row.master] += 1
+        return counts
+
+    @property
+    def all_at_ideal(self) -> bool:
+        return bool(self.groups) and all(
+            row.master is not None and row.master == row.ideal for row in self.groups
+        )
+
+
+async def collect(
+    spec: ClusterSpec, state: State | None = None, *, timeout_s: float = health.TIMEOUT_S
+) -> ClusterView:
+    """Ask all nodes at once; one that does not answer costs at most `timeout_s`."""
+    rows: dict[int, NodeRow] = {}
+
+    async def ask(node: NodeSpec) -> None:
+        now = None if state is None else state.nodes.get(node.id)
+        pid = None if now is None else now.pid
+        known = str(now.state) if now is not None else "unknown"
+        if now is not None and now.state != NodeState.RUNNING:
+            rows[node.id] = NodeRow(spec=node, state=known, pid=pid, status=None, silence=known)
+            return
+        try:
+            answer = await health.call_async(node.http, "GET", "/status", timeout_s=timeout_s)
+        except health.HealthError as error:
+            row = NodeRow(spec=node, state="silent", pid=pid, status=None, silence=str(error))
+        else:
+            row = NodeRow(spec=node, state="running", pid=pid, status=answer)
+        rows[node.id] = row
+
+    async with trio.open_nursery() as nursery:
+        for node in spec.nodes:
+            nursery.start_soon(ask, node)
+    try:
+        return merge(spec.cluster_id, tuple(rows[node.id] for node in spec.nodes))
+    except (KeyError, TypeError, ValueError) as error:
+        raise health.HealthError(f"a node's status is not as expected: {error!r}") from error
+
+
+def merge(cluster_id: str, nodes: tuple[NodeRow, ...]) -> ClusterView:
+    """Put the answers together; the registry's values come from who has the newest."""
+    answers = [(row.spec.id, row.status) for row in nodes if row.status is not None]
+    newest: Mapping[str, Any] = max(
+        (status for _, status in answers),
+        key=lambda status: int(status["placement_version"]),
+        default={},
+    )
+    by_group: dict[int, dict[int, Mapping[str, Any]]] = {}
+    for node_id, status in answers:
+        for group in status["groups"]:
+            by_group.setdefault(int(group["group"]), {})[node_id] = group
+    ideals = {int(group["group"]): group["ideal"] for group in newest.get("groups", ())}
+    # The history of steals is in the registry: nodes differ only in how much of it they know.
+    steals = {
+        (int(steal["finished_wall_ms"]), int(steal["group"])): steal
+        for _, status in answers
+        for steal in status["steals"]
+    }
+    return ClusterView(
+        cluster_id=cluster_id,
+        nodes=nodes,
+        groups=tuple(
+            _group_row(group, reports, ideals.get(group))
+            for group, reports in sorted(by_group.items())
+        ),
+        placement_version=int(newest.get("placement_version", 0)),
+        balancer=newest.get("balancer"),
+        steals=tuple(steal for _, steal in sorted(steals.items())),
+    )
+
+
+def _group_row(group: int, reports: Mapping[int, Mapping[str, Any]], ideal: int | None) -> GroupRow:
+    def ballot_of(node_id: int) -> tuple[int, int]:
+        round_, owner = reports[node_id]["ballot"]
+        return int(round_), int(owner)
+
+    own = [
+        node_id
+        for node_id, report in reports.items()
+        if report["master"] == node_id and report["lease_left_ms"] > 0
+    ]
+    witness = max(own or reports, key=lambda node_id: (ballot_of(node_id), node_id))
+    report = reports[witness]
+    return GroupRow(
+        group=group,
+        master=witness if own else None,
+        last_known=report["master"],
+        ideal=ideal,
+        lease_left_ms=float(report["lease_left_ms"]),
+        ballot=ballot_of(witness),
+        chosen=int(report["chosen"]),
+        applied=int(report["applied"]),
+        lag={int(node): int(slots) for node, slots in report["lag"].items()},
+    )
+
+
+def to_json(view: ClusterView) -> dict[str, Any]:
+    """For programs: the same facts as `render`."""
+    return {
+        "cluster_id": view.cluster_id,
+        "placement_version": view.placement_version,
+        "balancer": view.balancer,
+        "nodes": [
+            {
+                "id": row.spec.id,
+                "state": row.state,
+                "pid": row.pid,
+                "kafka": str(row.spec.kafka),
+                "http": str(row.spec.http),
+                "silence": row.silence,
+                **{
+                    key: None if row.status is None else row.status[key]
+                    for key in ("durability", "rss_bytes", "uptime_s", "version", "incarnation")
+                },
+            }
+            for row in view.nodes
+        ],
+        "groups": [attrs.asdict(row) for row in view.groups],
+        "steals": list(view.steals),
+    }
+
+
+def render(view: ClusterView) -> str:
+    """For people: at most 80 columns wide."""
+    lines = [f"cluster {view.cluster_id}, placement version {view.placement_version}"]
+    lines.append(_balancer_line(view.balancer))
+    unsafe = [str(row.spec.id) for row in view.nodes if _durability(row) not in ("fsync", "-")]
+    if unsafe:
+        lines += ["!" * COLUMNS, f"{UNSAFE_BANNER} (node {', '.join(unsafe)})", "!" * COLUMNS]
+    lines += ["", "node  state    masters  kafka            metrics          rss     durability"]
+    counts = view.count_by_master()
+    for row in view.nodes:
+        rss = "-" if row.status is None else f"{row.status['rss_bytes'] / 1e6:.0f} MB"
+        lines.append(
+            f"{row.spec.id:>4}  {row.state:<8} {counts[row.spec.id]:>7}  {row.spec.kafka!s:<16} "
+            f"{row.spec.http!s:<16} {rss:<7} {_durability(row)}"
+        )
+    lines += ["", "group  master  ideal  lease left  ballot   chosen     applied    behind"]
+    for group in view.groups:
+        lines.append(_group_line(group))
+    if not view.groups:
+        lines.append("(no node answers)")
+    return "\n".join(lines)
+
+
+def _balancer_line(balancer: Mapping[str, Any] | None) -> str:
+    if balancer is None:
+        return "balancer unknown"
+    if not balancer["enabled"]:
+        return "balancer off (balancer.enabled = false)"
+    if balancer["paused"]:
+        return "balancer paused; evenkeel balance --resume lets it go on"
+    return f"balancer on, {balancer['state']}"
+
+
+def _durability(row: NodeRow) -> str:
+    return "-" if row.status is None else str(row.status["durability"])
+
+
+def _group_line(row: GroupRow) -> str:
+    if row.master is not None:
+        master, lease = str(row.master), f"{row.lease_left_ms / 1000:.1f} s"
+    else:
+        master, lease = "-" if row.last_known is None else f"({row.last_known})", "-"
+    if row.master != row.ideal:
+        master += " *"
+    ideal = "-" if row.ideal is None else str(row.ideal)
+    behind = " ".join(f"{node}:{slots}" for node, slots in sorted(row.lag.items()) if slots)
+    ballot = f"{row.ballot[0]}.{row.ballot[1]}"
+    line = (
+        f"{row.group:>5}  {master:<6}  {ideal:<5}  {lease:<10}  {ballot:<7}  "
+        f"{row.chosen:<9}  {row.applied:<9}  {behind or '-'}"
+    )
+    return line if len(line) <= COLUMNS else line[: COLUMNS - 3] + "..."

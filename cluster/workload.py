@@ -1,0 +1,364 @@
+"""What a user's programs would do, with an unmodified Kafka client, and a record of what they saw.
+
+confluent-kafka (librdkafka) blocks, so each of these runs in a thread of its own and is watched
+from outside through plain numbers. What they write down is a history for `cluster.history`.
+"""
+
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import attrs
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka import admin as kafka_admin
+
+from cluster.history import Key, Op, Outcome, Record
+
+MS: Final = 1_000_000
+FLUSH_S: Final = 60.0
+REQUEST_S: Final = 15.0
+CATCH_UP_BURST_MAX: Final = 200
+"""A producer that was held up sends at most this many at once, not all it has missed."""
+CONSUME_BATCH: Final = 2000
+LOAD_CHUNK: Final = 500
+
+Tell = Callable[[KafkaError | None, Message], None]
+
+
+class WorkloadError(RuntimeError):
+    """The cluster did not do what the workload needs; the message says what."""
+
+
+def create_topic(bootstrap: str, topic: str, *, partitions: int, replication: int) -> None:
+    """Create a topic and wait until it exists.
+
+    Raises:
+        WorkloadError: if it is refused.
+    """
+    admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap})
+    # Documented there, but not re-exported for mypy.
+    new = kafka_admin.NewTopic(  # type: ignore[attr-defined]
+        topic, num_partitions=partitions, replication_factor=replication
+    )
+    try:
+        admin.create_topics([new], request_timeout=REQUEST_S)[topic].result(REQUEST_S)
+    except (KafkaException, TimeoutError) as error:
+        raise WorkloadError(f"topic {topic} was not created: {error}") from error
+
+
+class SteadyProducer:
+    """Sends small messages at a steady rate, round robin over the partitions, acks=all, idempotent.
+
+    Every message is a record of the history from before it is sent. An error is an unknown outcome:
+    librdkafka gives up on a message without knowing whether an attempt of it has been stored.
+    """
+
+    def __init__(
+        self, bootstrap: str, topic: str, *, partitions: int, rate: int, name: str
+    ) -> None:
+        self.history: list[Record] = []
+        self.acknowledged = 0
+        self.errors: list[str] = []
+        self.acks_ns: list[list[int]] = [[] for _ in range(partitions)]
+        """When each partition's acknowledgements came, ascending (monotonic nanoseconds)."""
+        self._topic, self._rate, self._name = topic, rate, name
+        self._stop = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "error_cb": self._on_client_error,
+            }
+        )
+
+    def run(self) -> None:
+        """Send until `stop`, then wait for what is still under way."""
+        began = time.monotonic()
+        sent = 0
+        while not self._stop.is_set():
+            due = int((time.monotonic() - began) * self._rate) - sent
+            if due > CATCH_UP_BURST_MAX:
+                began += (due - CATCH_UP_BURST_MAX) / self._rate
+                due = CATCH_UP_BURST_MAX
+            for _ in range(due):
+                self._send(sent)
+                sent += 1
+            self._producer.poll(0.002)
+        left = self._producer.flush(FLUSH_S)
+        if left:
+            self.errors.append(f"{left} messages without an answer after {FLUSH_S:.0f} s")
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _send(self, number: int) -> None:
+        partition = number % len(self.acks_ns)
+        value = f"{self._name}-{number}"
+        record = Record(Op.SEND, self._name, Key(self._topic, partition), value)
+        record.outcome = Outcome.INFO
+        record.began_ns = time.monotonic_ns()
+        self.history.append(record)
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, value, partition=partition, on_delivery=self._teller(record)
+                )
+            except BufferError:
+                self._producer.poll(0.01)
+            else:
+                return
+
+    def _teller(self, record: Record) -> Tell:
+        def tell(error: KafkaError | None, message: Message) -> None:
+            record.ended_ns = time.monotonic_ns()
+            if error is not None:
+                self.errors.append(str(error))
+                return
+            record.outcome = Outcome.OK
+            record.offset = max(-1, _offset(message))
+            self.acknowledged += 1
+            self.acks_ns[record.key.partition].append(record.ended_ns)
+
+        return tell
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        """Connection losses are the client's own business; it tells us of them all the same."""
+        if error.fatal():
+            self.errors.append(f"fatal: {error}")
+
+    def longest_gap_ms(self, partition: int, from_ns: int, to_ns: int) -> float:
+        """The longest time between two acknowledgements of a partition that touches the interval.
+
+        Where none came since, the time until the end of the interval counts.
+        """
+        return longest_gap_ns(self.acks_ns[partition], from_ns, to_ns) / MS
+
+
+def longest_gap_ns(acks_ns: Sequence[int], from_ns: int, to_ns: int) -> int:
+    """The longest distance of neighbours that touches from_ns..to_ns; see `longest_gap_ms`."""
+    first = max(0, bisect_right(acks_ns, from_ns) - 1)
+    last = min(len(acks_ns), bisect_left(acks_ns, to_ns) + 1)
+    touched = acks_ns[first:last]
+    if not touched:
+        return to_ns - from_ns
+    gaps = [later - earlier for earlier, later in pairwise(touched)]
+    return max([*gaps, to_ns - touched[-1], touched[0] - from_ns if first == 0 else 0])
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    return -1 if offset is None else offset
+
+
+@attrs.frozen
+class LoadResult:
+    acknowledged_per_s: float
+    acknowledged: int
+    """All of them, also those before and after the time that was measured."""
+    errors: int
+
+
+class LoadProducer:
+    """As many acknowledged messages as the cluster takes: acks=all, idempotent, large batches."""
+
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int, message_bytes: int) -> None:
+        self.acknowledged = 0
+        self.errors = 0
+        self._topic, self._partitions = topic, partitions
+        self._value = b"x" * message_bytes
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "batch.size": 1_000_000,
+                "error_cb": self._on_client_error,
+            }
+        )
+
+    def measure(self, warm_up_s: float, seconds: float) -> LoadResult:
+        """Acknowledgements per second, after a warm-up, while sending goes on all the time."""
+        begin = time.monotonic() + warm_up_s
+        counted_from, counted_at = 0, 0.0
+        number = 0
+        while (now := time.monotonic()) < begin + seconds:
+            if not counted_at and now >= begin:
+                counted_from, counted_at = self.acknowledged, now
+            self._send_chunk(number % self._partitions)
+            number += 1
+        rate = (self.acknowledged - counted_from) / (now - counted_at) if counted_at else 0.0
+        self.errors += self._producer.flush(FLUSH_S)
+        return LoadResult(rate, self.acknowledged, self.errors)
+
+    def _send_chunk(self, partition: int) -> None:
+        for _ in range(LOAD_CHUNK):
+            try:
+                self._producer.produce(
+                    self._topic, self._value, partition=partition, on_delivery=self._tell
+                )
+            except BufferError:
+                self._producer.poll(0.01)
+                return
+        self._producer.poll(0)
+
+    def _tell(self, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.errors += 1
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.errors += 1
+
+
+def stored(bootstrap: str, topic: str, partitions: int) -> int:
+    """How many messages the topic holds, by its partitions' watermarks.
+
+    Raises:
+        WorkloadError: if the cluster does not say.
+    """
+    consumer = _consumer(bootstrap, "evenkeel-count")
+    try:
+        marks = [
+            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_S)
+            for partition in range(partitions)
+        ]
+    except KafkaException as error:
+        raise WorkloadError(f"no watermarks of {topic}: {error}") from error
+    finally:
+        consumer.close()
+    if any(mark is None for mark in marks):
+        raise WorkloadError(f"no watermarks of {topic} within {REQUEST_S:.0f} s")
+    return sum(high - low for low, high in marks)
+
+
+def read_everything(
+    bootstrap: str, topic: str, *, partitions: int, name: str, seconds_max: float
+) -> list[Record]:
+    """A fresh consumer that reads each partition from the beginning to its end: its history.
+
+    The end is asked for first, so everything that was acknowledged before this call is below it.
+
+    Raises:
+        WorkloadError: if it does not get there in time.
+    """
+    began_ns = time.monotonic_ns()
+    consumer = _consumer(bootstrap, name)
+    history: list[Record] = []
+    try:
+        ends = {}
+        for partition in range(partitions):
+            marks = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=REQUEST_S
+            )
+            if marks is None:
+                raise WorkloadError(f"no watermarks of {topic}-{partition}")
+            ends[partition] = marks[1]
+            history.append(Record(Op.ASSIGN, name, Key(topic, partition), offset=0))
+        places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends]
+        consumer.assign(places)
+        _read_to(consumer, topic, ends, name, history, time.monotonic() + seconds_max)
+    except KafkaException as error:
+        raise WorkloadError(f"{name} cannot read {topic}: {error}") from error
+    finally:
+        consumer.close()
+    positions = _positions(history)
+    for partition in ends:
+        key = Key(topic, partition)
+        drained = Record(Op.DRAINED, name, key, offset=positions.get(key, 0), began_ns=began_ns)
+        history.append(drained)
+    return history
+
+
+def _read_to(
+    consumer: Consumer,
+    topic: str,
+    ends: Mapping[int, int],
+    name: str,
+    history: list[Record],
+    deadline: float,
+) -> None:
+    missing = {partition for partition, end in ends.items() if end > 0}
+    while missing:
+        if time.monotonic() > deadline:
+            raise WorkloadError(
+                f"{name} did not get to the end of {topic} in time; missing {sorted(missing)}"
+            )
+        for message in consumer.consume(CONSUME_BATCH, timeout=0.1):
+            record = _polled(message, name)
+            history.append(record)
+            if record.offset >= ends[record.key.partition] - 1:
+                missing.discard(record.key.partition)
+
+
+def read_as_group(
+    bootstrap: str, topic: str, *, group: str, count: int, seconds_max: float
+) -> list[Record]:
+    """A member of a consumer group that subscribes, reads `count` messages and commits.
+
+    Raises:
+        WorkloadError: if it does not get them in time.
+    """
+    consumer = _consumer(bootstrap, group)
+    history: list[Record] = []
+    deadline = time.monotonic() + seconds_max
+    try:
+        consumer.subscribe([topic])
+        while len(history) < count:
+            if time.monotonic() > deadline:
+                raise WorkloadError(f"group {group} got {len(history)} of {count} messages in time")
+            history += [_polled(one, group) for one in consumer.consume(100, timeout=0.1)]
+        consumer.commit(asynchronous=False)
+    except KafkaException as error:
+        raise WorkloadError(f"group {group} cannot read {topic}: {error}") from error
+    finally:
+        consumer.close()
+    keys = sorted({one.key for one in history})
+    return [*(Record(Op.SUBSCRIBE, group, key) for key in keys), *history]
+
+
+def _consumer(bootstrap: str, group: str) -> Consumer:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    return Consumer(settings)
+
+
+def _polled(message: Message, name: str) -> Record:
+    error = message.error()
+    if error is not None:
+        raise KafkaException(error)
+    value, topic, partition = message.value(), message.topic(), message.partition()
+    assert value is not None, "this workload sends no empty message"
+    assert topic is not None
+    assert partition is not None
+    now = time.monotonic_ns()
+    key = Key(topic, partition)
+    return Record(Op.POLL, name, key, value.decode(), _offset(message), Outcome.OK, now, now)
+
+
+def _positions(history: Sequence[Record]) -> dict[Key, int]:
+    positions: dict[Key, int] = defaultdict(int)
+    for record in history:
+        if record.op == Op.POLL:
+            positions[record.key] = max(positions[record.key], record.offset + 1)
+    return positions
