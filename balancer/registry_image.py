@@ -98,6 +98,8 @@ def decode_image(data: bytes | memoryview) -> Image:
     image = decode(_IMAGE, view[1:])
     if len(image.versions) != _VERSIONS_COUNT:
         raise PackingError(f"{len(image.versions)} versions, expected {_VERSIONS_COUNT}")
+    if image.cluster is not None and image.cluster.groups_count > GROUPS_MAX:
+        raise PackingError(f"{image.cluster.groups_count} groups, at most {GROUPS_MAX}")
     uids = [place.uid for topic in image.topics for place in topic.partitions]
     if len(set(uids)) != len(uids) or any(uid >= image.next_uid for uid in uids):
         raise PackingError("a partition uid is used twice or lies in the future")

@@ -226,6 +226,11 @@ class Balancing:
         self._outcomes: Counter[Outcome] = Counter()
         self._refusals: Counter[Refusal] = Counter()
 
+    @property
+    def token(self) -> int:
+        """The number of the token the current cycle holds, which the master checks; 0 if none."""
+        return 0 if self._cycle is None else self._cycle.token
+
     # ---- events ----------------------------------------------------------------------------------
 
     def on_tick(self, now: Now, view: ClusterView) -> list[Action]:
@@ -374,13 +379,17 @@ class Balancing:
         if seen is not None and (seen.master, seen.epoch) == (cycle.source, cycle.epoch):
             cycle.lease_ver = seen.lease_ver
         if view.token is not None and self._is_ours(view.token):
-            return self._granted(now, view.token)  # the answer was lost, our copy knows
+            return self._granted(now, view.token)  # our copy is faster than the answer
         if now.boot_ns >= cycle.started_boot_ns + self.config.acquire_timeout_ns:
             self._not_granted(now, None)
         return []
 
     def _granted(self, now: Now, token: StealToken) -> list[Action]:
         cycle = self._current()
+        if now.boot_ns >= cycle.started_boot_ns + self.config.acquire_timeout_ns:
+            # We were stopped in between: the token may have gone to somebody else meanwhile.
+            self._not_granted(now, None)
+            return []
         cycle.token = token.token
         cycle.requested_boot_ns = now.boot_ns
         self._move(Stimulus.GRANTED)

@@ -1,0 +1,30 @@
+"""docs/balancer.md says what the code does: its table of states, its outcomes, its reasons."""
+
+from pathlib import Path
+
+import pytest
+
+from balancer.judgement import Why
+from balancer.planner import PlanReason
+from balancer.records import Outcome
+from balancer.steal import NEXT_STATE
+
+
+@pytest.fixture(scope="module")
+def document() -> str:
+    return (Path(__file__).parents[2] / "docs" / "balancer.md").read_text(encoding="utf-8")
+
+
+def test_the_picture_of_the_states_is_the_table(document: str) -> None:
+    """Every transition is drawn, and nothing else is."""
+    drawn = {line.strip() for line in document.splitlines() if " --> " in line}
+    table = {
+        f"{before.replace('-', '_')} --> {after.replace('-', '_')}: {stimulus}"
+        for (before, stimulus), after in NEXT_STATE.items()
+    }
+    assert drawn == table | {"[*] --> idle"}
+
+
+def test_every_code_is_explained(document: str) -> None:
+    codes = [*Why, *PlanReason, *(outcome.name for outcome in Outcome)]
+    assert [code for code in codes if f"`{code}`" not in document] == []

@@ -1,0 +1,250 @@
+"""Commands, results and snapshots as bytes: round trip, golden bytes, and any damage whatever."""
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balancer.packing import PackingError
+from balancer.records import (
+    Address,
+    Outcome,
+    PartitionPlace,
+    StealToken,
+    Topic,
+)
+from balancer.registry import Registry
+from balancer.registry_commands import (
+    AcquireStealToken,
+    AllocateProducerIds,
+    Command,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    Done,
+    DrainNode,
+    FoundCluster,
+    MergePlacement,
+    PartitionsCreated,
+    PauseBalancer,
+    PlacementSet,
+    ProducerIds,
+    Refusal,
+    Refused,
+    RegisterNode,
+    ReleaseStealToken,
+    Result,
+    SetPlacement,
+    TokenGranted,
+    TokenRefused,
+    TokenReleased,
+    TopicCreated,
+    TopicDeleted,
+    decode_command,
+    decode_result,
+    encode_command,
+    encode_result,
+)
+from paxos.ids import GroupId, Incarnation, NodeId, Slot
+from tests.balancer.literals import acquire, founded, placement, run
+
+i32 = st.integers(-(2**31), 2**31 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+u32 = st.integers(0, 2**32 - 1)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+topic_ids = st.binary(min_size=16, max_size=16)
+addresses = st.builds(Address, text, st.integers(0, 65_535))
+configs = st.dictionaries(text, text, max_size=4)
+versions = st.none() | i64
+tokens = st.builds(StealToken, i64, u32, i32, i32, i64, i64, i64, i64, i64, i64)
+places = st.lists(st.builds(PartitionPlace, u32, u32), max_size=5).map(tuple)
+topics = st.builds(Topic, text, topic_ids, i32, configs, places)
+refusals = st.sampled_from(Refusal)
+
+COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
+    FoundCluster: st.builds(FoundCluster, text, u32),
+    RegisterNode: st.builds(RegisterNode, i32, i64, addresses, addresses, addresses, text),
+    CreateTopic: st.builds(CreateTopic, text, topic_ids, i32, i32, configs),
+    CreatePartitions: st.builds(CreatePartitions, text, i32),
+    DeleteTopic: st.builds(DeleteTopic, st.none() | text, st.none() | topic_ids),
+    SetPlacement: st.builds(SetPlacement, versions, st.dictionaries(u32, i32, max_size=6)),
+    MergePlacement: st.builds(MergePlacement, versions, u32, i32),
+    AcquireStealToken: st.builds(AcquireStealToken, u32, i32, i32, i64, i64, i64, i64, i64, i64),
+    ReleaseStealToken: st.builds(ReleaseStealToken, i64, st.sampled_from(Outcome), i64),
+    PauseBalancer: st.builds(PauseBalancer, st.booleans(), st.none() | u32),
+    DrainNode: st.builds(DrainNode, i32, st.booleans()),
+    AllocateProducerIds: st.builds(AllocateProducerIds, i32, i32),
+}
+RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
+    Refused: st.builds(Refused, refusals, text),
+    Done: st.builds(Done, i64),
+    TopicCreated: st.builds(TopicCreated, topics),
+    PartitionsCreated: st.builds(PartitionsCreated, topics, i32),
+    TopicDeleted: st.builds(TopicDeleted, topics),
+    PlacementSet: st.builds(PlacementSet, i64),
+    TokenGranted: st.builds(TokenGranted, tokens),
+    TokenRefused: st.builds(TokenRefused, refusals, u32, i64, st.none() | tokens),
+    TokenReleased: st.builds(TokenReleased, i64, st.booleans()),
+    ProducerIds: st.builds(ProducerIds, i64, i32),
+}
+commands: st.SearchStrategy[Command] = st.one_of(*COMMANDS.values())
+results: st.SearchStrategy[Result] = st.one_of(*RESULTS.values())
+
+GOLDEN: list[tuple[Command, str]] = [
+    (FoundCluster("c", 12), "0101 000163 0000000c"),
+    (CreatePartitions("t", 6), "0104 000174 00000006"),
+    (DeleteTopic(name="t"), "0105 01000174 00"),
+    (
+        SetPlacement(7, {GroupId(2): NodeId(1), GroupId(1): NodeId(3)}),
+        "0106 010000000000000007 00000002 00000001 00000003 00000002 00000001",
+    ),
+    (
+        AcquireStealToken(
+            GroupId(3), NodeId(1), NodeId(2), Incarnation(5), 9, Slot(40), 6, 1_000, 2_000
+        ),
+        "0108 00000003 00000001 00000002 0000000000000005 0000000000000009 0000000000000028"
+        "0000000000000006 00000000000003e8 00000000000007d0",
+    ),
+    (ReleaseStealToken(4, Outcome.TIMED_OUT, 5), "0109 0000000000000004 02 0000000000000005"),
+    (PauseBalancer(True), "010a 01 00"),
+    (DrainNode(NodeId(2), True), "010b 00000002 01"),
+]
+
+
+@given(commands)
+def test_every_command_comes_back_as_it_went(command: Command) -> None:
+    """Encoding and decoding are inverse, also through a memoryview into a larger buffer."""
+    data = encode_command(command)
+    assert decode_command(memoryview(b"x" + data + b"y")[1:-1]) == command
+
+
+@given(results)
+def test_every_result_comes_back_as_it_went(result: Result) -> None:
+    assert decode_result(encode_result(result)) == result
+
+
+def test_no_kind_was_forgotten_in_the_round_trip() -> None:
+    """The strategies above build every member of the two unions."""
+    assert set(COMMANDS) == set(get_args(Command))
+    assert set(RESULTS) == set(get_args(Result))
+
+
+@pytest.mark.parametrize(("command", "golden"), GOLDEN, ids=lambda value: str(value)[:20])
+def test_the_bytes_of_the_log_do_not_change(command: Command, golden: str) -> None:
+    """Old logs are read by new nodes: these bytes are for ever."""
+    assert encode_command(command).hex() == golden.replace(" ", "")
+
+
+@given(commands, st.data())
+def test_damaged_commands_are_refused_or_mean_something_else(
+    command: Command, data: st.DataObject
+) -> None:
+    """Cut, lengthened or with any byte changed: PackingError or a value, nothing else."""
+    good = bytearray(encode_command(command))
+    at = data.draw(st.integers(0, len(good) - 1))
+    good[at] ^= data.draw(st.integers(1, 255))
+    for bad in (bytes(good), bytes(good[:at]), bytes(good) + b"\0"):
+        try:
+            other = decode_command(bad)
+        except PackingError:
+            continue
+        assert encode_command(other) == bad, "two encodings of one command"
+
+
+@given(st.binary(max_size=64))
+def test_arbitrary_bytes_never_break_the_registry(noise: bytes) -> None:
+    """Whatever is on the log, every node comes to a result, and to the same one."""
+    one, other = founded(), founded()
+    assert one.apply(noise, 10) == other.apply(memoryview(noise), 10)
+    assert one.snapshot() == other.snapshot()
+
+
+def test_malformed_bytes_are_a_result_with_a_reason() -> None:
+    registry = founded()
+    before = registry.snapshot()
+    result = decode_result(registry.apply(b"\xff\xff", 10))
+    assert isinstance(result, Refused)
+    assert result.reason is Refusal.MALFORMED
+    assert registry.snapshot() == before
+
+
+def test_huge_counts_are_refused_before_anything_is_made() -> None:
+    """A count of four billion costs nothing: it is compared with its limit first."""
+    with pytest.raises(PackingError, match="at most"):
+        decode_command(bytes.fromhex("0106 00 ffffffff"))
+
+
+def test_a_mapping_has_one_encoding() -> None:
+    """Descending or repeated keys are no second way to write the same placement."""
+    pairs = "00000002 00000001 00000001 00000003"
+    with pytest.raises(PackingError, match="ascend"):
+        decode_command(bytes.fromhex("0106 00 00000002" + pairs))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [CreatePartitions("t" * 40_000, 1), CreatePartitions("t", 2**31), CreateTopic("t", b"", 1)],
+)
+def test_what_does_not_fit_its_field_is_not_encoded(command: Command) -> None:
+    with pytest.raises(PackingError):
+        encode_command(command)
+
+
+@given(st.lists(commands, max_size=12))
+def test_any_well_formed_commands_give_results_and_a_snapshot_that_restores(
+    script: list[Command],
+) -> None:
+    """No well-formed command makes `apply` raise; a restored node is the same node."""
+    registry = founded()
+    for command in script:
+        decode_result(registry.apply(encode_command(command), registry.applied + 1))
+    restored = Registry.restore(registry.snapshot())
+    assert restored.snapshot() == registry.snapshot()
+
+
+def busy() -> Registry:
+    registry = founded()
+    run(
+        registry,
+        CreateTopic("a", bytes([1] * 16), 5, 3, {"retention.ms": "1000"}),
+        CreateTopic("b", bytes([2] * 16), 2),
+        CreatePartitions("a", 7),
+        placement({0: 1, 1: 1, 2: 2, 3: 3, 4: 1}),
+        acquire(2, 1, 2),
+        ReleaseStealToken(1, Outcome.DONE, 4_000),
+        acquire(3, 1, 3, attempt=2),
+        AllocateProducerIds(NodeId(1), 1_000),
+        DrainNode(NodeId(3), True),
+        PauseBalancer(True, GroupId(4)),
+    )
+    return registry
+
+
+def test_a_restored_registry_goes_on_like_the_one_that_never_stopped() -> None:
+    """After the snapshot both take the same commands and end in the same bytes."""
+    registry = busy()
+    restored = Registry.restore(registry.snapshot())
+    script: tuple[Any, ...] = (
+        CreateTopic("c", bytes([3] * 16), 9),
+        DeleteTopic(name="b"),
+        acquire(2, 1, 2, attempt=3),
+        ReleaseStealToken(2, Outcome.LOST, 9),
+        AllocateProducerIds(NodeId(2), 10),
+    )
+    assert run(registry, *script) == run(restored, *script)
+    assert registry.snapshot() == restored.snapshot()
+    assert list(registry.partitions_of_group(GroupId(1))) == list(
+        restored.partitions_of_group(GroupId(1))
+    )
+
+
+def test_a_damaged_snapshot_is_refused_or_still_a_registry() -> None:
+    """Every byte of a snapshot flipped, and every prefix: PackingError or a value."""
+    good = busy().snapshot()
+    for at in range(len(good)):
+        for bad in (good[:at], good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :]):
+            try:
+                Registry.restore(bad)
+            except PackingError:
+                continue
