@@ -11,6 +11,8 @@ from wire.errors import ProtocolError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+_THREE_BYTES: Final = struct.Struct("BBB")
+
 UVARINT_BYTES_MAX: Final = 5
 TAGS_MAX: Final = 1000
 """Tagged fields in one section; Kafka itself uses fewer than ten."""
@@ -36,6 +38,12 @@ def bad_count(count: int, left: int) -> Malformed:
 
 def more_uvarint(view: memoryview, pos: int, first: int) -> tuple[int, int]:
     """Finish an unsigned varint whose first byte, already read, had its top bit set."""
+    second = view[pos]
+    if second < 0x80:
+        return first & 0x7F | second << 7, pos + 1
+    third = view[pos + 1]
+    if third < 0x80:  # up to 2 MiB: the size of nearly every batch is settled here
+        return first & 0x7F | (second & 0x7F) << 7 | third << 14, pos + 2
     value = first & 0x7F
     for shift in range(7, 7 * UVARINT_BYTES_MAX, 7):
         byte = view[pos]
@@ -57,6 +65,9 @@ def read_uvarint(view: memoryview, pos: int) -> tuple[int, int]:
 
 def put_uvarint(out: bytearray, value: int) -> None:
     assert 0 <= value <= 0xFFFFFFFF, f"{value} does not fit an unsigned varint"
+    if 0x3FFF < value < 0x200000:  # the size of most batches
+        out += _THREE_BYTES.pack(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
+        return
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
