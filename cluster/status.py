@@ -1,7 +1,8 @@
 """The whole cluster as one picture, put together from what every node says of itself.
 
 Each node knows its own part for certain and the others' by hearsay. So a group's master is the node
-that says *it* is the master; where nobody does, the table shows who was the last one known.
+that says it is *acting* as one (it holds the lease, in this life of it, and hands nothing over);
+where nobody does, the table shows who was the last one known.
 """
 
 from collections.abc import Mapping
@@ -142,7 +143,7 @@ def _group_row(group: int, reports: Mapping[int, Mapping[str, Any]], ideal: int 
     own = [
         node_id
         for node_id, report in reports.items()
-        if report["master"] == node_id and report["lease_left_ms"] > 0
+        if report["master"] == node_id and report["acting"]
     ]
     witness = max(own or reports, key=lambda node_id: (ballot_of(node_id), node_id))
     report = reports[witness]

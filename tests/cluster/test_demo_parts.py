@@ -39,6 +39,7 @@ def picture() -> ClusterView:
         return {
             "group": number,
             "master": master,
+            "acting": True,
             "ideal": 1,
             "lease_left_ms": 1.0,
             "ballot": [1, master],

@@ -18,6 +18,7 @@ def group(number: int, master: int | None, **more: Any) -> dict[str, Any]:
     return {
         "group": number,
         "master": master,
+        "acting": True,
         "ideal": 1,
         "lease_left_ms": 2000.0,
         "ballot": [3, 1],
@@ -68,8 +69,9 @@ def test_hearsay_is_no_master() -> None:
     assert (seen.master, seen.last_known) == (None, 3)
 
 
-def test_a_master_whose_lease_is_over_is_none() -> None:
-    (seen,) = view(row(1, answer(1, [group(0, 1, lease_left_ms=0.0)]))).groups
+def test_a_holder_that_does_not_act_is_none() -> None:
+    """Its lease is from before its restart, or runs out, or is being handed over."""
+    (seen,) = view(row(1, answer(1, [group(0, 1, acting=False)]))).groups
     assert seen.master is None
 
 
