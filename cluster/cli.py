@@ -268,3 +268,7 @@ def _version(_options: Any) -> int:  # noqa: ANN401 (argparse's)
     except importlib.metadata.PackageNotFoundError:
         print("unknown: it runs from a clone that is not installed")
     return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""`evenkeel up` and the commands of another terminal, as a user types them, with real nodes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster import state
+from cluster.state import NodeState
+
+pytestmark = pytest.mark.cluster
+
+STEP_S = 40.0
+ROOT = str(Path(__file__).parents[2])
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": ROOT, "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def evenkeel(tmp_path: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "cluster.cli", *arguments]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=STEP_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + STEP_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A running `evenkeel up` of three nodes, with its output read up to the welcome."""
+    command = [sys.executable, "-m", "cluster.cli", "up", "-n", "3", "--groups", "4"]
+    with subprocess.Popen(
+        [*command, "--free-ports"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as launcher:
+        assert launcher.stdout is not None
+        told = ""
+        for line in launcher.stdout:
+            told += line
+            if line.startswith("Ctrl-C stops"):
+                break
+        assert "ready: 3 nodes, 4 groups" in told, told
+        assert told.count("/metrics") == 3
+        yield launcher
+        launcher.kill()
+
+
+def pids(tmp_path: Path) -> list[int]:
+    return [now.pid for now in state.read(tmp_path / "data").nodes.values()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_another_terminal_sees_and_hurts_the_cluster(
+    tmp_path: Path, up: "subprocess.Popen[str]"
+) -> None:
+    def masters() -> dict[int, int | None]:
+        seen = json.loads(evenkeel(tmp_path, "status", "--json"))
+        return {group["group"]: group["master"] for group in seen["groups"]}
+
+    until(lambda: sorted(masters()) == [0, 1, 2, 3, 4] and None not in masters().values())
+    text = evenkeel(tmp_path, "status")
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert text.count("fsync") == 3
+
+    assert "all masters belong on node 3" in evenkeel(tmp_path, "balance", "--all-on", "3")
+    until(lambda: set(masters().values()) == {3})
+
+    assert evenkeel(tmp_path, "kill", "3") == "node 3 killed (SIGKILL)\n"
+    until(lambda: not {3, None} & set(masters().values()))
+    assert state.read(tmp_path / "data").nodes[3].state == NodeState.KILLED
+    assert evenkeel(tmp_path, "restart", "3") == "node 3 restarted and ready\n"
+    until(lambda: set(masters().values()) == {3})
+
+    before = pids(tmp_path)
+    up.send_signal(signal.SIGINT)
+    assert up.stdout is not None
+    rest = up.stdout.read()
+    assert up.wait(STEP_S) == 0, rest
+    assert "stopped; the data is kept in" in rest
+    assert not any(alive(pid) for pid in before)
+
+
+def test_no_node_survives_the_launcher(tmp_path: Path, up: "subprocess.Popen[str]") -> None:
+    before = pids(tmp_path)
+    assert all(alive(pid) for pid in before)
+    up.kill()
+    until(lambda: not any(alive(pid) for pid in before))
+    assert not state.is_running(tmp_path / "data")
