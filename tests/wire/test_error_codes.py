@@ -1,4 +1,4 @@
-"""Error codes: numbers, names and retriability as kio (and so Kafka) has them."""
+"""Error codes: the table was drawn up from kio's; the second test spells out what we rely on."""
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 

@@ -3,6 +3,10 @@
 A random message of ours is encoded by us and read by kio; every field must have arrived under its
 own name. What kio writes for what it read must be, byte for byte, what we wrote; and what we read
 from kio's bytes must be the message we began with.
+
+kio is independent of our codec, but not of our field lists, which were first drawn up from its
+classes. Those were compared once, by hand, with Kafka's own definitions as kafka-python 3.0.12
+ships them (2255 pairs of field and version: order, type, nullability, tags, number defaults).
 """
 
 import dataclasses
