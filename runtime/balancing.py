@@ -1,0 +1,191 @@
+"""The shell of the balancing loop: fills in the view, carries out what balancer.steal decides.
+
+Also the master's registry check of a steal request, and the drain of this node's masters (SIGTERM):
+the same handover, one group at a time, with "everything away from me" as the ideal.
+"""
+
+from collections import Counter
+from typing import Final
+
+from balancer.registry import Registry
+from balancer.registry_commands import Result
+from balancer.steal import (
+    Action,
+    Balancing,
+    ProposeRegistry,
+    RequestSteal,
+    State,
+    StealFinished,
+)
+from balancer.view import ClusterView, GroupView
+from paxos import handover
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
+from paxos.messages import StealAbort, StealRequest
+from paxos.step import Notice, Step
+from runtime.engine import Engine
+from runtime.journal import Journal
+from runtime.registry_client import RegistryClient
+
+ALIVE_NS: Final = 1_500 * MS
+"""A node not heard for longer is not alive, as far as this node is concerned."""
+STEALS_KEPT: Final = 64
+
+
+class BalancingLoop:
+    def __init__(
+        self,
+        engine: Engine,
+        client: RegistryClient,
+        balancing: Balancing | None,
+        journal: Journal,
+    ) -> None:
+        self._engine, self._client, self.machine = engine, client, balancing
+        self._journal = journal
+        self._registry: Registry = client.registry
+        self.finished: list[tuple[int, StealFinished]] = []
+        """(wall time in ns, what this node stole or failed to steal), the last STEALS_KEPT."""
+        self.outcomes: Counter[str] = Counter()
+        self.durations_s: list[float] = []
+        self.phases_s: list[tuple[str, float]] = []
+        self.draining = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a steal of this node is under way: then it is looked after every tick."""
+        return self.machine is not None and self.machine.state is not State.IDLE
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        if self.machine is not None and not self.draining:
+            self._carry_out(self.machine.on_tick(now, self.view(now)))
+
+    def view(self, now: Now) -> ClusterView:
+        multi = self._engine.multi
+        alive = frozenset(
+            [multi.me, *(n for n, at in multi.heard.items() if now.boot_ns - at < ALIVE_NS)]
+        )
+        groups = {group: self._group_view(group, now) for group in multi.replicas}
+        return ClusterView.of_registry(
+            self._registry,
+            now=now,
+            me=multi.me,
+            incarnation=multi.incarnation,
+            alive=alive,
+            registry_reachable=self._engine.master(REGISTRY_GROUP) is not None,
+            groups=groups,
+        )
+
+    def _group_view(self, group: GroupId, now: Now) -> GroupView:
+        replica = self._engine.multi.replicas[group]
+        lease = replica.lease
+        free = lease.free(now, replica.timing.margin_ns)
+        learner = replica.learner
+        return GroupView(
+            group=group,
+            master=None if free else lease.holder,
+            lease_ver=lease.ver,
+            epoch=lease.epoch,
+            renewals=lease.renewals,
+            applied=learner.applied,
+            chosen_to=Slot(max(learner.chosen_to, learner.applied)),
+        )
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, ProposeRegistry):
+                self._client.propose(action.command, self._on_result)
+            elif isinstance(action, RequestSteal):
+                assert self.machine is not None
+                token = self.machine.token
+                self._engine.request_steal(action.group, action.master, action.lease_ver, token)
+            else:
+                self._finished(action)
+
+    def _on_result(self, result: Result | None) -> None:
+        if result is not None and self.machine is not None:
+            self._carry_out(self.machine.on_token_result(self._engine.now(), result))
+
+    def _finished(self, steal: StealFinished) -> None:
+        now = self._engine.now()
+        self.finished = [*self.finished[-STEALS_KEPT + 1 :], (now.wall_ns, steal)]
+        name = steal.outcome.name.lower()
+        self.outcomes[name] += 1
+        self.durations_s.append(steal.duration_ns / 1e9)
+        self.phases_s.append(("token", steal.phases.token_ns / 1e9))
+        self.phases_s.append(("handover", steal.phases.handover_ns / 1e9))
+        if steal.outcome.failed:
+            self._engine.steal_refused(steal.group)
+        self._journal.info(
+            "steal finished",
+            group=steal.group,
+            outcome=name,
+            source=steal.source,
+            target=steal.target,
+            ms=round(steal.duration_ns / MS, 2),
+            detail=steal.detail,
+        )
+
+    # -- what the engine tells ----------------------------------------------------------------
+
+    def on_notice(self, now: Now, notice: Notice) -> None:
+        if notice.what == "steal-refused":
+            self._engine.steal_refused(notice.group)
+            if self.machine is not None:
+                self._carry_out(self.machine.on_abort(now, notice.group, notice.detail))
+
+    def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
+        """The master checks once more: a valid token for this very steal, and no pause (E16)."""
+        registry, token = self._registry, self._registry.token
+        seen = 0 if token is None else token.token
+        if request.token > seen:
+            return None  # our copy of the registry has not got that far
+        refusal = ""
+        if token is None or (token.token, token.group) != (request.token, request.group):
+            refusal = "no token"
+        elif token.target != sender or now.wall_ns > token.expires_wall_ns:
+            refusal = "token of another"
+        elif registry.paused or request.group in registry.paused_groups:
+            refusal = "paused"
+        if refusal:
+            assert self._engine.links is not None
+            abort = StealAbort(request.group, request.lease_ver, refusal)
+            self._engine.links.send(sender, abort)
+            return False
+        return True
+
+    # -- drain --------------------------------------------------------------------------------
+
+    def start_draining(self) -> None:
+        """Take no more masters, and give away those we have, with `drain_next`."""
+        self.draining = True
+        for replica in self._engine.multi.replicas.values():
+            replica.election.abstaining = True
+
+    def masters(self, now: Now) -> list[GroupId]:
+        """The groups this node acts for."""
+        replicas = self._engine.multi.replicas
+        return [group for group, replica in sorted(replicas.items()) if replica.acting(now)]
+
+    def drain_next(self, now: Now, step: Step) -> int:
+        """Hand over one more group if none is on its way; returns how many can still go."""
+        replicas = self._engine.multi.replicas
+        mine = self.masters(now)
+        if any(replica.handing_to is not None for replica in replicas.values()):
+            return max(1, len(mine))
+        targets = 0
+        for group in mine:
+            for target in self._drain_targets(group, now):
+                targets += 1
+                if not handover.steal_away(replicas[group], now, target, step):
+                    return len(mine)
+        return len(mine) if targets else 0
+
+    def _drain_targets(self, group: GroupId, now: Now) -> list[NodeId]:
+        """Whom to give it to: its ideal node, else whoever has the fewest masters."""
+        view = self.view(now)
+        load = Counter(one.master for one in view.groups.values())
+        able = view.alive - {view.me} - self._engine.draining_peers
+        others = sorted(able, key=lambda node: (load[node], node))
+        ideal = view.placement.get(group)
+        return sorted(others, key=lambda node: node != ideal)

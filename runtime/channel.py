@@ -1,0 +1,172 @@
+"""One TCP connection in the data plane: frames in, buffers out, bounds on both.
+
+Reading: one recv per readiness, into the assembler's own memory. Writing: what a round produced is
+sent together at its end, small buffers joined, large ones scattered; what the socket does not take
+waits, bounded in bytes, for EPOLLOUT.
+"""
+
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from paxos.entry import Buffer
+from runtime.dataplane import READ, WRITE, Plane
+from wire.errors import ProtocolError
+from wire.framing import FrameAssembler, FrameLimits
+
+SEND_BUFFERS_MAX: Final = 512
+"""Buffers per sendmsg; below IOV_MAX."""
+JOIN_BELOW_BYTES: Final = 4096
+"""Smaller neighbours are joined before sending: one memcpy is cheaper than one more iovec."""
+SEND_BYTES_PER_ROUND_MAX: Final = 4 * 1024 * 1024
+
+
+class Channel:
+    """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        sock: socket.socket,
+        limits: FrameLimits,
+        *,
+        on_frame: Callable[[memoryview, bool], None],
+        on_closed: Callable[[str], None],
+        unsent_bytes_max: int,
+    ) -> None:
+        self._plane, self._sock = plane, sock
+        self._fd = sock.fileno()
+        self._assembler = FrameAssembler(limits)
+        self._on_frame, self._on_closed = on_frame, on_closed
+        self._unsent: list[Buffer] = []
+        self.unsent_bytes = 0
+        self._unsent_bytes_max = unsent_bytes_max
+        self._events = READ
+        self.closed = False
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        plane.register(self._fd, self._events, self._on_ready)
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def _on_ready(self, events: int) -> None:
+        if events & WRITE:
+            self.flush()
+        if events & ~WRITE and not self.closed and self._events & READ:
+            self._receive()
+
+    def _receive(self) -> None:
+        assembler = self._assembler
+        try:
+            count = self._sock.recv_into(assembler.buffer_to_fill())
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(f"receive failed: {error.strerror}")
+            return
+        if not count:
+            self.close("closed by the other side")
+            return
+        self.received_bytes += count
+        try:
+            assembler.received(count)
+            while not self.closed and (frame := assembler.take()) is not None:
+                self._on_frame(frame.data, frame.owned)
+        except ProtocolError as error:
+            self.close(str(error))
+
+    def pause_reading(self) -> None:
+        """Push back on the sender: its data stays in the socket."""
+        self._want(self._events & ~READ)
+
+    def resume_reading(self) -> None:
+        self._want(self._events | READ)
+
+    @property
+    def partial_bytes(self) -> int:
+        return self._assembler.partial_bytes
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def send(self, buffers: list[Buffer], size: int) -> bool:
+        """Queue buffers for the end of the round; False where the bound refuses them."""
+        if self.closed:
+            return False
+        if self.unsent_bytes and self.unsent_bytes + size > self._unsent_bytes_max:
+            return False
+        self._unsent += buffers
+        self.unsent_bytes += size
+        return True
+
+    def flush(self) -> None:
+        """Send as much as the socket takes."""
+        sent_now = 0
+        while self._unsent and not self.closed:
+            if sent_now > SEND_BYTES_PER_ROUND_MAX:
+                self._want(self._events | WRITE)
+                return
+            joined = join_small(self._unsent[:SEND_BUFFERS_MAX])
+            taken = min(len(self._unsent), SEND_BUFFERS_MAX)
+            total = sum(map(len, joined))
+            try:
+                sent = self._sock.sendmsg(joined) if len(joined) > 1 else self._sock.send(joined[0])
+            except BlockingIOError:
+                self._want(self._events | WRITE)
+                return
+            except OSError as error:
+                self.close(f"send failed: {error.strerror}")
+                return
+            sent_now += sent
+            self.sent_bytes += sent
+            self.unsent_bytes -= sent
+            if sent == total:
+                del self._unsent[:taken]
+                continue
+            self._unsent[:taken] = _rest(joined, sent)
+            self._want(self._events | WRITE)
+            return
+        if self._events & WRITE and not self.closed:
+            self._want(self._events & ~WRITE)
+
+    def _want(self, events: int) -> None:
+        if events != self._events and not self.closed:
+            self._events = events
+            self._plane.modify(self._fd, events)
+
+    def close(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._plane.unregister(self._fd)
+        self._sock.close()
+        self._unsent.clear()
+        self.unsent_bytes = 0
+        self._on_closed(reason)
+
+
+def join_small(buffers: list[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer buffers: runs of small ones become one."""
+    if len(buffers) == 1:
+        return buffers
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < JOIN_BELOW_BYTES:
+            run.append(buffer)
+            continue
+        if run:
+            joined.append(run[0] if len(run) == 1 else b"".join(run))
+            run = []
+        joined.append(buffer)
+    if run:
+        joined.append(run[0] if len(run) == 1 else b"".join(run))
+    return joined
+
+
+def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
+    """What is left after `sent` bytes."""
+    for index, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [memoryview(buffer)[sent:], *buffers[index + 1 :]]
+        sent -= len(buffer)
+    return []

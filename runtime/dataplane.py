@@ -1,0 +1,136 @@
+"""One trio task, one epoll descriptor, plain callbacks: the data plane (kafka.md sections 3 and 6).
+
+A task or a wait per connection costs more than the work itself; persistent registrations in a
+nested epoll cost one trio wait per round, whatever the number of sockets. Callbacks must not block.
+After each round `end_of_round` runs once: what the round produced leaves in one write per socket.
+"""
+
+import os
+import select
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+EVENTS_PER_ROUND_MAX: Final = 256
+READ: Final = select.EPOLLIN
+WRITE: Final = select.EPOLLOUT
+TICK_S: Final = 0.02
+
+Callback = Callable[[int], None]
+
+
+class Plane(Protocol):
+    """What sockets need; tests replace it."""
+
+    def register(self, fd: int, events: int, callback: Callback) -> None: ...
+
+    def modify(self, fd: int, events: int) -> None: ...
+
+    def unregister(self, fd: int) -> None: ...
+
+
+@attrs.define(eq=False)
+class TimerHandle:
+    callback: Callable[[], None] | None
+
+
+class DataPlane:
+    """Owns the epoll descriptor and the timers; `run` is the node's busiest task."""
+
+    def __init__(self, boot_ns: Callable[[], int]) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callback] = {}
+        self._boot_ns = boot_ns
+        self._timers: list[tuple[int, int, TimerHandle]] = []
+        self._timer_count = 0
+        self.rounds = 0
+
+    # -- sockets ------------------------------------------------------------------------------
+
+    def register(self, fd: int, events: int, callback: Callback) -> None:
+        self._callbacks[fd] = callback
+        self._epoll.register(fd, events)
+
+    def modify(self, fd: int, events: int) -> None:
+        self._epoll.modify(fd, events)
+
+    def unregister(self, fd: int) -> None:
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    # -- timers -------------------------------------------------------------------------------
+
+    def call_at(self, boot_ns: int, callback: Callable[[], None]) -> TimerHandle:
+        """Call back in the first round after `boot_ns` (rounds are at most a tick apart)."""
+        handle = TimerHandle(callback)
+        self._timer_count += 1
+        heappush(self._timers, (boot_ns, self._timer_count, handle))
+        return handle
+
+    def cancel(self, handle: object) -> None:
+        assert isinstance(handle, TimerHandle)
+        handle.callback = None
+
+    def run_timers(self) -> None:
+        timers = self._timers
+        if not timers:
+            return
+        now = self._boot_ns()
+        while timers and timers[0][0] <= now:
+            callback = heappop(timers)[2].callback
+            if callback is not None:
+                callback()
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    async def run(
+        self,
+        end_of_round: Callable[[], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until cancelled."""
+        epoll, callbacks = self._epoll, self._callbacks
+        fd = epoll.fileno()
+        task_status.started()
+        while True:
+            await trio.lowlevel.wait_readable(fd)
+            for ready, events in epoll.poll(0, EVENTS_PER_ROUND_MAX):
+                callback = callbacks.get(ready)
+                if callback is not None:
+                    callback(events)
+            self.run_timers()
+            end_of_round()
+            self.rounds += 1
+
+    async def run_ticks(self, tick: Callable[[], None]) -> None:
+        """Call `tick` every TICK_S, for what happens because time passes."""
+        while True:
+            await trio.sleep(TICK_S)
+            self.run_timers()
+            tick()
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+class Wakeup:
+    """An eventfd: another thread wakes the data plane."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def set(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return  # somebody has read it already
+
+    def close(self) -> None:
+        os.close(self.fd)

@@ -1,0 +1,441 @@
+"""The node's engine: every group's events in, one WAL batch and one frame per peer out, per round.
+
+Theory of operation (design.md "One node"). Callbacks of the data plane feed messages, commands and
+ticks into the pure parts, which append effects to one Step. At the end of a round the Step is
+carried out in the order that is the safety argument: send `before`; stage `persist` into the one
+log; hold `after` until everything staged so far is durable; apply what is chosen. The log writer
+syncs one batch at a time, and everything staged meanwhile shares the next fdatasync.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import attrs
+
+from broker.commands import CommandError, parse
+from broker.intake import Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
+from paxos.entry import Buffer, Entry
+from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.messages import Learned, Message, StealRequest
+from paxos.multigroup import MultiGroup
+from paxos.replica import Replica
+from paxos.step import Applied, Notice, Send, ServeLog, Step
+from runtime.clock import Clock
+from runtime.journal import Journal
+from runtime.log_writer import LogWriter
+from storage.format import Place
+from storage.wal import Wal
+
+FORWARD_TIMEOUT_NS: Final = 3_000 * MS
+SERVE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Entries sent to a member that catches up, per request of it."""
+
+
+class Machine(Protocol):
+    """The replicated state machine of one group."""
+
+    def apply(self, slot: Slot, entry: Entry, position: int) -> list[bytes]: ...
+
+
+class Links(Protocol):
+    """What the engine needs of the links to other nodes."""
+
+    def send(self, to: NodeId, message: Message) -> None: ...
+
+    def forward(
+        self,
+        to: NodeId,
+        number: int,
+        group: GroupId,
+        handing: bool,
+        chunks: tuple[Buffer, ...],
+        size: int,
+    ) -> bool: ...
+
+    def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class Hooks(Protocol):
+    """Who wants to know what the engine sees."""
+
+    def on_notice(self, now: Now, notice: Notice) -> None: ...
+
+    def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
+        """The master's registry check of a steal: yes, no, or None for "ask again shortly"."""
+
+    def masters_changed(self, now: Now) -> None:
+        """Acting or epoch of some group has changed."""
+
+    def groups_applied(self, now: Now, groups: set[GroupId]) -> None:
+        """These groups' state machines have applied entries in this round."""
+
+
+@attrs.define(eq=False)
+class ForwardOut:
+    to: NodeId
+    pending: Pending
+    since_boot_ns: int
+
+
+@attrs.define(eq=False)
+class EngineStatistics:
+    rounds: int = 0
+    proposals: int = 0
+    commands: int = 0
+    forwarded_out: int = 0
+    forwarded_in: int = 0
+    forward_timeouts: int = 0
+    applied: int = 0
+    batches: int = 0
+    loop_lag_ns_max: int = 0
+    """The longest a tick came late since somebody last looked."""
+
+
+class Engine:
+    def __init__(
+        self,
+        multi: MultiGroup,
+        wal: Wal,
+        writer: LogWriter,
+        clock: Clock,
+        intake_config: IntakeConfig,
+        journal: Journal,
+    ) -> None:
+        self.multi, self.wal, self.writer = multi, wal, writer
+        self.clock, self._intake_config, self._journal = clock, intake_config, journal
+        self.intakes: dict[GroupId, Intake] = {}
+        self.machines: dict[GroupId, Machine] = {}
+        self.links: Links | None = None
+        self.hooks: Hooks | None = None
+        self.statistics = EngineStatistics()
+        self.draining_peers: set[NodeId] = set()
+        """Nodes that are giving their masters away: no good targets for ours."""
+        self._step = Step()
+        self._busy: set[GroupId] = set()
+        """Groups whose intake has queued commands."""
+        self._durable: Place = wal.end
+        """Everything below is as durable as the configuration asks for."""
+        self._after: deque[tuple[Place, list[Send]]] = deque()
+        self._forwards: dict[int, ForwardOut] = {}
+        self._forward_number = 0
+        self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
+        self._acting: dict[GroupId, tuple[bool, int]] = {}
+        self._ticked_boot_ns = 0
+
+    @property
+    def step(self) -> Step:
+        """Where effects of this round are collected; for parts of the shell that add some."""
+        return self._step
+
+    def add_group(self, replica: Replica, machine: Machine) -> None:
+        self.intakes[replica.group] = Intake(replica, self._intake_config)
+        self.machines[replica.group] = machine
+        self._acting[replica.group] = (False, -1)
+
+    # -- broker.ports.Groups ------------------------------------------------------------------
+
+    def now(self) -> Now:
+        return self.clock.now()
+
+    def acting(self, group: GroupId) -> bool:
+        replica = self.multi.replicas.get(group)
+        return replica is not None and replica.acting(self.clock.now())
+
+    def epoch(self, group: GroupId) -> int:
+        replica = self.multi.replicas.get(group)
+        return -1 if replica is None else replica.lease.epoch
+
+    def master(self, group: GroupId) -> NodeId | None:
+        replica = self.multi.replicas.get(group)
+        if replica is None or replica.lease.holder == NOBODY:
+            return None
+        return None if replica.lease.free(self.clock.now(), 0) else replica.lease.holder
+
+    def caught_up(self, group: GroupId) -> bool:
+        replica = self.multi.replicas.get(group)
+        return replica is not None and replica.ready()
+
+    def submit(
+        self,
+        group: GroupId,
+        chunks: tuple[Buffer, ...],
+        done: Callable[[Outcome], None],
+        *,
+        anywhere: bool = False,
+    ) -> None:
+        intake = self.intakes.get(group)
+        if intake is None:
+            done(Elsewhere(Why.NOT_MASTER))
+            return
+        pending = Pending(chunks, sum(map(len, chunks)), done)
+        intake.submit(self.clock.now(), pending, anywhere=anywhere)
+        self.statistics.commands += 1
+        self._busy.add(group)
+
+    # -- runtime.peers.Handler ----------------------------------------------------------------
+
+    def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
+        self.draining_peers.discard(node)
+        self.multi.peer_up(self.clock.now(), node, incarnation)
+
+    def peer_down(self, node: NodeId) -> None:
+        self.clock.forget(node)
+        lost = [number for number, forward in self._forwards.items() if forward.to == node]
+        for number in lost:
+            self._settle(number, Elsewhere(Why.UNKNOWN))
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        now = self.clock.now()
+        if type(message) is StealRequest and self.hooks is not None:
+            allowed = self.hooks.may_hand_over(now, sender, message)
+            if allowed is None:
+                self._parked_steals.append((now.boot_ns, sender, message))
+                return
+            if not allowed:
+                return
+        self.multi.on_message(now, sender, message, self._step)
+
+    def on_forward(
+        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
+    ) -> None:
+        def answer(outcome: Outcome) -> None:
+            assert self.links is not None
+            self.links.answer_forward(sender, number, outcome)
+
+        intake = self.intakes.get(group)
+        if intake is None:
+            answer(Elsewhere(Why.NOT_MASTER))
+            return
+        try:
+            valid = len(list(parse((command,)))) == 1
+        except CommandError:
+            valid = False
+        if not valid:
+            self._journal.warning("malformed forwarded command", peer=sender, group=group)
+            answer(Elsewhere(Why.NOT_MASTER))
+            return
+        self.statistics.forwarded_in += 1
+        pending = Pending((command,), len(command), answer)
+        intake.submit_forwarded(self.clock.now(), pending, handing=handing)
+        self._busy.add(group)
+
+    def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
+        self._settle(number, outcome)
+
+    def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
+        self.multi.heard[node] = self.clock.now().boot_ns
+        self.clock.on_reading(node, offset_ns, error_ns)
+
+    def on_draining(self, node: NodeId, draining: bool) -> None:
+        if draining:
+            self.draining_peers.add(node)
+        else:
+            self.draining_peers.discard(node)
+
+    def wall_ns(self) -> int:
+        return self.clock.now().wall_ns
+
+    def boot_ns(self) -> int:
+        return self.clock.now().boot_ns
+
+    # -- rounds -------------------------------------------------------------------------------
+
+    def on_durable(self) -> None:
+        """The log writer has finished a batch.
+
+        Raises:
+            StorageFailed: it could not.
+        """
+        batch = self.writer.take_done()
+        if batch is not None:
+            self.wal.written(batch)
+            self._durable = batch.end
+            self._release()
+
+    def tick(self) -> None:
+        now = self.clock.now()
+        if self._ticked_boot_ns:
+            lag = now.boot_ns - self._ticked_boot_ns
+            self.statistics.loop_lag_ns_max = max(self.statistics.loop_lag_ns_max, lag)
+        self._ticked_boot_ns = now.boot_ns
+        self.clock.slew()
+        self.multi.tick(now, self._step)
+        for intake in self.intakes.values():
+            intake.tick(now)
+        if self._parked_steals:
+            parked, self._parked_steals = self._parked_steals, []
+            self._retry_steals(now, parked)
+        if self._forwards:
+            self._time_out_forwards(now)
+        self._watch_masters(now)
+
+    def end_round(self) -> None:
+        """Carry out what this round's events want done, until nothing more follows from it."""
+        self.statistics.rounds += 1
+        while True:
+            if self._busy:
+                self._flush_intakes()
+            step = self._step
+            if not self._has_effects(step):
+                break
+            self._step = Step()
+            self._carry_out(step)
+        if not self.writer.busy:
+            batch = self.wal.take()
+            if batch is not None:
+                self.statistics.batches += 1
+                self.writer.submit(batch)
+                if self.wal.wants_segment:
+                    self.writer.prepare_soon()
+        assert self.links is not None
+        self.links.flush()
+
+    def _flush_intakes(self) -> None:
+        now = self.clock.now()
+        busy, self._busy = self._busy, set()
+        for group in busy:
+            intake = self.intakes[group]
+            intake.flush(now, self._step)
+            if intake.forwards:
+                forwards, intake.forwards = intake.forwards, []
+                self._send_forwards(now, group, forwards)
+
+    @staticmethod
+    def _has_effects(step: Step) -> bool:
+        return bool(
+            step.before or step.persist or step.after or step.applied or step.serve or step.notices
+        )
+
+    def _carry_out(self, step: Step) -> None:
+        assert self.links is not None
+        for send in step.before:
+            self.links.send(send.to, send.message)
+        wal = self.wal
+        for record in step.persist:
+            wal.stage(record)
+        if step.after:
+            self._after.append((wal.end, step.after))
+        if step.applied:
+            self._apply(step.applied)
+        for serve in step.serve:
+            self._serve(serve)
+        for notice in step.notices:
+            if self.hooks is not None:
+                self.hooks.on_notice(self.clock.now(), notice)
+        self._release()
+
+    def _release(self) -> None:
+        """Send what waited for the log; our own votes come back to us as messages."""
+        durable = self._durable
+        after = self._after
+        me = self.multi.me
+        assert self.links is not None
+        while after and after[0][0] <= durable:
+            for send in after.popleft()[1]:
+                if send.to == me:
+                    self.multi.on_message(self.clock.now(), me, send.message, self._step)
+                else:
+                    self.links.send(send.to, send.message)
+
+    def _apply(self, chosen: list[Applied]) -> None:
+        touched: set[GroupId] = set()
+        for one in chosen:
+            group = one.group
+            position = self.wal.payload_position(group, one.slot)
+            results = self.machines[group].apply(one.slot, one.entry, position)
+            intake = self.intakes[group]
+            now = self.clock.now()
+            intake.applied(now, one.slot, one.entry, results)
+            intake.handover_seen(now)
+            touched.add(group)
+            if intake.busy:
+                self._busy.add(group)
+        self.statistics.applied += len(chosen)
+        now = self.clock.now()
+        self._watch_masters(now, touched)
+        if self.hooks is not None:
+            self.hooks.groups_applied(now, touched)
+
+    def _serve(self, serve: ServeLog) -> None:
+        """Entries of the applied log for a member that is behind, bounded in bytes."""
+        assert self.links is not None
+        entries: list[Entry] = []
+        size = 0
+        slot = serve.start
+        while slot <= serve.end and size < SERVE_BYTES_MAX:
+            entry = self.wal.read_entry(serve.group, slot)
+            entries.append(entry)
+            size += entry.size
+            slot = Slot(slot + 1)
+        self.links.send(serve.to, Learned(serve.group, serve.start, tuple(entries)))
+
+    # -- masters ------------------------------------------------------------------------------
+
+    def _watch_masters(self, now: Now, only: set[GroupId] | None = None) -> None:
+        """Tell the broker when a group began or ceased to be ours, or changed hands."""
+        changed = False
+        for group in self._acting if only is None else only:
+            replica = self.multi.replicas[group]
+            state = (replica.acting(now), replica.lease.epoch)
+            if state != self._acting[group]:
+                self._acting[group] = state
+                changed = True
+        if changed and self.hooks is not None:
+            self.hooks.masters_changed(now)
+
+    def request_steal(self, group: GroupId, master: NodeId, lease_ver: Slot, token: int) -> None:
+        """Ask the master for a group that should be ours."""
+        assert self.links is not None
+        applied = self.multi.replicas[group].learner.applied
+        request = StealRequest(group, self.multi.incarnation, lease_ver, applied, token)
+        self.links.send(master, request)
+
+    def steal_refused(self, group: GroupId) -> None:
+        self.intakes[group].steal_refused(self.clock.now())
+
+    def _retry_steals(self, now: Now, parked: list[tuple[int, NodeId, StealRequest]]) -> None:
+        for since, sender, request in parked:
+            assert self.hooks is not None
+            allowed = self.hooks.may_hand_over(now, sender, request)
+            if allowed:
+                self.multi.on_message(now, sender, request, self._step)
+            elif allowed is None and now.boot_ns - since < 200 * MS:
+                self._parked_steals.append((since, sender, request))
+
+    def retry_parked_steals(self) -> None:
+        """The registry has changed: what waited for it may go on."""
+        if self._parked_steals:
+            parked, self._parked_steals = self._parked_steals, []
+            self._retry_steals(self.clock.now(), parked)
+
+    # -- forwarding ---------------------------------------------------------------------------
+
+    def _send_forwards(self, now: Now, group: GroupId, forwards: list[Forward]) -> None:
+        assert self.links is not None
+        for forward in forwards:
+            self._forward_number += 1
+            number = self._forward_number
+            pending = forward.pending
+            self._forwards[number] = ForwardOut(forward.to, pending, now.boot_ns)
+            self.statistics.forwarded_out += 1
+            sent = self.links.forward(
+                forward.to, number, group, forward.handing, pending.chunks, pending.size
+            )
+            if not sent:
+                self._settle(number, Elsewhere(Why.NOT_MASTER))
+
+    def _settle(self, number: int, outcome: Outcome) -> None:
+        forward = self._forwards.pop(number, None)
+        if forward is not None:
+            forward.pending.done(outcome)
+
+    def _time_out_forwards(self, now: Now) -> None:
+        while self._forwards:
+            number, forward = next(iter(self._forwards.items()))
+            if now.boot_ns - forward.since_boot_ns < FORWARD_TIMEOUT_NS:
+                return
+            self.statistics.forward_timeouts += 1
+            self._settle(number, Elsewhere(Why.UNKNOWN))

@@ -1,0 +1,99 @@
+"""The threads that touch the disk: one writes and syncs, one prepares segment files.
+
+One batch is under way at a time; everything staged meanwhile shares the next fdatasync (group
+commit). Completion wakes the data plane through an eventfd. A failure is final: the shell exits 74
+and never retries, because the kernel may have dropped the pages (exam.md section 4).
+"""
+
+import queue
+import threading
+import time
+from typing import Final
+
+from runtime.dataplane import Wakeup
+from storage.errors import StorageFailed
+from storage.model import WriteBatch
+from storage.wal import Wal
+
+SLOW_SYNCS_KEPT: Final = 512
+
+
+class LogWriter:
+    def __init__(self, wal: Wal, wakeup: Wakeup) -> None:
+        self._wal, self._wakeup = wal, wakeup
+        self._todo: queue.SimpleQueue[WriteBatch | None] = queue.SimpleQueue()
+        self._prepare = threading.Event()
+        self._stopping = False
+        self._done: WriteBatch | None = None
+        self._failure: StorageFailed | None = None
+        self.busy = False
+        self.durations_s: list[float] = []
+        """Of write and fdatasync since somebody last looked (the metrics take and clear them)."""
+        self._threads = [
+            threading.Thread(target=self._write, name="evenkeel-wal", daemon=True),
+            threading.Thread(target=self._prepare_segments, name="evenkeel-prepare", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # -- on the loop's thread -----------------------------------------------------------------
+
+    def submit(self, batch: WriteBatch) -> None:
+        assert not self.busy
+        self.busy = True
+        self._todo.put(batch)
+
+    def take_done(self) -> WriteBatch | None:
+        """The batch that is now durable, if any.
+
+        Raises:
+            StorageFailed: writing or preparing failed; nothing more may be acknowledged.
+        """
+        self._wakeup.clear()
+        if self._failure is not None:
+            raise self._failure
+        done, self._done = self._done, None
+        if done is not None:
+            self.busy = False
+        return done
+
+    def prepare_soon(self) -> None:
+        """A new segment was begun: make the next one's file in the background."""
+        self._prepare.set()
+
+    def stop(self) -> None:
+        """Let both threads end; what was submitted is written first."""
+        self._stopping = True
+        self._todo.put(None)
+        self._prepare.set()
+        for thread in self._threads:
+            thread.join(timeout=10)
+
+    # -- on their own threads -----------------------------------------------------------------
+
+    def _write(self) -> None:
+        while (batch := self._todo.get()) is not None:
+            started = time.perf_counter()
+            try:
+                self._wal.write(batch)
+            except StorageFailed as failure:
+                self._failure = failure
+                self._wakeup.set()
+                return
+            if len(self.durations_s) < SLOW_SYNCS_KEPT:
+                self.durations_s.append(time.perf_counter() - started)
+            self._done = batch
+            self._wakeup.set()
+
+    def _prepare_segments(self) -> None:
+        while True:
+            self._prepare.wait()
+            if self._stopping:
+                return
+            self._prepare.clear()
+            try:
+                self._wal.prepare_next()
+            except StorageFailed as failure:
+                self._failure = failure
+                self._wakeup.set()
+                return

@@ -1,0 +1,168 @@
+"""Prometheus metrics: one Collector reads the parts' statistics when it is scraped (style rule 12).
+
+Histograms that need single observations (fsync, steals) are fed from bounded lists the parts keep
+between scrapes' ticks; nothing on the hot path touches prometheus-client.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from broker.context import Broker
+from paxos.ids import NOBODY
+from runtime.balancing import BalancingLoop
+from runtime.clients import Clients
+from runtime.engine import Engine
+from runtime.peers import Peers
+from runtime.status import rss_bytes
+
+FSYNC_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
+STEAL_BUCKETS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class NodeMetrics(Collector):
+    """Everything /metrics shows; `tick` moves single observations into the histograms."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        engine: Engine,
+        broker: Broker,
+        loop: BalancingLoop,
+        clients: Clients,
+        peers: Peers,
+    ) -> None:
+        self._engine, self._broker, self._loop = engine, broker, loop
+        self._clients, self._peers = clients, peers
+        self._fsync = Histogram(
+            "evenkeel_wal_sync_seconds",
+            "Write and fdatasync of one batch of all groups.",
+            buckets=FSYNC_BUCKETS,
+            registry=registry,
+        )
+        self._steal = Histogram(
+            "evenkeel_steal_seconds",
+            "Duration of steals this node made, from asking for the token.",
+            buckets=STEAL_BUCKETS,
+            registry=registry,
+        )
+        self._phase = Histogram(
+            "evenkeel_steal_phase_seconds",
+            "Duration of the phases of those steals.",
+            ["phase"],
+            buckets=STEAL_BUCKETS,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def tick(self) -> None:
+        writer, loop = self._engine.writer, self._loop
+        syncs, writer.durations_s = writer.durations_s, []
+        for seconds in syncs:
+            self._fsync.observe(seconds)
+        steals, loop.durations_s = loop.durations_s, []
+        for seconds in steals:
+            self._steal.observe(seconds)
+        phases, loop.phases_s = loop.phases_s, []
+        for phase, seconds in phases:
+            self._phase.labels(phase).observe(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._groups()
+        yield from self._engine_and_log()
+        yield from self._kafka()
+        yield from self._links()
+
+    def _groups(self) -> Iterable[Metric]:
+        now = self._engine.now()
+        masters: Counter[str] = Counter()
+        labels = ["group"]
+        left = GaugeMetricFamily(
+            "evenkeel_lease_remaining_seconds", "Until the group's lease ends.", labels=labels
+        )
+        lag = GaugeMetricFamily(
+            "evenkeel_group_slots_behind", "Known chosen, not yet applied here.", labels=labels
+        )
+        acting = GaugeMetricFamily(
+            "evenkeel_group_acting", "1 where this node acts as master.", labels=labels
+        )
+        misplaced = GaugeMetricFamily(
+            "evenkeel_group_misplaced", "1 where the master is not the ideal one.", labels=labels
+        )
+        placement = self._broker.registry.placement
+        for one in self._engine.multi.statistics(now):
+            group = str(one.group)
+            masters["none" if one.holder == NOBODY else str(one.holder)] += 1
+            left.add_metric([group], one.lease_left_ns / 1e9)
+            lag.add_metric([group], max(0, one.chosen_to - one.applied))
+            acting.add_metric([group], int(one.acting))
+            ideal = placement.get(one.group)
+            misplaced.add_metric([group], int(ideal is not None and ideal != one.holder))
+        by_master = GaugeMetricFamily(
+            "evenkeel_groups", "Groups by master, as this node sees it.", labels=["master"]
+        )
+        for master, count in sorted(masters.items()):
+            by_master.add_metric([master], count)
+        yield from (by_master, left, lag, acting, misplaced)
+
+    def _engine_and_log(self) -> Iterable[Metric]:
+        engine, wal = self._engine.statistics, self._engine.wal.statistics()
+        yield _counter("evenkeel_proposals", "Entries this node proposed.", engine.proposals)
+        yield _counter("evenkeel_commands", "Commands of clients taken in.", engine.commands)
+        yield _counter("evenkeel_entries_applied", "Entries applied, all groups.", engine.applied)
+        yield _counter("evenkeel_forwarded", "Requests forwarded away.", engine.forwarded_out)
+        yield _counter("evenkeel_forwards_received", "Forwards received.", engine.forwarded_in)
+        yield _counter("evenkeel_forward_timeouts", "Unanswered.", engine.forward_timeouts)
+        yield _counter("evenkeel_wal_bytes", "Bytes staged into the log.", wal.bytes_staged)
+        yield _counter("evenkeel_wal_records", "Records staged into the log.", wal.records)
+        yield _counter("evenkeel_wal_syncs", "fdatasync calls.", wal.syncs)
+        yield _gauge("evenkeel_wal_segments", "Segment files in use.", wal.segments)
+        yield _gauge("evenkeel_wal_unwritten_bytes", "Staged, not durable.", wal.bytes_unwritten)
+        lag, engine.loop_lag_ns_max = engine.loop_lag_ns_max, 0
+        yield _gauge("evenkeel_tick_gap_seconds", "Longest gap between ticks.", lag / 1e9)
+        yield _gauge("evenkeel_resident_bytes", "Resident memory.", rss_bytes())
+        trusted = int(self._engine.clock.trusted)
+        yield _gauge("evenkeel_clock_trusted", "0 while the clock is suspect.", trusted)
+        steals = CounterMetricFamily(
+            "evenkeel_steals", "Steals this node made, by outcome.", labels=["outcome"]
+        )
+        for outcome, count in sorted(self._loop.outcomes.items()):
+            steals.add_metric([outcome], count)
+        yield steals
+
+    def _kafka(self) -> Iterable[Metric]:
+        for name, text, value in self._broker.statistics.counters():
+            yield _counter(f"evenkeel_{name}", text, value)
+        clients = self._clients
+        yield _gauge("evenkeel_connections", "Kafka connections.", len(clients.connections))
+        yield _counter("evenkeel_connections_accepted", "Ever.", clients.accepted_total)
+        yield _counter("evenkeel_connections_refused", "Over a limit.", clients.refused_total)
+        unanswered = clients.unanswered_bytes
+        yield _gauge("evenkeel_unanswered_bytes", "Requests under way, in bytes.", unanswered)
+
+    def _links(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily("evenkeel_peer_up", "1 where the link works.", labels=["peer"])
+        dropped = CounterMetricFamily(
+            "evenkeel_peer_dropped", "Frames dropped by a full queue.", labels=["peer"]
+        )
+        for node, link in self._peers.outgoing.items():
+            up.add_metric([str(node)], int(self._peers.connected(node)))
+            dropped.add_metric([str(node)], link.dropped)
+        offsets = GaugeMetricFamily(
+            "evenkeel_clock_offset_seconds", "Peer's wall clock minus ours.", labels=["peer"]
+        )
+        for node, offset in sorted(self._engine.clock.offsets_ns.items()):
+            offsets.add_metric([str(node)], offset / 1e9)
+        yield from (up, dropped, offsets)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)

@@ -1,0 +1,434 @@
+"""Links between nodes: framed TCP, one outgoing connection per peer, bounded queues, reconnects.
+
+A node sends on the connections it opened and receives on those it accepted, so each direction has
+one owner. The first frame on a connection is Hello; a node of another cluster, format or identity
+is refused with a logged reason. Losing messages is legal (the protocol retransmits), so a full
+queue drops and a broken link forgets what it held; forwarded commands are told to be unknown.
+
+Frame: u32 length, u8 kind, body. Kinds: HELLO, PAXOS (messages of paxos.codec, one after another),
+PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes).
+"""
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from broker.intake import Done, Elsewhere, Outcome, Why
+from paxos import codec
+from paxos.codec import PeerError
+from paxos.entry import Buffer
+from paxos.ids import GroupId, Incarnation, NodeId
+from paxos.messages import Message
+from runtime.channel import Channel
+from runtime.dataplane import READ, Plane
+from runtime.fields import Address
+from runtime.journal import Journal
+from wire.framing import FrameLimits
+
+PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
+"""A Promise or Learned frame may carry a group's whole undecided window."""
+PAXOS_FRAME_BYTES: Final = 1024 * 1024
+"""Soft: messages of a round are sent in frames of about this size."""
+CONNECT_EVERY_S: Final = 0.1
+CONNECT_TIMEOUT_S: Final = 2.0
+SENDS_FORGOTTEN_AFTER_S: Final = 10.0
+RESULT_BYTES_MAX: Final = 1024 * 1024
+
+
+class Kind(IntEnum):
+    HELLO = 1
+    PAXOS = 2
+    PING = 3
+    PONG = 4
+    FORWARD = 5
+    FORWARDED = 6
+
+
+_FRAME: Final = struct.Struct(">IB")
+_HELLO: Final = struct.Struct(">HiQH")
+_PING: Final = struct.Struct(">qqB")
+_PONG: Final = struct.Struct(">qqq")
+_FORWARD: Final = struct.Struct(">QIB")
+_FORWARDED: Final = struct.Struct(">QBi")
+_WHY: Final = tuple(Why)
+
+
+class Handler(Protocol):
+    """What the engine does with what peers say."""
+
+    def peer_up(self, node: NodeId, incarnation: Incarnation) -> None: ...
+
+    def peer_down(self, node: NodeId) -> None: ...
+
+    def on_message(self, sender: NodeId, message: Message) -> None: ...
+
+    def on_forward(
+        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
+    ) -> None: ...
+
+    def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None: ...
+
+    def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None: ...
+
+    def on_draining(self, node: NodeId, draining: bool) -> None: ...
+
+    def wall_ns(self) -> int: ...
+
+    def boot_ns(self) -> int: ...
+
+
+@attrs.frozen(kw_only=True)
+class Hello:
+    cluster_id: str
+    node: NodeId
+    incarnation: Incarnation
+
+    def encode(self) -> bytes:
+        name = self.cluster_id.encode()
+        return _HELLO.pack(codec.FORMAT, self.node, self.incarnation, len(name)) + name
+
+    @classmethod
+    def decode(cls, body: memoryview) -> "Hello":
+        """Raises PeerError for another format or a malformed greeting."""
+        if len(body) < _HELLO.size:
+            raise PeerError("a greeting that is cut short")
+        version, node, incarnation, size = _HELLO.unpack_from(body)
+        if version != codec.FORMAT:
+            raise PeerError(f"it speaks peer format {version}, this node {codec.FORMAT}")
+        name = body[_HELLO.size :]
+        if len(name) != size or size > 255:
+            raise PeerError("a malformed greeting")
+        return cls(
+            cluster_id=str(name, "utf-8", "replace"),
+            node=NodeId(node),
+            incarnation=Incarnation(incarnation),
+        )
+
+
+@attrs.define(eq=False)
+class Outgoing:
+    """The sending half of a link."""
+
+    node: NodeId
+    address: Address
+    channel: Channel | None = None
+    buffers: list[Buffer] = attrs.Factory(list)
+    """Encoded Paxos messages of this round."""
+    size: int = 0
+    dropped: int = 0
+    reconnects: int = 0
+    lost: trio.Event = attrs.Factory(trio.Event)
+
+
+class Peers:
+    def __init__(
+        self,
+        plane: Plane,
+        handler: Handler,
+        hello: Hello,
+        addresses: dict[NodeId, Address],
+        queue_bytes_max: int,
+        journal: Journal,
+    ) -> None:
+        self._plane, self._handler, self._hello = plane, handler, hello
+        self._queue_bytes_max = queue_bytes_max
+        self._journal = journal
+        self.outgoing = {
+            node: Outgoing(node, address)
+            for node, address in sorted(addresses.items())
+            if node != hello.node
+        }
+        self._incoming: dict[NodeId, Channel] = {}
+        self._unknown: set[Channel] = set()
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def send(self, to: NodeId, message: Message) -> None:
+        """Queue one message for the end of the round; dropped where there is no link."""
+        link = self.outgoing.get(to)
+        if link is None or link.channel is None:
+            return
+        link.size += codec.encode(message, link.buffers)
+        if link.size >= PAXOS_FRAME_BYTES:
+            self._seal(link)
+
+    def forward(
+        self,
+        to: NodeId,
+        number: int,
+        group: GroupId,
+        handing: bool,
+        chunks: tuple[Buffer, ...],
+        size: int,
+    ) -> bool:
+        """Send a client's command to another node; False where it cannot be sent."""
+        link = self.outgoing.get(to)
+        if link is None or link.channel is None:
+            return False
+        self._seal(link)
+        head = _FORWARD.pack(number, group, handing)
+        frame = _FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
+        return link.channel.send([frame, *chunks], len(frame) + size)
+
+    def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None:
+        if isinstance(outcome, Done):
+            body = _FORWARDED.pack(number, 0, -1) + outcome.result
+        else:
+            master = -1 if outcome.master is None else outcome.master
+            body = _FORWARDED.pack(number, 1 + _WHY.index(outcome.why), master)
+        self._send_small(to, Kind.FORWARDED, body)
+
+    def ping(self, *, draining: bool) -> None:
+        """Ask every peer for its clock, and say whether this node still takes masters."""
+        body = _PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), draining)
+        for node in self.outgoing:
+            self._send_small(node, Kind.PING, body)
+
+    def _send_small(self, to: NodeId, kind: Kind, body: bytes) -> None:
+        link = self.outgoing.get(to)
+        if link is not None and link.channel is not None:
+            self._seal(link)
+            frame = _FRAME.pack(1 + len(body), kind) + body
+            if not link.channel.send([frame], len(frame)):
+                link.dropped += 1
+
+    def _seal(self, link: Outgoing) -> None:
+        """Close the frame of Paxos messages that is being filled."""
+        if not link.size or link.channel is None:
+            return
+        head = _FRAME.pack(1 + link.size, Kind.PAXOS)
+        if not link.channel.send([head, *link.buffers], _FRAME.size + link.size):
+            link.dropped += 1
+        link.buffers = []
+        link.size = 0
+
+    def flush(self) -> None:
+        """One send per peer: the end of a round."""
+        for link in self.outgoing.values():
+            if link.channel is not None:
+                self._seal(link)
+                if link.channel.unsent_bytes:
+                    link.channel.flush()
+
+    def connected(self, node: NodeId) -> bool:
+        """Whether we can both send to and hear from the node."""
+        link = self.outgoing.get(node)
+        return link is not None and link.channel is not None and node in self._incoming
+
+    # -- outgoing connections -----------------------------------------------------------------
+
+    async def keep_connected(self, node: NodeId) -> None:
+        """One task per peer: connect, greet, wait until the connection is lost, again."""
+        link = self.outgoing[node]
+        while True:
+            sock = await _connect(link.address)
+            if sock is None:
+                await trio.sleep(CONNECT_EVERY_S)
+                continue
+            link.lost = trio.Event()
+            link.buffers, link.size = [], 0
+            link.channel = Channel(
+                self._plane,
+                sock,
+                FrameLimits(default=0),
+                on_frame=lambda _data, _owned: None,
+                on_closed=lambda reason: self._outgoing_lost(link, reason),
+                unsent_bytes_max=self._queue_bytes_max,
+            )
+            body = self._hello.encode()
+            frame = _FRAME.pack(1 + len(body), Kind.HELLO) + body
+            link.channel.send([frame], len(frame))
+            link.channel.flush()
+            link.reconnects += 1
+            await link.lost.wait()
+            await trio.sleep(CONNECT_EVERY_S)
+
+    def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
+        link.channel = None
+        link.buffers, link.size = [], 0
+        link.lost.set()
+        self._journal.info("peer link lost", peer=link.node, reason=reason)
+        self._handler.peer_down(link.node)
+
+    # -- incoming connections -----------------------------------------------------------------
+
+    def accept(self, sock: socket.socket, host: str) -> None:
+        """A connection to the peer port: it must greet first."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        incoming = _Incoming(self, host)
+        incoming.channel = Channel(
+            self._plane,
+            sock,
+            FrameLimits(default=PEER_FRAME_BYTES_MAX),
+            on_frame=incoming.on_frame,
+            on_closed=incoming.on_closed,
+            unsent_bytes_max=0,
+        )
+        self._unknown.add(incoming.channel)
+
+    def greeted(self, incoming: "_Incoming", hello: Hello) -> None:
+        """Check who is calling.
+
+        Raises:
+            PeerError: a stranger.
+        """
+        if hello.cluster_id != self._hello.cluster_id:
+            raise PeerError(
+                f"it belongs to cluster {hello.cluster_id!r}, this node to "
+                f"{self._hello.cluster_id!r}: correct its configuration"
+            )
+        if hello.node not in self.outgoing:
+            raise PeerError(f"node {hello.node} is not in this node's [peers]")
+        assert incoming.channel is not None
+        old = self._incoming.get(hello.node)
+        self._unknown.discard(incoming.channel)
+        self._incoming[hello.node] = incoming.channel
+        if old is not None:
+            old.close("replaced by a newer connection")
+        self._journal.info("peer up", peer=hello.node, incarnation=hello.incarnation)
+        self._handler.peer_up(hello.node, hello.incarnation)
+
+    def incoming_lost(self, incoming: "_Incoming", reason: str) -> None:
+        channel = incoming.channel
+        if channel is not None:
+            self._unknown.discard(channel)
+        node = incoming.node
+        if node is not None and self._incoming.get(node) is channel:
+            del self._incoming[node]
+            self._journal.info("peer down", peer=node, reason=reason)
+            self._handler.peer_down(node)
+        elif node is None:
+            self._journal.warning("peer connection refused", host=incoming.host, reason=reason)
+
+    # -- frames -------------------------------------------------------------------------------
+
+    def on_frame(self, node: NodeId, kind: int, body: memoryview, owned: bool) -> None:
+        """Dispatch one frame of a greeted peer.
+
+        Raises:
+            PeerError: nonsense.
+        """
+        handler = self._handler
+        if kind == Kind.PAXOS:
+            kept = body if owned else memoryview(bytes(body))
+            for message in codec.decode_all(kept):
+                handler.on_message(node, message)
+        elif kind == Kind.FORWARD and len(body) > _FORWARD.size:
+            number, group, handing = _FORWARD.unpack_from(body)
+            command = body[_FORWARD.size :]
+            kept = command if owned else memoryview(bytes(command))
+            handler.on_forward(node, number, GroupId(group), bool(handing), kept)
+        elif kind == Kind.FORWARDED and len(body) >= _FORWARDED.size:
+            handler.on_forwarded(node, *_decode_outcome(body))
+        elif kind == Kind.PING and len(body) == _PING.size:
+            asked_wall, asked_boot, draining = _PING.unpack(body)
+            handler.on_draining(node, bool(draining))
+            answer = _PONG.pack(asked_wall, asked_boot, handler.wall_ns())
+            self._send_small(node, Kind.PONG, answer)
+        elif kind == Kind.PONG and len(body) == _PONG.size:
+            asked_wall, asked_boot, theirs = _PONG.unpack(body)
+            half = (handler.boot_ns() - asked_boot) // 2
+            handler.on_clock(node, theirs - (asked_wall + half), half)
+        else:
+            raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
+
+    def close(self) -> None:
+        for link in self.outgoing.values():
+            if link.channel is not None:
+                link.channel.close("this node stops")
+        for channel in [*self._incoming.values(), *self._unknown]:
+            channel.close("this node stops")
+
+
+class _Incoming:
+    """The receiving half of a link."""
+
+    def __init__(self, peers: Peers, host: str) -> None:
+        self._peers, self.host = peers, host
+        self.channel: Channel | None = None
+        self.node: NodeId | None = None
+
+    def on_frame(self, frame: memoryview, owned: bool) -> None:
+        assert self.channel is not None
+        try:
+            if not len(frame):
+                raise PeerError("an empty frame")
+            kind, body = frame[0], frame[1:]
+            if self.node is None:
+                if kind != Kind.HELLO:
+                    raise PeerError("it did not greet")
+                hello = Hello.decode(body)
+                self._peers.greeted(self, hello)
+                self.node = hello.node
+            else:
+                self._peers.on_frame(self.node, kind, body, owned)
+        except PeerError as error:
+            self.channel.close(str(error))
+
+    def on_closed(self, reason: str) -> None:
+        self._peers.incoming_lost(self, reason)
+
+
+def _decode_outcome(body: memoryview) -> tuple[int, Outcome]:
+    number, code, master = _FORWARDED.unpack_from(body)
+    result = body[_FORWARDED.size :]
+    if code == 0 and len(result) <= RESULT_BYTES_MAX:
+        return number, Done(bytes(result))
+    if not 1 <= code <= len(_WHY):
+        raise PeerError(f"an outcome of code {code}")
+    return number, Elsewhere(_WHY[code - 1], None if master < 0 else NodeId(master))
+
+
+async def _connect(address: Address) -> socket.socket | None:
+    """A connected, non-blocking socket; None where nobody answers."""
+    with trio.move_on_after(CONNECT_TIMEOUT_S):
+        try:
+            stream = await trio.open_tcp_stream(address.host, address.port)
+        except OSError:
+            return None
+        sock = socket.socket(fileno=stream.socket.detach())
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+    return None
+
+
+def listen(
+    plane: Plane, address: Address, on_accept: Callable[[socket.socket, str], None], backlog: int
+) -> socket.socket:
+    """Accept in the data plane, a bounded number per round.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address.host, address.port))
+    listener.listen(backlog)
+    listener.setblocking(False)
+
+    def ready(_events: int) -> None:
+        for sock, host in _accepted(listener):
+            sock.setblocking(False)
+            on_accept(sock, host)
+
+    plane.register(listener.fileno(), READ, ready)
+    return listener
+
+
+ACCEPTS_PER_ROUND_MAX: Final = 64
+
+
+def _accepted(listener: socket.socket) -> Iterator[tuple[socket.socket, str]]:
+    for _ in range(ACCEPTS_PER_ROUND_MAX):
+        try:
+            sock, address = listener.accept()
+        except OSError:
+            return  # nobody waits, or no file descriptor is free: try again next round
+        yield sock, str(address[0])

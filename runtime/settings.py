@@ -1,0 +1,118 @@
+"""From the operator's configuration to the values the parts are built with."""
+
+from typing import Final
+
+from balancer.records import Address as RegistryAddress
+from balancer.registry_commands import FoundCluster, RegisterNode
+from balancer.steal import BalancingConfig
+from broker.context import BrokerConfig
+from broker.intake import IntakeConfig
+from paxos.ids import MS, GroupId, Incarnation, NodeId
+from paxos.timing import WINDOW_MAX, Timing
+from runtime.clients import ClientLimits
+from runtime.config import Config
+from runtime.fields import Address
+from storage.model import Durability, WalConfig
+from wire.framing import FRAME_BYTES_MAX, FrameLimits
+
+REQUEST_OVERHEAD_BYTES: Final = 64 * 1024
+"""What a produce request may hold beside its record batch."""
+
+
+def timing(config: Config) -> Timing:
+    paxos, lease = config.paxos, config.lease
+    return Timing(
+        lease_ns=lease.duration_ms * MS,
+        renew_every_ns=lease.renew_every_ms * MS,
+        margin_ns=lease.clock_margin_ms * MS,
+        retransmit_ns=paxos.retransmit_ms * MS,
+        drain_ns=paxos.drain_ms * MS,
+        settle_ns=paxos.steal_settle_ms * MS,
+        backoff_min_ns=paxos.election_backoff_ms_min * MS,
+        backoff_max_ns=paxos.election_backoff_ms_max * MS,
+        backoff_cap_ns=max(2_000, paxos.election_backoff_ms_max) * MS,
+        window=min(paxos.window, WINDOW_MAX),
+    )
+
+
+def intake(config: Config) -> IntakeConfig:
+    return IntakeConfig(
+        entry_bytes_max=config.paxos.entry_bytes_max,
+        queue_bytes_max=config.limits.pending_bytes_per_group,
+        batch_wait_ns=config.paxos.batch_wait_ms * MS,
+        forward_grace_ns=config.balancer.forward_grace_ms * MS,
+    )
+
+
+def wal(config: Config) -> WalConfig:
+    return WalConfig(
+        segment_bytes=config.storage.segment_bytes,
+        durability=Durability(config.storage.durability),
+    )
+
+
+def balancing(config: Config) -> BalancingConfig:
+    section = config.balancer
+    return BalancingConfig(
+        hold_down_ns=section.hold_down_ms * MS,
+        pause_ns=section.pause_between_steals_ms * MS,
+        deadline_ns=section.steal_deadline_ms * MS,
+        acquire_timeout_ns=min(1_000, section.steal_deadline_ms // 2) * MS,
+        token_ns=section.token_ms * MS,
+        release_timeout_ns=min(1_000, section.token_ms - section.steal_deadline_ms) * MS,
+        cool_down_ns=section.mute_ms * MS,
+        patience_ns=max(2_000, 2 * (section.pause_between_steals_ms + 250)) * MS,
+    )
+
+
+def broker(config: Config) -> BrokerConfig:
+    section, limits = config.broker, config.limits
+    return BrokerConfig(
+        cluster_id=config.node.cluster_id,
+        groups_count=config.groups.count,
+        replication=min(section.default_replication, len(config.peers)),
+        auto_create_topics=section.auto_create_topics,
+        default_partitions=section.default_partitions,
+        batch_bytes_max=limits.frame_bytes_max - REQUEST_OVERHEAD_BYTES,
+        fetch_bytes_max=limits.fetch_bytes_max,
+        consumer_group_rebalance_delay_ms=section.group_initial_rebalance_delay_ms,
+    )
+
+
+def clients(config: Config) -> ClientLimits:
+    limits = config.limits
+    records = limits.frame_bytes_max
+    return ClientLimits(
+        connections_max=limits.connections_max,
+        connections_per_ip_max=limits.connections_per_ip_max,
+        pending_bytes_per_node=limits.pending_bytes_per_node,
+        idle_ns=limits.idle_connection_s * 1_000 * MS,
+        frames=FrameLimits(
+            default=min(FRAME_BYTES_MAX, records), by_key={0: records, 1: FRAME_BYTES_MAX}
+        ),
+    )
+
+
+def found_cluster(config: Config) -> FoundCluster:
+    return FoundCluster(config.node.cluster_id, config.groups.count)
+
+
+def register_node(config: Config, incarnation: Incarnation) -> RegisterNode:
+    listen = config.listen
+    return RegisterNode(
+        config.node.id,
+        incarnation,
+        _address(listen.told_to_clients),
+        _address(config.peers[config.node.id]),
+        _address(listen.http),
+        config.node.zone,
+    )
+
+
+def _address(address: Address) -> RegistryAddress:
+    return RegistryAddress(address.host, address.port)
+
+
+def first_guess(group: GroupId, nodes: list[NodeId]) -> NodeId:
+    """Who should try first for a group before there is a placement: the one it will name."""
+    return nodes[group % len(nodes)]

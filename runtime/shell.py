@@ -1,0 +1,150 @@
+"""One node, wired: what the engine, the broker and the balancing loop tell each other.
+
+node.py builds the parts and gives them to a Shell; the Shell is the only place that knows them all.
+It lives in the data plane: nothing here waits.
+"""
+
+from typing import Final
+
+from balancer.registry import Registry
+from broker.context import Broker
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
+from paxos.messages import StealRequest
+from paxos.step import Notice
+from runtime.balancing import BalancingLoop
+from runtime.clients import Clients
+from runtime.engine import Engine
+from runtime.journal import Journal
+from runtime.metrics import NodeMetrics
+from runtime.peers import Peers
+from runtime.registry_client import Joining
+from runtime.settings import first_guess
+
+PING_EVERY_NS: Final = 200 * MS
+HOUSEKEEPING_NS: Final = 1_000 * MS
+LOUD: Final = frozenset({"non-voting", "voting-again", "steal-settling", "unknown-group"})
+"""Notices of the core an operator should see at the default level."""
+
+
+class Shell:
+    """Implements runtime.engine.Hooks."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        broker: Broker,
+        loop: BalancingLoop,
+        joining: Joining,
+        clients: Clients,
+        peers: Peers,
+        metrics: NodeMetrics,
+        nodes: list[NodeId],
+        balance_every_ns: int,
+        journal: Journal,
+    ) -> None:
+        self.engine, self.broker, self.loop, self.joining = engine, broker, loop, joining
+        self.clients, self.peers, self.metrics = clients, peers, metrics
+        self._nodes, self._journal = nodes, journal
+        self._balance_every_ns = balance_every_ns
+        self._pinged = self._kept_house = self._balanced = 0
+        self._look_soon = True
+        self._placement_seen = -1
+        self._topics_seen = -1
+        self._partition_groups: dict[int, GroupId] = {}
+
+    @property
+    def registry(self) -> Registry:
+        return self.broker.registry
+
+    # -- rounds -------------------------------------------------------------------------------
+
+    def end_of_round(self) -> None:
+        self.engine.end_round()
+        self.clients.flush()
+
+    def tick(self) -> None:
+        """Every runtime.dataplane.TICK_S."""
+        engine = self.engine
+        engine.tick()
+        now = engine.now()
+        if now.boot_ns - self._pinged >= PING_EVERY_NS:
+            self._pinged = now.boot_ns
+            self.peers.ping(draining=self.loop.draining)
+        if self._look_soon or now.boot_ns - self._balanced >= self._balance_every_ns:
+            self._balanced = now.boot_ns
+            self._look_soon = self.loop.busy
+            self.loop.tick(now)
+        self.joining.tick(now)
+        self.broker.consumer_groups.tick(now)
+        if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
+            self._kept_house = now.boot_ns
+            self.clients.tick()
+            self.metrics.tick()
+        self.end_of_round()
+
+    # -- hooks of the engine ------------------------------------------------------------------
+
+    def on_notice(self, now: Now, notice: Notice) -> None:
+        log = self._journal.warning if notice.what in LOUD else self._journal.debug
+        log(notice.what, group=notice.group, detail=notice.detail)
+        self.loop.on_notice(now, notice)
+
+    def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
+        return self.loop.may_hand_over(now, sender, request)
+
+    def masters_changed(self, now: Now) -> None:
+        self.broker.consumer_groups.masters_changed(now)
+        self.broker.parked.masters_changed()
+        self._look_soon = True
+
+    def groups_applied(self, now: Now, groups: set[GroupId]) -> None:
+        if REGISTRY_GROUP in groups:
+            self._registry_changed()
+        self.broker.parked.appended(groups)
+
+    def _registry_changed(self) -> None:
+        versions = self.registry.versions
+        self.engine.retry_parked_steals()
+        self._look_soon = True
+        if versions.placement != self._placement_seen:
+            self._placement_seen = versions.placement
+            self.prefer()
+        if versions.topics != self._topics_seen:
+            self._topics_seen = versions.topics
+            self._drop_deleted()
+
+    def _drop_deleted(self) -> None:
+        """Partitions the registry knew and knows no more: their topics were deleted."""
+        partitions = self.registry.partitions
+        for uid, group in [*self._partition_groups.items()]:
+            if uid not in partitions:
+                del self._partition_groups[uid]
+                self.broker.machines[group].drop(uid)
+        for uid, partition in partitions.items():
+            self._partition_groups.setdefault(uid, partition.group)
+
+    def prefer(self) -> None:
+        """Let the ideal master of a free group try first: liveness, and fewer moves later."""
+        me = self.engine.multi.me
+        placement = self.registry.placement
+        for group, replica in self.engine.multi.replicas.items():
+            ideal = placement.get(group, first_guess(group, self._nodes))
+            replica.election.preferred = ideal == me
+
+    # -- readiness ----------------------------------------------------------------------------
+
+    def not_ready(self) -> str:
+        """Why this node should not be sent clients yet, or "" if it may."""
+        if self.loop.draining:
+            return "draining"
+        if not self.joining.registered:
+            return "not registered with the cluster yet: is a majority of the nodes up?"
+        now = self.engine.now()
+        for group, replica in self.engine.multi.replicas.items():
+            if self.engine.master(group) is None:
+                return f"group {group} has no master yet"
+            behind = replica.learner.chosen_to - replica.learner.applied
+            if behind > replica.timing.window:
+                return f"group {group} is {behind} slots behind"
+        return "" if now.trusted else "this node's clock is off: check its time synchronisation"
