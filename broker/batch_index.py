@@ -1,0 +1,117 @@
+"""Where each batch of a partition lies: 32 bytes a batch in four arrays, found by bisection.
+
+Batches have numbers that never change: the first one ever is number 0, and the arrays hold those
+from `first` on. Maximum timestamps need not be monotone (they are the producers'), so a search by
+time looks at the maxima of blocks of batches first.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+BLOCK_BATCHES: Final = 512
+
+
+def _signed() -> "array[int]":
+    return array("q")
+
+
+def _unsigned() -> "array[int]":
+    return array("Q")
+
+
+class BatchIndex:
+    """A batch ends where the next one begins, in offsets and in bytes."""
+
+    __slots__ = ("_bases", "_blocks", "_positions", "_starts", "_times", "bytes_end", "first")
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.bytes_end = 0
+        """Bytes of all batches ever appended."""
+        self._bases = _signed()
+        self._positions = _unsigned()
+        self._starts = _unsigned()
+        """Bytes of all earlier batches of the partition, whether they are still held or not."""
+        self._times = _signed()
+        self._blocks = _signed()
+
+    def __len__(self) -> int:
+        return len(self._bases)
+
+    @property
+    def stop(self) -> int:
+        """The number the next batch gets."""
+        return self.first + len(self._bases)
+
+    def append(self, base_offset: int, position: int, size: int, timestamp_ms: int) -> int:
+        """Add a batch whose greatest timestamp is `timestamp_ms`; returns its number."""
+        at = len(self._bases)
+        self._bases.append(base_offset)
+        self._positions.append(position)
+        self._starts.append(self.bytes_end)
+        self._times.append(timestamp_ms)
+        self.bytes_end += size
+        if at % BLOCK_BATCHES == 0:
+            self._blocks.append(timestamp_ms)
+        elif timestamp_ms > self._blocks[-1]:
+            self._blocks[-1] = timestamp_ms
+        return self.first + at
+
+    def find(self, offset: int) -> int:
+        """The number of the batch that contains `offset`, or of the last one if it is the end."""
+        at = bisect_right(self._bases, offset) - 1
+        assert at >= 0, f"offset {offset} lies before the first batch"
+        return self.first + at
+
+    def base(self, number: int) -> int:
+        return self._bases[number - self.first]
+
+    def bases(self, first: int, stop: int) -> Sequence[int]:
+        """The base offsets of the batches numbered `first` to `stop` - 1."""
+        return self._bases[first - self.first : stop - self.first]
+
+    def position(self, number: int) -> int:
+        return self._positions[number - self.first]
+
+    def size(self, number: int) -> int:
+        return self.bytes_before(number + 1) - self.bytes_before(number)
+
+    def bytes_before(self, number: int) -> int:
+        at = number - self.first
+        return self.bytes_end if at == len(self._starts) else self._starts[at]
+
+    def within(self, first: int, bytes_max: int) -> int:
+        """Where to stop so that the batches from `first` on take at most `bytes_max`."""
+        target = self._starts[first - self.first] + bytes_max
+        if target >= self.bytes_end:
+            return self.stop
+        return self.first + bisect_right(self._starts, target, first - self.first) - 1
+
+    def reaching(self, timestamp_ms: int) -> int | None:
+        """The first batch that holds a record of this time or later."""
+        for block, latest in enumerate(self._blocks):
+            if latest >= timestamp_ms:
+                at = block * BLOCK_BATCHES
+                while self._times[at] < timestamp_ms:
+                    at += 1
+                return self.first + at
+        return None
+
+    def latest(self) -> int | None:
+        """The first of the batches with the greatest timestamp of all."""
+        return self.reaching(max(self._blocks)) if self._blocks else None
+
+    def drop_before(self, number: int) -> None:
+        """Forget the batches before `number`."""
+        count = number - self.first
+        assert 0 <= count <= len(self._bases)
+        for column in (self._bases, self._positions, self._starts, self._times):
+            del column[:count]
+        self.first = number
+        times = self._times
+        self._blocks = array(
+            "q",
+            (max(times[at : at + BLOCK_BATCHES]) for at in range(0, len(times), BLOCK_BATCHES)),
+        )

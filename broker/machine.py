@@ -1,0 +1,134 @@
+"""The state machine of one group: what its chosen entries make of partitions and consumer groups.
+
+The same on every replica, and told nothing but the log: slots in order, their entries, and where
+these lie on this node's disk. Batches are applied under the leader epoch of the last lease entry
+before them, which the machine therefore follows itself, by the rules of `paxos.lease`.
+
+The registry lives in another group's log, so batches of a partition may be applied before this node
+has heard of its topic, or after it has heard of the topic's end: an unknown partition is created,
+one that was dropped refuses. Only the answer to a producer of a deleted topic can depend on that.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.commands import RECORDS_RESULT, Command, CommandKind, parse
+from broker.partition import DamagedEntryError, PartitionState
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from coordinator.store import GroupStore
+from paxos.entry import BeMaster, Entry, Steal
+from paxos.ids import SLOT_ZERO, GroupId, Now, Slot
+from paxos.lease import Lease
+from wire.error_codes import ErrorCode
+
+ApplyRegistry = Callable[[memoryview, int], bytes]
+"""`Registry.apply`: a command and its slot to an encoded result."""
+
+_NO_TIME: Final = Now(0, 0)
+"""Who holds a lease and under which epoch depends on the log alone; only its deadline has a time,
+and here nobody asks for it."""
+_NO_LOG_APPEND_TIME: Final = -1
+
+
+class GroupMachine:
+    """`apply_registry` is given to the machine of the registry's group, and to no other."""
+
+    def __init__(
+        self,
+        group: GroupId,
+        *,
+        tail: Tail,
+        statistics: BrokerStatistics,
+        apply_registry: ApplyRegistry | None = None,
+    ) -> None:
+        self.group = group
+        self.applied = SLOT_ZERO
+        self.consumer_groups = GroupStore()
+        self.partitions: dict[int, PartitionState] = {}
+        self._tail = tail
+        self._statistics = statistics
+        self._apply_registry = apply_registry
+        self._lease = Lease()
+        self._dropped: set[int] = set()
+        self._grown: dict[int, None] = {}
+
+    def apply(
+        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool = True
+    ) -> list[bytes]:
+        """Apply a chosen entry, whose encoding begins at `position` of the log: a result a command.
+
+        With `keep_in_tail` its buffers are kept in memory for consumers: not so where they belong
+        to a large span that was read back for a replay.
+
+        Raises:
+            CommandError, DamagedEntryError, coordinator's CommandError: the entry cannot have been
+                proposed; this replica must not go on.
+        """
+        assert slot > self.applied, f"group {self.group}: slot {slot} after {self.applied}"
+        self.applied = slot
+        payload = entry.payload()
+        results: list[bytes] = []
+        if payload:
+            start = position + len(entry.chunks[0])
+            for command in parse(payload):
+                results.append(self._apply(command, start, keep_in_tail))  # noqa: PERF401 (raises)
+        control = entry.control
+        if control is not None:  # what rides on a Steal was proposed before the lease changes
+            if isinstance(control, BeMaster):
+                self._lease.apply_be_master(slot, control, _NO_TIME, 0)
+            elif isinstance(control, Steal):
+                self._lease.apply_steal(slot, control, _NO_TIME, 0)
+        return results
+
+    def partition(self, uid: int) -> PartitionState:
+        """The state of a partition of this group; empty if nothing was appended to it yet."""
+        state = self.partitions.get(uid)
+        if state is None:
+            state = self.partitions[uid] = PartitionState(uid)
+        return state
+
+    def take_grown(self) -> list[int]:
+        """The partitions that got batches since the last call, in order, each once."""
+        grown = list(self._grown)
+        self._grown.clear()
+        return grown
+
+    def drop(self, uid: int) -> None:
+        """The partition's topic was deleted; batches that are still on their way are refused."""
+        self._dropped.add(uid)
+        self._tail.drop(uid)
+        state = self.partitions.pop(uid, None)
+        if state is not None:
+            state.dropped = True
+            self._grown[uid] = None  # whoever waits for it should look again
+
+    def _apply(self, command: Command, start: int, keep: bool) -> bytes:
+        kind = command.kind
+        if kind == CommandKind.RECORDS:
+            return self._apply_records(command, start, keep)
+        if kind == CommandKind.CONSUMER_GROUP:
+            return self.consumer_groups.apply(command.body)
+        if kind == CommandKind.REGISTRY and self._apply_registry is not None:
+            return self._apply_registry(command.body, self.applied)
+        raise DamagedEntryError(
+            f"group {self.group}, slot {self.applied}: no command of kind {kind} belongs here"
+        )
+
+    def _apply_records(self, command: Command, start: int, keep: bool) -> bytes:
+        uid = command.uid
+        state = self.partitions.get(uid)
+        if state is None:
+            if uid in self._dropped:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                return RECORDS_RESULT.pack(error, -1, _NO_LOG_APPEND_TIME)
+            state = self.partition(uid)
+        batch = command.body
+        error, base_offset, number = state.append(batch, start + command.at, self._lease.epoch)
+        if number is not None:
+            self._grown[uid] = None
+            if keep:
+                self._tail.append(uid, number, batch)
+        elif error is ErrorCode.NONE:
+            self._statistics.duplicates += 1
+        return RECORDS_RESULT.pack(error, base_offset, _NO_LOG_APPEND_TIME)

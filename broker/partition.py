@@ -1,0 +1,107 @@
+"""One partition on every replica: offsets are given here, when a batch is applied.
+
+Everything applied is chosen, so the next offset is the high watermark and the last stable offset as
+well. State follows from the log alone: the batches, in the order of the group's slots, and the
+leader epoch each of them was applied under.
+"""
+
+from array import array
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from broker.batch_index import BatchIndex
+from broker.producers import PRODUCERS_MAX, SEQUENCES, Producers
+from wire.batch import HEADER_BYTES, MAGIC, parse_header
+from wire.error_codes import ErrorCode
+
+OFFSET_MAX: Final = 2**63 - 1
+
+
+class DamagedEntryError(ValueError):
+    """The log holds what no node can have proposed: damage that no checksum saw, or our own bug."""
+
+
+class Append(NamedTuple):
+    """What became of a batch. `number` is its place in the index; None if it was not appended.
+
+    A duplicate has no number, no error, and the offset of the first time.
+    """
+
+    error: ErrorCode
+    base_offset: int
+    number: int | None
+
+
+class PartitionState:
+    """`log_start` to `next_offset` - 1 are there; `next_offset` is the high watermark."""
+
+    __slots__ = (
+        "_epoch_starts",
+        "_epochs",
+        "dropped",
+        "index",
+        "log_start",
+        "next_offset",
+        "producers",
+        "uid",
+    )
+
+    def __init__(self, uid: int, producers_max: int = PRODUCERS_MAX) -> None:
+        self.uid = uid
+        self.log_start = 0
+        self.next_offset = 0
+        self.index = BatchIndex()
+        self.producers = Producers(producers_max)
+        self.dropped = False
+        """The topic was deleted: whoever still looks at this partition must not answer from it."""
+        self._epoch_starts = array("q")
+        self._epochs = array("q")
+
+    def append(self, batch: memoryview, position: int, epoch: int) -> Append:
+        """Apply a batch that lies at `position` of the log, under a leader epoch.
+
+        Raises:
+            DamagedEntryError: if this is not one whole batch.
+        """
+        if len(batch) < HEADER_BYTES:
+            raise DamagedEntryError(f"partition {self.uid}: a batch of {len(batch)} bytes")
+        header = parse_header(batch)
+        count = header.last_offset_delta + 1
+        if header.magic != MAGIC or header.size != len(batch) or count < 1:
+            raise DamagedEntryError(f"partition {self.uid}: {header} in {len(batch)} bytes")
+        producer_id = header.producer_id
+        first = last = 0
+        if producer_id >= 0:
+            first = header.base_sequence
+            last = (first + header.last_offset_delta) % SEQUENCES
+            verdict = self.producers.judge(producer_id, header.producer_epoch, first, last)
+            if verdict is not None:
+                return Append(verdict.error, verdict.base_offset, None)
+        base = self.next_offset
+        self.next_offset = base + count
+        if producer_id >= 0:
+            self.producers.appended(producer_id, header.producer_epoch, first, last, base)
+        if not self._epochs or self._epochs[-1] != epoch:
+            self._epoch_starts.append(base)
+            self._epochs.append(epoch)
+        number = self.index.append(base, position, len(batch), header.max_timestamp_ms)
+        return Append(ErrorCode.NONE, base, number)
+
+    def epoch_of(self, offset: int) -> tuple[int, int]:
+        """The leader epoch of the batch at `offset`, and the first offset it does not hold for."""
+        at = bisect_right(self._epoch_starts, offset) - 1
+        until = self._epoch_starts[at + 1] if at + 1 < len(self._epochs) else OFFSET_MAX
+        return self._epochs[at], until
+
+    def bytes_from(self, offset: int) -> int:
+        """Bytes of all batches from the one that contains `offset` on."""
+        if offset >= self.next_offset:
+            return 0
+        return self.index.bytes_end - self.index.bytes_before(self.index.find(offset))
+
+    def start_at(self, offset: int) -> None:
+        """Forget what lies before `offset`; a batch that contains it stays whole."""
+        assert self.log_start <= offset <= self.next_offset
+        self.log_start = offset
+        stop = self.index.stop if offset == self.next_offset else self.index.find(offset)
+        self.index.drop_before(stop)

@@ -1,0 +1,30 @@
+"""What the data path counts: plain integers, added to on the hot path, read by the metrics."""
+
+import attrs
+
+
+@attrs.define(eq=False)
+class BrokerStatistics:
+    """Counters since the start; `errors` by error code, one for each partition answered with it."""
+
+    produce_requests: int = 0
+    produce_batches: int = 0
+    produce_records: int = 0
+    produce_bytes: int = 0
+    produce_timeouts: int = 0
+    duplicates: int = 0
+    """Batches a producer had sent before, answered with their first offset; on every replica."""
+    fetch_requests: int = 0
+    fetch_bytes: int = 0
+    fetches_parked: int = 0
+    fetches_refused: int = 0
+    """Answered at once, because no more may be parked."""
+    list_offsets_requests: int = 0
+    log_reads: int = 0
+    log_bytes: int = 0
+    """Read from the log, because the memory tail did not reach back so far."""
+    damaged_reads: int = 0
+    errors: dict[int, int] = attrs.Factory(dict)
+
+    def count_error(self, code: int) -> None:
+        self.errors[code] = self.errors.get(code, 0) + 1

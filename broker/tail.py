@@ -1,0 +1,122 @@
+"""The newest batches of the whole node, kept in memory so that tailing consumers cost no disk.
+
+What is kept are the very buffers that went into the log: a large batch is a view of the frame its
+producer sent, a small one a view of its entry's command. A view keeps all of its buffer alive, and
+one buffer may hold batches of many partitions (a follower's entry, a Java producer's request), so
+what is counted are the buffers, each once, for as long as any batch of it is kept. Over the limit
+the oldest batches of the node go, whatever their partition.
+"""
+
+from collections import deque
+from typing import Final
+
+import attrs
+
+BATCH_OVERHEAD_BYTES: Final = 320
+"""What a kept batch costs beside its bytes: a view, its places in two queues, a count."""
+_COMPACT_OVER: Final = 64
+
+
+@attrs.define(eq=False)
+class KeptBatches:
+    """The last batches of one partition; `first` is the number of the oldest one."""
+
+    first: int
+    live: bool = True
+    _buffers: list[memoryview | None] = attrs.field(init=False, factory=list)
+    _gone: int = attrs.field(init=False, default=0)
+
+    @property
+    def stop(self) -> int:
+        return self.first + len(self._buffers) - self._gone
+
+    def between(self, first: int, stop: int) -> list[memoryview]:
+        """The batches numbered `first` to `stop` - 1; all of them must be here."""
+        assert self.first <= first <= stop <= self.stop
+        shift = self.first - self._gone
+        return self._buffers[first - shift : stop - shift]  # type: ignore[return-value]  # evicted
+        # ones, which are None, all lie before `first`
+
+    def append(self, data: memoryview) -> None:
+        self._buffers.append(data)
+
+    def pop(self) -> memoryview:
+        """Forget the oldest; the list is moved up now and then, so this costs little."""
+        data = self._buffers[self._gone]
+        assert data is not None
+        self._buffers[self._gone] = None
+        self._gone += 1
+        self.first += 1
+        if self._gone > _COMPACT_OVER and 2 * self._gone > len(self._buffers):
+            del self._buffers[: self._gone]
+            self._gone = 0
+        return data
+
+    def clear(self) -> list[memoryview]:
+        """Forget all; returns what was kept."""
+        kept = self.between(self.first, self.stop)
+        self.live = False
+        self._buffers = []
+        self._gone = 0
+        return kept
+
+
+class Tail:
+    """`bytes_max` bounds `bytes_held`; 0 keeps nothing."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_held = 0
+        self._kept: dict[int, KeptBatches] = {}
+        self._order: deque[KeptBatches] = deque()
+        """Whose batch came when: the oldest batch of the node is the oldest of the first one."""
+        self._buffers: dict[int, list[int]] = {}
+        """id of a buffer -> how many batches of it are kept, and its size. The batches keep the
+        buffer alive, so no other object can have its id meanwhile."""
+
+    def kept(self, uid: int) -> KeptBatches | None:
+        return self._kept.get(uid)
+
+    def append(self, uid: int, number: int, batch: memoryview) -> None:
+        """Keep the batch with this number; a gap before it forgets the partition's older ones."""
+        kept = self._kept.get(uid)
+        if kept is None or number != kept.stop:
+            self.drop(uid)
+            kept = self._kept[uid] = KeptBatches(number)
+        kept.append(batch)
+        self._order.append(kept)
+        self._hold(batch)
+        while self.bytes_held > self.bytes_max:
+            self._evict()
+
+    def drop(self, uid: int) -> None:
+        """Forget a partition. Its places in the order are skipped when their turn comes."""
+        kept = self._kept.pop(uid, None)
+        if kept is not None:
+            for batch in kept.clear():
+                self._release(batch)
+
+    def _evict(self) -> None:
+        kept = self._order.popleft()
+        if kept.live:
+            self._release(kept.pop())
+
+    def _hold(self, batch: memoryview) -> None:
+        self.bytes_held += BATCH_OVERHEAD_BYTES
+        key = id(batch.obj)
+        held = self._buffers.get(key)
+        if held is not None:
+            held[0] += 1
+            return
+        size = memoryview(batch.obj).nbytes
+        self._buffers[key] = [1, size]
+        self.bytes_held += size
+
+    def _release(self, batch: memoryview) -> None:
+        self.bytes_held -= BATCH_OVERHEAD_BYTES
+        key = id(batch.obj)
+        held = self._buffers[key]
+        held[0] -= 1
+        if not held[0]:
+            del self._buffers[key]
+            self.bytes_held -= held[1]
