@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from paxos import handover
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, NodeId, Now, Slot
 from paxos.replica import Replica
@@ -143,7 +144,7 @@ class Intake:
     @property
     def busy(self) -> bool:
         """Whether `flush` has anything to look at."""
-        return bool(self.queue or self.adopted)
+        return bool(self.queue or self.adopted or self.replica.handover is not None)
 
     def flush(self, now: Now, step: Step) -> None:
         """Propose what is queued, as far as the window allows; call at the end of each round."""
@@ -154,6 +155,8 @@ class Intake:
             while self.queue:
                 self.forwards.append(Forward(target, self.queue.popleft(), handing=True))
             self.queue_bytes = 0
+            if not self.proposed:  # what is applied has been answered, too
+                handover.try_to_send(replica, now, step)
             return
         if self.adopted and replica.acting(now):
             self.queue.extendleft(reversed(self.adopted))

@@ -40,7 +40,7 @@ def on_request(
     if refusal:
         step.before.append(Send(sender, StealAbort(replica.group, request.lease_ver, refusal)))
     else:
-        begin(replica, now, sender, request.incarnation, step)
+        begin(replica, now, sender, request.incarnation)
 
 
 def _refusal(replica: "Replica", now: Now, target: NodeId, request: StealRequest) -> str:
@@ -66,7 +66,7 @@ def _target_refusal(replica: "Replica", target: NodeId, applied: Slot) -> str:
     return ""
 
 
-def steal_away(replica: "Replica", now: Now, target: NodeId, step: Step) -> str:
+def steal_away(replica: "Replica", now: Now, target: NodeId) -> str:
     """Hand the group to `target` on our own initiative (drain); returns "" or why not."""
     if not (replica.acting(now) and replica.ready()):
         return "not master"
@@ -77,21 +77,22 @@ def steal_away(replica: "Replica", now: Now, target: NodeId, step: Step) -> str:
         return "target not heard"
     refusal = _target_refusal(replica, target, replica.peer(target).applied)
     if not refusal:
-        begin(replica, now, target, incarnation, step)
+        begin(replica, now, target, incarnation)
     return refusal
 
 
-def begin(
-    replica: "Replica", now: Now, target: NodeId, incarnation: Incarnation, step: Step
-) -> None:
+def begin(replica: "Replica", now: Now, target: NodeId, incarnation: Incarnation) -> None:
     assert replica.handover is None
     assert target != replica.me
     replica.handover = Handover(target, incarnation, now.boot_ns)
-    try_to_send(replica, now, step)
 
 
 def try_to_send(replica: "Replica", now: Now, step: Step) -> None:
-    """Propose the Steal once everything before it is applied; called whenever that may be so."""
+    """Propose the Steal once everything before it is applied.
+
+    Called by broker.intake once it has answered what was applied: from here on this node is
+    suspended, so an answer still owed for an earlier slot could not be given any more.
+    """
     proposer, handover = replica.proposer, replica.handover
     if handover is None or not handover.draining or proposer.in_flight:
         return

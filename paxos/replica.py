@@ -460,8 +460,6 @@ class Replica:
             self.step_down(now, step)  # others fill the slots we thought were ours (R6b)
         if self.suspended:
             handover.slot_applied(self)
-        elif self.handover is not None:
-            handover.try_to_send(self, now, step)
         if self.rejoin is not None:
             self._try_to_vote_again(step)
 
