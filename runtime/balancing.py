@@ -21,7 +21,7 @@ from balancer.view import ClusterView, GroupView
 from paxos import handover
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.messages import StealAbort, StealRequest
-from paxos.step import Notice, Step
+from paxos.step import Notice
 from runtime.engine import Engine
 from runtime.journal import Journal
 from runtime.registry_client import RegistryClient
@@ -167,7 +167,7 @@ class BalancingLoop:
         replicas = self._engine.multi.replicas
         return [group for group, replica in sorted(replicas.items()) if replica.acting(now)]
 
-    def drain_next(self, now: Now, step: Step) -> int:
+    def drain_next(self, now: Now) -> int:
         """Hand over one more group if none is on its way; returns how many can still go."""
         replicas = self._engine.multi.replicas
         mine = self.masters(now)
@@ -177,7 +177,7 @@ class BalancingLoop:
         for group in mine:
             for target in self._drain_targets(group, now):
                 targets += 1
-                if not handover.steal_away(replicas[group], now, target, step):
+                if not handover.steal_away(replicas[group], now, target):
                     return len(mine)
         return len(mine) if targets else 0
 

@@ -196,6 +196,7 @@ class Engine:
                 return
             if not allowed:
                 return
+            self._busy.add(message.group)
         self.multi.on_message(now, sender, message, self._step)
 
     def on_forward(
@@ -263,8 +264,10 @@ class Engine:
         self._ticked_boot_ns = now.boot_ns
         self.clock.slew()
         self.multi.tick(now, self._step)
-        for intake in self.intakes.values():
+        for group, intake in self.intakes.items():
             intake.tick(now)
+            if intake.busy:
+                self._busy.add(group)
         if self._parked_steals:
             parked, self._parked_steals = self._parked_steals, []
             self._retry_steals(now, parked)
@@ -402,6 +405,7 @@ class Engine:
             allowed = self.hooks.may_hand_over(now, sender, request)
             if allowed:
                 self.multi.on_message(now, sender, request, self._step)
+                self._busy.add(request.group)
             elif allowed is None and now.boot_ns - since < 200 * MS:
                 self._parked_steals.append((since, sender, request))
 

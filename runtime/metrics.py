@@ -24,6 +24,24 @@ FSYNC_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0
 STEAL_BUCKETS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
+BROKER_COUNTERS: Final = {
+    "produce_requests": "Produce requests.",
+    "produce_batches": "Record batches taken in.",
+    "produce_records": "Records in them.",
+    "produce_bytes": "Bytes in them.",
+    "produce_timeouts": "Produce requests answered with a time-out.",
+    "duplicates": "Batches sent again by an idempotent producer, applied once.",
+    "fetch_requests": "Fetch requests.",
+    "fetch_bytes": "Bytes of record batches sent to consumers.",
+    "fetches_parked": "Fetches that waited for data.",
+    "fetches_refused": "Fetches answered at once because too many wait.",
+    "list_offsets_requests": "ListOffsets requests.",
+    "log_reads": "Reads of the log for consumers behind the memory tail.",
+    "log_bytes": "Bytes read by them.",
+    "damaged_reads": "Batches whose checksum was wrong when read.",
+}
+
+
 class NodeMetrics(Collector):
     """Everything /metrics shows; `tick` moves single observations into the histograms."""
 
@@ -135,8 +153,15 @@ class NodeMetrics(Collector):
         yield steals
 
     def _kafka(self) -> Iterable[Metric]:
-        for name, text, value in self._broker.statistics.counters():
-            yield _counter(f"evenkeel_{name}", text, value)
+        statistics = self._broker.statistics
+        for name, text in BROKER_COUNTERS.items():
+            yield _counter(f"evenkeel_{name}", text, getattr(statistics, name))
+        errors = CounterMetricFamily(
+            "evenkeel_errors", "Partitions answered with an error.", labels=["code"]
+        )
+        for code, count in sorted(statistics.errors.items()):
+            errors.add_metric([str(int(code))], count)
+        yield errors
         clients = self._clients
         yield _gauge("evenkeel_connections", "Kafka connections.", len(clients.connections))
         yield _counter("evenkeel_connections_accepted", "Ever.", clients.accepted_total)

@@ -1,0 +1,370 @@
+"""Composition root and command line of one node: configuration -> objects -> one nursery -> stop.
+
+Exit codes: 0 after a clean stop, 2 for a bad configuration, 3 where the data directory is refused,
+74 (EX_IOERR) where the disk failed: nothing is acknowledged after that, and nothing is retried.
+"""
+
+import argparse
+import gc
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+from broker.api import ApiTable
+from broker.parked import ParkedFetches
+from prometheus_client import CollectorRegistry
+
+from balancer.registry import Registry
+from balancer.steal import Balancing
+from broker.consumer_groups import ConsumerGroups
+from broker.context import Broker
+from broker.machine import GroupMachine
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, Slot
+from paxos.multigroup import MultiGroup
+from paxos.replica import Recovered, Replica
+from runtime import settings
+from runtime.admin import Admin
+from runtime.balancing import BalancingLoop
+from runtime.clients import Clients
+from runtime.clock import Clock
+from runtime.config import Config, ConfigError, load
+from runtime.dataplane import READ, DataPlane, Wakeup
+from runtime.engine import Engine
+from runtime.http import HttpServer
+from runtime.journal import Journal
+from runtime.log_writer import LogWriter
+from runtime.metrics import NodeMetrics
+from runtime.peers import Hello, Peers, listen
+from runtime.registry_client import Joining, RegistryClient
+from runtime.shell import Shell
+from runtime.status import node_status
+from storage.disk import RealDisk
+from storage.errors import DirectoryRefused, StorageFailed, WalDamaged
+from storage.identity import boot
+from storage.model import RecoveredGroup
+from storage.opening import open_wal
+
+DRAIN_S: Final = 5.0
+DRAIN_STEP_S: Final = 0.005
+PARENT_CHECK_S: Final = 0.5
+EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
+SWITCH_INTERVAL_S: Final = 1e-4
+"""The log writer's thread gets the interpreter back sooner than by Python's default of 5 ms."""
+
+
+class Stop(trio.Event):
+    """Set by a signal or by the death of the parent."""
+
+
+def options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m node", description="Run one node of an Evenkeel cluster."
+    )
+    parser.add_argument("--config", type=Path, required=True, help="TOML file, see docs/")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="SECTION.KEY=VALUE",
+        help="override one setting; may be repeated",
+    )
+    parser.add_argument("--parent-pid", type=int, help="stop when this parent process is gone")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a node until it is told to stop; returns the process's exit code."""
+    if not __debug__:
+        print("node: assertions state our own bugs; do not run with -O", file=sys.stderr)
+        return EXIT_CONFIG
+    chosen = options(sys.argv[1:] if argv is None else argv)
+    try:
+        config = load(chosen.config, os.environ, chosen.overrides)
+    except ConfigError as error:
+        print(f"node: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    journal = Journal(config.log.level, node=config.node.id)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        return _run(config, chosen.parent_pid, journal)
+    except (DirectoryRefused, WalDamaged) as error:
+        journal.error("data directory refused", reason=str(error))
+        print(f"node: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    except StorageFailed as error:
+        journal.error("disk failed: stopping, nothing more is acknowledged", reason=str(error))
+        return EXIT_IO
+
+
+def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
+    """trio wraps what a task raises into groups; the disk's failure is taken out again."""
+    failed: list[StorageFailed] = []
+    try:
+        trio.run(partial(run_node, config, parent_pid, journal))
+    except* StorageFailed as group:
+        failed += _leaves(group)
+    if failed:
+        raise failed[0]
+    return 0
+
+
+def _leaves(group: BaseExceptionGroup[StorageFailed]) -> list[StorageFailed]:
+    found: list[StorageFailed] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+# -- building ---------------------------------------------------------------------------------
+
+
+class Node:
+    """The parts of one node, built in order; `shell` joins them."""
+
+    def __init__(self, config: Config, journal: Journal) -> None:
+        self.config, self.journal = config, journal
+        self.clock = Clock(config.lease.clock_margin_ms * MS)
+        self.started_boot_ns = self.clock.now().boot_ns
+        disk = RealDisk(config.node.data_dir)
+        identity = boot(disk, config.node.cluster_id, config.node.id)
+        self.wal, recovered = open_wal(disk, identity, settings.wal(config))
+        journal.info(
+            "log opened",
+            incarnation=identity.incarnation,
+            records=recovered.records,
+            bytes=recovered.bytes_read,
+            cut=None if recovered.cut is None else str(recovered.cut),
+        )
+        self.plane = DataPlane(self.clock_boot_ns)
+        self.wakeup = Wakeup()
+        self.writer = LogWriter(self.wal, self.wakeup)
+        dice = random.Random(f"{config.node.cluster_id} {identity.node} {identity.incarnation}")
+        self.multi = MultiGroup(identity.node, identity.incarnation, settings.timing(config), dice)
+        self.engine = Engine(
+            self.multi, self.wal, self.writer, self.clock, settings.intake(config), journal
+        )
+        self.registry = Registry()
+        self.statistics = BrokerStatistics()
+        self.tail = Tail(config.limits.tail_bytes)
+        self.machines: dict[GroupId, GroupMachine] = {}
+        self.listeners: list[socket.socket] = []
+        self._recover(recovered.groups)
+        self._wire()
+
+    def clock_boot_ns(self) -> int:
+        return self.clock.now().boot_ns
+
+    def _recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
+        """Bring every group's replica and state machine to where the log leaves them."""
+        members = list(self.config.peers)
+        for number in range(self.config.groups.count + 1):
+            group = GroupId(number)
+            found = recovered.get(group)
+            known = None if found is None else _as_paxos(found)
+            replica = self.multi.add(group, members, known)
+            machine = GroupMachine(
+                group,
+                tail=self.tail,
+                statistics=self.statistics,
+                apply_registry=self.registry.apply if group == REGISTRY_GROUP else None,
+            )
+            self.machines[group] = machine
+            self.engine.add_group(replica, machine)
+            if found is not None:
+                self._replay(replica, machine, found)
+            replica.replayed(self.clock.now(), self.engine.step)
+
+    def _replay(self, replica: Replica, machine: GroupMachine, found: RecoveredGroup) -> None:
+        now = self.clock.now()
+        for slot, entry, position in self.wal.replay(replica.group, Slot(1), found.applied):
+            replica.replay(now, slot, entry)
+            machine.apply(slot, entry, position, keep_in_tail=False)
+        machine.take_grown()
+
+    def _wire(self) -> None:
+        config, engine, journal = self.config, self.engine, self.journal
+        nodes = list(config.peers)
+        self.broker = build_broker(self)
+        self.client = RegistryClient(engine, self.registry)
+        balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
+        self.loop = BalancingLoop(engine, self.client, balancing, journal)
+        self.joining = Joining(
+            self.client,
+            settings.found_cluster(config),
+            settings.register_node(config, self.multi.incarnation),
+            nodes,
+        )
+        self.peers = Peers(
+            self.plane,
+            engine,
+            Hello(
+                cluster_id=config.node.cluster_id,
+                node=config.node.id,
+                incarnation=self.multi.incarnation,
+            ),
+            dict(config.peers),
+            config.limits.peer_queue_bytes,
+            journal,
+        )
+        engine.links = self.peers
+        api = ApiTable(self.broker, on_failure=self._handler_failed)
+        self.clients = Clients(
+            self.plane, api.handle_frame, settings.clients(config), journal, self.clock_boot_ns
+        )
+        self.metrics_registry = CollectorRegistry()
+        self.metrics = NodeMetrics(
+            self.metrics_registry, engine, self.broker, self.loop, self.clients, self.peers
+        )
+        self.shell = Shell(
+            engine=engine,
+            broker=self.broker,
+            loop=self.loop,
+            joining=self.joining,
+            clients=self.clients,
+            peers=self.peers,
+            metrics=self.metrics,
+            nodes=nodes,
+            balance_every_ns=config.balancer.interval_ms * MS,
+            journal=journal,
+        )
+        engine.hooks = self.shell
+        self.shell.prefer()
+        self.admin = Admin(
+            self.client,
+            self.metrics_registry,
+            status=lambda: node_status(
+                config, engine, self.broker, self.loop, self.started_boot_ns
+            ),
+            not_ready=self.shell.not_ready,
+            wake=self.shell.end_of_round,
+        )
+
+    def _handler_failed(self, what: str, trace: str) -> None:
+        self.journal.error("request handler failed", request=what, trace=trace)
+
+    def close(self) -> None:
+        """Write what is staged, stop the threads, close the sockets."""
+        self.clients.close_all("this node stops")
+        self.peers.close()
+        for listener in self.listeners:
+            listener.close()
+        self.writer.stop()
+
+
+def _as_paxos(found: RecoveredGroup) -> Recovered:
+    """What storage recovered, in the core's words."""
+    return Recovered(
+        promised=found.promised,
+        votes=found.votes,
+        learned=found.learned,
+        voting=found.voting,
+        floor=found.floor,
+    )
+
+
+def build_broker(node: Node) -> Broker:
+    """The broker and its parts, over the engine as its view of the Paxos groups."""
+    return Broker(
+        me=node.config.node.id,
+        config=settings.broker(node.config),
+        groups=node.engine,
+        log=node.wal,
+        timers=node.plane,
+        registry=node.registry,
+        machines=node.machines,
+        tail=node.tail,
+        parked=ParkedFetches(),
+        consumer_groups=ConsumerGroups(),
+        statistics=node.statistics,
+    )
+
+
+# -- running ----------------------------------------------------------------------------------
+
+
+async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> None:
+    """Serve until a signal, the parent's death, or the disk's failure."""
+    node = Node(config, journal)
+    stop = Stop()
+    # What has been built lives as long as the process: no collection has to look at it again.
+    gc.collect()
+    gc.freeze()
+    try:
+        async with trio.open_nursery() as nursery:
+            await _start(node, nursery, stop, parent_pid)
+            await stop.wait()
+            await drain(node)
+            nursery.cancel_scope.cancel()
+    finally:
+        node.close()
+
+
+async def _start(node: Node, nursery: trio.Nursery, stop: Stop, parent_pid: int | None) -> None:
+    config, shell = node.config, node.shell
+    node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable())
+    await nursery.start(node.plane.run, shell.end_of_round)
+    nursery.start_soon(node.plane.run_ticks, shell.tick)
+    nursery.start_soon(watch_signals, stop)
+    if parent_pid is not None:
+        nursery.start_soon(watch_parent, parent_pid, stop)
+    for peer in node.peers.outgoing:
+        nursery.start_soon(node.peers.keep_connected, peer)
+    backlog = socket.SOMAXCONN
+    node.listeners = [
+        listen(node.plane, config.listen.peer, node.peers.accept, backlog),
+        listen(node.plane, config.listen.kafka, node.clients.accept, backlog),
+    ]
+    server = HttpServer(node.admin.routes())
+    http = config.listen.http
+    await nursery.start(partial(trio.serve_tcp, server.handle, http.port, host=http.host))
+    node.journal.info(
+        "node started",
+        kafka=str(config.listen.kafka),
+        peer=str(config.listen.peer),
+        http=str(http),
+        durability=config.storage.durability,
+    )
+
+
+async def watch_signals(stop: Stop) -> None:
+    """The first SIGTERM or SIGINT stops gracefully, a second one at once."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            if stop.is_set():
+                os._exit(1)
+            stop.set()
+
+
+async def watch_parent(pid: int, stop: Stop) -> None:
+    """No orphans: stop when the launcher is gone, however it died."""
+    while os.getppid() == pid:  # noqa: ASYNC110 (the kernel sends no event for it)
+        await trio.sleep(PARENT_CHECK_S)
+    stop.set()
+
+
+async def drain(node: Node) -> None:
+    """Give every master away before leaving, one group at a time, for at most DRAIN_S."""
+    node.journal.info("draining")
+    node.loop.start_draining()
+    node.peers.ping(draining=True)
+    node.shell.end_of_round()
+    with trio.move_on_after(DRAIN_S):
+        while node.loop.drain_next(node.clock.now()):
+            node.shell.end_of_round()
+            await trio.sleep(DRAIN_STEP_S)
+    node.shell.end_of_round()
+    node.journal.info("drained", masters_left=len(node.loop.masters(node.clock.now())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
