@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import attrs
 
 from broker.intake import Done, Elsewhere, Outcome, Why
-from paxos.entry import Buffer
-from paxos.ids import MS, GroupId, NodeId, Now
+from paxos import entry as entries
+from paxos.entry import BeMaster, Buffer, Entry
+from paxos.ids import MS, NOBODY, SLOT_ZERO, GroupId, Incarnation, NodeId, Now, Slot
 
 START_WALL_NS = 1_700_000_000_000_000_000
 
@@ -89,8 +90,8 @@ class _Submitted(NamedTuple):
     done: Callable[[Outcome], None]
 
 
-Apply = Callable[[NodeId, GroupId, int, tuple[Buffer, ...]], bytes]
-"""Apply one command of the log on one node: (node, group, slot, the command's chunks)."""
+Apply = Callable[[NodeId, GroupId, Slot, Entry], list[bytes]]
+"""Apply one chosen entry on one node; a result for each of its commands."""
 
 
 class FakeCluster:
@@ -102,20 +103,27 @@ class FakeCluster:
         self.timers = FakeTimers(self.clock)
         self.masters: dict[GroupId, NodeId | None] = {}
         self.epochs: dict[GroupId, int] = {}
-        self.slots: dict[GroupId, int] = {}
+        self.slots: dict[GroupId, Slot] = {}
+        self._lease_slots: dict[GroupId, Slot] = {}
         self.queues: dict[GroupId, deque[_Submitted]] = {}
         self.lagging: set[NodeId] = set()
         """Nodes that apply nothing until they are taken out and `catch_up` is called."""
-        self._missed: dict[NodeId, list[tuple[GroupId, int, tuple[Buffer, ...]]]] = {}
+        self._missed: dict[NodeId, list[tuple[GroupId, Slot, Entry]]] = {}
         self._apply = apply
         self.on_masters_changed: list[Callable[[], None]] = []
 
     def install(self, group: int, master: int | None) -> None:
         """A lease entry is applied: from now on this node, or nobody, is master of the group."""
         paxos_group = GroupId(group)
-        self.masters[paxos_group] = None if master is None else NodeId(master)
+        holder = NOBODY if master is None else NodeId(master)
+        self.masters[paxos_group] = None if master is None else holder
         if master is not None:
-            self.epochs[paxos_group] = self._next_slot(paxos_group)
+            slot = self._next_slot(paxos_group)
+            before = self._lease_slots.get(paxos_group, SLOT_ZERO)
+            lease = BeMaster(holder, Incarnation(slot), before, START_WALL_NS * 2)
+            self._lease_slots[paxos_group] = slot
+            self.epochs[paxos_group] = slot
+            self._apply_everywhere(paxos_group, slot, entries.be_master(lease), holder)
         for callback in self.on_masters_changed:
             callback()
 
@@ -136,8 +144,8 @@ class FakeCluster:
 
     def catch_up(self, node: int) -> None:
         self.lagging.discard(NodeId(node))
-        for group, slot, chunks in self._missed.pop(NodeId(node), []):
-            self._apply(NodeId(node), group, slot, chunks)
+        for group, slot, entry in self._missed.pop(NodeId(node), []):
+            self._apply(NodeId(node), group, slot, entry)
 
     def _choose(self, group: GroupId, submitted: _Submitted) -> None:
         master = self.masters.get(group)
@@ -145,17 +153,23 @@ class FakeCluster:
             submitted.done(Elsewhere(Why.UNKNOWN, None))
             return
         slot = self._next_slot(group)
-        results: dict[NodeId, bytes] = {}
+        results = self._apply_everywhere(group, slot, entries.batch(submitted.chunks), master)
+        assert all(result == results[0] for result in results), "replicas disagree"
+        submitted.done(Done(results[0][0]))
+
+    def _apply_everywhere(
+        self, group: GroupId, slot: Slot, entry: Entry, master: NodeId
+    ) -> list[list[bytes]]:
+        results = []
         for node in self.nodes:
             if node in self.lagging and node != master:
-                self._missed.setdefault(node, []).append((group, slot, submitted.chunks))
+                self._missed.setdefault(node, []).append((group, slot, entry))
             else:
-                results[node] = self._apply(node, group, slot, submitted.chunks)
-        assert len(set(results.values())) == 1, "replicas disagree"
-        submitted.done(Done(results[master]))
+                results.append(self._apply(node, group, slot, entry))
+        return results
 
-    def _next_slot(self, group: GroupId) -> int:
-        self.slots[group] = self.slots.get(group, 0) + 1
+    def _next_slot(self, group: GroupId) -> Slot:
+        self.slots[group] = Slot(self.slots.get(group, SLOT_ZERO) + 1)
         return self.slots[group]
 
 

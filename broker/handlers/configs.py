@@ -1,0 +1,132 @@
+"""DescribeConfigs: what holds for a topic, and for this node."""
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from balancer.records import Topic
+from broker.context import Broker, Request
+from broker.guard import refuse_more_than
+from broker.topic_configs import TOPIC_CONFIGS, ConfigType
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+RESOURCES_MAX: Final = 10_000
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+class Source(IntEnum):
+    """Where a value comes from."""
+
+    DYNAMIC_TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Setting(NamedTuple):
+    name: str
+    value: str
+    source: Source
+    type: ConfigType
+    documentation: str
+    read_only: bool = False
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DescribeConfigsRequest)
+    if refuse_more_than(RESOURCES_MAX, message.resources, request):
+        return
+    results = [_describe(broker, one, message) for one in message.resources]
+    response = DescribeConfigsResponse(results=results)
+    request.reply.complete(encode_response(request.header, response))
+
+
+def _describe(
+    broker: Broker, resource: DescribeConfigsResource, message: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    settings: Iterable[Setting] = ()
+    if resource.resource_type == ResourceType.TOPIC:
+        topic = broker.registry.topic(resource.resource_name)
+        if topic is None:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.error_message = "there is no such topic"
+        else:
+            settings = topic_settings(broker, topic)
+    elif resource.resource_type == ResourceType.BROKER:
+        if resource.resource_name != str(broker.me):
+            result.error_code = ErrorCode.INVALID_REQUEST
+            result.error_message = f"this is node {broker.me}: ask a node about itself"
+        else:
+            settings = _broker_settings(broker)
+    else:
+        result.error_code = ErrorCode.INVALID_REQUEST
+        result.error_message = f"there are no resources of type {resource.resource_type}"
+    wanted = resource.configuration_keys
+    keys = None if wanted is None else frozenset(wanted)
+    result.configs = [_result(one, message) for one in settings if keys is None or one.name in keys]
+    return result
+
+
+def topic_settings(broker: Broker, topic: Topic) -> Iterator[Setting]:
+    replicas = replicas_of(broker)
+    for known in TOPIC_CONFIGS.values():
+        value = topic.configs.get(known.name)
+        source = Source.DEFAULT if value is None else Source.DYNAMIC_TOPIC
+        shown = known.default(broker.config, replicas) if value is None else value
+        yield Setting(known.name, shown, source, known.type, known.documentation)
+
+
+def replicas_of(broker: Broker) -> int:
+    """How many copies a partition has: its group's members, all groups having as many."""
+    return max(1, min(broker.config.replication, len(broker.registry.nodes)))
+
+
+def _broker_settings(broker: Broker) -> Iterator[Setting]:
+    config = broker.config
+    flags = {True: "true", False: "false"}
+    table = (
+        ("auto.create.topics.enable", flags[config.auto_create_topics], ConfigType.BOOLEAN),
+        ("broker.id", str(broker.me), ConfigType.INT),
+        ("default.replication.factor", str(config.replication), ConfigType.INT),
+        ("fetch.max.bytes", str(config.fetch_bytes_max), ConfigType.INT),
+        (
+            "group.initial.rebalance.delay.ms",
+            str(config.consumer_group_rebalance_delay_ms),
+            ConfigType.INT,
+        ),
+        ("message.max.bytes", str(config.batch_bytes_max), ConfigType.INT),
+        ("num.partitions", str(config.default_partitions), ConfigType.INT),
+    )
+    for name, value, kind in table:
+        yield Setting(name, value, Source.STATIC_BROKER, kind, "", read_only=True)
+
+
+def _result(setting: Setting, message: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if message.include_synonyms:
+        synonyms = [DescribeConfigsSynonym(setting.name, setting.value, setting.source)]
+    return DescribeConfigsResourceResult(
+        name=setting.name,
+        value=setting.value,
+        read_only=setting.read_only,
+        config_source=setting.source,
+        synonyms=synonyms,
+        config_type=setting.type,
+        documentation=setting.documentation if message.include_documentation else None,
+    )

@@ -1,0 +1,224 @@
+"""Metadata: which nodes there are, which topics, and who leads each partition.
+
+While a wanted partition has no leader the answer is held for a moment: a client that is told
+"nobody" backs off longer than an election takes (kafka.md section 5). Replicas are the members of
+the partition's Paxos group, its ideal master first, since Kafka calls the first the preferred one;
+all of them count as in sync, because which of them voted last is not Kafka's business here.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from balancer.catalogue import name_problem
+from balancer.records import TOPICS_MAX, Topic
+from balancer.registry_commands import CreateTopic, TopicCreated
+from broker.context import Broker, Request
+from broker.guard import guarded, refuse_more_than
+from broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
+from broker.registry_calls import Answer, change_registry
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from wire.schema import UUID_ZERO
+
+NULL_NAME_FROM: Final = 12
+"""The first version in which a topic that is unknown by its id has a null name."""
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, MetadataRequest)
+    wanted = _wanted(message, request.header.api_version)
+    if wanted is not None and refuse_more_than(TOPICS_MAX, wanted, request):
+        return
+    now = broker.groups.now()
+    deadline = now.boot_ns + broker.config.no_coordinator_wait_ms * MS
+    creating: set[str] = set()
+    if (
+        wanted is not None
+        and broker.config.auto_create_topics
+        and message.allow_auto_topic_creation
+    ):
+        _create_missing(broker, wanted, creating, deadline)
+    act = guarded(broker, request, partial(_answer, broker, request, message, wanted))
+    broker.holds.until(partial(_settled, broker, wanted, creating), deadline, act)
+
+
+def _wanted(message: MetadataRequest, version: int) -> list[MetadataRequestTopic] | None:
+    """What is asked for, each topic once; None for all topics."""
+    if message.topics is None or (version == 0 and not message.topics):
+        return None
+    return list({(one.topic_id, one.name): one for one in message.topics}.values())
+
+
+def _find(broker: Broker, one: MetadataRequestTopic) -> Topic | None:
+    if one.topic_id != UUID_ZERO:
+        return broker.registry.topic_by_id(one.topic_id)
+    return broker.registry.topic(one.name or "")
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+def _settled(broker: Broker, wanted: list[MetadataRequestTopic] | None, creating: set[str]) -> bool:
+    """Whether waiting would not improve the answer."""
+    registry = broker.registry
+    if not registry.nodes:
+        return False
+    groups: Iterable[GroupId]
+    if wanted is None:
+        every = [GroupId(group) for group in registry.groups]
+        groups = [group for group in every if registry.partitions_of_group(group)]
+    else:
+        if any(registry.topic(name) is None for name in creating):
+            return False
+        topics = (_find(broker, one) for one in wanted)
+        groups = {
+            place.group for topic in topics if topic is not None for place in topic.partitions
+        }
+    return all(broker.leaders.of(group).node in registry.nodes for group in groups)
+
+
+def _create_missing(
+    broker: Broker, wanted: list[MetadataRequestTopic], creating: set[str], deadline: int
+) -> None:
+    """Auto-creation, where configured: the answer waits until the topic is there, or refused."""
+    registry = broker.registry
+    for one in wanted:
+        name = one.name
+        if one.topic_id != UUID_ZERO or not name or name in registry.topics or name_problem(name):
+            continue
+        creating.add(name)
+        command = CreateTopic(
+            name,
+            broker.new_topic_id(),
+            broker.config.default_partitions,
+            max(1, min(broker.config.replication, len(registry.nodes))),
+        )
+        finished = partial(_on_created, creating, name)
+        change_registry(broker.groups, broker.timers, command, deadline, finished)
+
+
+def _on_created(creating: set[str], name: str, answer: Answer | None) -> None:
+    if answer is None or not isinstance(answer.result, TopicCreated):
+        creating.discard(name)
+
+
+# -- answering -------------------------------------------------------------------------------------
+
+
+def _answer(
+    broker: Broker,
+    request: Request,
+    message: MetadataRequest,
+    wanted: list[MetadataRequestTopic] | None,
+) -> None:
+    header = request.header
+    if wanted is not None:
+        topics = [_asked_topic(broker, one, header.api_version) for one in wanted]
+        response = _response(broker, message, topics)
+        request.reply.complete(encode_response(header, response))
+        return
+    state = _state(broker)
+    flags = (
+        message.include_cluster_authorized_operations,
+        message.include_topic_authorized_operations,
+    )
+    variant = (header.api_version, *flags)
+    frame = broker.metadata_cache.get(state, variant, header.correlation_id)
+    if frame is None:
+        topics = [_topic(broker, topic) for topic in broker.registry.topics.values()]
+        frame = encode_response(header, _response(broker, message, topics))
+        broker.metadata_cache.put(state, variant, frame)
+    request.reply.complete(frame)
+
+
+def _state(broker: Broker) -> tuple[object, ...]:
+    """Everything the answer about all topics depends on."""
+    registry, groups = broker.registry, broker.groups
+    versions = registry.versions
+    leaders = tuple(
+        (broker.leaders.of(GroupId(group)), groups.members(GroupId(group)))
+        for group in registry.groups
+    )
+    return (versions.nodes, versions.topics, versions.placement, leaders)
+
+
+def _response(
+    broker: Broker, message: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    if message.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node.node, node.kafka.host, node.kafka.port, node.zone or None)
+            for node in broker.registry.nodes.values()
+        ],
+        cluster_id=broker.config.cluster_id,
+        controller_id=controller(broker),
+        topics=topics,
+        cluster_authorized_operations=told(
+            CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations
+        ),
+    )
+
+
+def controller(broker: Broker) -> int:
+    """The master of the registry group; any other node takes the same requests as well."""
+    node = broker.leaders.of(REGISTRY_GROUP).node
+    return node if node is not None and node in broker.registry.nodes else -1
+
+
+def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
+    topic = _find(broker, one)
+    if topic is not None:
+        return _topic(broker, topic)
+    if one.topic_id != UUID_ZERO:
+        name = None if version >= NULL_NAME_FROM else ""
+        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name, one.topic_id)
+    name = one.name or ""
+    error = (
+        ErrorCode.INVALID_TOPIC_EXCEPTION
+        if name_problem(name)
+        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    return MetadataResponseTopic(error, name)
+
+
+def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+    nodes = broker.registry.nodes
+    partitions = []
+    for index, place in enumerate(topic.partitions):
+        leader, epoch = broker.leaders.of(place.group)
+        replicas = _replicas(broker, place.group)
+        known = leader is not None and leader in nodes
+        partitions.append(
+            MetadataResponsePartition(
+                ErrorCode.NONE if known else ErrorCode.LEADER_NOT_AVAILABLE,
+                index,
+                leader if leader is not None and known else -1,
+                epoch,
+                replicas,
+                replicas,
+            )
+        )
+    return MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.topic_id, partitions=partitions)
+
+
+def _replicas(broker: Broker, group: GroupId) -> list[int]:
+    """The members clients can be told of, the group's ideal master first."""
+    registry = broker.registry
+    members: list[NodeId] = [one for one in broker.groups.members(group) if one in registry.nodes]
+    ideal = registry.placement.get(group)
+    return [int(one) for one in sorted(members, key=lambda one: (one != ideal, one))]

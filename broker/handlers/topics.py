@@ -1,0 +1,370 @@
+"""CreateTopics, DeleteTopics and CreatePartitions, on any node.
+
+They change the registry through group 0's log, wherever its master is, and are answered when the
+change is applied on this node as well, so that a client which asks it for metadata next finds what
+it was told. Where an attempt's fate is unknown it is repeated: a topic is known by the id drawn
+before the first attempt, so "it exists" and "it is gone" can be told from somebody else's doing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import attrs
+
+from balancer.catalogue import name_problem
+from balancer.records import TOPIC_PARTITIONS_MAX, Topic
+from balancer.registry_commands import (
+    Command,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    PartitionsCreated,
+    Refusal,
+    Refused,
+    Result,
+    TopicCreated,
+    TopicDeleted,
+)
+from broker.context import Broker, Request
+from broker.guard import gather, guarded, refuse_more_than
+from broker.handlers.configs import replicas_of, topic_settings
+from broker.registry_calls import Answer, change_registry
+from broker.topic_configs import problem as configs_problem
+from paxos.ids import MS
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from wire.schema import UUID_ZERO
+
+TOPICS_PER_REQUEST_MAX: Final = 1_000
+TIMEOUT_MS_MAX: Final = 60_000
+"""However long a client would wait, its connection is not held longer."""
+BY_ID_FROM: Final = 6
+"""The first version of DeleteTopics that names topics by id."""
+DEFAULT: Final = -1
+
+
+class Verdict(NamedTuple):
+    """What became of one topic of a request."""
+
+    error: ErrorCode
+    message: str | None = None
+
+
+DONE: Final = Verdict(ErrorCode.NONE)
+TIMED_OUT: Final = Verdict(
+    ErrorCode.REQUEST_TIMED_OUT, "not known to be done in time; it may yet come true"
+)
+DUPLICATE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+NO_ASSIGNMENT: Final = Verdict(
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    "replicas cannot be assigned by hand: partitions live in Paxos groups that place themselves",
+)
+
+_REFUSALS: Final = {
+    Refusal.NOT_FOUNDED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    Refusal.TOPIC_EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
+    Refusal.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Refusal.INVALID_NAME: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    Refusal.INVALID_TOPIC_ID: ErrorCode.INVALID_REQUEST,
+    Refusal.INVALID_PARTITIONS: ErrorCode.INVALID_PARTITIONS,
+    Refusal.TOO_MANY_PARTITIONS: ErrorCode.INVALID_PARTITIONS,
+    Refusal.TOO_MANY_TOPICS: ErrorCode.POLICY_VIOLATION,
+    Refusal.INVALID_REPLICATION: ErrorCode.INVALID_REPLICATION_FACTOR,
+    Refusal.INVALID_CONFIGS: ErrorCode.INVALID_CONFIG,
+}
+
+Decide = Callable[[Verdict], None]
+
+
+def _submit(
+    broker: Broker,
+    request: Request,
+    command: Command,
+    deadline: int,
+    judge: Callable[[Answer], Verdict],
+    here: Callable[[], bool],
+    decide: Decide,
+) -> None:
+    """Carry out `command`; `judge` reads its result, `here` says whether this node has it."""
+
+    def finished(answer: Answer | None) -> None:
+        verdict = TIMED_OUT if answer is None else judge(answer)
+        told = guarded(broker, request, partial(decide, verdict))
+        if verdict.error == ErrorCode.NONE:
+            broker.holds.until(here, deadline, told)
+        else:
+            told()
+
+    safely = guarded(broker, request, finished)
+    change_registry(broker.groups, broker.timers, command, deadline, safely)
+
+
+def _deadline(broker: Broker, timeout_ms: int) -> int:
+    return broker.groups.now().boot_ns + min(max(timeout_ms, 0), TIMEOUT_MS_MAX) * MS
+
+
+def _refused(result: Result) -> Verdict:
+    assert isinstance(result, Refused), f"the registry answered {result}"
+    error = _REFUSALS.get(result.reason, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return Verdict(error, result.detail or result.reason.name.lower().replace("_", " "))
+
+
+# -- CreateTopics ----------------------------------------------------------------------------------
+
+
+def handle_create(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, CreateTopicsRequest)
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, request):
+        return
+    named = Counter(topic.name for topic in message.topics)
+    deadline = _deadline(broker, message.timeout_ms)
+    put = gather(len(message.topics), partial(_answer_create, request))
+    for index, topic in enumerate(message.topics):
+        problem = DUPLICATE if named[topic.name] > 1 else _create_problem(broker, topic)
+        command = None if problem is not None else _create_command(broker, topic)
+        if command is not None and message.validate_only:
+            command = attrs.evolve(command, topic_id=UUID_ZERO)
+        decide = partial(_created, broker, topic, command, partial(put, index))
+        if command is None or message.validate_only:
+            decide(problem or DONE)
+        else:
+            judge = partial(_judge_created, command)
+            here = partial(_is_here, broker, command.topic_id)
+            _submit(broker, request, command, deadline, judge, here, decide)
+
+
+def _create_problem(broker: Broker, topic: CreatableTopic) -> Verdict | None:
+    """What the registry would refuse, or could not know: also the answer to validate_only."""
+    name = name_problem(topic.name)
+    if name is not None:
+        return Verdict(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    if broker.registry.topic(topic.name) is not None:
+        return Verdict(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists")
+    if topic.assignments:
+        return NO_ASSIGNMENT
+    partitions, factor = topic.num_partitions, topic.replication_factor
+    if partitions != DEFAULT and not 0 < partitions <= TOPIC_PARTITIONS_MAX:
+        return Verdict(
+            ErrorCode.INVALID_PARTITIONS, f"{partitions} is not within 1 and {TOPIC_PARTITIONS_MAX}"
+        )
+    replicas = replicas_of(broker)
+    if factor != DEFAULT and not 0 < factor <= replicas:
+        return Verdict(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{factor} is not within 1 and {replicas}, the replicas of every partition here",
+        )
+    configs = [(one.name, one.value) for one in topic.configs]
+    wrong = configs_problem(configs, broker.config, replicas)
+    return None if wrong is None else Verdict(ErrorCode.INVALID_CONFIG, wrong)
+
+
+def _create_command(broker: Broker, topic: CreatableTopic) -> CreateTopic:
+    """Whatever factor is asked for, partitions get the replicas of their group: never fewer."""
+    asked = topic.num_partitions
+    return CreateTopic(
+        topic.name,
+        broker.new_topic_id(),
+        broker.config.default_partitions if asked == DEFAULT else asked,
+        replicas_of(broker),
+        {one.name: one.value for one in topic.configs if one.value is not None},
+    )
+
+
+def _judge_created(command: CreateTopic, answer: Answer) -> Verdict:
+    """Our own topic id tells our earlier attempt from another client's topic of that name."""
+    result = answer.result
+    if isinstance(result, TopicCreated):
+        assert result.topic.topic_id == command.topic_id
+        return DONE
+    return _refused(result)
+
+
+def _is_here(broker: Broker, topic_id: bytes) -> bool:
+    return broker.registry.topic_by_id(topic_id) is not None
+
+
+def _created(
+    broker: Broker,
+    asked: CreatableTopic,
+    command: CreateTopic | None,
+    put: Callable[[CreatableTopicResult], None],
+    verdict: Verdict,
+) -> None:
+    result = CreatableTopicResult(
+        name=asked.name, error_code=verdict.error, error_message=verdict.message
+    )
+    if command is not None and verdict.error == ErrorCode.NONE:
+        topic = Topic(command.name, command.topic_id, command.replication, command.configs, ())
+        result.topic_id = command.topic_id
+        result.num_partitions = command.partitions
+        result.replication_factor = command.replication
+        result.configs = [
+            CreatableTopicConfigs(one.name, one.value, one.read_only, one.source)
+            for one in topic_settings(broker, topic)
+        ]
+    put(result)
+
+
+def _answer_create(request: Request, results: Sequence[CreatableTopicResult]) -> None:
+    response = CreateTopicsResponse(topics=list(results))
+    request.reply.complete(encode_response(request.header, response))
+
+
+# -- DeleteTopics ----------------------------------------------------------------------------------
+
+
+def handle_delete(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DeleteTopicsRequest)
+    asked = (
+        message.topics
+        if request.header.api_version >= BY_ID_FROM
+        else [DeleteTopicState(name) for name in message.topic_names]
+    )
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, asked, request):
+        return
+    topics = [_named(broker, state) for state in asked]
+    named = Counter(topic.topic_id for topic in topics if topic is not None)
+    deadline = _deadline(broker, message.timeout_ms)
+    put = gather(len(asked), partial(_answer_delete, request))
+    for index, (state, topic) in enumerate(zip(asked, topics, strict=True)):
+        decide = partial(_deleted, state, topic, partial(put, index))
+        if topic is None or named[topic.topic_id] > 1:
+            decide(DUPLICATE if topic is not None else _delete_problem(state))
+        else:
+            command = DeleteTopic(topic.name, topic.topic_id)
+            here = partial(_is_gone, broker, topic.topic_id)
+            _submit(broker, request, command, deadline, _judge_deleted, here, decide)
+
+
+def _named(broker: Broker, state: DeleteTopicState) -> Topic | None:
+    if (state.name is None) == (state.topic_id == UUID_ZERO):
+        return None
+    if state.name is not None:
+        return broker.registry.topic(state.name)
+    return broker.registry.topic_by_id(state.topic_id)
+
+
+def _delete_problem(state: DeleteTopicState) -> Verdict:
+    if (state.name is None) == (state.topic_id == UUID_ZERO):
+        return Verdict(ErrorCode.INVALID_REQUEST, "name the topic by name or by id")
+    if state.name is None:
+        return Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
+    return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+
+
+def _judge_deleted(answer: Answer) -> Verdict:
+    result = answer.result
+    if isinstance(result, TopicDeleted):
+        return DONE
+    if answer.repeated and isinstance(result, Refused) and result.reason is Refusal.UNKNOWN_TOPIC:
+        return DONE  # it was there, by this very id, before our first attempt
+    return _refused(result)
+
+
+def _is_gone(broker: Broker, topic_id: bytes) -> bool:
+    return broker.registry.topic_by_id(topic_id) is None
+
+
+def _deleted(
+    state: DeleteTopicState,
+    topic: Topic | None,
+    put: Callable[[DeletableTopicResult], None],
+    verdict: Verdict,
+) -> None:
+    name, topic_id = state.name, state.topic_id
+    if topic is not None:
+        name, topic_id = topic.name, topic.topic_id
+    put(DeletableTopicResult(name, topic_id, verdict.error, verdict.message))
+
+
+def _answer_delete(request: Request, results: Sequence[DeletableTopicResult]) -> None:
+    response = DeleteTopicsResponse(responses=list(results))
+    request.reply.complete(encode_response(request.header, response))
+
+
+# -- CreatePartitions ------------------------------------------------------------------------------
+
+
+def handle_create_partitions(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, CreatePartitionsRequest)
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, request):
+        return
+    named = Counter(topic.name for topic in message.topics)
+    deadline = _deadline(broker, message.timeout_ms)
+    put = gather(len(message.topics), partial(_answer_grow, request))
+    for index, asked in enumerate(message.topics):
+        problem = DUPLICATE if named[asked.name] > 1 else _grow_problem(broker, asked)
+        decide = partial(_grown, asked, partial(put, index))
+        if problem is not None or message.validate_only:
+            decide(problem or DONE)
+        else:
+            command = CreatePartitions(asked.name, asked.count)
+            judge = partial(_judge_grown, broker, asked)
+            here = partial(_has_grown, broker, asked)
+            _submit(broker, request, command, deadline, judge, here, decide)
+
+
+def _grow_problem(broker: Broker, asked: CreatePartitionsTopic) -> Verdict | None:
+    topic = broker.registry.topic(asked.name)
+    if topic is None:
+        return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+    if asked.assignments:
+        return NO_ASSIGNMENT
+    there = len(topic.partitions)
+    if not there < asked.count <= TOPIC_PARTITIONS_MAX:
+        return Verdict(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{asked.count} is not within {there + 1} and {TOPIC_PARTITIONS_MAX}",
+        )
+    return None
+
+
+def _judge_grown(broker: Broker, asked: CreatePartitionsTopic, answer: Answer) -> Verdict:
+    result = answer.result
+    if isinstance(result, PartitionsCreated):
+        return DONE
+    if answer.repeated and _partitions(broker, asked.name) == asked.count:
+        return DONE  # there were fewer before our first attempt, and now it is what was asked for
+    return _refused(result)
+
+
+def _partitions(broker: Broker, name: str) -> int:
+    topic = broker.registry.topic(name)
+    return 0 if topic is None else len(topic.partitions)
+
+
+def _has_grown(broker: Broker, asked: CreatePartitionsTopic) -> bool:
+    return _partitions(broker, asked.name) >= asked.count
+
+
+def _grown(
+    asked: CreatePartitionsTopic,
+    put: Callable[[CreatePartitionsTopicResult], None],
+    verdict: Verdict,
+) -> None:
+    put(CreatePartitionsTopicResult(asked.name, verdict.error, verdict.message))
+
+
+def _answer_grow(request: Request, results: Sequence[CreatePartitionsTopicResult]) -> None:
+    response = CreatePartitionsResponse(results=list(results))
+    request.reply.complete(encode_response(request.header, response))

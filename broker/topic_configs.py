@@ -1,0 +1,163 @@
+"""The settings a topic may have, which values of them we can keep our word on, and their defaults.
+
+A setting that would promise what Evenkeel does not do (compaction, say) is refused when the topic
+is created, with the reason; it is not accepted and forgotten.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final
+
+import attrs
+
+from broker.context import BrokerConfig
+
+
+class ConfigType(IntEnum):
+    """Numbers of DescribeConfigs from version 3 on."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+Check = Callable[[str, BrokerConfig, int], str | None]
+"""What is wrong with a value, given the broker's settings and the number of replicas."""
+
+
+@attrs.frozen(kw_only=True)
+class TopicConfig:
+    name: str
+    type: ConfigType
+    default: Callable[[BrokerConfig, int], str]
+    check: Check
+    documentation: str
+
+
+def _only(*allowed: str, because: str) -> Check:
+    def check(value: str, config: BrokerConfig, replicas: int) -> str | None:
+        return None if value.strip() in allowed else f"only {' or '.join(allowed)}: {because}"
+
+    return check
+
+
+def _integer(least: int, most: Callable[[BrokerConfig, int], int], because: str = "") -> Check:
+    def check(value: str, config: BrokerConfig, replicas: int) -> str | None:
+        try:
+            number = int(value)
+        except ValueError:
+            return "not a number"
+        limit = most(config, replicas)
+        if least <= number <= limit:
+            return None
+        return f"not within {least} and {limit}{because}"
+
+    return check
+
+
+def majority(replicas: int) -> int:
+    """How many replicas have a record when it is acknowledged, whatever a client asks for."""
+    return replicas // 2 + 1
+
+
+def _long_max(config: BrokerConfig, replicas: int) -> int:
+    return 2**63 - 1
+
+
+def _always(value: str) -> Callable[[BrokerConfig, int], str]:
+    return lambda config, replicas: value
+
+
+_ALL: Final = (
+    TopicConfig(
+        name="cleanup.policy",
+        type=ConfigType.LIST,
+        default=_always("delete"),
+        check=_only("delete", because="there is no compaction"),
+        documentation="How old records go: as whole segments.",
+    ),
+    TopicConfig(
+        name="compression.type",
+        type=ConfigType.STRING,
+        default=_always("producer"),
+        check=_only("producer", because="record batches are kept as the producer made them"),
+        documentation="Record batches stay compressed the way the producer sent them.",
+    ),
+    TopicConfig(
+        name="max.message.bytes",
+        type=ConfigType.INT,
+        default=lambda config, replicas: str(config.batch_bytes_max),
+        check=_integer(0, lambda config, replicas: config.batch_bytes_max, ", the broker's limit"),
+        documentation="The largest record batch; today the broker's own limit is what counts.",
+    ),
+    TopicConfig(
+        name="message.timestamp.type",
+        type=ConfigType.STRING,
+        default=_always("CreateTime"),
+        check=_only("CreateTime", because="batches are not rewritten"),
+        documentation="Records keep the time their producer gave them.",
+    ),
+    TopicConfig(
+        name="min.insync.replicas",
+        type=ConfigType.INT,
+        default=lambda config, replicas: str(majority(replicas)),
+        check=_integer(
+            1, lambda config, replicas: majority(replicas), ": a majority acknowledges, never more"
+        ),
+        documentation="Every acknowledged record is on a majority of the replicas, always.",
+    ),
+    TopicConfig(
+        name="retention.bytes",
+        type=ConfigType.LONG,
+        default=_always("-1"),
+        check=_integer(-1, _long_max),
+        documentation="Kept with the topic; nothing is deleted by size yet.",
+    ),
+    TopicConfig(
+        name="retention.ms",
+        type=ConfigType.LONG,
+        default=_always("-1"),
+        check=_integer(-1, _long_max),
+        documentation="Kept with the topic; nothing is deleted by age yet.",
+    ),
+    TopicConfig(
+        name="segment.bytes",
+        type=ConfigType.INT,
+        default=_always("67108864"),
+        check=_integer(1, _long_max),
+        documentation="Kept with the topic; the log's segments are shared by all topics of a node.",
+    ),
+    TopicConfig(
+        name="unclean.leader.election.enable",
+        type=ConfigType.BOOLEAN,
+        default=_always("false"),
+        check=_only("false", because="a master always has everything that was acknowledged"),
+        documentation="Never.",
+    ),
+)
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {one.name: one for one in _ALL}
+
+
+def problem(
+    configs: Sequence[tuple[str, str | None]], config: BrokerConfig, replicas: int
+) -> str | None:
+    """What is wrong with the settings of a new topic; None if nothing is."""
+    seen: set[str] = set()
+    for name, value in configs:
+        known = TOPIC_CONFIGS.get(name)
+        if known is None:
+            return f"unknown topic config {name[:100]!r}; known: {', '.join(TOPIC_CONFIGS)}"
+        if name in seen:
+            return f"{name} is there twice"
+        seen.add(name)
+        if value is None:
+            return f"{name} has no value"
+        wrong = known.check(value, config, replicas)
+        if wrong is not None:
+            return f"{name}={value[:100]}: {wrong}"
+    return None
