@@ -11,23 +11,26 @@ import random
 import signal
 import socket
 import sys
+import traceback
+import uuid
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import trio
-from broker.api import ApiTable
-from broker.parked import ParkedFetches
 from prometheus_client import CollectorRegistry
 
 from balancer.registry import Registry
 from balancer.steal import Balancing
+from broker.api import ApiTable
 from broker.consumer_groups import ConsumerGroups
 from broker.context import Broker
 from broker.machine import GroupMachine
+from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
+from coordinator.model import GroupNotice
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Slot
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered, Replica
@@ -59,10 +62,6 @@ PARENT_CHECK_S: Final = 0.5
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
 SWITCH_INTERVAL_S: Final = 1e-4
 """The log writer's thread gets the interpreter back sooner than by Python's default of 5 ms."""
-
-
-class Stop(trio.Event):
-    """Set by a signal or by the death of the parent."""
 
 
 def options(argv: Sequence[str]) -> argparse.Namespace:
@@ -217,7 +216,7 @@ class Node:
             journal,
         )
         engine.links = self.peers
-        api = ApiTable(self.broker, on_failure=self._handler_failed)
+        api = ApiTable(self.broker)
         self.clients = Clients(
             self.plane, api.handle_frame, settings.clients(config), journal, self.clock_boot_ns
         )
@@ -249,8 +248,15 @@ class Node:
             wake=self.shell.end_of_round,
         )
 
-    def _handler_failed(self, what: str, trace: str) -> None:
+    def bug(self, what: str, error: Exception) -> None:
+        """A handler let an exception out: it cost one connection; say so loudly."""
+        trace = "".join(traceback.format_exception(error))
         self.journal.error("request handler failed", request=what, trace=trace)
+
+    def group_notice(self, group: GroupId, notice: GroupNotice) -> None:
+        self.journal.info(
+            notice.what, group=group, consumer_group=notice.group, detail=notice.detail
+        )
 
     def close(self) -> None:
         """Write what is staged, stop the threads, close the sockets."""
@@ -274,18 +280,23 @@ def _as_paxos(found: RecoveredGroup) -> Recovered:
 
 def build_broker(node: Node) -> Broker:
     """The broker and its parts, over the engine as its view of the Paxos groups."""
+    config = settings.broker(node.config)
     return Broker(
         me=node.config.node.id,
-        config=settings.broker(node.config),
+        config=config,
         groups=node.engine,
         log=node.wal,
         timers=node.plane,
         registry=node.registry,
         machines=node.machines,
         tail=node.tail,
-        parked=ParkedFetches(),
-        consumer_groups=ConsumerGroups(),
+        parked=ParkedFetches(node.engine, node.plane, config.parked_fetches_max),
+        consumer_groups=ConsumerGroups(
+            node.engine, node.machines, settings.coordinator(node.config), node.group_notice
+        ),
         statistics=node.statistics,
+        new_topic_id=lambda: uuid.uuid4().bytes,
+        on_bug=node.bug,
     )
 
 
@@ -295,7 +306,7 @@ def build_broker(node: Node) -> Broker:
 async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> None:
     """Serve until a signal, the parent's death, or the disk's failure."""
     node = Node(config, journal)
-    stop = Stop()
+    stop = trio.Event()
     # What has been built lives as long as the process: no collection has to look at it again.
     gc.collect()
     gc.freeze()
@@ -309,7 +320,7 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
         node.close()
 
 
-async def _start(node: Node, nursery: trio.Nursery, stop: Stop, parent_pid: int | None) -> None:
+async def _start(node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None) -> None:
     config, shell = node.config, node.shell
     node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable())
     await nursery.start(node.plane.run, shell.end_of_round)
@@ -336,7 +347,7 @@ async def _start(node: Node, nursery: trio.Nursery, stop: Stop, parent_pid: int 
     )
 
 
-async def watch_signals(stop: Stop) -> None:
+async def watch_signals(stop: trio.Event) -> None:
     """The first SIGTERM or SIGINT stops gracefully, a second one at once."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
@@ -345,7 +356,7 @@ async def watch_signals(stop: Stop) -> None:
             stop.set()
 
 
-async def watch_parent(pid: int, stop: Stop) -> None:
+async def watch_parent(pid: int, stop: trio.Event) -> None:
     """No orphans: stop when the launcher is gone, however it died."""
     while os.getppid() == pid:  # noqa: ASYNC110 (the kernel sends no event for it)
         await trio.sleep(PARENT_CHECK_S)

@@ -154,6 +154,10 @@ class Engine:
             return None
         return None if replica.lease.free(self.clock.now(), 0) else replica.lease.holder
 
+    def members(self, group: GroupId) -> tuple[NodeId, ...]:
+        replica = self.multi.replicas.get(group)
+        return () if replica is None else replica.members
+
     def caught_up(self, group: GroupId) -> bool:
         replica = self.multi.replicas.get(group)
         return replica is not None and replica.ready()

@@ -7,6 +7,7 @@ from balancer.registry_commands import FoundCluster, RegisterNode
 from balancer.steal import BalancingConfig
 from broker.context import BrokerConfig
 from broker.intake import IntakeConfig
+from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.timing import WINDOW_MAX, Timing
 from runtime.clients import ClientLimits
@@ -76,6 +77,17 @@ def broker(config: Config) -> BrokerConfig:
         batch_bytes_max=limits.frame_bytes_max - REQUEST_OVERHEAD_BYTES,
         fetch_bytes_max=limits.fetch_bytes_max,
         consumer_group_rebalance_delay_ms=section.group_initial_rebalance_delay_ms,
+    )
+
+
+def coordinator(config: Config) -> CoordinatorConfig:
+    section = config.broker
+    session_ms_min = section.group_session_timeout_ms_min
+    return CoordinatorConfig(
+        initial_rebalance_delay_ms=section.group_initial_rebalance_delay_ms,
+        session_timeout_ms_min=session_ms_min,
+        session_timeout_ms_max=section.group_session_timeout_ms_max,
+        pause_ms_max=max(2, min(3_000, session_ms_min // 2)),
     )
 
 

@@ -101,7 +101,11 @@ class Shell:
     def groups_applied(self, now: Now, groups: set[GroupId]) -> None:
         if REGISTRY_GROUP in groups:
             self._registry_changed()
-        self.broker.parked.appended(groups)
+        broker = self.broker
+        for group in groups:
+            grown = broker.machines[group].take_grown()
+            if grown:
+                broker.parked.appended(grown)
 
     def _registry_changed(self) -> None:
         versions = self.registry.versions
