@@ -1,0 +1,50 @@
+# Every command of the project. CI runs nothing that is not a target here.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+SEEDS ?= 0:200
+RUN := .venv/bin/python
+PIP := .venv/bin/pip install --quiet --disable-pip-version-check
+
+.PHONY: setup demo test check sim bench faults clean
+
+# The virtual environment: what the product needs, then what its developers need.
+# Each runs again only when pyproject.toml has changed.
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/product.stamp: pyproject.toml | .venv/bin/pip
+	$(PIP) -e . && touch $@
+
+.venv/dev.stamp: pyproject.toml | .venv/bin/pip
+	$(PIP) -e '.[dev]' && touch .venv/product.stamp $@
+
+setup: .venv/dev.stamp
+
+# Three real nodes and a real Kafka client; needs nothing but the product's own dependencies.
+demo: .venv/product.stamp
+	$(RUN) -m cluster.cli demo
+
+test: setup
+	$(RUN) -m pytest
+
+check: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+# make sim SEEDS=0:200 runs these worlds; make sim SEED=123 replays one.
+sim: .venv/product.stamp
+	$(RUN) -m simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+bench: .venv/product.stamp
+	$(RUN) -m benchmarks $(ARGS)
+
+# The tests that start real node processes and hurt them: SIGKILL under load, steals under load,
+# a cluster that is killed as a whole. They are part of `make test`; this runs them alone, in full.
+faults: setup
+	$(RUN) -m pytest -m cluster -v
+
+# What can be made again; ./data, where clusters keep their logs, stays.
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
