@@ -10,6 +10,7 @@ from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
 from broker.ports import Groups, LogReader, Reply, Timers
 from broker.producer_ids import ProducerIds
+from broker.produces import Produces
 
 if TYPE_CHECKING:
     from balancer.registry import Registry
@@ -75,8 +76,10 @@ class Broker:
     leaders: Leaders = attrs.field(init=False)
     metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
     producer_ids: ProducerIds = attrs.field(init=False)
+    produces: Produces = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.holds = Holds(self.groups, self.timers)
         self.leaders = Leaders(self.groups)
         self.producer_ids = ProducerIds(self.me, self.groups, self.timers)
+        self.produces = Produces(self.groups, self.timers)

@@ -1,0 +1,333 @@
+"""Fetch: whole batches from an offset on, at once or when there are enough of them (long polling).
+
+Reads are the master's, under its lease, and the lease is looked at AFTER the work: values first,
+then acting and still the same epoch, then the answer (protocol.md [R14]). While this node holds the
+lease and may not act on it just now (it is handing the group over, or is too close to the expiry),
+a fetch that may wait waits: what ends the wait is the new master, whose name it can then be told.
+So does a fetch whose client knows a newer epoch than we do: it was sent here by the old master, and
+we are about to hear that we are the new one.
+
+Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept).
+There are no transactions: what is applied is stable, and read_committed reads the same.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from broker.context import Broker, Request
+from broker.guard import blame
+from broker.hints import endpoints, other_leader
+from broker.leaders import Leader
+from broker.partition import PartitionState
+from broker.reader import Reader, UnreadableError
+from paxos.ids import GroupId
+from wire.apis import encode_response
+from wire.encoding import record_buffers
+from wire.error_codes import ErrorCode
+from wire.messages.common import LeaderIdAndEpoch
+from wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from wire.primitives import Buffer
+
+TOPIC_ID_FROM_VERSION: Final = 13
+REPLICA_STATE_FROM_VERSION: Final = 15
+ANY_EPOCH: Final = -1
+READ_COMMITTED: Final = 1
+FULL_THROTTLE_MS: Final = 100
+"""How long a client is asked to pause where no more fetches may be parked."""
+
+_NO_GROUP: Final = GroupId(-1)
+_NO_FRAME: Final = memoryview(b"")
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, FetchRequest)
+    broker.statistics.fetch_requests += 1
+    refusal = _refusal(message)
+    if refusal is not ErrorCode.NONE:
+        _refuse(broker, request, message, refusal)
+        return
+    fetch = _Fetch(broker, request, message)
+    wait_ms = min(message.max_wait_ms, broker.config.fetch_wait_ms_max)
+    if wait_ms <= 0 or not fetch.uids:
+        fetch.answer(at_last=True)
+    elif not fetch.woken():
+        fetch.wait(wait_ms)
+
+
+def _refusal(message: FetchRequest) -> ErrorCode:
+    """Why the request as a whole is not served."""
+    replica = message.replica_state
+    if message.replica_id >= 0 or (replica is not None and replica.replica_id >= 0):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # nobody replicates by Fetch (CVE-2018-1288)
+    if message.session_id != 0:
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    return ErrorCode.NONE
+
+
+def _refuse(broker: Broker, request: Request, message: FetchRequest, refusal: ErrorCode) -> None:
+    """Refuse all of it: at the top, and in every partition for versions that have no top error."""
+    broker.statistics.count_error(refusal)
+    topics = [
+        FetchableTopicResponse(
+            topic.topic,
+            topic.topic_id,
+            [_failed(one.partition, refusal) for one in topic.partitions],
+        )
+        for topic in message.topics
+    ]
+    response = FetchResponse(0, refusal, 0, topics)
+    request.reply.complete(encode_response(request.header, response))
+
+
+def _failed(
+    partition: int, error: ErrorCode, leader: LeaderIdAndEpoch | None = None
+) -> PartitionData:
+    data = PartitionData(partition, error, -1, records=b"")
+    data.current_leader = leader
+    return data
+
+
+@attrs.define(eq=False)
+class _Wanted:
+    """One partition of the request. `unknown` is what to say if there is no such partition."""
+
+    asked: FetchPartition
+    unknown: ErrorCode
+    uid: int = -1
+    group: GroupId = _NO_GROUP
+    state: PartitionState | None = None
+    """None where there is no such partition, or this node has no replica of its group."""
+
+    def problem(self, me: int, leader: Leader) -> ErrorCode:
+        """Why nothing can be read from it, leaving the lease aside."""
+        state = self.state
+        if self.uid < 0 or (state is not None and state.dropped):
+            return self.unknown
+        asked = self.asked
+        if asked.current_leader_epoch > leader.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if state is None or leader.node != me:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if ANY_EPOCH != asked.current_leader_epoch < leader.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if not state.log_start <= asked.fetch_offset <= state.next_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return ErrorCode.NONE
+
+
+class _Fetch:
+    """One request until it is answered; parked, it is a `broker.parked.Sleeper`."""
+
+    __slots__ = ("_broker", "_groups", "_message", "_request", "_topics", "uids")
+
+    def __init__(self, broker: Broker, request: Request, message: FetchRequest) -> None:
+        self._broker = broker
+        self._request = request
+        self._message = message
+        by_id = request.header.api_version >= TOPIC_ID_FROM_VERSION
+        self._topics = [(topic, _resolve(broker, topic, by_id)) for topic in message.topics]
+        every = [one for _, wanted in self._topics for one in wanted]
+        self._groups: Sequence[GroupId] = sorted({one.group for one in every if one.uid >= 0})
+        self.uids: Sequence[int] = list(dict.fromkeys(one.uid for one in every if one.uid >= 0))
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def wait(self, wait_ms: int) -> None:
+        """Park, or answer at once where too many do already."""
+        broker = self._broker
+        if broker.parked.full:
+            broker.statistics.fetches_refused += 1
+            self.answer(at_last=True, throttle_ms=FULL_THROTTLE_MS)
+            return
+        broker.statistics.fetches_parked += 1
+        self._request.frame = _NO_FRAME  # it is decoded, and would be kept for as long as we wait
+        broker.parked.park(self, wait_ms)
+
+    def woken(self) -> bool:
+        """Answer if there is something to say; True if it was answered."""
+        try:
+            return self._is_enough() and self.answer(at_last=False)
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            blame(self._broker, self._request, error)
+            return True
+
+    def expired(self) -> None:
+        try:
+            self.answer(at_last=True)
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            blame(self._broker, self._request, error)
+
+    def _is_enough(self) -> bool:
+        """Whether an answer would hold `min_bytes`, or an error; nothing is read for this."""
+        left = self._message.min_bytes
+        if left <= 0:
+            return True
+        leaders = self._leaders()
+        for _, wanted in self._topics:
+            for one in wanted:
+                problem = self._problem(one, leaders)
+                if problem is ErrorCode.UNKNOWN_LEADER_EPOCH:
+                    continue
+                if problem is not ErrorCode.NONE:
+                    return True
+                assert one.state is not None
+                asked = one.asked
+                if asked.fetch_offset < one.state.next_offset:
+                    there = one.state.bytes_from(asked.fetch_offset)
+                    left -= min(there, max(asked.partition_max_bytes, 1))
+                    if left <= 0:
+                        return True
+        return False
+
+    # -- answering ----------------------------------------------------------------------------
+
+    def answer(self, *, at_last: bool, throttle_ms: int = 0) -> bool:
+        """Read, look at the leases, answer; unless `at_last`, not while a lease of ours is unsafe.
+
+        Returns whether it was answered.
+        """
+        broker = self._broker
+        leaders = self._leaders()
+        responses, size = self._read(leaders)
+        lost = [group for group in self._groups if not self._still_leads(group, leaders[group])]
+        if lost:
+            mine = any(broker.leaders.of(group) == leaders[group] for group in lost)
+            if mine and not at_last:
+                return False
+            size = self._take_back(responses, frozenset(lost))
+        broker.statistics.fetch_bytes += size
+        hints = [data.current_leader for topic in responses for data in topic.partitions]
+        for topic in responses:
+            for data in topic.partitions:
+                if data.error_code != ErrorCode.NONE:
+                    broker.statistics.count_error(data.error_code)
+        response = FetchResponse(
+            throttle_ms,
+            ErrorCode.NONE,
+            0,
+            responses,
+            endpoints(broker, hints) if any(hints) else [],
+        )
+        self._request.reply.complete(encode_response(self._request.header, response))
+        return True
+
+    def _leaders(self) -> dict[GroupId, Leader]:
+        of = self._broker.leaders.of
+        return {group: of(group) for group in self._groups}
+
+    def _problem(self, one: _Wanted, leaders: dict[GroupId, Leader]) -> ErrorCode:
+        return one.problem(self._broker.me, leaders.get(one.group, _NO_LEADER))
+
+    def _still_leads(self, group: GroupId, leader: Leader) -> bool:
+        """Whether what was read under this leader may be answered (R14); others say nothing."""
+        broker = self._broker
+        if leader.node != broker.me:
+            return True
+        return (
+            broker.groups.acting(group)
+            and broker.groups.caught_up(group)
+            and broker.leaders.of(group) == leader
+        )
+
+    def _read(self, leaders: dict[GroupId, Leader]) -> tuple[list[FetchableTopicResponse], int]:
+        """All partitions in the order of the request, within its limits."""
+        broker, message = self._broker, self._message
+        reader = Reader(broker.tail, broker.log, broker.statistics)
+        left = min(message.max_bytes, broker.config.fetch_bytes_max)
+        size = 0
+        responses = []
+        for topic, wanted in self._topics:
+            answers: list[PartitionData] = []
+            responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, answers))
+            for one in wanted:
+                error = self._problem(one, leaders)
+                if error is not ErrorCode.NONE:
+                    answers.append(self._failure(one, error, leaders))
+                    continue
+                data, read = self._read_one(reader, one, left, first=size == 0)
+                answers.append(data)
+                size += read
+                left -= read
+        return responses, size
+
+    def _read_one(
+        self, reader: Reader, one: _Wanted, left: int, *, first: bool
+    ) -> tuple[PartitionData, int]:
+        state, asked = one.state, one.asked
+        assert state is not None
+        chunks: list[Buffer] = []
+        size = 0
+        if left > 0 or first:
+            bytes_max = max(0, min(left, asked.partition_max_bytes))
+            try:
+                chunks, size = reader.read(state, asked.fetch_offset, bytes_max, at_least_one=first)
+            except UnreadableError as error:
+                self._broker.on_bug("fetch", error)
+                return _failed(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR), 0
+        end = state.next_offset
+        data = PartitionData(asked.partition, ErrorCode.NONE, end, end, state.log_start)
+        data.records = chunks
+        if self._message.isolation_level == READ_COMMITTED:
+            data.aborted_transactions = []
+        return data, size
+
+    def _failure(
+        self, one: _Wanted, error: ErrorCode, leaders: dict[GroupId, Leader]
+    ) -> PartitionData:
+        hint = None
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            hint = other_leader(self._broker, one.group)
+        elif error is ErrorCode.FENCED_LEADER_EPOCH:
+            leader = leaders[one.group]
+            assert leader.node is not None
+            hint = LeaderIdAndEpoch(leader.node, leader.epoch)
+        return _failed(one.asked.partition, error, hint)
+
+    def _take_back(self, responses: list[FetchableTopicResponse], lost: frozenset[GroupId]) -> int:
+        """Replace what was read under leases that did not last; returns the size of the rest."""
+        size = 0
+        for (_, wanted), response in zip(self._topics, responses, strict=True):
+            for at, one in enumerate(wanted):
+                data = response.partitions[at]
+                if data.error_code == ErrorCode.NONE and one.group in lost:
+                    hint = other_leader(self._broker, one.group)
+                    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    response.partitions[at] = _failed(data.partition_index, error, hint)
+                else:
+                    size += record_buffers(data.records)[0]
+        return size
+
+
+_NO_LEADER: Final = Leader(None, ANY_EPOCH)
+
+
+def _resolve(broker: Broker, topic: FetchTopic, by_id: bool) -> list[_Wanted]:
+    """The partitions of one topic of the request, by name or by id."""
+    if by_id:
+        known, unknown = broker.registry.topic_by_id(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        known = broker.registry.topic(topic.topic)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    wanted = []
+    for asked in topic.partitions:
+        one = _Wanted(asked, unknown)
+        wanted.append(one)
+        if known is None:
+            continue
+        if 0 <= asked.partition < len(known.partitions):
+            one.uid, one.group = known.partitions[asked.partition]
+            machine = broker.machines.get(one.group)
+            one.state = None if machine is None else machine.partition(one.uid)
+        else:
+            one.unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return wanted

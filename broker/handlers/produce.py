@@ -1,0 +1,206 @@
+"""Produce: one record batch for each partition goes into the log; it is answered when it is there.
+
+Every partition is checked and submitted on its own, and all are answered together. acks=1 waits for
+the log like acks=all, because here nothing is "on the leader" that is not chosen. With acks=0 there
+is no answer; as with Kafka an error closes the connection, which is how such a producer learns that
+it must look for the leader.
+
+No answer ever says that a batch is not in the log when it may be (protocol.md section 4). An
+unknown outcome is REQUEST_TIMED_OUT, which clients retry and count as "possibly persisted", while
+NOT_LEADER_OR_FOLLOWER counts as "not persisted". A retry finds its first attempt by its sequence.
+"""
+
+from functools import partial
+from typing import Final
+
+from balancer.records import PartitionPlace, Topic
+from broker.commands import RECORDS_RESULT, SMALL_BYTES, records
+from broker.context import Broker, Request
+from broker.guard import blame
+from broker.hints import endpoints, other_leader
+from broker.intake import Done, Elsewhere, Outcome, Why
+from wire.apis import encode_response
+from wire.batch import TRANSACTIONAL_BIT, BatchError, as_view, produced_batch
+from wire.error_codes import ErrorCode
+from wire.messages.common import LeaderIdAndEpoch
+from wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+ACKS: Final = (-1, 0, 1)
+
+_ERROR_OF: Final = {
+    Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Why.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
+    Why.OVERLOADED: ErrorCode.NOT_ENOUGH_REPLICAS,  # retriable, and known not to be appended
+}
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, ProduceRequest)
+    broker.statistics.produce_requests += 1
+    produce = _Produce(broker, request, message.acks)
+    refusal = _refusal(message)
+    for topic in message.topic_data:
+        known = broker.registry.topic(topic.name)
+        answers: list[PartitionProduceResponse] = []
+        produce.answers.append(TopicProduceResponse(topic.name, answers))
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(data.index, ErrorCode.NONE, -1)
+            answers.append(answer)
+            if refusal is not ErrorCode.NONE:
+                answer.error_code = refusal
+            elif known is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                produce.append(known, data, answer)
+    produce.submitted(message.timeout_ms)
+
+
+def _refusal(message: ProduceRequest) -> ErrorCode:
+    """Why nothing of the request is appended."""
+    if message.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # clients give up at once on this
+    if message.acks not in ACKS:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    return ErrorCode.NONE
+
+
+def _bytes_max(broker: Broker, topic: Topic) -> int:
+    """The largest batch: the broker's limit, or the topic's own where that is lower."""
+    limit = broker.config.batch_bytes_max
+    if topic.configs:
+        own = topic.configs.get("max.message.bytes")
+        if own is not None:
+            return min(limit, int(own))
+    return limit
+
+
+class _Produce:
+    """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
+
+    __slots__ = ("acks", "answered", "answers", "broker", "hints", "request", "waiting")
+
+    def __init__(self, broker: Broker, request: Request, acks: int) -> None:
+        self.broker = broker
+        self.request = request
+        self.acks = acks
+        self.answers: list[TopicProduceResponse] = []
+        self.hints: list[LeaderIdAndEpoch] = []
+        self.waiting = 1
+        self.answered = False
+
+    def append(
+        self, topic: Topic, data: PartitionProduceData, answer: PartitionProduceResponse
+    ) -> None:
+        """Check one partition's batch and submit it."""
+        if not 0 <= data.index < len(topic.partitions):
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return
+        place = topic.partitions[data.index]
+        broker, view = self.broker, as_view(data.records)
+        size = len(view)
+        if size > _bytes_max(broker, topic):
+            answer.error_code = ErrorCode.MESSAGE_TOO_LARGE
+            return
+        try:
+            header = produced_batch(view).header
+        except BatchError as error:
+            answer.error_code, answer.error_message = error.code, str(error)
+            return
+        if header.attributes & TRANSACTIONAL_BIT:
+            answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return
+        statistics = broker.statistics
+        statistics.produce_batches += 1
+        statistics.produce_records += header.record_count
+        statistics.produce_bytes += size
+        if size > SMALL_BYTES and not self.request.owned:
+            view = memoryview(bytes(view))
+        self.waiting += 1
+        answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
+        done = partial(self.done, place, answer)
+        broker.groups.submit(place.group, records(place.uid, view), done)
+
+    def submitted(self, timeout_ms: int) -> None:
+        """All partitions were submitted, and some of them perhaps answered already."""
+        self.waiting -= 1
+        if self.waiting:
+            self.broker.produces.add(self, timeout_ms)
+        else:
+            self._answer()
+
+    def done(
+        self, place: PartitionPlace, answer: PartitionProduceResponse, outcome: Outcome
+    ) -> None:
+        """The outcome of one partition. Whoever calls this must not suffer from our bugs."""
+        if self.answered:
+            return
+        try:
+            if isinstance(outcome, Done):
+                self._appended(place, answer, outcome.result)
+            else:
+                self._elsewhere(place, answer, outcome)
+            self.waiting -= 1
+            if not self.waiting:
+                self.broker.produces.remove(self)
+                self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self._give_up(error)
+
+    def timed_out(self) -> None:
+        """The producer waits no longer; what was proposed may yet be chosen."""
+        self.broker.statistics.produce_timeouts += 1
+        try:
+            self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self._give_up(error)
+
+    def _appended(
+        self, place: PartitionPlace, answer: PartitionProduceResponse, result: bytes
+    ) -> None:
+        answer.error_code, answer.base_offset, answer.log_append_time_ms = RECORDS_RESULT.unpack(
+            result
+        )
+        machine = self.broker.machines.get(place.group)
+        state = None if machine is None else machine.partitions.get(place.uid)
+        if state is not None:
+            answer.log_start_offset = state.log_start
+
+    def _elsewhere(
+        self, place: PartitionPlace, answer: PartitionProduceResponse, outcome: Elsewhere
+    ) -> None:
+        answer.error_code = _ERROR_OF[outcome.why]
+        if outcome.why is Why.NOT_MASTER:
+            answer.current_leader = other_leader(self.broker, place.group)
+            if answer.current_leader is not None:
+                self.hints.append(answer.current_leader)
+
+    def _answer(self) -> None:
+        self.answered = True
+        count_error = self.broker.statistics.count_error
+        failed = ErrorCode.NONE
+        for topic in self.answers:
+            for answer in topic.partition_responses:
+                if answer.error_code != ErrorCode.NONE:
+                    failed = ErrorCode(answer.error_code)
+                    count_error(failed)
+        reply = self.request.reply
+        if self.acks != 0:
+            addresses = endpoints(self.broker, self.hints) if self.hints else []
+            response = ProduceResponse(self.answers, 0, addresses)
+            reply.complete(encode_response(self.request.header, response))
+        elif failed is ErrorCode.NONE:
+            reply.nothing()
+        else:
+            reply.close(f"a batch produced with acks=0 failed: {failed.name}")
+
+    def _give_up(self, error: Exception) -> None:
+        self.answered = True
+        self.broker.produces.remove(self)
+        blame(self.broker, self.request, error)

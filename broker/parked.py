@@ -1,0 +1,132 @@
+"""Fetches that wait for data (long polling), woken by what they wait for and by nothing else.
+
+A parked fetch hears of new batches of its partitions (once a round, however many there were), of
+changes of mastership, and of the end of its time. One timer serves them all: it is set to the
+earliest deadline, and those that were answered before theirs are skipped when their turn comes.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+import attrs
+
+from broker.ports import Groups, Timers
+from paxos.ids import MS
+
+_STALE_MIN: Final = 256
+"""Fewer answered fetches than this may stay in the queue of deadlines."""
+
+
+class Sleeper(Protocol):
+    """A fetch that was not answered yet. Neither method may raise."""
+
+    @property
+    def uids(self) -> Sequence[int]:
+        """The partitions it waits for, each once."""
+
+    def woken(self) -> bool:
+        """Something has changed: whether it has answered now."""
+
+    def expired(self) -> None:
+        """It must answer with what there is."""
+
+
+@attrs.define(eq=False)
+class _Parked:
+    sleeper: Sleeper | None
+    """None once it was answered."""
+
+
+class ParkedFetches:
+    def __init__(self, groups: Groups, timers: Timers, fetches_max: int) -> None:
+        self._groups = groups
+        self._timers = timers
+        self._fetches_max = fetches_max
+        self._by_uid: dict[int, dict[_Parked, None]] = {}
+        self._all: dict[_Parked, None] = {}
+        self._deadlines: list[tuple[int, int, _Parked]] = []
+        self._serial = 0
+        self._timer: object = None
+        self._timer_boot_ns: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def full(self) -> bool:
+        return len(self._all) >= self._fetches_max
+
+    def park(self, sleeper: Sleeper, wait_ms: int) -> None:
+        """Keep it until it has answered; not while `full`."""
+        assert not self.full
+        parked = _Parked(sleeper)
+        self._all[parked] = None
+        for uid in sleeper.uids:
+            self._by_uid.setdefault(uid, {})[parked] = None
+        deadline = self._groups.now().boot_ns + wait_ms * MS
+        self._serial += 1
+        heapq.heappush(self._deadlines, (deadline, self._serial, parked))
+        self._arm()
+
+    def appended(self, uids: Iterable[int]) -> None:
+        """These partitions have grown, or have gone; call it at the end of a round."""
+        by_uid = self._by_uid
+        woken: dict[_Parked, None] = {}
+        for uid in uids:
+            waiting = by_uid.get(uid)
+            if waiting is not None:
+                woken.update(waiting)
+        self._wake(woken)
+
+    def masters_changed(self) -> None:
+        """Some group has another master, or this node may again, or no longer, act for one."""
+        self._wake(list(self._all))
+
+    def _wake(self, parked: Iterable[_Parked]) -> None:
+        for one in parked:
+            sleeper = one.sleeper
+            if sleeper is not None and sleeper.woken():
+                self._forget(one)
+
+    def _forget(self, parked: _Parked) -> None:
+        sleeper = parked.sleeper
+        assert sleeper is not None
+        parked.sleeper = None
+        del self._all[parked]
+        for uid in sleeper.uids:
+            waiting = self._by_uid[uid]
+            del waiting[parked]
+            if not waiting:
+                del self._by_uid[uid]
+        if len(self._deadlines) > _STALE_MIN + 2 * len(self._all):
+            self._deadlines = [one for one in self._deadlines if one[2].sleeper is not None]
+            heapq.heapify(self._deadlines)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have the timer go off at the earliest deadline, or earlier."""
+        if not self._deadlines:
+            return
+        deadline = self._deadlines[0][0]
+        if self._timer_boot_ns is not None:
+            if self._timer_boot_ns <= deadline:
+                return
+            self._timers.cancel(self._timer)
+        self._timer_boot_ns = deadline
+        self._timer = self._timers.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = self._timer_boot_ns = None
+        boot_ns = self._groups.now().boot_ns
+        deadlines = self._deadlines
+        due = []
+        while deadlines and (deadlines[0][0] <= boot_ns or deadlines[0][2].sleeper is None):
+            due.append(heapq.heappop(deadlines)[2])
+        for parked in due:
+            sleeper = parked.sleeper
+            if sleeper is not None:
+                self._forget(parked)
+                sleeper.expired()
+        self._arm()

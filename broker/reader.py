@@ -1,0 +1,196 @@
+"""From batches in memory and on disk to the buffers of a fetch response.
+
+A fetch gets whole batches, from the one that contains its offset on. Their first 16 bytes (base
+offset and leader epoch, outside the CRC) are written new; the rest goes out as it came in. Small
+batches are joined, because copying them is cheaper than an iovec each; a large one costs a head of
+16 bytes and a view.
+
+What the memory tail does not hold is read from the log. A partition's batches lie there between
+those of all others: neighbours are read in one go where the gap between them costs less than
+another read. One request reads a bounded number of bytes, so that a consumer that starts at the
+beginning does not hold up the loop. What comes from the disk is checked against the batch's CRC.
+"""
+
+import struct
+from typing import Final
+
+from broker.commands import SMALL_BYTES
+from broker.partition import PartitionState
+from broker.ports import LogReader
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from storage.errors import StorageError
+from wire.batch import PATCHED_BYTES, Batch, BatchError, parse_header, patched_head, validate
+from wire.error_codes import ErrorCode
+from wire.primitives import Buffer
+
+BATCHES_MAX: Final = 4_096
+"""Of one partition in one answer: bounds the time tiny batches take."""
+LOG_BYTES_MAX: Final = 1024 * 1024
+"""Read from the log for one request, gaps included; soft: one batch is always read."""
+LOG_READS_MAX: Final = 64
+"""Spans read from the log for one request."""
+GAP_BYTES_MAX: Final = 16 * 1024
+"""A gap up to this is read and thrown away: about the cost of a read on its own. Segments are
+further apart than this in the numbering of positions, so no span crosses their border."""
+
+_BASE_OFFSET: Final = struct.Struct(">q")
+_LEADER_EPOCH: Final = struct.Struct(">i")
+_LEADER_EPOCH_AT: Final = 12
+
+
+class UnreadableError(Exception):
+    """A batch that should be in the log cannot be read, or is not what was written."""
+
+
+class Reader:
+    """For one request, whose budget of log reads it keeps."""
+
+    def __init__(self, tail: Tail, log: LogReader, statistics: BrokerStatistics) -> None:
+        self._tail = tail
+        self._log = log
+        self._statistics = statistics
+        self._bytes_left = LOG_BYTES_MAX
+        self._reads_left = LOG_READS_MAX
+
+    def read(
+        self, partition: PartitionState, offset: int, bytes_max: int, *, at_least_one: bool
+    ) -> tuple[list[Buffer], int]:
+        """Batches from the one with `offset` on: their buffers, ready to be sent, and their size.
+
+        `bytes_max` is kept, except for a first batch that is larger where `at_least_one` asks for
+        it (KIP-74). `offset` must be in the partition, or its end, where there is nothing.
+
+        Raises:
+            UnreadableError: if the first batch cannot be read.
+        """
+        if offset == partition.next_offset:
+            return [], 0
+        index = partition.index
+        first = index.find(offset)
+        stop = min(index.within(first, bytes_max), first + BATCHES_MAX)
+        if stop == first:
+            if not at_least_one:
+                return [], 0
+            stop = first + 1
+        batches = self._batches(partition, first, stop, at_least_one=at_least_one)
+        return outgoing(partition, first, batches), sum(map(len, batches))
+
+    def batch(self, partition: PartitionState, number: int) -> memoryview:
+        """One batch as its producer sent it.
+
+        Raises:
+            UnreadableError: if it cannot be read.
+        """
+        return self._batches(partition, number, number + 1, at_least_one=True)[0]
+
+    def _batches(
+        self, partition: PartitionState, first: int, stop: int, *, at_least_one: bool
+    ) -> list[memoryview]:
+        """As many of the batches `first` to `stop` - 1 as the budget allows."""
+        kept = self._tail.kept(partition.uid)
+        kept_from = stop if kept is None else min(max(kept.first, first), stop)
+        batches: list[memoryview] = []
+        if first < kept_from:
+            batches = self._from_log(partition, first, kept_from, at_least_one)
+        if kept is not None and first + len(batches) == kept_from:
+            batches += kept.between(kept_from, stop)
+        return batches
+
+    def _from_log(
+        self, partition: PartitionState, first: int, stop: int, at_least_one: bool
+    ) -> list[memoryview]:
+        index = partition.index
+        batches: list[memoryview] = []
+        number = first
+        while number < stop:
+            force = at_least_one and not batches
+            if not force and (self._reads_left <= 0 or index.size(number) > self._bytes_left):
+                break
+            start = index.position(number)
+            end = start + index.size(number)
+            run = number + 1
+            while run < stop:
+                position = index.position(run)
+                run_end = position + index.size(run)
+                if not 0 <= position - end <= GAP_BYTES_MAX or run_end - start > self._bytes_left:
+                    break
+                end = run_end
+                run += 1
+            try:
+                batches += self._span(partition, number, run, start, end - start)
+            except UnreadableError:
+                if batches:
+                    break  # what lies before the damage is served; the next fetch begins with it
+                raise
+            number = run
+        return batches
+
+    def _span(
+        self, partition: PartitionState, first: int, stop: int, start: int, size: int
+    ) -> list[memoryview]:
+        """The batches `first` to `stop` - 1 from one read, as far as they are intact."""
+        self._reads_left -= 1
+        self._bytes_left -= size
+        self._statistics.log_reads += 1
+        self._statistics.log_bytes += size
+        try:
+            data = self._log.read_span(start, size)
+        except StorageError as error:
+            self._statistics.damaged_reads += 1
+            raise UnreadableError(f"partition {partition.uid}: {error}") from error
+        index = partition.index
+        batches: list[memoryview] = []
+        for number in range(first, stop):
+            at = index.position(number) - start
+            batch = data[at : at + index.size(number)]
+            if not _intact(batch):
+                self._statistics.damaged_reads += 1
+                if batches:
+                    break
+                raise UnreadableError(
+                    f"partition {partition.uid}: the batch at offset {index.base(number)}, "
+                    f"position {start + at} of the log, is damaged"
+                )
+            batches.append(batch)
+        return batches
+
+
+def _intact(batch: memoryview) -> bool:
+    try:
+        return validate(Batch(parse_header(batch), batch)) is ErrorCode.NONE
+    except BatchError:
+        return False
+
+
+def outgoing(partition: PartitionState, first: int, batches: list[memoryview]) -> list[Buffer]:
+    """The batches numbered from `first` on, with offset and epoch written into their heads."""
+    bases = partition.index.bases(first, first + len(batches))
+    until = -1
+    epoch = 0
+    chunks: list[Buffer] = []
+    at, count = 0, len(batches)
+    while at < count:
+        batch = batches[at]
+        if len(batch) > SMALL_BYTES:
+            if bases[at] >= until:
+                epoch, until = partition.epoch_of(bases[at])
+            chunks.append(patched_head(batch, bases[at], epoch))
+            chunks.append(batch[PATCHED_BYTES:])
+            at += 1
+            continue
+        stop = at + 1
+        while stop < count and len(batches[stop]) <= SMALL_BYTES:
+            stop += 1
+        run = batches[at:stop]
+        joined = bytearray().join(run)
+        place = 0
+        for base, batch in zip(bases[at:stop], run, strict=True):
+            if base >= until:
+                epoch, until = partition.epoch_of(base)
+            _BASE_OFFSET.pack_into(joined, place, base)
+            _LEADER_EPOCH.pack_into(joined, place + _LEADER_EPOCH_AT, epoch)
+            place += len(batch)
+        chunks.append(joined)
+        at = stop
+    return chunks
