@@ -155,7 +155,12 @@ class FakeCluster:
         slot = self._next_slot(group)
         results = self._apply_everywhere(group, slot, entries.batch(submitted.chunks), master)
         assert all(result == results[0] for result in results), "replicas disagree"
-        submitted.done(Done(results[0][0]))
+        asker = self.nodes[submitted.node]
+        if asker.answers_to_lose:
+            asker.answers_to_lose -= 1
+            submitted.done(Elsewhere(Why.UNKNOWN, master))
+        else:
+            submitted.done(Done(results[0][0]))
 
     def _apply_everywhere(
         self, group: GroupId, slot: Slot, entry: Entry, master: NodeId
@@ -184,6 +189,9 @@ class FakeGroups:
         self.asleep: set[GroupId] = set()
         """Groups whose lease this node holds and may not act on (its clock is past the margin)."""
         self.refuse: Why | None = None
+        """Why nothing that is submitted here is even queued."""
+        self.answers_to_lose = 0
+        """So many commands will be applied without their submitter hearing of it."""
 
     def now(self) -> Now:
         return self.cluster.clock.now()

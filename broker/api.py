@@ -1,0 +1,124 @@
+"""From a frame to its handler: the one place where requests come in.
+
+What ApiVersions advertises, what is accepted and what is dispatched all come from two tables: the
+handlers below and the rows of wire.apis. A request that is malformed, or in a version nobody
+advertised, closes its connection with a reason; so does a bug of ours in a handler. Nothing that
+one connection sends costs another anything.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from broker.context import Broker, Request
+from broker.guard import blame
+from broker.handlers import (
+    api_versions,
+    cluster,
+    configs,
+    coordinators,
+    fetch,
+    group_admin,
+    list_offsets,
+    membership,
+    metadata,
+    offsets,
+    produce,
+    producer_ids,
+    topics,
+)
+from broker.ports import Reply
+from wire.apis import (
+    ApiKey,
+    UnsupportedVersion,
+    decode_request,
+    encode_unsupported,
+    parse_request_header,
+)
+from wire.errors import ProtocolError
+
+Handler: TypeAlias = Callable[[Broker, Request], None]
+"""Answers `request.reply` before it returns, or keeps it and answers from a callback."""
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    ApiKey.PRODUCE: produce.handle,
+    ApiKey.FETCH: fetch.handle,
+    ApiKey.LIST_OFFSETS: list_offsets.handle,
+    ApiKey.METADATA: metadata.handle,
+    ApiKey.OFFSET_COMMIT: offsets.handle_commit,
+    ApiKey.OFFSET_FETCH: offsets.handle_fetch,
+    ApiKey.FIND_COORDINATOR: coordinators.handle,
+    ApiKey.JOIN_GROUP: membership.handle_join,
+    ApiKey.HEARTBEAT: membership.handle_heartbeat,
+    ApiKey.LEAVE_GROUP: membership.handle_leave,
+    ApiKey.SYNC_GROUP: membership.handle_sync,
+    ApiKey.DESCRIBE_GROUPS: group_admin.handle_describe,
+    ApiKey.LIST_GROUPS: group_admin.handle_list,
+    ApiKey.CREATE_TOPICS: topics.handle_create,
+    ApiKey.DELETE_TOPICS: topics.handle_delete,
+    ApiKey.INIT_PRODUCER_ID: producer_ids.handle,
+    ApiKey.DESCRIBE_CONFIGS: configs.handle,
+    ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
+    ApiKey.DELETE_GROUPS: group_admin.handle_delete,
+    ApiKey.DESCRIBE_CLUSTER: cluster.handle,
+}
+"""All but ApiVersions, which is made from the others."""
+
+
+class ApiTable:
+    """`requests` counts what was dispatched, by API key; `refused` frames that were not."""
+
+    def __init__(self, broker: Broker, handlers: Mapping[int, Handler] = HANDLERS) -> None:
+        self._broker = broker
+        keys = sorted({int(key) for key in handlers} | {int(ApiKey.API_VERSIONS)})
+        answer = api_versions.handler_for(keys)
+        self._handlers = {int(key): handler for key, handler in handlers.items()}
+        self._handlers[int(ApiKey.API_VERSIONS)] = answer
+        self.requests: dict[int, int] = dict.fromkeys(keys, 0)
+        self.refused = 0
+
+    def handle_frame(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
+        """Answer one request, now or later, by `reply`; nothing is raised, whatever the bytes.
+
+        `frame` comes without its length prefix; unless `owned` it is valid only until this returns.
+        """
+        try:
+            header = parse_request_header(frame)
+            if isinstance(header, UnsupportedVersion):
+                self._refuse(header, reply)
+                return
+            handler = self._handlers.get(header.api_key)
+            if handler is None:
+                self._close(f"api key {header.api_key} is not served", reply)
+                return
+            message = decode_request(header, frame)
+        except ProtocolError as error:
+            self._close(str(error), reply)
+            return
+        self.requests[header.api_key] += 1
+        request = Request(
+            header=header,
+            message=message,
+            frame=frame,
+            owned=owned,
+            client_host=client_host,
+            reply=reply,
+        )
+        try:
+            handler(self._broker, request)
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            blame(self._broker, request, error)
+
+    def _refuse(self, header: UnsupportedVersion, reply: Reply) -> None:
+        """Only ApiVersions has an answer that any client can read (KIP-511)."""
+        chunks = encode_unsupported(header)
+        if chunks is None:
+            self._close(
+                f"api key {header.api_key} is not served in version {header.api_version}", reply
+            )
+        else:
+            self.refused += 1
+            reply.complete(chunks)
+
+    def _close(self, reason: str, reply: Reply) -> None:
+        self.refused += 1
+        reply.close(reason)

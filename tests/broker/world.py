@@ -1,0 +1,183 @@
+"""Brokers side by side over one FakeCluster, spoken to in real frames.
+
+    world = World(nodes=3, groups=4)
+    reply = world.ask(1, MetadataRequest(topics=None), version=12)
+    metadata = world.answer(reply)
+
+Everything but disk, network and time is the real thing: registry, state machines, handlers, codec.
+"""
+
+from typing import Any
+
+from balancer.records import Address
+from balancer.registry import Registry
+from balancer.registry_commands import Command, FoundCluster, RegisterNode, encode_command
+from broker.api import ApiTable
+from broker.commands import CommandKind, opaque
+from broker.consumer_groups import ConsumerGroups
+from broker.context import Broker, BrokerConfig
+from broker.machine import GroupMachine
+from broker.parked import ParkedFetches
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from coordinator.limits import CoordinatorConfig
+from coordinator.model import GroupNotice
+from paxos.entry import Entry
+from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
+from tests.broker.fakes import FakeCluster, FakeReply
+from wire.apis import APIS, Request, Response, decode_response, encode_request
+
+CLIENT_HOST = "198.51.100.7"
+KAFKA_PORT = 9000
+
+
+class FakeLog:
+    """Entries one after the other, in memory."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def append(self, entry: Entry) -> int:
+        position = len(self.data)
+        for chunk in entry.chunks:
+            self.data += chunk
+        return position
+
+    def read_span(self, position: int, size: int) -> memoryview:
+        assert position + size <= len(self.data)
+        return memoryview(bytes(self.data[position : position + size]))
+
+
+class Node:
+    """One broker and what lies below it."""
+
+    def __init__(self, world: "World", node: NodeId, config: BrokerConfig) -> None:
+        self.log = FakeLog()
+        self.registry = Registry()
+        self.statistics = BrokerStatistics()
+        self.tail = Tail(bytes_max=1 << 20)
+        self.bugs: list[tuple[str, Exception]] = []
+        self.notices: list[tuple[GroupId, GroupNotice]] = []
+        self.machines = {
+            group: GroupMachine(
+                group,
+                tail=self.tail,
+                statistics=self.statistics,
+                apply_registry=self.registry.apply if group == REGISTRY_GROUP else None,
+            )
+            for group in map(GroupId, range(config.groups_count + 1))
+        }
+        self.groups = world.cluster.nodes[node]
+        self.consumer_groups = ConsumerGroups(
+            self.groups,
+            self.machines,
+            CoordinatorConfig(),
+            lambda group, notice: self.notices.append((group, notice)),
+        )
+        self.broker = Broker(
+            me=node,
+            config=config,
+            groups=self.groups,
+            log=self.log,
+            timers=world.cluster.timers,
+            registry=self.registry,
+            machines=self.machines,
+            tail=self.tail,
+            parked=ParkedFetches(self.groups, world.cluster.timers, config.parked_fetches_max),
+            consumer_groups=self.consumer_groups,
+            statistics=self.statistics,
+            new_topic_id=world.new_topic_id,
+            on_bug=lambda where, error: self.bugs.append((where, error)),
+        )
+        self.api = ApiTable(self.broker)
+
+
+class World:
+    """`nodes` brokers numbered from 1, all registered; node 1 is master of every group."""
+
+    def __init__(self, nodes: int = 3, groups: int = 4, **settings: Any) -> None:
+        self.cluster = FakeCluster(tuple(range(1, nodes + 1)), self._apply)
+        self._topic_ids = 0
+        config = BrokerConfig(cluster_id="evenkeel-test", groups_count=groups, **settings)
+        self.nodes = {node: Node(self, node, config) for node in self.cluster.nodes}
+        self.cluster.on_masters_changed.append(self.masters_changed)
+        for group in range(groups + 1):
+            self.cluster.install(group, 1)
+        self.run(FoundCluster(config.cluster_id, groups))
+        for number in range(1, nodes + 1):
+            self.run(register(number))
+
+    def __getitem__(self, node: int) -> Node:
+        return self.nodes[NodeId(node)]
+
+    # -- the cluster ------------------------------------------------------------------------------
+
+    def _apply(self, node: NodeId, group: GroupId, slot: Slot, entry: Entry) -> list[bytes]:
+        one = self.nodes[node]
+        return one.machines[group].apply(slot, entry, one.log.append(entry))
+
+    def new_topic_id(self) -> bytes:
+        self._topic_ids += 1
+        return self._topic_ids.to_bytes(16, "big")
+
+    def masters_changed(self) -> None:
+        for node in self.nodes.values():
+            node.consumer_groups.masters_changed(self.cluster.clock.now())
+
+    def run(self, command: Command) -> None:
+        """Apply a command of the registry everywhere."""
+        chunks = opaque(CommandKind.REGISTRY, encode_command(command))
+        self.cluster.nodes[NodeId(1)].submit(REGISTRY_GROUP, chunks, lambda _: None, anywhere=True)
+        self.cluster.settle()
+
+    def advance(self, ms: int, *, step_ms: int = 10) -> None:
+        for _ in range(0, ms, step_ms):
+            self.cluster.advance(step_ms, step_ms=step_ms)
+            for node in self.nodes.values():
+                node.consumer_groups.tick(self.cluster.clock.now())
+            self.cluster.settle()
+
+    # -- clients ----------------------------------------------------------------------------------
+
+    def send(self, node: int, message: Request, version: int, *, client: str = "test") -> "Asked":
+        """Ask a node; nothing else happens: no time passes, nothing is chosen."""
+        frame = b"".join(encode_request(message, version, 7, client))[4:]
+        api = next(api for api in APIS.values() if api.request is type(message))
+        asked = Asked(int(api.key), version)
+        self[node].api.handle_frame(memoryview(frame), True, CLIENT_HOST, asked.reply)
+        return asked
+
+    def ask(self, node: int, message: Request, version: int, *, client: str = "test") -> Any:
+        """Ask, let the log move on, and read the answer, which must be there by then."""
+        asked = self.send(node, message, version, client=client)
+        self.cluster.settle()
+        assert not self[node].bugs, self[node].bugs
+        return asked.response
+
+
+class Asked:
+    """A request under way."""
+
+    def __init__(self, api_key: int, version: int) -> None:
+        self.reply = FakeReply()
+        self._api_key = api_key
+        self._version = version
+
+    @property
+    def settled(self) -> bool:
+        return self.reply.settled
+
+    @property
+    def response(self) -> Any:
+        frame = self.reply.frame
+        assert frame is not None, f"no answer yet, closed: {self.reply.closed}"
+        size = int.from_bytes(frame[:4], "big")
+        assert size == len(frame) - 4
+        assert int.from_bytes(frame[4:8], "big") == 7
+        response: Response = decode_response(self._api_key, self._version, memoryview(frame)[4:])
+        return response
+
+
+def register(node: int) -> RegisterNode:
+    kafka, peer = Address(f"node-{node}", KAFKA_PORT + node), Address(f"node-{node}", 1)
+    return RegisterNode(NodeId(node), Incarnation(1), kafka, peer, peer)
