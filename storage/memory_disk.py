@@ -3,7 +3,8 @@
 What a process writes is seen by it at once (`cached`), and safe only after `fdatasync` (`durable`).
 `crash` is a power cut: every un-synced 512-byte sector of every write survives or not, as the
 caller's dice say, and of the un-synced directory changes a prefix survives, as in a journalled file
-system. Dice that always say yes are a mere crash of the process.
+system. `kill` is the end of the process alone: the cache stays, and so does a lie in it, for after
+a failed fdatasync the cache shows bytes that are not durable and that no later fdatasync writes.
 """
 
 import errno
@@ -14,9 +15,13 @@ import attrs
 
 from paxos.entry import Buffer
 from storage.disk import IOV_MAX, File
-from storage.errors import DirectoryLocked, storage_failed
+from storage.errors import DirectoryLocked, StorageFailed, storage_failed
 
 SECTOR_BYTES: Final = 512
+
+
+class PowerCut(Exception):
+    """Raised in the middle of an operation of a disk that was told to `stop`: call `crash` next."""
 
 
 @attrs.define(eq=False)
@@ -55,7 +60,8 @@ def _put(target: bytearray, offset: int, data: bytes) -> None:
 @attrs.define(eq=False)
 class _Fault:
     operation: str
-    number: int
+    number: int | None
+    """The errno; None for a power cut."""
     after: int
 
 
@@ -91,7 +97,7 @@ class MemoryFile:
     def fdatasync(self) -> None:
         try:
             self._touch("fdatasync")
-        except Exception:
+        except StorageFailed:
             self._inode.pending.clear()  # as Linux: the pages are dropped, a retry would "succeed"
             raise
         self._inode.sync()
@@ -106,7 +112,7 @@ class MemoryDisk:
         self.capacity_bytes = capacity_bytes
         self.write_bytes_max = write_bytes_max
         self.life = 0
-        """How often it crashed."""
+        """How many processes have used it before."""
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
         self._pending_names: list[dict[str, _Inode]] = []
@@ -125,6 +131,10 @@ class MemoryDisk:
             inode.crash(survives)
         self._names = dict(self._durable_names)
         self._pending_names.clear()
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process: files open so far are of no use, nothing written is lost."""
         self._faults.clear()
         self._locked = False
         self.life += 1
@@ -132,6 +142,10 @@ class MemoryDisk:
     def fail(self, operation: str, number: int, *, after: int = 0) -> None:
         """Let one `operation` (read, write, fdatasync...) raise errno `number`, `after` others."""
         self._faults.append(_Fault(operation, number, after))
+
+    def stop(self, operation: str, *, after: int = 0) -> None:
+        """Cut the power in the middle of an `operation`, after `after` others."""
+        self._faults.append(_Fault(operation, None, after))
 
     def corrupt(self, name: str, offset: int, mask: int) -> None:
         """Flip the bits of `mask` in one byte, on the platter and in the cache."""
@@ -165,6 +179,8 @@ class MemoryDisk:
                 fault.after -= 1
                 if fault.after < 0:
                     self._faults.remove(fault)
+                    if fault.number is None:
+                        raise PowerCut(operation)
                     error = OSError(fault.number, "injected")
                     raise storage_failed(operation, name, error)
 

@@ -26,7 +26,7 @@ from crc32c import crc32c
 
 from paxos.entry import ENTRY_BYTES_MAX
 from paxos.ids import Ballot, GroupId, NodeId, Slot
-from storage.disk import Disk, File
+from storage.disk import Disk, File, write_all
 from storage.errors import DirectoryRefused, WalDamaged
 from storage.format import (
     ACCEPT,
@@ -94,6 +94,8 @@ class LogState:
     highs: dict[int, dict[GroupId, int]] = attrs.Factory(dict)
     """For every closed segment, the highest slot each group had recorded when it was closed."""
     seeds: dict[int, int] = attrs.Factory(dict)
+    ends: dict[int, int] = attrs.Factory(dict)
+    """Where the records of every closed segment end."""
     retired: range = range(0)
     records: int = 0
     bytes_read: int = 0
@@ -279,6 +281,7 @@ class Recovery:
                     records_after=0,
                 )
                 return log
+            log.ends[number] = cursor.offset
             log.highs[number] = {group: state.highest for group, state in log.groups.items()}
             number, header = number + 1, following
 
@@ -371,9 +374,25 @@ class Recovery:
             fill_with_zeros(last, log.offset, log.segment_end)
         elif last.size() < log.segment_end:
             fill_with_zeros(last, last.size(), log.segment_end)
-        for number in range(max(min(self._files), self._known >> OFFSET_BITS), log.number + 1):
-            self._files[number].fdatasync()
+        self._write_again(log)
         self._disk.sync_directory()
+
+    def _write_again(self, log: LogState) -> None:
+        """Make what was found beyond the last known synced place durable, by writing it once more.
+
+        An fdatasync alone would not do: after a failed one the kernel keeps the pages, readable and
+        marked clean, and a second one "succeeds" without them ("fsyncgate").
+        """
+        for number in range(max(min(self._files), self._known >> OFFSET_BITS), log.number + 1):
+            file = self._files[number]
+            begun_here = number == self._known >> OFFSET_BITS
+            start = self._known & OFFSET_MASK if begun_here else 0
+            end = log.offset if number == log.number else log.ends[number]
+            while start < end:
+                piece = file.pread(min(WINDOW_BYTES, end - start), start)
+                write_all(file, [piece], start)
+                start += len(piece)
+            file.fdatasync()
 
     def _drop_unused(self, last: int, segment_bytes: int) -> None:
         """Remove, from the top down, the files behind `last` that cannot be used as they are.
@@ -400,8 +419,9 @@ class Recovery:
             log.retired = range(lowest, log.oldest)
             for number in log.retired:
                 del log.highs[number], log.seeds[number]
-        for group_state in log.groups.values():
-            _prune(group_state)
+        for state in log.groups.values():
+            state.applied = max(state.applied, state.first - 1)  # retired, hence applied
+            _prune(state)
 
 
 def _prune(group: GroupState) -> None:

@@ -75,6 +75,7 @@ class SegmentFiles:
                 name = segment_name(self._highest + 1)
                 if not self._recycle(name):
                     self._make(name)
+                self.file(self._highest + 1)  # opened here, not by the writer in its hurry
                 self._highest += 1
                 made = True
             while len(self._spares) > SPARES_MAX:

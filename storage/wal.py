@@ -83,6 +83,7 @@ class Wal:
         log: LogState,
     ) -> None:
         self._files = files
+        files.file(log.number)
         self._mark = mark
         self._identity = identity
         self._config = config
@@ -281,6 +282,11 @@ class Wal:
     def payload_position(self, group: GroupId, slot: Slot) -> Place:
         """Where the entry's encoding begins: position + k is its byte k, for `read_span`."""
         return self._find(group, slot)[0] + RECORD_HEADER_BYTES
+
+    def slots(self, group: GroupId) -> range:
+        """From the first slot that is kept to the highest one recorded; there may be gaps."""
+        state = self._groups.get(group)
+        return range(state.first, state.highest + 1) if state else range(0)
 
     def read_entry(self, group: GroupId, slot: Slot) -> Entry:
         """The slot's entry: chosen if the slot is applied.

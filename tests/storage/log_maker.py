@@ -1,0 +1,188 @@
+"""Making logs for tests: legal records by chance, and what a restart must find, in plain words."""
+
+from collections.abc import Iterable, Iterator
+from random import Random
+
+import attrs
+
+from paxos.entry import Entry, batch
+from paxos.ids import BALLOT_ZERO, Ballot, GroupId, NodeId, Slot
+from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
+from storage.disk import Disk
+from storage.identity import boot
+from storage.model import Recovered, WalConfig
+from storage.opening import open_wal
+from storage.wal import Wal
+
+CLUSTER = "test-cluster"
+NODE = NodeId(7)
+SMALL = WalConfig(segment_bytes=4096)
+
+
+def start(disk: Disk, config: WalConfig = SMALL) -> tuple[Wal, Recovered]:
+    return open_wal(disk, boot(disk, CLUSTER, NODE), config)
+
+
+def sync(wal: Wal) -> None:
+    """What loop, writer and loop again do with everything staged."""
+    batch_ = wal.take()
+    if batch_ is not None:
+        wal.write(batch_)
+        wal.written(batch_)
+
+
+def accept(
+    slot: int, data: bytes = b"data", *, group: int = 1, round_: int = 1, applied: int = 0
+) -> AcceptRecord:
+    ballot = Ballot(round_, NODE)
+    return AcceptRecord(GroupId(group), Slot(slot), ballot, batch((data,)), Slot(applied))
+
+
+def learned(slot: int, data: bytes, *, group: int = 1, applied: int = 0) -> LearnedRecord:
+    return LearnedRecord(GroupId(group), Slot(slot), batch((data,)), Slot(applied))
+
+
+def promise(round_: int, *, group: int = 1) -> PromiseRecord:
+    return PromiseRecord(GroupId(group), Ballot(round_, NODE))
+
+
+def encoded(entry: Entry) -> bytes:
+    return b"".join(entry.chunks)
+
+
+@attrs.define
+class GroupImage:
+    """One group as a restart must find it."""
+
+    promised: Ballot = BALLOT_ZERO
+    voting: bool = True
+    floor: Ballot = BALLOT_ZERO
+    applied: int = 0
+    votes: dict[int, tuple[Ballot, bytes]] = attrs.Factory(dict)
+    learned: dict[int, bytes] = attrs.Factory(dict)
+    entries: dict[int, bytes] = attrs.Factory(dict)
+
+    def visible(self) -> "GroupImage":
+        open_votes = {slot: vote for slot, vote in self.votes.items() if slot > self.applied}
+        open_learned = {slot: data for slot, data in self.learned.items() if slot > self.applied}
+        return attrs.evolve(
+            self, votes=open_votes, learned=open_learned, entries=dict(self.entries)
+        )
+
+
+Image = dict[int, GroupImage]
+
+
+def images(records: Iterable[Record]) -> list[Image]:
+    """What a restart must find after each prefix of `records`, the empty one first."""
+    groups: Image = {}
+    found: list[Image] = [{}]
+    for record in records:
+        group = groups.setdefault(record.group, GroupImage())
+        if isinstance(record, AcceptRecord):
+            group.promised = record.ballot
+            group.votes[record.slot] = (record.ballot, encoded(record.entry))
+            if record.slot not in group.learned:
+                group.entries[record.slot] = encoded(record.entry)
+            group.applied = max(group.applied, record.applied)
+        elif isinstance(record, LearnedRecord):
+            group.learned[record.slot] = group.entries[record.slot] = encoded(record.entry)
+            group.applied = max(group.applied, record.applied)
+        elif isinstance(record, PromiseRecord):
+            group.promised = record.ballot
+        else:
+            group.voting, group.floor = record.voting, record.floor
+        found.append({number: image.visible() for number, image in groups.items()})
+    return found
+
+
+def image_of(wal: Wal, recovered: Recovered) -> Image:
+    """What this restart did find, every entry read back one by one."""
+    found: Image = {}
+    for number, group in recovered.groups.items():
+        image = GroupImage(group.promised, group.voting, group.floor, group.applied)
+        image.votes = {slot: (b, encoded(entry)) for slot, (b, entry) in group.votes.items()}
+        image.learned = {slot: encoded(entry) for slot, entry in group.learned.items()}
+        image.entries = entries_of(wal, number)
+        found[number] = image
+    return found
+
+
+def entries_of(wal: Wal, group: GroupId) -> dict[int, bytes]:
+    entries: dict[int, bytes] = {}
+    for slot in wal.slots(group):
+        try:
+            entries[slot] = encoded(wal.read_entry(group, slot))
+        except LookupError:
+            continue
+        size = wal.entry_size(group, slot)
+        assert bytes(wal.read_span(wal.payload_position(group, slot), size)) == entries[slot]
+    return entries
+
+
+class Author:
+    """Draws legal records: ballots never go back, slots stay within a window above `applied`."""
+
+    def __init__(self, dice: Random, groups: int = 3, size_max: int = 200) -> None:
+        self._dice = dice
+        self._size_max = size_max
+        self._rounds = dict.fromkeys(range(groups), 0)
+        self._applied = dict.fromkeys(range(groups), 0)
+
+    def record(self) -> Record:
+        dice = self._dice
+        group = dice.choice(sorted(self._rounds))
+        kind = dice.choices(["accept", "learned", "promise", "voting"], [10, 2, 1, 1])[0]
+        if kind == "promise" or self._rounds[group] == 0:
+            self._rounds[group] += 1
+            return promise(self._rounds[group], group=group)
+        if kind == "voting":
+            floor = Ballot(self._rounds[group], NODE)
+            return VotingRecord(GroupId(group), dice.random() < 0.5, floor)
+        applied = self._applied[group]
+        slot = applied + dice.choice([1, 1, 1, 1, 1, 2, 3, 4])
+        data = dice.randbytes(dice.randint(0, self._size_max))
+        if kind == "learned":
+            return learned(slot, data, group=group, applied=applied)
+        return accept(slot, data, group=group, round_=self._rounds[group], applied=applied)
+
+    def note(self, record: Record) -> None:
+        """Apply a slot now and then: the next one, if it is recorded."""
+        if isinstance(record, AcceptRecord | LearnedRecord):
+            number = record.group
+            if record.slot == self._applied[number] + 1 and self._dice.random() < 0.8:
+                self._applied[number] = record.slot
+
+    def applied(self) -> dict[GroupId, Slot]:
+        return {GroupId(group): Slot(slot) for group, slot in self._applied.items()}
+
+    def resume(self, image: Image) -> None:
+        """Go on from what a restart has found."""
+        for number in self._rounds:
+            group = image.get(number, GroupImage())
+            self._rounds[number] = group.promised.round
+            self._applied[number] = group.applied
+
+    def records(self, count: int) -> Iterator[Record]:
+        for _ in range(count):
+            record = self.record()
+            self.note(record)
+            yield record
+
+
+def differences(image: Image, expected: Image) -> str:
+    """Where two images differ, in few words."""
+    words = []
+    for number in sorted(image.keys() | expected.keys()):
+        one = attrs.asdict(image.get(number, GroupImage()), recurse=False)
+        other = attrs.asdict(expected.get(number, GroupImage()), recurse=False)
+        words += [
+            f"group {number} {field}: {_brief(one[field])}, not {_brief(other[field])}"
+            for field in one
+            if one[field] != other[field]
+        ]
+    return "; ".join(words)
+
+
+def _brief(value: object) -> str:
+    return str(sorted(value)) if isinstance(value, dict) else str(value)

@@ -1,0 +1,102 @@
+"""Whose directory it is: boots are counted durably, and nothing of another's is ever used."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from paxos.ids import Incarnation, NodeId
+from storage.disk import RealDisk
+from storage.errors import DirectoryLocked, DirectoryRefused, StorageFailed
+from storage.identity import IDENTITY_NAME, Identity, boot, mark_log_created
+from storage.memory_disk import MemoryDisk, PowerCut
+
+NODE = NodeId(3)
+
+
+def boot_again(disk: MemoryDisk | RealDisk) -> Identity:
+    disk.close()
+    return boot(RealDisk(disk.directory) if isinstance(disk, RealDisk) else disk, "c", NODE)
+
+
+def test_every_boot_has_a_higher_incarnation(tmp_path: Path) -> None:
+    for disk in (MemoryDisk(), RealDisk(tmp_path)):
+        first = boot(disk, "c", NODE)
+        assert (first.node, first.incarnation, first.has_log) == (NODE, 1, False)
+        mark_log_created(disk, first)
+        assert boot_again(disk) == Identity("c", NODE, Incarnation(2), has_log=True)
+
+
+def test_two_processes_cannot_boot_in_one_directory(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    boot(disk, "c", NODE)
+    with pytest.raises(DirectoryLocked):
+        boot(RealDisk(tmp_path), "c", NODE)
+    disk.close()
+
+
+@pytest.mark.parametrize(("cluster", "node"), [("other", 3), ("c", 4)])
+def test_a_directory_of_someone_else_is_refused(cluster: str, node: int) -> None:
+    disk = MemoryDisk()
+    boot(disk, "c", NODE)
+    disk.close()
+    with pytest.raises(DirectoryRefused, match="belongs to node 3 of cluster 'c'"):
+        boot(disk, cluster, NodeId(node))
+
+
+def test_another_format_is_refused() -> None:
+    disk = MemoryDisk()
+    boot(disk, "c", NODE)
+    changed = disk.content(IDENTITY_NAME).replace(b"format 1", b"format 2")
+    disk.open(IDENTITY_NAME).pwritev([changed], 0)
+    with pytest.raises(DirectoryRefused, match="reads format 1"):
+        boot(disk.clone(), "c", NODE)
+
+
+def test_every_flipped_bit_and_every_truncation_is_refused() -> None:
+    disk = MemoryDisk()
+    boot(disk, "c", NODE)
+    size = len(disk.content(IDENTITY_NAME))
+    for at in range(size):
+        for mask in (1, 2, 4, 8, 16, 32, 64, 128):
+            damaged = disk.clone()
+            damaged.corrupt(IDENTITY_NAME, at, mask)
+            with pytest.raises(DirectoryRefused):
+                boot(damaged, "c", NODE)
+        cut = disk.clone()
+        cut.truncate(IDENTITY_NAME, at)
+        with pytest.raises(DirectoryRefused):
+            boot(cut, "c", NODE)
+
+
+def test_a_log_without_an_identity_is_refused() -> None:
+    disk = MemoryDisk()
+    disk.create("segment-0000000001.wal")
+    with pytest.raises(DirectoryRefused, match="nobody knows whose"):
+        boot(disk, "c", NODE)
+
+
+def test_a_boot_that_fails_or_crashes_anywhere_never_repeats_an_incarnation() -> None:
+    """Whatever step the machine stops at, the next successful boot is above every earlier one."""
+    disk = MemoryDisk()
+    highest = boot(disk, "c", NODE).incarnation
+    for keep in (True, False):
+        for operation in ("open", "write", "fdatasync", "rename", "fsync"):
+            for failure in (errno.EIO, None):
+                disk.crash(lambda: True)
+                if failure is None:
+                    disk.stop(operation)
+                else:
+                    disk.fail(operation, failure)
+                with pytest.raises((StorageFailed, PowerCut)):
+                    boot(disk, "c", NODE)
+                disk.crash(lambda keep=keep: keep)
+                incarnation = boot(disk, "c", NODE).incarnation
+                assert incarnation > highest
+                highest = incarnation
+
+
+@pytest.mark.parametrize("cluster", ["", "x" * 65, "two\nlines", "ü"])
+def test_a_cluster_id_is_short_and_printable(cluster: str) -> None:
+    with pytest.raises(ValueError, match="printable"):
+        boot(MemoryDisk(), cluster, NODE)

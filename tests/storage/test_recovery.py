@@ -1,0 +1,570 @@
+"""What a restart makes of a log: whole, cut, torn, flipped, recycled, crashed at any moment.
+
+The one rule under test: a restart finds exactly the records of some prefix of what was staged, at
+least all that were synced; or it refuses. Never another value, never silently less.
+"""
+
+import errno
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import attrs
+import pytest
+
+from paxos.ids import Ballot, GroupId, Slot
+from paxos.step import Record
+from storage.disk import RealDisk
+from storage.errors import (
+    DirectoryRefused,
+    NotInLog,
+    StorageFailed,
+    WalDamaged,
+)
+from storage.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, segment_name
+from storage.identity import IDENTITY_NAME
+from storage.mark import MARK_NAME
+from storage.memory_disk import MemoryDisk, PowerCut
+from storage.model import WalConfig
+from tests.storage.log_maker import (
+    NODE,
+    SMALL,
+    Author,
+    Image,
+    accept,
+    differences,
+    encoded,
+    entries_of,
+    image_of,
+    images,
+    learned,
+    promise,
+    start,
+    sync,
+)
+
+GROUP = GroupId(1)
+
+
+@attrs.frozen
+class Scene:
+    """A log as a killed process left it: some records synced, later ones written and not synced."""
+
+    disk: MemoryDisk
+    images: list[Image]
+    synced: int
+
+    def prefix_of(self, disk: MemoryDisk) -> int:
+        """Restart on `disk`; which prefix of the records was found."""
+        wal, recovered = start(disk)
+        found = image_of(wal, recovered)
+        assert found in self.images, differences(found, self.images[-1])
+        position = max(at for at, image in enumerate(self.images) if image == found)
+        assert position >= self.synced, f"{self.synced} were synced, {position} are left"
+        # and it can be written to, and restarted from, after whatever was done to it
+        wal.stage(accept(99, b"after", group=5))
+        sync(wal)
+        disk.close()
+        wal, recovered = start(disk)
+        after = image_of(wal, recovered)
+        assert after.pop(5).entries == {99: b"\x01after"}
+        assert after == found
+        return position
+
+
+def scene(*, segments: int) -> Scene:
+    """A log of one or more small segments with an un-synced tail."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    author = Author(Random(4), size_max=40)
+    records: list[Record] = []
+    while wal.statistics().segments < segments or len(records) < 12:
+        for record in author.records(4):
+            records.append(record)
+            wal.stage(record)
+        sync(wal)
+    synced = len(records)
+    for record in author.records(3):
+        records.append(record)
+        wal.stage(record)
+    batch = wal.take()
+    assert batch is not None
+    disk.stop("fdatasync")  # the process dies before the fdatasync
+    with pytest.raises(PowerCut):
+        wal.write(batch)
+    return Scene(disk.clone(), images(records), synced)
+
+
+def test_a_restart_finds_everything_that_was_written() -> None:
+    made = scene(segments=3)
+    assert made.prefix_of(made.disk) == len(made.images) - 1
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x80])
+def test_every_flipped_byte_is_found_or_harmless(mask: int) -> None:
+    """Each byte of the segment, the mark and the identity, one at a time."""
+    made = scene(segments=1)
+    outcomes = {"same": 0, "cut": 0, "refused": 0}
+    for name in (segment_name(1), MARK_NAME, IDENTITY_NAME):
+        content = made.disk.content(name)
+        used = len(content.rstrip(b"\0")) + 80  # behind it only zeros, a few of them suffice
+        for at in range(min(len(content), used)):
+            disk = made.disk.clone()
+            disk.corrupt(name, at, mask)
+            try:
+                position = made.prefix_of(disk)
+            except (WalDamaged, DirectoryRefused):
+                outcomes["refused"] += 1
+            else:
+                assert name != IDENTITY_NAME, f"byte {at} of the identity is not checked"
+                outcomes["same" if position == len(made.images) - 1 else "cut"] += 1
+    assert min(outcomes.values()) > 100, outcomes
+
+
+def test_flipped_bytes_of_a_synced_log_are_all_refused() -> None:
+    """Nothing un-synced, the mark exact: no byte of header or records may be lost quietly."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    for record in Author(Random(1), size_max=30).records(8):
+        wal.stage(record)
+    sync(wal)
+    end = wal.end & 0xFFFFFFFF
+    for at in range(end):
+        damaged = disk.clone()
+        damaged.corrupt(segment_name(1), at, 0x10)
+        with pytest.raises(WalDamaged) as caught:
+            start(damaged)
+        assert caught.value.file == segment_name(1)
+        assert caught.value.byte <= at
+
+
+def test_every_truncation_is_found_or_harmless() -> None:
+    """Each file of a log of two segments, cut short: at every byte that is used in the last one,
+    here and there elsewhere."""
+    made = scene(segments=2)
+    names = [name for name in made.disk.names() if name != IDENTITY_NAME]
+    last = max(name for name in names if name != MARK_NAME)
+    refused = 0
+    for name in names:
+        content = made.disk.content(name)
+        used = len(content.rstrip(b"\0")) if name == last else 0
+        for size in [*range(used), *range(used, len(content), 31)]:
+            disk = made.disk.clone()
+            disk.truncate(name, size)
+            if name == MARK_NAME:
+                assert made.prefix_of(disk) == len(made.images) - 1
+                continue
+            try:
+                made.prefix_of(disk)
+            except WalDamaged:
+                refused += 1
+    assert refused > 300
+
+
+def test_a_missing_segment_is_refused() -> None:
+    """First, middle or last: a file that is gone is not an empty tail."""
+    made = scene(segments=4)
+    names = [name for name in made.disk.names() if name.startswith("segment")]
+    for name in names:
+        disk = made.disk.clone()
+        disk.remove(name)
+        with pytest.raises(WalDamaged):
+            start(disk)
+    disk = made.disk.clone()
+    for name in names:
+        disk.remove(name)
+    with pytest.raises(WalDamaged, match="gone"):
+        start(disk.clone())
+    disk.remove(MARK_NAME)
+    with pytest.raises(WalDamaged, match="gone"):
+        start(disk)
+
+
+def test_damage_names_file_byte_and_slot() -> None:
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(promise(1))
+    place = wal.stage(accept(1, b"one"))
+    wal.stage(accept(2, b"two"))
+    sync(wal)
+    disk.corrupt(segment_name(1), (place & 0xFFFFFFFF) + RECORD_HEADER_BYTES + 2, 1)
+    with pytest.raises(WalDamaged) as caught:
+        start(disk.clone())
+    assert (caught.value.file, caught.value.byte) == (segment_name(1), place & 0xFFFFFFFF)
+    assert (caught.value.group, caught.value.slot) == (1, 1)
+    assert "checksum" in str(caught.value)
+
+
+def test_a_flip_while_running_is_found_by_the_read() -> None:
+    """Every read of an entry checks its checksum, not only the restart."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    place = wal.stage(accept(1, b"one"))
+    sync(wal)
+    assert encoded(wal.read_entry(GROUP, Slot(1))) == b"\x01one"
+    disk.corrupt(segment_name(1), (place & 0xFFFFFFFF) + RECORD_HEADER_BYTES + 1, 1)
+    with pytest.raises(WalDamaged):
+        wal.read_entry(GROUP, Slot(1))
+    with pytest.raises(WalDamaged):
+        list(wal.replay(GROUP, Slot(1), Slot(1)))
+
+
+def torn_first_record(disk: MemoryDisk) -> MemoryDisk:
+    """The disk after a power cut that tore the first record and reset the mark."""
+    torn = disk.clone()
+    torn.truncate(MARK_NAME, 0)
+    torn.corrupt(segment_name(1), SEGMENT_HEADER_BYTES + 20, 0xFF)
+    return torn
+
+
+def test_a_later_record_can_prove_the_bad_place_synced() -> None:
+    """After a power cut the mark may be old; a record written after the sync still tells."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(accept(1, b"one"))
+    sync(wal)
+    wal.stage(accept(2, b"two"))  # carries: everything up to the end of slot 1 is synced
+    sync(wal)
+    with pytest.raises(WalDamaged, match="durable up to"):
+        start(torn_first_record(disk))
+
+
+def test_whole_records_behind_a_torn_one_are_cut_with_it() -> None:
+    """One batch, un-synced: its sectors survive in any subset, so this is tearing, not damage."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(accept(1, b"one"))
+    wal.stage(accept(2, b"two"))
+    sync(wal)
+    wal, recovered = start(torn_first_record(disk))
+    assert recovered.cut is not None
+    assert (recovered.cut.byte, recovered.cut.records_after) == (SEGMENT_HEADER_BYTES, 1)
+    assert recovered.groups == {}
+    with pytest.raises(NotInLog):
+        wal.read_entry(GROUP, Slot(2))
+
+
+def test_a_cut_record_never_comes_back() -> None:
+    """The same record is written again where the torn one was: what had followed it is gone.
+
+    Without clearing the rest of the segment, the successor would fit: its place, its predecessor's
+    checksum and its own are right.
+    """
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(accept(1, b"one"))
+    wal.stage(accept(2, b"two"))
+    sync(wal)
+    disk = torn_first_record(disk)
+    wal, _ = start(disk)
+    wal.stage(accept(1, b"one"))
+    sync(wal)
+    disk.crash(lambda: False)
+    wal, recovered = start(disk)
+    assert entries_of(wal, GROUP) == {1: b"\x01one"}
+    assert recovered.cut is None
+
+
+def test_a_cut_segment_never_comes_back() -> None:
+    """As above, but what had followed the torn record had already begun the next segment."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    for slot in range(1, 8):
+        wal.stage(accept(slot, bytes(700)))
+    sync(wal)
+    assert wal.entry_place(GROUP, Slot(5)) >> 32 == 2
+    disk = torn_first_record(disk)
+    wal, recovered = start(disk)
+    assert recovered.cut is not None
+    assert recovered.cut.records_after == 3 + 1 + 3, "the rest, and the state of the one group"
+    for slot in range(1, 6):
+        wal.stage(accept(slot, bytes(700)))
+    sync(wal)
+    disk.crash(lambda: False)
+    wal, _ = start(disk)
+    assert sorted(entries_of(wal, GROUP)) == [1, 2, 3, 4, 5]
+
+
+def test_a_well_formed_record_of_another_history_is_refused() -> None:
+    """A write that never reached the disk leaves what was there: whole, in its place, but wrong."""
+    disk, other = MemoryDisk(), MemoryDisk()
+    for one, data in ((disk, b"one"), (other, b"ONE")):
+        wal, _ = start(one)
+        for slot in (1, 2):
+            wal.stage(accept(slot, data))
+        sync(wal)
+    size = RECORD_HEADER_BYTES + 4
+    stale = other.content(segment_name(1))[SEGMENT_HEADER_BYTES : SEGMENT_HEADER_BYTES + size]
+    disk.open(segment_name(1)).pwritev([stale], SEGMENT_HEADER_BYTES)
+    with pytest.raises(WalDamaged, match="does not continue") as caught:
+        start(disk.clone())
+    assert caught.value.byte == SEGMENT_HEADER_BYTES + size
+
+
+def test_a_record_written_to_the_wrong_place_is_refused() -> None:
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    for slot in (1, 2, 3):
+        wal.stage(accept(slot))
+    sync(wal)
+    first, second = (wal.entry_place(GROUP, Slot(slot)) & 0xFFFFFFFF for slot in (1, 2))
+    file = disk.open(segment_name(1))
+    file.pwritev([file.pread(second - first, first)], second)
+    with pytest.raises(WalDamaged):
+        wal.read_entry(GROUP, Slot(2))
+    with pytest.raises(WalDamaged, match="no record here"):
+        start(disk.clone())
+
+
+def test_a_clean_restart_cuts_nothing_and_finds_no_votes_lost() -> None:
+    disk = MemoryDisk()
+    wal, first = start(disk)
+    assert (first.groups, first.cut, first.records) == ({}, None, 0)
+    wal.stage(accept(1, b"a"))
+    wal.stage(accept(2, b"b", applied=1))
+    sync(wal)
+    disk.close()
+    _, recovered = start(disk)
+    group = recovered.groups[GROUP]
+    assert recovered.cut is None
+    assert (group.applied, group.retained_from) == (1, 1)
+    assert {slot: encoded(entry) for slot, (_, entry) in group.votes.items()} == {2: b"\x01b"}
+
+
+def test_a_learned_entry_wins_the_read_and_the_vote_is_kept() -> None:
+    """A late Accept at an old ballot may be voted for after the slot was learned by value."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(learned(2, b"chosen"))
+    wal.stage(accept(2, b"other", round_=3))
+    sync(wal)
+    assert encoded(wal.read_entry(GROUP, Slot(2))) == b"\x01chosen"
+    disk.close()
+    wal, recovered = start(disk)
+    group = recovered.groups[GROUP]
+    assert encoded(wal.read_entry(GROUP, Slot(2))) == b"\x01chosen"
+    assert encoded(group.learned[Slot(2)]) == b"\x01chosen"
+    ballot, entry = group.votes[Slot(2)]
+    assert (ballot, encoded(entry)) == (Ballot(3, NODE), b"\x01other")
+
+
+def test_an_older_incarnation_than_the_log_is_refused() -> None:
+    """The identity was restored from an old copy: the node would reuse incarnations."""
+    disk = MemoryDisk()
+    start(disk)
+    disk.close()
+    old = disk.content(IDENTITY_NAME)
+    for _ in range(2):
+        wal, _ = start(disk)
+        disk.close()
+    while wal.statistics().segments == 1:  # a segment that carries the new incarnation
+        wal.stage(accept(1, bytes(500)))
+        sync(wal)
+    disk.truncate(IDENTITY_NAME, 0)
+    disk.open(IDENTITY_NAME).pwritev([old], 0)
+    with pytest.raises(DirectoryRefused, match="old copy"):
+        start(disk)
+
+
+def test_retired_segments_are_recycled_and_their_stale_records_stay_dead() -> None:
+    """Every segment in use has had an earlier life, full of well-formed records."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    slot = 0
+    for _ in range(12):
+        while not wal.retire({GROUP: Slot(max(0, slot - 3))}):
+            slot += 1
+            wal.stage(accept(slot, bytes(300), applied=max(0, slot - 1)))
+            sync(wal)
+        sync(wal)
+        wal.prepare_next()
+    numbers = [name for name in disk.names() if name.startswith("segment")]
+    assert numbers[0] > segment_name(8)
+    assert len(numbers) <= 6
+    with pytest.raises(NotInLog):
+        wal.read_entry(GROUP, Slot(1))
+    kept = entries_of(wal, GROUP)
+    assert max(kept) == slot
+    disk.close()
+    wal, recovered = start(disk)
+    group = recovered.groups[GROUP]
+    assert recovered.cut is None
+    assert group.promised == Ballot(1, NODE)
+    assert entries_of(wal, GROUP) == kept
+    assert min(kept) == group.retained_from
+
+
+def test_a_promise_outlives_the_segment_it_was_made_in() -> None:
+    """Before a segment is retired, a later one has repeated what every group had promised."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(promise(9, group=2))
+    slot = 0
+    while not wal.retire({GROUP: Slot(slot)}):
+        slot += 1
+        wal.stage(accept(slot, bytes(300), applied=slot))
+        sync(wal)
+    sync(wal)
+    for _ in range(20):
+        slot += 1
+        wal.stage(accept(slot, bytes(300), applied=slot))
+        sync(wal)
+    assert segment_name(1) not in disk.names()
+    disk.close()
+    _, recovered = start(disk)
+    assert recovered.groups[GroupId(2)].promised == Ballot(9, NODE)
+
+
+def test_another_segment_size_is_taken_up_by_the_next_segment() -> None:
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.prepare_next()
+    wal.stage(accept(1, b"small"))
+    sync(wal)
+    disk.close()
+    wal, _ = start(disk, WalConfig(segment_bytes=16384))
+    for slot in range(2, 30):
+        wal.stage(accept(slot, bytes(400)))
+    sync(wal)
+    assert len(disk.content(segment_name(2))) == 16384
+    disk.close()
+    wal, _ = start(disk)
+    assert len(entries_of(wal, GROUP)) == 29
+
+
+# ---- crashes ------------------------------------------------------------------------------------
+
+
+class Life:
+    """One world of crashes: what was staged, what was synced, what may be found."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.disk = MemoryDisk(write_bytes_max=self.dice.choice([None, 97, 1500]))
+        self.author = Author(self.dice, size_max=self.dice.choice([20, 200, 700]))
+        self.records: list[Record] = []
+        self.synced = 0
+        self.retired: dict[GroupId, Slot] = {}
+        self.survival = self.dice.choice([0.0, 0.1, 0.5, 0.9, 1.0])
+        self.events: Counter[str] = Counter()
+
+    def survives(self) -> bool:
+        return self.dice.random() < self.survival
+
+    def trouble(self) -> None:
+        """Let the machine stop, or the disk fail, at one of the next operations."""
+        operations = ["write", "fdatasync", "fsync", "rename", "remove"]
+        operation = self.dice.choices(operations, [5, 8, 1, 1, 1])[0]
+        after = self.dice.choice([0, 0, 0, 1, 2, 5])
+        if self.dice.random() < 0.7:
+            self.disk.stop(operation, after=after)
+        else:
+            self.disk.fail(operation, errno.EIO, after=after)
+
+    def end(self) -> None:
+        """The process ends, with or without the power."""
+        if self.dice.random() < 0.3:
+            self.disk.kill()
+        else:
+            self.disk.crash(self.survives)
+
+    def restart(self) -> None:
+        """Open the log, with crashes while it is opened; compare it with what was staged."""
+        while self.dice.random() < 0.3:
+            self.trouble()
+            try:
+                start(self.disk, SMALL)
+            except (PowerCut, StorageFailed):
+                self.events["crash while opening"] += 1
+            self.end()
+        self.wal, recovered = start(self.disk, SMALL)
+        self.events["cut"] += recovered.cut is not None
+        behind = recovered.cut.records_after if recovered.cut else 0
+        self.events["cut with records behind"] += behind > 0
+        found = image_of(self.wal, recovered)
+        self.check(found)
+        self.author.resume(found)
+
+    def check(self, found: Image) -> None:
+        """Exactly the records of a prefix that holds all synced ones, less what was retired."""
+        prefixes = images(self.records)
+        for at in range(len(self.records), self.synced - 1, -1):
+            expected = prefixes[at]
+            for number, group in expected.items():
+                first = self.wal.slots(GroupId(number)).start
+                assert first <= self.retired.get(GroupId(number), 0) + 1
+                group.applied = max(group.applied, first - 1)
+                group.entries = {s: e for s, e in group.entries.items() if s >= first}
+                group.learned = {s: e for s, e in group.learned.items() if s > group.applied}
+                group.votes = {s: v for s, v in group.votes.items() if s > group.applied}
+            if found == expected:
+                del self.records[at:]
+                self.synced = at
+                return
+        expected = prefixes[self.synced]
+        raise AssertionError(f"after {self.synced} records: {differences(found, expected)}")
+
+    def work(self) -> None:
+        """Stage, write, sync, prepare and retire, and stop anywhere."""
+        rounds = self.dice.randrange(1, 25)
+        for number in range(rounds):
+            for record in self.author.records(self.dice.choice([1, 3, 6, 20])):
+                self.records.append(record)
+                self.wal.stage(record)
+            until = self.author.applied()
+            if self.dice.random() < 0.5 and self.wal.retire(until):
+                self.retired = until
+                self.events["retired"] += 1
+            if number == rounds - 1:
+                self.trouble()
+            staged = len(self.records)
+            batch = self.wal.take()
+            assert batch is not None
+            try:
+                if self.dice.random() < 0.5:
+                    self.wal.prepare_next()
+                self.wal.write(batch)
+            except (PowerCut, StorageFailed):
+                self.events["crash while writing"] += 1
+                return
+            self.wal.written(batch)
+            self.synced = staged
+
+
+@pytest.mark.parametrize("base", range(0, 240, 40))
+def test_power_cuts_lose_only_what_was_not_synced(base: int) -> None:
+    """Un-synced sectors and names survive in any subset; nothing of that is ever called damage."""
+    events: Counter[str] = Counter()
+    for seed in range(base, base + 40):
+        life = Life(seed)
+        life.restart()
+        for _ in range(6):
+            life.work()
+            life.end()
+            life.restart()
+        events += life.events
+    wanted = (
+        "crash while opening",
+        "crash while writing",
+        "cut",
+        "cut with records behind",
+        "retired",
+    )
+    assert all(events[name] >= 5 for name in wanted), events
+
+
+def test_a_killed_process_loses_nothing_it_has_written(tmp_path: Path) -> None:
+    """On the real disk: reopen without a stop, twice."""
+    author = Author(Random(3))
+    records: list[Record] = []
+    for _ in range(3):
+        disk = RealDisk(tmp_path)
+        wal, recovered = start(disk)
+        assert image_of(wal, recovered) == images(records)[-1]
+        for record in author.records(40):
+            records.append(record)
+            wal.stage(record)
+            if len(records) % 7 == 0:
+                sync(wal)
+        sync(wal)
+        disk.close()
