@@ -84,14 +84,37 @@ class CoordinatorStatistics:
     snapshots_lost: int
 
 
+class Office:
+    """The live half while this node is master: the parts that share one tenure."""
+
+    def __init__(self, tenure: Tenure) -> None:
+        self.tenure = tenure
+        self.rebalance = Rebalance(tenure)
+        self.offsets = Offsets(tenure, self.rebalance)
+        self.admin = Admin(tenure, self.rebalance)
+        self.sweeping = False
+        membership = Membership(tenure, self.rebalance)
+        self.handlers: dict[type, Callable[[Any, Token], None]] = {  # Any: one class each
+            JoinGroup: membership.join,
+            SyncGroup: membership.sync,
+            Heartbeat: membership.heartbeat,
+            LeaveGroup: membership.leave,
+            OffsetCommit: self.offsets.commit,
+            OffsetFetch: self.offsets.fetch,
+            OffsetDelete: self.offsets.delete,
+            DescribeGroup: self.admin.describe,
+            ListGroups: self.admin.list,
+            DeleteGroup: self.admin.delete,
+        }
+
+
 class Coordinator:
     def __init__(self, store: GroupStore, config: CoordinatorConfig) -> None:
         self._store = store
         self._config = config
         self._counters = Counters()
-        self._tenure: Tenure | None = None
+        self._office: Office | None = None
         self._seen_ms = 0
-        self._sweeping = False
 
     # --- mastership
 
@@ -101,39 +124,24 @@ class Coordinator:
         `term` is the slot of the lease entry that made it so: no two masterships share one, which
         makes member ids unique for ever.
         """
-        assert self._tenure is None, "elected twice"
+        assert self._office is None, "elected twice"
         self._seen_ms = now_ms
-        self._sweeping = False
-        tenure = self._tenure = Tenure(self._store, self._config, term, self._counters)
+        tenure = Tenure(self._store, self._config, term, self._counters)
         tenure.now_ms = now_ms
-        self._rebalance = Rebalance(tenure)
-        self._membership = Membership(tenure, self._rebalance)
-        self._offsets = Offsets(tenure, self._rebalance)
-        self._admin = Admin(tenure, self._rebalance)
-        self._handlers: dict[type, Callable[[Any, Token], None]] = {  # Any: one class each
-            JoinGroup: self._membership.join,
-            SyncGroup: self._membership.sync,
-            Heartbeat: self._membership.heartbeat,
-            LeaveGroup: self._membership.leave,
-            OffsetCommit: self._offsets.commit,
-            OffsetFetch: self._offsets.fetch,
-            OffsetDelete: self._offsets.delete,
-            DescribeGroup: self._admin.describe,
-            ListGroups: self._admin.list,
-            DeleteGroup: self._admin.delete,
-        }
+        self._office = Office(tenure)
         for stored in self._store.groups():
             if stored.members:
-                self._rebalance.adopt(stored)
+                self._office.rebalance.adopt(stored)
 
     def resigned(self) -> Effects:
         """This node is not master any more: everyone who waits is sent to find the next one.
 
         Whether what they asked for reaches the log is not known; asking again is safe.
         """
-        tenure, self._tenure = self._tenure, None
-        if tenure is None:
+        office, self._office = self._office, None
+        if office is None:
             return Effects()
+        tenure = office.tenure
         for parked in list(tenure.parked.values()):
             tenure.refuse(parked, ErrorCode.NOT_COORDINATOR)
         effects = tenure.take_effects()
@@ -144,50 +152,51 @@ class Coordinator:
 
     def handle(self, now_ms: int, request: Request, token: Token) -> Effects:
         """A client's request; `token` comes back in the one Reply to it, now or later."""
-        tenure = self._tenure
-        if tenure is None:
+        office = self._office
+        if office is None:
             refused = Reply(token, refusal(request, ErrorCode.NOT_COORDINATOR))
             return Effects(replies=[refused])
-        self._observe(tenure, now_ms)
+        self._observe(office, now_ms)
+        tenure = office.tenure
         if tenure.full() and type(request) in MAY_WAIT:
             tenure.reply(token, refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
-            self._handlers[type(request)](request, token)
+            office.handlers[type(request)](request, token)
         return tenure.take_effects()
 
     def on_committed(
         self, now_ms: int, proposal_id: ProposalId, outcome: Buffer | ProposalFailure
     ) -> Effects:
         """What `store.apply` returned for a command of ours, or why it will never be applied."""
-        tenure = self._tenure
-        under_way = tenure.under_way.pop(proposal_id, None) if tenure is not None else None
-        if tenure is None or under_way is None:
+        office = self._office
+        under_way = office.tenure.under_way.pop(proposal_id, None) if office is not None else None
+        if office is None or under_way is None:
             return Effects()  # proposed in an earlier tenure
-        self._observe(tenure, now_ms)
+        self._observe(office, now_ms)
         verdict: Result | ProposalFailure
         verdict = outcome if isinstance(outcome, ProposalFailure) else decode_result(outcome)
         match under_way:
             case SnapshotUnderWay():
-                self._rebalance.on_snapshot(under_way, verdict)
+                office.rebalance.on_snapshot(under_way, verdict)
             case CommitUnderWay():
-                self._offsets.on_commit(under_way, verdict)
+                office.offsets.on_commit(under_way, verdict)
             case DeleteUnderWay():
-                self._admin.on_delete(under_way, verdict)
+                office.admin.on_delete(under_way, verdict)
             case OffsetDeleteUnderWay():
-                self._offsets.on_delete(under_way, verdict)
+                office.offsets.on_delete(under_way, verdict)
             case SweepUnderWay():
-                self._on_sweep(tenure)
-        return tenure.take_effects()
+                self._on_sweep(office)
+        return office.tenure.take_effects()
 
     def tick(self, now_ms: int) -> Effects:
         """Time passes: whose patience has ended?"""
-        tenure = self._tenure
-        if tenure is None:
+        office = self._office
+        if office is None:
             return Effects()
-        self._observe(tenure, now_ms)
-        while (key := tenure.timers.pop_due(now_ms)) is not None:
-            self._rebalance.on_timer(key)
-        return tenure.take_effects()
+        self._observe(office, now_ms)
+        while (key := office.tenure.timers.pop_due(now_ms)) is not None:
+            office.rebalance.on_timer(key)
+        return office.tenure.take_effects()
 
     def next_deadline(self) -> int | None:
         """When `tick` wants to be called at the latest; None if nothing can become due.
@@ -195,26 +204,27 @@ class Coordinator:
         With members to watch it is asked for well within `pause_ms_max`, however far their
         deadlines are, so that a longer silence can only be a pause.
         """
-        next_ms = self._tenure.timers.next_ms() if self._tenure is not None else None
+        next_ms = self._office.tenure.timers.next_ms() if self._office is not None else None
         if next_ms is None:
             return None
         return min(next_ms, self._seen_ms + self._config.pause_ms_max // 2)
 
     def sweep(self, now_ms: int, wall_ms: int) -> Effects:
         """Every few minutes: forget what no member has cared for during the retention time."""
-        tenure = self._tenure
-        if tenure is None:
+        office = self._office
+        if office is None:
             return Effects()
-        self._observe(tenure, now_ms)
+        self._observe(office, now_ms)
         config = self._config
         command = Sweep(wall_ms, config.offsets_retention_ms, config.idle_group_ms)
-        if not self._sweeping and self._store.sweep_due(command):
-            self._sweeping = True
-            tenure.propose(None, command, SweepUnderWay())
-        return tenure.take_effects()
+        if not office.sweeping and self._store.sweep_due(command):
+            office.sweeping = True
+            office.tenure.propose(None, command, SweepUnderWay())
+        return office.tenure.take_effects()
 
     def statistics(self) -> CoordinatorStatistics:
-        tenure, counters = self._tenure, self._counters
+        tenure = self._office.tenure if self._office is not None else None
+        counters = self._counters
         live = list(tenure.groups.values()) if tenure is not None else []
         return CoordinatorStatistics(
             active=tenure is not None,
@@ -229,18 +239,19 @@ class Coordinator:
             snapshots_lost=counters.snapshots_lost,
         )
 
-    def _observe(self, tenure: Tenure, now_ms: int) -> None:
+    def _observe(self, office: Office, now_ms: int) -> None:
         """Read the time, and find out whether we were away (SIGSTOP, a suspended machine)."""
         gap_ms = now_ms - self._seen_ms
         assert gap_ms >= 0, "monotonic time went backwards"
+        tenure = office.tenure
         self._seen_ms = tenure.now_ms = now_ms
         if gap_ms > self._config.pause_ms_max and len(tenure.timers):
             self._counters.pauses += 1
             tenure.notice(None, "paused", f"nothing was heard for {gap_ms} ms")
-            self._rebalance.grant_time(gap_ms)
+            office.rebalance.grant_time(gap_ms)
 
-    def _on_sweep(self, tenure: Tenure) -> None:
-        self._sweeping = False
-        for group in tenure.groups.values():
+    def _on_sweep(self, office: Office) -> None:
+        office.sweeping = False
+        for group in office.tenure.groups.values():
             if self._store.get(group.name) is None:
                 group.revision = NO_REVISION  # swept while someone was joining: it starts over

@@ -1,0 +1,260 @@
+"""Commands, results and checkpoints as bytes: round trips, golden bytes, damage."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator import image
+from coordinator.codec import CommandError
+from coordinator.commands import (
+    Command,
+    CommitOffsets,
+    DropGroup,
+    DropOffsets,
+    GroupSnapshot,
+    MemberRecord,
+    Result,
+    Sweep,
+    decode,
+    decode_result,
+    encode,
+    encode_result,
+)
+from coordinator.hashing import hash_consumer_group
+from coordinator.limits import COMMAND_BYTES_MAX
+from coordinator.model import (
+    ConsumerGroupId,
+    ErrorCode,
+    MemberId,
+    PartitionOffset,
+    Protocol,
+    TopicOffsets,
+    TopicPartitions,
+)
+from coordinator.states import GroupState
+from coordinator.store import GroupStore
+from coordinator.subscription import subscribed_topics
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+NATURAL = st.integers(0, 2**31 - 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+GROUPS = st.sampled_from(["g", "orders", "\N{GREEK SMALL LETTER ALPHA}"]).map(ConsumerGroupId)
+MEMBER_IDS = st.sampled_from(["m1", "m2", "m3", "m4"]).map(MemberId)
+
+
+@st.composite
+def members(draw: st.DrawFn) -> tuple[MemberRecord, ...]:
+    ids = draw(st.lists(MEMBER_IDS, unique=True, max_size=4))
+    protocols = st.lists(st.builds(Protocol, TEXTS, st.binary(max_size=9)), max_size=3)
+    return tuple(
+        MemberRecord(
+            member_id,
+            draw(st.sampled_from([None, f"instance of {member_id}"])),
+            draw(TEXTS),
+            draw(TEXTS),
+            draw(INT32),
+            draw(INT32),
+            tuple(draw(protocols)),
+            draw(st.binary(max_size=9)),
+        )
+        for member_id in ids
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> GroupSnapshot:
+    those = draw(members())
+    live = [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.STABLE]
+    return GroupSnapshot(
+        draw(GROUPS),
+        draw(st.integers(0, 20)),
+        draw(st.integers(0, 5)),
+        draw(st.sampled_from(live)) if those else GroupState.EMPTY,
+        draw(st.none() | TEXTS),
+        draw(st.none() | TEXTS),
+        draw(st.sampled_from([None, *(member.member_id for member in those)])),
+        those,
+    )
+
+
+PARTITION_OFFSETS = st.builds(PartitionOffset, st.integers(0, 3), INT64, INT32, TEXTS)
+TOPICS = st.sampled_from(["t", "u"])
+COMMITS = st.builds(
+    CommitOffsets,
+    GROUPS,
+    st.integers(-1, 5),
+    MEMBER_IDS,
+    st.none() | TEXTS,
+    st.integers(0, 1000),
+    st.lists(
+        st.builds(TopicOffsets, TOPICS, st.lists(PARTITION_OFFSETS, max_size=3).map(tuple)),
+        max_size=3,
+    ).map(tuple),
+)
+DROPS = st.builds(
+    DropOffsets,
+    GROUPS,
+    st.lists(
+        st.builds(TopicPartitions, TOPICS, st.lists(st.integers(0, 3), max_size=3).map(tuple)),
+        max_size=3,
+    ).map(tuple),
+)
+SWEEPS = st.builds(Sweep, st.integers(0, 2000), st.integers(0, 500), st.integers(0, 500))
+COMMANDS: st.SearchStrategy[Command] = (
+    snapshots() | COMMITS | DROPS | SWEEPS | st.builds(DropGroup, GROUPS)
+)
+
+
+@given(COMMANDS)
+def test_what_is_written_is_read_back(command: Command) -> None:
+    assert decode(encode(command)) == command
+    assert decode(memoryview(encode(command))) == command
+
+
+@given(st.data(), COMMANDS)
+def test_damage_is_told_or_is_another_command(data: st.DataObject, command: Command) -> None:
+    """Cut, changed or prolonged: CommandError or a command with just these bytes, nothing else."""
+    good = encode(command)
+    at = data.draw(st.integers(0, len(good) - 1))
+    byte = bytes([data.draw(st.integers(0, 255))])
+    for bad in (good[:at], good[:at] + byte + good[at + 1 :], good + byte, good[:at] + good[at:]):
+        store = GroupStore()
+        try:
+            again = decode(bad)
+        except CommandError:
+            with pytest.raises(CommandError):
+                store.apply(bad)
+            assert len(store) == 0
+        else:
+            assert encode(again) == bad
+            decode_result(store.apply(bad))
+
+
+def test_every_cut_and_every_changed_byte_of_a_whole_group() -> None:
+    """One rich snapshot, damaged in every single place."""
+    member = MemberRecord(
+        MemberId("m"), "i", "c", "h", 6000, 9000, (Protocol("range", b"\0\1"),), b"part"
+    )
+    good = encode(
+        GroupSnapshot(
+            ConsumerGroupId("g"), 7, 3, GroupState.STABLE, "consumer", "range", member.member_id,
+            (member,),
+        )
+    )  # fmt: skip
+    for at in range(len(good)):
+        with pytest.raises(CommandError):
+            decode(good[:at])
+        for byte in range(256):
+            bad = good[:at] + bytes([byte]) + good[at + 1 :]
+            try:
+                again = decode(bad)
+            except CommandError:
+                continue
+            assert encode(again) == bad
+
+
+def test_golden_bytes() -> None:
+    """What is in logs on disks must stay readable: a change here needs a new version byte."""
+    commit = CommitOffsets(
+        ConsumerGroupId("g"),
+        2,
+        MemberId("m"),
+        None,
+        5,
+        (TopicOffsets("t", (PartitionOffset(1, 9, 3, "x"),)),),
+    )
+    assert encode(commit).hex() == (
+        "0102" "000167" "00000002" "00016d" "ffff" "0000000000000005" "00000001"
+        "000174" "00000001" "00000001" "0000000000000009" "00000003" "000178"
+    )  # fmt: skip
+    group = ConsumerGroupId("g")
+    assert encode(DropGroup(group)).hex() == "0103000167"
+    empty = GroupSnapshot(group, 1, 4, GroupState.EMPTY)
+    assert encode(empty).hex() == "0101" "000167" "0000000000000001" "00000004" "00" + (
+        "ffff" "ffff" "ffff" "00000000"
+    )  # fmt: skip
+    assert encode_result(Result(ErrorCode.ILLEGAL_GENERATION, 3)).hex() == (
+        "01" "0016" "0000000000000003"
+    )  # fmt: skip
+
+
+@given(st.binary(max_size=40))
+def test_a_result_is_read_or_refused(data: bytes) -> None:
+    try:
+        result = decode_result(data)
+    except CommandError:
+        return
+    assert encode_result(result) == data
+
+
+def test_what_is_too_long_is_not_even_looked_at() -> None:
+    with pytest.raises(CommandError, match="at most"):
+        decode(bytes(COMMAND_BYTES_MAX + 1))
+    with pytest.raises(CommandError, match="announced"):
+        decode(bytes.fromhex("0104000167ffffffff"))
+
+
+@given(st.lists(COMMANDS, max_size=25))
+def test_replicas_that_apply_the_same_are_the_same(commands: list[Command]) -> None:
+    """Also one that was restored half way; generations never go down; counts are right."""
+    one, other = GroupStore(), GroupStore()
+    generations: dict[ConsumerGroupId, int] = {}
+    for index, command in enumerate(commands):
+        sweeps = isinstance(command, Sweep) and one.sweep_due(command)
+        before = one.snapshot()
+        assert one.apply(encode(command)) == other.apply(memoryview(encode(command)))
+        if isinstance(command, Sweep):
+            assert sweeps == (one.snapshot() != before)
+        if index == len(commands) // 2:
+            other = GroupStore.restore(other.snapshot())
+        known = {group.name: group for group in one.groups()}
+        generations = {name: old for name, old in generations.items() if name in known}
+        for name, group in known.items():
+            assert group.generation >= generations.get(name, 0)
+            generations[name] = group.generation
+            assert group.offsets_count == sum(map(len, group.offsets.values()))
+    assert one.snapshot() == other.snapshot()
+
+
+@given(st.data(), st.lists(COMMANDS, max_size=10))
+def test_a_damaged_checkpoint_is_refused_or_another_one(
+    data: st.DataObject, commands: list[Command]
+) -> None:
+    store = GroupStore()
+    for command in commands:
+        store.apply(encode(command))
+    chunks = store.snapshot()
+    which = data.draw(st.integers(0, len(chunks) - 1))
+    at = data.draw(st.integers(0, len(chunks[which]) - 1))
+    byte = bytes([data.draw(st.integers(0, 255))])
+    chunks[which] = chunks[which][:at] + byte + chunks[which][at + 1 :]
+    try:
+        restored = GroupStore.restore(chunks)
+    except CommandError:
+        return
+    assert restored.snapshot() == chunks
+
+
+def test_a_checkpoint_without_a_head_is_refused() -> None:
+    with pytest.raises(CommandError, match="no head"):
+        image.decode_all([])
+
+
+def test_consumer_groups_hash_the_same_everywhere() -> None:
+    """Fixed values: clients and nodes of all releases must look in the same place."""
+    assert [hash_consumer_group(name, 12) for name in ("orders", "audit", "g\u00e4ste")] == [
+        2,
+        9,
+        0,
+    ]
+    spread = [0] * 8
+    for index in range(8000):
+        spread[hash_consumer_group(f"group-{index}", 8)] += 1
+    assert min(spread) > 800
+
+
+@given(st.binary(max_size=60))
+def test_any_metadata_has_topics_or_has_none(metadata: bytes) -> None:
+    topics = subscribed_topics(metadata)
+    assert topics is None or all(topic.encode() in metadata for topic in topics)
