@@ -92,7 +92,7 @@ _ALL: Final = (
         type=ConfigType.INT,
         default=lambda config, replicas: str(config.batch_bytes_max),
         check=_integer(0, lambda config, replicas: config.batch_bytes_max, ", the broker's limit"),
-        documentation="The largest record batch; today the broker's own limit is what counts.",
+        documentation="The largest record batch that is accepted.",
     ),
     TopicConfig(
         name="message.timestamp.type",

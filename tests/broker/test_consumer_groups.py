@@ -1,0 +1,454 @@
+"""Consumer groups through real frames: rebalances, commits, and coordinators that move.
+
+A group "g" hashes to some Paxos group; `coordinator_of` asks FindCoordinator, as clients do.
+"""
+
+from typing import Any
+
+import pytest
+
+from balancer.registry import Registry
+from broker.consumer_groups import paxos_group_of
+from coordinator.limits import CoordinatorConfig
+from paxos.ids import GroupId
+from tests.broker.world import Asked, World
+from wire.apis import APIS, ApiKey
+from wire.error_codes import ErrorCode
+from wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from wire.messages.membership import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from wire.messages.topics import CreatableTopic, CreateTopicsRequest
+
+SESSION_MS = 10_000
+
+
+def world_with_topic(**settings: Any) -> World:
+    world = World(**settings)
+    world.ask(1, CreateTopicsRequest([CreatableTopic("orders", 4, -1)]), 7)
+    return world
+
+
+def paxos_group(world: World, name: str = "g") -> GroupId:
+    group = paxos_group_of(world[1].registry, name)
+    assert group is not None
+    return group
+
+
+def coordinator_of(world: World, name: str = "g", *, ask: int = 1) -> int:
+    response = world.ask(ask, FindCoordinatorRequest(name), 2)
+    assert response.error_code == ErrorCode.NONE
+    assert (response.host, response.port) == (f"node-{response.node_id}", 9000 + response.node_id)
+    return int(response.node_id)
+
+
+class Member:
+    """A client's side of the group protocol, one request at a time."""
+
+    def __init__(self, world: World, *, instance: str | None = None, group: str = "g") -> None:
+        self.world = world
+        self.group = group
+        self.instance = instance
+        self.member_id = ""
+        self.generation = -1
+        self.node = coordinator_of(world, group)
+
+    def join(self, version: int = 5) -> Asked:
+        request = JoinGroupRequest(
+            self.group,
+            SESSION_MS,
+            SESSION_MS,
+            self.member_id,
+            self.instance,
+            "consumer",
+            [JoinGroupRequestProtocol("range", b"subscription of " + self.member_id.encode())],
+        )
+        asked = self.world.send(self.node, request, version, client="app")
+        self.world.cluster.settle()
+        if asked.settled and asked.response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = asked.response.member_id
+            return self.join(version)
+        return asked
+
+    def joined(self, asked: Asked) -> JoinGroupResponse:
+        response: JoinGroupResponse = asked.response
+        assert response.error_code == ErrorCode.NONE
+        self.member_id, self.generation = response.member_id, response.generation_id
+        return response
+
+    def sync(self, assignments: dict[str, bytes] | None = None, version: int = 3) -> Asked:
+        shares = [SyncGroupRequestAssignment(*one) for one in (assignments or {}).items()]
+        request = SyncGroupRequest(
+            self.group, self.generation, self.member_id, self.instance, assignments=shares
+        )
+        asked = self.world.send(self.node, request, version)
+        self.world.cluster.settle()
+        return asked
+
+    def heartbeat(self, *, node: int | None = None, version: int = 3) -> int:
+        request = HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
+        return int(self.world.ask(node or self.node, request, version).error_code)
+
+    def commit(self, offset: int, *, topic: str = "orders", partition: int = 0) -> int:
+        partitions = [OffsetCommitRequestPartition(partition, offset, 3, "note")]
+        request = OffsetCommitRequest(
+            self.group,
+            self.generation,
+            self.member_id,
+            group_instance_id=self.instance,
+            topics=[OffsetCommitRequestTopic(topic, partitions)],
+        )
+        response = self.world.ask(self.node, request, 8)
+        return int(response.topics[0].partitions[0].error_code)
+
+    def committed(self, partition: int = 0) -> int:
+        topics = [OffsetFetchRequestTopic("orders", [partition])]
+        response = self.world.ask(self.node, OffsetFetchRequest(self.group, topics=topics), 7)
+        assert response.error_code == ErrorCode.NONE
+        return int(response.topics[0].partitions[0].committed_offset)
+
+    def leave(self, version: int = 1) -> int:
+        members = [MemberIdentity(self.member_id, self.instance)]
+        request = LeaveGroupRequest(self.group, self.member_id, members)
+        response = self.world.ask(self.node, request, version)
+        return int(response.error_code)
+
+
+def two_members(world: World) -> tuple[Member, Member]:
+    """A stable generation in which each has its half; the leader comes first."""
+    one, other = Member(world), Member(world)
+    asked = one.join(), other.join()
+    world.advance(200)
+    first, second = one.joined(asked[0]), other.joined(asked[1])
+    assert first.generation_id == second.generation_id
+    if second.leader == other.member_id:
+        one, other, first, second = other, one, second, first
+    assert {member.member_id for member in first.members} == {one.member_id, other.member_id}
+    assert second.members == []
+    waiting = other.sync()
+    assert not waiting.settled
+    leader = one.sync({one.member_id: b"0,1", other.member_id: b"2,3"})
+    assert (leader.response.assignment, waiting.response.assignment) == (b"0,1", b"2,3")
+    return one, other
+
+
+def test_the_life_of_a_group() -> None:
+    """Two join, share, live, commit; one leaves and the other gets everything."""
+    world = world_with_topic()
+    one, other = two_members(world)
+    assert one.heartbeat() == other.heartbeat() == ErrorCode.NONE
+    assert one.commit(17) == ErrorCode.NONE
+    assert one.committed() == other.committed() == 17
+    assert one.committed(partition=1) == -1
+    assert other.leave() == ErrorCode.NONE
+    assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    asked = one.join()
+    world.advance(200)
+    response = one.joined(asked)
+    assert [member.member_id for member in response.members] == [one.member_id]
+    assert one.sync({one.member_id: b"all"}).response.assignment == b"all"
+    assert one.leave(version=5) == ErrorCode.NONE
+    assert one.committed() == 17
+
+
+def test_a_steal_of_the_coordinator_is_no_rebalance() -> None:
+    """The old master says so, the new one is found; generation and shares stay as they were."""
+    world = world_with_topic()
+    one, other = two_members(world)
+    generation = one.generation
+    assert one.commit(5) == ErrorCode.NONE
+    world.cluster.install(paxos_group(world), 2)
+    assert one.heartbeat() == ErrorCode.NOT_COORDINATOR
+    assert one.commit(6) == ErrorCode.NOT_COORDINATOR
+    for member in (one, other):
+        member.node = coordinator_of(world)
+        assert member.node == 2
+        assert member.heartbeat() == ErrorCode.NONE
+        assert member.generation == generation
+    assert one.sync().response.assignment == b"0,1"
+    assert one.committed() == 5
+    assert one.commit(7) == ErrorCode.NONE
+    assert other.committed() == 7
+    world.advance(5_000)
+    assert one.heartbeat() == other.heartbeat() == ErrorCode.NONE
+    world.cluster.install(paxos_group(world), 1)
+    assert one.heartbeat(node=1) == ErrorCode.NONE
+    assert one.heartbeat(node=2) == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_steal_in_the_middle_of_a_rebalance() -> None:
+    """Whoever waits in JoinGroup hears NOT_COORDINATOR at once, and joins again at the new one."""
+    world = world_with_topic()
+    one, other = two_members(world)
+    newcomer = Member(world)
+    waiting = newcomer.join()
+    assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    world.cluster.install(paxos_group(world), 3)
+    assert waiting.response.error_code == ErrorCode.NOT_COORDINATOR
+    newcomer.member_id = ""
+    members = (newcomer, one, other)
+    for member in members:
+        member.node = coordinator_of(world)
+    asked = [member.join() for member in members]
+    world.advance(200)
+    generations = {
+        member.joined(one).generation_id for member, one in zip(members, asked, strict=True)
+    }
+    assert len(generations) == 1
+
+
+def test_members_are_not_lost_while_their_coordinator_is_away() -> None:
+    """Sessions start anew at the new coordinator, and end there for those who never come."""
+    world = world_with_topic()
+    one, _ = two_members(world)
+    world.cluster.install(paxos_group(world), None)
+    world.advance(SESSION_MS * 2, step_ms=100)
+    world.cluster.install(paxos_group(world), 2)
+    one.node = coordinator_of(world)
+    assert one.heartbeat() == ErrorCode.NONE
+    world.advance(SESSION_MS - 1_000, step_ms=100)
+    assert one.heartbeat() == ErrorCode.NONE
+    world.advance(2_000, step_ms=100)
+    assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    asked = one.join()
+    world.advance(200)
+    assert len(one.joined(asked).members) == 1
+
+
+def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:
+    """The commit is chosen, but when its result is there this node may not act any more (R14)."""
+    world = world_with_topic()
+    one, _ = two_members(world)
+    group = paxos_group(world)
+    partitions = [OffsetCommitRequestPartition(0, 42)]
+    request = OffsetCommitRequest(
+        "g", one.generation, one.member_id, topics=[OffsetCommitRequestTopic("orders", partitions)]
+    )
+    asked = world.send(1, request, 8)
+    world[1].groups.asleep.add(group)
+    world.cluster.settle()
+    error = asked.response.topics[0].partitions[0].error_code
+    assert error == ErrorCode.NOT_COORDINATOR
+    world.masters_changed()
+    world[1].groups.asleep.clear()
+    assert one.heartbeat() == ErrorCode.NONE
+    assert one.committed() == 42
+
+
+def test_a_master_that_has_not_applied_everything_asks_for_patience() -> None:
+    world = world_with_topic()
+    one, _ = two_members(world)
+    group = paxos_group(world)
+    world[2].groups.behind.add(group)
+    world.cluster.install(group, 2)
+    one.node = 2
+    assert one.heartbeat() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.ask(2, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world[2].groups.behind.clear()
+    world.masters_changed()
+    assert one.heartbeat() == ErrorCode.NONE
+
+
+def test_strangers_and_latecomers() -> None:
+    world = world_with_topic()
+    one, other = two_members(world)
+    stranger = Member(world)
+    stranger.member_id, stranger.generation = "nobody", one.generation
+    assert stranger.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.commit(1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.leave() == ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.sync().response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    one.generation -= 1
+    assert one.heartbeat() == ErrorCode.ILLEGAL_GENERATION
+    assert one.commit(1) == ErrorCode.ILLEGAL_GENERATION
+    assert other.commit(1, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert other.commit(1, partition=4) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_static_member_restarts_without_a_rebalance() -> None:
+    """KIP-345 on the wire: same instance, new member id, same share, nobody else notices."""
+    world = world_with_topic()
+    members = [Member(world, instance="a"), Member(world, instance="b")]
+    asked = [member.join() for member in members]
+    world.advance(200)
+    for member, one in zip(members, asked, strict=True):
+        member.joined(one)
+    leader = next(m for m, one in zip(members, asked, strict=True) if one.response.members)
+    follower = next(member for member in members if member is not leader)
+    leader.sync({leader.member_id: b"0,1", follower.member_id: b"2,3"})
+    follower.sync()
+    generation, old_id = follower.generation, follower.member_id
+    follower.member_id = ""
+    follower.joined(follower.join())
+    assert follower.generation == generation
+    assert follower.member_id != old_id
+    assert follower.sync().response.assignment == b"2,3"
+    assert leader.heartbeat() == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", range(APIS[ApiKey.JOIN_GROUP].accepted.last + 1))
+def test_every_version_of_the_group_protocol(version: int) -> None:
+    """A lone member goes through its life with the versions a client of that age uses."""
+    world = world_with_topic()
+    member = Member(world)
+    asked = member.join(version)
+    world.advance(200)
+    response = member.joined(asked)
+    assert response.protocol_name == "range"
+    assert member.sync({member.member_id: b"all"}, min(version, 5)).response.assignment == b"all"
+    assert member.heartbeat(version=min(version, 4)) == ErrorCode.NONE
+    refused = Member(world)
+    refused.member_id = "nobody"
+    error = refused.join(version).response
+    assert error.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert error.protocol_name == (None if version >= 7 else "")
+    assert member.leave(min(version, 5)) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_offsets_in_every_version(version: int) -> None:
+    world = world_with_topic()
+    partitions = [OffsetCommitRequestPartition(1, 9, committed_metadata="m")]
+    topics = [OffsetCommitRequestTopic("orders", partitions)]
+    request = OffsetCommitRequest("g", retention_time_ms=1_000, topics=topics)
+    response = world.ask(1, request, version)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+    wanted = [OffsetFetchRequestTopic("orders", [0, 1])]
+    if version >= 8:
+        groups = [OffsetFetchRequestGroup("g", topics=wanted), OffsetFetchRequestGroup("h")]
+        first, second = world.ask(1, OffsetFetchRequest(groups=groups), version).groups
+        assert (second.group_id, second.topics, second.error_code) == ("h", [], ErrorCode.NONE)
+        fetched = first.topics
+    else:
+        fetched = world.ask(1, OffsetFetchRequest("g", topics=wanted), version - 1).topics
+    offsets = [(one.partition_index, one.committed_offset) for one in fetched[0].partitions]
+    assert offsets == [(0, -1), (1, 9)]
+    everything = world.ask(1, OffsetFetchRequest("g", topics=None), 7)
+    assert [one.committed_offset for one in everything.topics[0].partitions] == [9]
+
+
+def test_the_oldest_offset_fetch_has_its_error_at_each_partition() -> None:
+    world = world_with_topic()
+    wanted = [OffsetFetchRequestTopic("orders", [0, 1])]
+    response = world.ask(2, OffsetFetchRequest("g", topics=wanted), 1)
+    errors = [one.error_code for one in response.topics[0].partitions]
+    assert errors == [ErrorCode.NOT_COORDINATOR] * 2
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_find_coordinator_in_every_version(version: int) -> None:
+    world = World()
+    request = FindCoordinatorRequest("g", coordinator_keys=["g", "h"])
+    response = world.ask(3, request, version)
+    found = response.coordinators if version >= 4 else [response]
+    assert [one.node_id for one in found] == [1] * len(found)
+    if version >= 1:
+        refused = FindCoordinatorRequest("tx", 1, coordinator_keys=["tx"])
+        response = world.ask(3, refused, version)
+        one = response.coordinators[0] if version >= 4 else response
+        assert one.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        strange = world.ask(3, FindCoordinatorRequest("x", 2), 2)
+        assert strange.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_find_coordinator_waits_for_one() -> None:
+    world = World()
+    group = paxos_group(world)
+    world.cluster.install(group, None)
+    asked = world.send(2, FindCoordinatorRequest("g"), 2)
+    hopeless = world.send(2, FindCoordinatorRequest("g"), 2)
+    world.advance(500)
+    assert not asked.settled
+    world.cluster.install(group, 3)
+    world.advance(20)
+    assert asked.response.node_id == hopeless.response.node_id == 3
+    world.cluster.install(group, None)
+    asked = world.send(2, FindCoordinatorRequest("g"), 2)
+    world.advance(1_020)
+    assert asked.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_before_the_cluster_is_founded_nobody_coordinates() -> None:
+    assert paxos_group_of(Registry(), "g") is None
+
+
+def test_groups_are_listed_described_and_deleted_where_they_live() -> None:
+    """Every node tells of its own groups; together they tell of all."""
+    world = world_with_topic()
+    one, other = two_members(world)
+    names = [f"simple-{number}" for number in range(8)]
+    for name in names:
+        partitions = [OffsetCommitRequestPartition(0, 1)]
+        topics = [OffsetCommitRequestTopic("orders", partitions)]
+        world.ask(1, OffsetCommitRequest(name, topics=topics), 8)
+    for group in range(1, 5):
+        world.cluster.install(group, 1 + group % 3)
+    listed: list[str] = []
+    for node in (1, 2, 3):
+        groups = world.ask(node, ListGroupsRequest(), 5).groups
+        listed += [one.group_id for one in groups]
+        assert {one.group_type for one in groups} <= {"classic"}
+    assert sorted(listed) == sorted(["g", *names])
+    node = coordinator_of(world)
+    stable = world.ask(node, ListGroupsRequest(["stable"]), 5).groups
+    assert [(one.group_id, one.group_state) for one in stable] == [("g", "Stable")]
+    assert world.ask(node, ListGroupsRequest(types_filter=["consumer"]), 5).groups == []
+    described = world.ask(node, DescribeGroupsRequest(["g"], True), 5).groups[0]
+    assert (described.group_state, described.protocol_data) == ("Stable", "range")
+    assert {one.member_id for one in described.members} == {one.member_id, other.member_id}
+    assert {one.client_host for one in described.members} == {"/198.51.100.7"}
+    assert described.authorized_operations > 0
+    elsewhere = world.ask(1 + node % 3, DescribeGroupsRequest(["g"]), 5).groups[0]
+    assert elsewhere.error_code == ErrorCode.NOT_COORDINATOR
+    deleted = world.ask(node, DeleteGroupsRequest(["g", "g"]), 2).results
+    assert [(one.group_id, one.error_code) for one in deleted] == [("g", ErrorCode.NON_EMPTY_GROUP)]
+    for name in names:
+        result = world.ask(coordinator_of(world, name), DeleteGroupsRequest([name]), 2).results[0]
+        assert result.error_code == ErrorCode.NONE
+
+
+def test_offsets_that_nobody_needs_any_more_are_swept() -> None:
+    """After the retention time the coordinator forgets a group without members, through the log."""
+    world = world_with_topic()
+    topics = [OffsetCommitRequestTopic("orders", [OffsetCommitRequestPartition(0, 1)])]
+    world.ask(1, OffsetCommitRequest("g", topics=topics), 8)
+    stores = [node.machines[paxos_group(world)].consumer_groups for node in world.nodes.values()]
+    assert [len(store) for store in stores] == [1, 1, 1]
+    world.advance(120_000, step_ms=20_000)
+    retention_ms = CoordinatorConfig().offsets_retention_ms
+    world.advance(retention_ms + 180_000, step_ms=retention_ms)
+    world.advance(1_200_000, step_ms=60_000)
+    assert [len(store) for store in stores] == [0, 0, 0]
+
+
+def test_deadlines_are_known_to_whoever_drives_the_clock() -> None:
+    world = world_with_topic()
+    groups = world[1].consumer_groups
+    assert groups.next_deadline() is None
+    two_members(world)
+    deadline = groups.next_deadline()
+    assert deadline is not None
+    assert deadline > world.cluster.clock.boot_ns
+    statistics = dict(groups.statistics())
+    assert statistics[paxos_group(world)].members == 2
+    assert [notice.what for group, notice in world[1].notices if group == paxos_group(world)]

@@ -1,0 +1,222 @@
+"""Whatever bytes a client sends: every request is answered or its connection closed, once.
+
+Three kinds of hostile clients: one whose valid frames were cut or damaged on the way, one that
+sends well-formed requests full of absurd values, and one that sends noise. None of them may raise
+anything out of `ApiTable.handle_frame`, uncover a bug in a handler, or keep others from being
+served. (How long a client may make us wait is bounded too: the answers are there in the end.)
+"""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.broker.batches import batch
+from tests.broker.fakes import FakeReply
+from tests.broker.world import CLIENT_HOST, World
+from tests.wire.messages_of import example, messages
+from wire.apis import APIS, Api, ApiKey, Request, encode_request
+from wire.messages import (
+    api_versions,
+    configs,
+    fetch,
+    group_admin,
+    list_offsets,
+    membership,
+    metadata,
+    offsets,
+    produce,
+    producer_ids,
+    topics,
+)
+
+MUTANTS = 40
+PATIENCE_MS = 70_000
+"""Longer than any wait a client can ask for, members of consumer groups excepted."""
+
+REQUESTS = [(api, version) for api in APIS.values() for version in range(*api.accepted)] + [
+    (api, api.accepted.last) for api in APIS.values()
+]
+
+
+def sensible(api: Api) -> Request:
+    """A request that gets as far as it can: it names what is there."""
+    made: dict[ApiKey, Request] = {
+        ApiKey.PRODUCE: produce.ProduceRequest(
+            None,
+            -1,
+            1_000,
+            [
+                produce.TopicProduceData(
+                    "t", [produce.PartitionProduceData(0, memoryview(batch("x")))]
+                )
+            ],
+        ),
+        ApiKey.FETCH: fetch.FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            topics=[
+                fetch.FetchTopic("t", topic_id=_TOPIC_ID, partitions=[fetch.FetchPartition(0)])
+            ],
+        ),
+        ApiKey.LIST_OFFSETS: list_offsets.ListOffsetsRequest(
+            -1,
+            topics=[
+                list_offsets.ListOffsetsTopic(
+                    "t", [list_offsets.ListOffsetsPartition(0, timestamp=-1)]
+                )
+            ],
+        ),
+        ApiKey.METADATA: metadata.MetadataRequest([metadata.MetadataRequestTopic(name="t")]),
+        ApiKey.OFFSET_COMMIT: offsets.OffsetCommitRequest(
+            "g",
+            topics=[
+                offsets.OffsetCommitRequestTopic("t", [offsets.OffsetCommitRequestPartition(0, 1)])
+            ],
+        ),
+        ApiKey.OFFSET_FETCH: offsets.OffsetFetchRequest(
+            "g",
+            [offsets.OffsetFetchRequestGroup("g")],
+            [offsets.OffsetFetchRequestTopic("t", [0])],
+        ),
+        ApiKey.FIND_COORDINATOR: membership.FindCoordinatorRequest("g", 0, ["g"]),
+        ApiKey.JOIN_GROUP: membership.JoinGroupRequest(
+            "g", 6_000, 6_000, "", None, "c", [membership.JoinGroupRequestProtocol("p", b"x")]
+        ),
+        ApiKey.HEARTBEAT: membership.HeartbeatRequest("g", 1, "m"),
+        ApiKey.LEAVE_GROUP: membership.LeaveGroupRequest("g", "m"),
+        ApiKey.SYNC_GROUP: membership.SyncGroupRequest("g", 1, "m"),
+        ApiKey.DESCRIBE_GROUPS: group_admin.DescribeGroupsRequest(["g"]),
+        ApiKey.LIST_GROUPS: group_admin.ListGroupsRequest(),
+        ApiKey.API_VERSIONS: api_versions.ApiVersionsRequest("client", "1"),
+        ApiKey.CREATE_TOPICS: topics.CreateTopicsRequest(
+            [topics.CreatableTopic("n", 1, 1, configs=[topics.CreatableTopicConfig("a", "b")])]
+        ),
+        ApiKey.DELETE_TOPICS: topics.DeleteTopicsRequest(["n"], [topics.DeleteTopicState("n")]),
+        ApiKey.INIT_PRODUCER_ID: producer_ids.InitProducerIdRequest(None, 0, 5, 1),
+        ApiKey.DESCRIBE_CONFIGS: configs.DescribeConfigsRequest(
+            [configs.DescribeConfigsResource(2, "t"), configs.DescribeConfigsResource(4, "1")]
+        ),
+        ApiKey.CREATE_PARTITIONS: topics.CreatePartitionsRequest(
+            [topics.CreatePartitionsTopic("t", 5)], 1_000
+        ),
+        ApiKey.DELETE_GROUPS: group_admin.DeleteGroupsRequest(["g"]),
+        ApiKey.DESCRIBE_CLUSTER: metadata.DescribeClusterRequest(),
+    }
+    return made[api.key]
+
+
+_TOPIC_ID = (1).to_bytes(16, "big")
+
+
+def encoded(message: Request, version: int) -> bytes:
+    return b"".join(encode_request(message, version, 7, "hostile"))[4:]
+
+
+def mutants(frame: bytes, dice: Random) -> Iterator[bytes]:
+    """Cut short, single bytes changed, a length blown up, bytes put in or taken out."""
+    for _ in range(MUTANTS):
+        data = bytearray(frame)
+        for _ in range(dice.choice([1, 1, 1, 2, 3])):
+            at = dice.randrange(4, max(5, len(data)))
+            kind = dice.choice([0, 1, 1, 1, 1, 2, 3, 4])
+            if kind == 0:
+                del data[at:]
+            elif kind == 1 and at < len(data):
+                data[at] = dice.randrange(256)
+            elif kind == 2:
+                data[at : at + 2] = dice.choice([b"\xff\xff", b"\x7f\xff", b"\x80\x00"])
+            elif kind == 3:
+                data[at:at] = dice.randbytes(dice.randint(1, 9))
+            else:
+                del data[at : at + dice.randint(1, 4)]
+        yield bytes(data)
+
+
+class Victim:
+    """A cluster with a topic, and everything it was asked."""
+
+    def __init__(self) -> None:
+        self.world = World(groups=2)
+        create = topics.CreateTopicsRequest([topics.CreatableTopic("t", 2, -1)])
+        self.world.ask(1, create, 7)
+        self.replies: list[FakeReply] = []
+
+    def send(self, frame: bytes, *, owned: bool = True) -> None:
+        reply = FakeReply()
+        self.replies.append(reply)
+        self.world[1].api.handle_frame(memoryview(frame), owned, CLIENT_HOST, reply)
+
+    def check(self) -> None:
+        """All is answered in the end, no handler has failed, and the next client is served."""
+        self.world.cluster.settle()
+        self.world.advance(PATIENCE_MS, step_ms=500)
+        for group in range(1, 3):
+            self.world.cluster.install(group, 2)  # whoever still waits in a group is sent away
+        assert all(reply.settled for reply in self.replies)
+        assert not self.world[1].bugs, self.world[1].bugs
+        response = self.world.ask(1, metadata.MetadataRequest(None), 12)
+        assert "t" in [topic.name for topic in response.topics]
+
+
+@pytest.mark.parametrize(("api", "version"), REQUESTS, ids=lambda one: getattr(one, "name", one))
+def test_damaged_frames(api: Api, version: int) -> None:
+    victim = Victim()
+    dice = Random(f"{api.name} {version}")
+    refused = 0
+    for message in (sensible(api), example(api.request, version)):
+        frame = encoded(message, version)
+        victim.send(frame)
+        assert victim.world[1].api.refused == refused, "a whole frame reaches its handler"
+        for mutant in mutants(frame, dice):
+            victim.send(mutant)
+            victim.send(mutant, owned=False)
+        refused = victim.world[1].api.refused
+    victim.check()
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(data=st.data())
+def test_absurd_but_well_formed(api: Api, data: Any) -> None:
+    """Any value of any field: nothing in a handler takes a client's word for anything."""
+    victim = Victim()
+    for version in (api.accepted.first, api.accepted.last):
+        message = data.draw(messages(api.request, version))
+        victim.send(encoded(message, version))
+    victim.check()
+
+
+def test_noise() -> None:
+    victim = Victim()
+    dice = Random(0)
+    for size in [*range(64), *(dice.randrange(64, 4_096) for _ in range(200))]:
+        victim.send(dice.randbytes(size))
+    for key in range(-2, 100):
+        for version in (-1, 0, 3, 9, 99):
+            head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+            victim.send(head + dice.randbytes(60))
+    victim.check()
+
+
+def test_more_names_than_any_client_has() -> None:
+    """Work is bounded before it is begun: such a request costs its connection."""
+    victim = Victim()
+    many = [str(number) for number in range(20_000)]
+    victim.send(encoded(group_admin.DescribeGroupsRequest(many), 5))
+    victim.send(encoded(group_admin.DeleteGroupsRequest(many), 2))
+    victim.send(encoded(membership.FindCoordinatorRequest("", 0, many), 4))
+    wanted = [metadata.MetadataRequestTopic(name=name) for name in many]
+    victim.send(encoded(metadata.MetadataRequest(wanted), 12))
+    asked = [topics.CreatableTopic(name, 1, 1) for name in many]
+    victim.send(encoded(topics.CreateTopicsRequest(asked), 7))
+    assert all(reply.closed and "at most" in reply.closed for reply in victim.replies)
+    victim.check()
