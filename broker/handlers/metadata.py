@@ -197,23 +197,25 @@ def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> Met
 
 
 def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
-    nodes = broker.registry.nodes
+    views: dict[GroupId, tuple[ErrorCode, int, int, list[int]]] = {}
     partitions = []
     for index, place in enumerate(topic.partitions):
-        leader, epoch = broker.leaders.of(place.group)
-        replicas = _replicas(broker, place.group)
-        known = leader is not None and leader in nodes
+        view = views.get(place.group)
+        if view is None:
+            view = views[place.group] = _view(broker, place.group)
+        error, leader, epoch, replicas = view
         partitions.append(
-            MetadataResponsePartition(
-                ErrorCode.NONE if known else ErrorCode.LEADER_NOT_AVAILABLE,
-                index,
-                leader if leader is not None and known else -1,
-                epoch,
-                replicas,
-                replicas,
-            )
+            MetadataResponsePartition(error, index, leader, epoch, replicas, replicas)
         )
     return MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.topic_id, partitions=partitions)
+
+
+def _view(broker: Broker, group: GroupId) -> tuple[ErrorCode, int, int, list[int]]:
+    """What all partitions of a group have in common: error, leader, epoch and replicas."""
+    leader, epoch = broker.leaders.of(group)
+    if leader is None or leader not in broker.registry.nodes:
+        return ErrorCode.LEADER_NOT_AVAILABLE, -1, epoch, _replicas(broker, group)
+    return ErrorCode.NONE, leader, epoch, _replicas(broker, group)
 
 
 def _replicas(broker: Broker, group: GroupId) -> list[int]:
