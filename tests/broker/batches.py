@@ -1,0 +1,37 @@
+"""Record batches for the stories: values are what tells them apart."""
+
+from wire.batch import Batch, Compression, Record, build_batch, iterate_records, split
+
+START_MS = 1_700_000_000_000
+
+
+def batch(
+    *values: str,
+    at_ms: int = 0,
+    pid: int = -1,
+    epoch: int = 0,
+    seq: int = 0,
+    compression: Compression = Compression.NONE,
+    pad: int = 0,
+) -> bytes:
+    """A batch as a producer sends it; with a `pid` it is an idempotent producer's."""
+    records = [
+        Record(value.encode() + b"." * pad, timestamp_ms=START_MS + at_ms + number)
+        for number, value in enumerate(values)
+    ]
+    producer = {} if pid < 0 else {"producer_id": pid, "producer_epoch": epoch}
+    sequence = {} if pid < 0 else {"base_sequence": seq}
+    return build_batch(records, compression=compression, **producer, **sequence)
+
+
+def contents(records: memoryview | None) -> list[tuple[int, str]]:
+    """(offset, value) of all records of a fetch response; every batch must be intact."""
+    return [
+        (record.offset, (record.value or b"").decode().rstrip("."))
+        for one in whole_batches(records)
+        for record in iterate_records(one)
+    ]
+
+
+def whole_batches(records: memoryview | None) -> list[Batch]:
+    return split(memoryview(b"") if records is None else records)

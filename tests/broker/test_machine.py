@@ -1,0 +1,181 @@
+"""A group's state machine: entries in, results out, the same on every replica."""
+
+import pytest
+
+from broker import commands
+from broker.commands import RECORDS_RESULT, CommandKind
+from broker.machine import GroupMachine
+from broker.partition import DamagedEntryError
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from coordinator.commands import CommitOffsets, PartitionOffset, encode
+from coordinator.model import ConsumerGroupId, MemberId
+from paxos import entry as entries
+from paxos.entry import BeMaster, Buffer, Entry, Steal
+from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
+from tests.broker.batches import batch
+from wire.error_codes import ErrorCode
+
+GROUP = GroupId(3)
+
+
+def machine(**fields: object) -> GroupMachine:
+    values = {"tail": Tail(1 << 20), "statistics": BrokerStatistics()} | fields
+    return GroupMachine(GROUP, **values)  # type: ignore[arg-type]
+
+
+def records(uid: int, data: bytes) -> tuple[Buffer, ...]:
+    return commands.records(uid, memoryview(data))
+
+
+def result(error: ErrorCode, base_offset: int) -> bytes:
+    return RECORDS_RESULT.pack(error, base_offset, -1)
+
+
+def be_master(node: int, before: int) -> Entry:
+    return entries.be_master(BeMaster(NodeId(node), Incarnation(1), Slot(before), 10**18))
+
+
+def steal(source: int, target: int, before: int, chunks: tuple[Buffer, ...]) -> Entry:
+    value = Steal(
+        NodeId(source),
+        NodeId(target),
+        Incarnation(1),
+        Ballot(5, NodeId(source)),
+        Slot(before),
+        10**18,
+    )
+    return entries.steal(value, chunks)
+
+
+def reread(entry: Entry) -> Entry:
+    """As a follower, or a replay, gets it: one buffer."""
+    return entries.decode(memoryview(b"".join(entry.chunks)))
+
+
+LARGE = batch("large", pad=commands.SMALL_BYTES)
+
+
+@pytest.mark.parametrize("again", [lambda entry: entry, reread])
+def test_positions_lead_to_the_batches_in_batch_and_steal_entries(again: object) -> None:
+    """Whatever came before a batch in its entry: the index knows the byte where it begins."""
+    assert callable(again)
+    chunks = records(1, batch("a")) + records(2, LARGE) + records(1, batch("b", "c"))
+    for make in (entries.batch, lambda parts: steal(1, 2, 0, parts)):
+        entry = again(make(chunks))
+        one = machine()
+        results = one.apply(Slot(1), entry, 5_000)
+        assert results == [result(ErrorCode.NONE, offset) for offset in (0, 0, 1)]
+        encoded = b"".join(entry.chunks)
+        for uid, expected in [(1, [batch("a"), batch("b", "c")]), (2, [LARGE])]:
+            index = one.partition(uid).index
+            for number, data in enumerate(expected):
+                at = index.position(number) - 5_000
+                assert encoded[at : at + index.size(number)] == data
+        assert one.take_grown() == [1, 2]
+        assert one.take_grown() == []
+
+
+def test_the_leader_epoch_is_that_of_the_last_lease_entry_before() -> None:
+    """A lease entry that lost its race changes nothing; what rides on a Steal is before it."""
+    one = machine()
+    story = [
+        be_master(1, 0),
+        entries.batch(records(9, batch("a"))),
+        be_master(2, 0),  # lost: the version is 1 by now
+        entries.batch(records(9, batch("b"))),
+        be_master(1, 1),  # a renewal keeps the epoch
+        entries.batch(records(9, batch("c"))),
+        steal(1, 2, 5, records(9, batch("d"))),
+        entries.batch(records(9, batch("e"))),
+        entries.NOOP,
+    ]
+    for slot, entry in enumerate(story, start=1):
+        one.apply(Slot(slot), entry, slot * 1_000)
+    state = one.partition(9)
+    assert [state.epoch_of(offset)[0] for offset in range(5)] == [1, 1, 1, 1, 7]
+
+
+def test_duplicates_are_answered_with_their_first_offset_and_counted() -> None:
+    statistics = BrokerStatistics()
+    one = machine(statistics=statistics)
+    first = batch("a", pid=5, seq=0)
+    late = batch("c", pid=5, seq=7)
+    entry = entries.batch(records(1, first) + records(1, first) + records(1, late))
+    assert one.apply(Slot(1), entry, 0) == [
+        result(ErrorCode.NONE, 0),
+        result(ErrorCode.NONE, 0),
+        result(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+    ]
+    assert statistics.duplicates == 1
+    assert one.partition(1).next_offset == 1
+
+
+def test_consumer_groups_commit_in_the_same_log() -> None:
+    one = machine()
+    offsets = (("orders", (PartitionOffset(0, 42, 1, ""),)),)
+    commit = CommitOffsets(ConsumerGroupId("readers"), -1, MemberId(""), None, 0, offsets)
+    chunks = commands.opaque(CommandKind.CONSUMER_GROUP, encode(commit))
+    assert len(one.apply(Slot(1), entries.batch(chunks), 0)) == 1
+    group = one.consumer_groups.get(ConsumerGroupId("readers"))
+    assert group is not None
+    assert group.offsets["orders"][0].offset == 42
+
+
+def test_a_dropped_partition_refuses_what_is_still_on_its_way() -> None:
+    tail = Tail(1 << 20)
+    one = machine(tail=tail)
+    one.apply(Slot(1), entries.batch(records(1, batch("a"))), 0)
+    state = one.partition(1)
+    one.take_grown()
+    one.drop(1)
+    assert state.dropped
+    assert one.take_grown() == [1], "whoever waits for it must look again"
+    assert tail.kept(1) is None
+    late = one.apply(Slot(2), entries.batch(records(1, batch("b"))), 0)
+    assert late == [result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert 1 not in one.partitions
+
+
+def test_a_replay_fills_no_tail() -> None:
+    tail = Tail(1 << 20)
+    one = machine(tail=tail)
+    one.apply(Slot(1), entries.batch(records(1, batch("a"))), 0, keep_in_tail=False)
+    assert tail.kept(1) is None
+    one.apply(Slot(2), entries.batch(records(1, batch("b"))), 0)
+    kept = tail.kept(1)
+    assert kept is not None
+    assert kept.first == 1
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        (b"\x00",),
+        (commands.HEAD.pack(4, 99) + b"what",),
+        (commands.RECORDS_HEAD.pack(4 + 3, CommandKind.RECORDS, 1) + b"abc",),
+        commands.opaque(CommandKind.REGISTRY, b"not in this group"),
+        commands.opaque(CommandKind.CONSUMER_GROUP, b"\xff"),
+    ],
+)
+def test_an_entry_nobody_can_have_proposed_stops_the_replica(chunks: tuple[bytes, ...]) -> None:
+    with pytest.raises(ValueError):
+        machine().apply(Slot(1), entries.batch(chunks), 0)
+
+
+def test_registry_commands_go_to_the_registry_with_their_slot() -> None:
+    seen = []
+
+    def apply_registry(command: memoryview, slot: int) -> bytes:
+        seen.append((bytes(command), slot))
+        return b"done"
+
+    one = machine(apply_registry=apply_registry)
+    chunks = commands.opaque(CommandKind.REGISTRY, b"found")
+    assert one.apply(Slot(4), entries.batch(chunks), 0) == [b"done"]
+    assert seen == [(b"found", 4)]
+
+
+def test_damage_names_the_group_and_the_slot() -> None:
+    with pytest.raises(DamagedEntryError, match="group 3, slot 12"):
+        machine().apply(Slot(12), entries.batch(commands.opaque(CommandKind.REGISTRY, b"")), 0)

@@ -1,0 +1,267 @@
+"""Produce in real frames: what is acknowledged, what is refused, and in which words."""
+
+import pytest
+from crc32c import crc32c
+
+from balancer.registry_commands import CreateTopic
+from broker.commands import SMALL_BYTES
+from broker.intake import Why
+from broker.produces import SWEEP_MS
+from paxos.ids import REGISTRY_GROUP, GroupId
+from tests.broker.batches import batch, contents
+from tests.broker.data_world import TOPIC, DataWorld, partition_of, want
+from tests.broker.fakes import FakeReply
+from wire.apis import encode_request
+from wire.batch import TRANSACTIONAL_BIT
+from wire.error_codes import ErrorCode
+from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+
+def read_all(world: DataWorld, node: int, partition: int) -> list[tuple[int, str]]:
+    return contents(world.fetch(node, want(partition, 0)).records)
+
+
+@pytest.mark.parametrize("version", range(3, 11))
+def test_a_batch_is_appended_and_answered_with_its_offset(version: int) -> None:
+    world = DataWorld()
+    first = world.produce(1, 2, batch("a", "b"), version=version)
+    second = world.produce(1, 2, batch("c"), version=version)
+    assert (first.error_code, first.base_offset) == (ErrorCode.NONE, 0)
+    assert (second.error_code, second.base_offset) == (ErrorCode.NONE, 2)
+    assert first.log_append_time_ms == -1
+    assert first.log_start_offset == (0 if version >= 5 else -1)
+    assert read_all(world, 1, 2) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_nothing_is_answered_before_it_is_applied() -> None:
+    world = DataWorld()
+    asked = world.begin_produce(1, {0: batch("a"), 1: batch("b")})
+    assert not asked.settled
+    assert partition_of(world.begin_fetch(1, want(0, 0), max_wait_ms=0)).high_watermark == 0
+    world.settle()
+    answers = asked.response.responses[0].partition_responses
+    assert [(one.index, one.error_code, one.base_offset) for one in answers] == [
+        (0, ErrorCode.NONE, 0),
+        (1, ErrorCode.NONE, 0),
+    ]
+
+
+def test_all_partitions_are_answered_together_each_with_its_own_fate() -> None:
+    world = DataWorld()
+    world.cluster.install(world.group(1), 2)
+    asked = world.begin_produce(1, {0: batch("a"), 1: batch("b"), 9: batch("c"), -1: batch("d")})
+    assert not asked.settled
+    world.settle()
+    codes = [one.error_code for one in asked.response.responses[0].partition_responses]
+    assert codes == [
+        ErrorCode.NONE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert world[1].statistics.errors == {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER: 1,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2,
+    }
+
+
+def test_the_new_leader_is_named_with_its_address() -> None:
+    world = DataWorld()
+    world.cluster.install(world.group(0), 3)
+    asked = world.begin_produce(1, {0: batch("a")})
+    answer = asked.response.responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answer.current_leader.leader_id == 3
+    assert answer.current_leader.leader_epoch == world.cluster.epochs[world.group(0)]
+    (endpoint,) = asked.response.node_endpoints
+    assert (endpoint.node_id, endpoint.host, endpoint.port) == (3, "node-3", 9003)
+
+
+def test_nobody_is_named_where_nobody_is_known() -> None:
+    world = DataWorld()
+    world.cluster.install(world.group(0), None)
+    answer = world.produce(1, 0, batch("a"))
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answer.current_leader is None
+
+
+@pytest.mark.parametrize(
+    ("why", "code"),
+    [
+        (Why.NOT_MASTER, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (Why.UNKNOWN, ErrorCode.REQUEST_TIMED_OUT),
+        (Why.OVERLOADED, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_what_was_not_carried_out_is_answered_with_something_to_retry(
+    why: Why, code: ErrorCode
+) -> None:
+    world = DataWorld()
+    world[1].groups.refuse = why
+    assert world.produce(1, 0, batch("a")).error_code == code
+    assert code.retriable
+
+
+def test_a_retry_is_answered_with_the_offset_of_the_first_time() -> None:
+    world = DataWorld()
+    world.produce(1, 0, batch("a", "b", pid=7, seq=0))
+    world.produce(1, 0, batch("c", pid=7, seq=2))
+    again = world.produce(1, 0, batch("a", "b", pid=7, seq=0))
+    assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
+    gap = world.produce(1, 0, batch("e", pid=7, seq=4))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert read_all(world, 1, 0) == [(0, "a"), (1, "b"), (2, "c")]
+    assert world[1].statistics.duplicates == 1
+
+
+def test_a_new_master_knows_the_producers_of_the_old_one() -> None:
+    world = DataWorld()
+    world.produce(1, 0, batch("a", pid=7, seq=0))
+    world.cluster.install(world.group(0), 2)
+    again = world.produce(2, 0, batch("a", pid=7, seq=0))
+    assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
+    assert world.produce(2, 0, batch("b", pid=7, seq=1)).base_offset == 1
+
+
+def test_a_stuck_request_is_answered_when_its_time_is_over_and_only_once() -> None:
+    world = DataWorld()
+    asked = world.begin_produce(1, {0: batch("a")}, timeout_ms=1_000)
+    held, world.cluster.queues = world.cluster.queues, {}
+    world.advance(1_000)
+    assert not asked.settled, "a producer is never told too early"
+    world.advance(2 * SWEEP_MS)
+    answer = asked.response.responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert len(world[1].broker.produces) == 0
+    world.cluster.queues = held
+    world.settle()
+    assert read_all(world, 1, 0) == [(0, "a")], "it came true after all"
+
+
+def test_the_sweep_stops_when_nothing_waits() -> None:
+    world = DataWorld()
+    world.produce(1, 0, batch("a"))
+    world.advance(2 * SWEEP_MS)
+    timers = world.cluster.timers
+    assert timers.next_boot_ns() is None
+
+
+# ---- refusals -----------------------------------------------------------------------------------
+
+
+def damaged(at: int, value: int) -> bytes:
+    data = bytearray(batch("a"))
+    data[at] ^= value
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", ErrorCode.INVALID_RECORD),
+        (batch("a") + batch("b"), ErrorCode.INVALID_RECORD),
+        (damaged(-2, 1), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(16, 3), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (batch("a")[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (batch("x" * 5_000), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+)
+def test_what_is_not_one_sound_batch_is_refused(data: bytes, code: ErrorCode) -> None:
+    world = DataWorld(batch_bytes_max=4_096)
+    assert world.produce(1, 0, data).error_code == code
+    assert world[1].machines[world.group(0)].partition(world.uid(0)).next_offset == 0
+
+
+def test_a_topic_may_have_a_lower_limit_of_its_own() -> None:
+    world = DataWorld()
+    world.run(CreateTopic("small", b"s" * 16, 1, configs={"max.message.bytes": "100"}))
+    for pad, code in [(10, ErrorCode.NONE), (100, ErrorCode.MESSAGE_TOO_LARGE)]:
+        data = PartitionProduceData(0, memoryview(batch("a", pad=pad)))
+        request = ProduceRequest(None, -1, 1_000, [TopicProduceData("small", [data])])
+        answer = world.ask(1, request, 9).responses[0].partition_responses[0]
+        assert answer.error_code == code
+
+
+def transactional() -> bytes:
+    data = bytearray(batch("a", pid=1))
+    data[22] |= TRANSACTIONAL_BIT
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+def test_transactions_are_refused_so_that_clients_give_up_at_once() -> None:
+    world = DataWorld()
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert world.produce(1, 0, batch("a"), transactional_id="t").error_code == code
+    assert world.produce(1, 0, transactional()).error_code == code
+
+
+@pytest.mark.parametrize("acks", [2, -2])
+def test_acks_are_all_one_or_none(acks: int) -> None:
+    world = DataWorld()
+    assert world.produce(1, 0, batch("a"), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_acks_1_waits_for_the_log_as_well() -> None:
+    world = DataWorld()
+    asked = world.begin_produce(1, {0: batch("a")}, acks=1)
+    assert not asked.settled
+    world.settle()
+    assert asked.settled
+
+
+def test_acks_0_gets_no_answer_and_an_error_closes_the_connection() -> None:
+    world = DataWorld()
+    asked = world.begin_produce(1, {0: batch("a")}, acks=0)
+    world.settle()
+    assert asked.reply.silent
+    assert read_all(world, 1, 0) == [(0, "a")]
+    world.cluster.install(world.group(0), 2)
+    asked = world.begin_produce(1, {0: batch("b")}, acks=0)
+    assert asked.reply.closed is not None
+    assert "NOT_LEADER_OR_FOLLOWER" in asked.reply.closed
+
+
+def test_an_unknown_topic_is_refused() -> None:
+    world = DataWorld()
+    data = PartitionProduceData(0, memoryview(batch("a")))
+    request = ProduceRequest(None, -1, 1_000, [TopicProduceData("nobody's", [data])])
+    answer = world.ask(1, request, 9).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+def produce_frame(world: DataWorld, data: bytes, *, owned: bool) -> bytearray:
+    """Send a frame as the listener does and return its memory, which the listener may reuse."""
+    part = PartitionProduceData(0, memoryview(data))
+    request = ProduceRequest(None, -1, 1_000, [TopicProduceData(TOPIC, [part])])
+    frame = bytearray(b"".join(encode_request(request, 9, 1, "c"))[4:])
+    world[1].api.handle_frame(memoryview(frame), owned, "host", FakeReply())
+    return frame
+
+
+@pytest.mark.parametrize("pad", [10, SMALL_BYTES // 2, SMALL_BYTES, 3 * SMALL_BYTES])
+def test_memory_of_a_frame_that_is_not_ours_is_not_kept(pad: int) -> None:
+    world = DataWorld()
+    frame = produce_frame(world, batch("a", pad=pad), owned=False)
+    frame[:] = bytes(len(frame))
+    world.settle()
+    assert read_all(world, 1, 0) == [(0, "a")]
+
+
+def test_a_large_batch_in_an_owned_frame_is_never_copied() -> None:
+    world = DataWorld()
+    frame = produce_frame(world, batch("a", pad=3 * SMALL_BYTES), owned=True)
+    world.settle()
+    kept = world[1].tail.kept(world.uid(0))
+    assert kept is not None
+    assert kept.between(0, 1)[0].obj is frame
+
+
+def test_the_registrys_group_has_its_log_to_itself() -> None:
+    """Partitions lie in the data groups, numbered from 1."""
+    world = DataWorld(groups=2)
+    assert sorted(world.group(partition) for partition in range(2)) == [GroupId(1), GroupId(2)]
+    assert not world[1].machines[REGISTRY_GROUP].partitions

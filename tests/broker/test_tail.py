@@ -1,0 +1,86 @@
+"""The memory tail: what is counted is what is really kept alive."""
+
+import gc
+import weakref
+
+from broker.tail import BATCH_OVERHEAD_BYTES, Tail
+
+
+class Frame(bytearray):
+    """A buffer whose end can be seen."""
+
+
+def test_a_buffer_counts_once_and_until_its_last_batch_has_gone() -> None:
+    tail = Tail(bytes_max=1 << 20)
+    frame = Frame(1_000)
+    gone = weakref.ref(frame)
+    tail.append(1, 0, memoryview(frame)[10:20])
+    tail.append(2, 0, memoryview(frame)[20:30])
+    assert tail.bytes_held == 1_000 + 2 * BATCH_OVERHEAD_BYTES
+    tail.drop(1)
+    assert tail.bytes_held == 1_000 + BATCH_OVERHEAD_BYTES
+    del frame
+    gc.collect()
+    assert gone() is not None
+    tail.drop(2)
+    gc.collect()
+    assert tail.bytes_held == 0
+    assert gone() is None
+
+
+def test_over_the_limit_the_oldest_batches_of_the_node_go() -> None:
+    size = 1_000
+    tail = Tail(bytes_max=3 * (size + BATCH_OVERHEAD_BYTES))
+    for uid, number in [(1, 0), (2, 0), (1, 1), (2, 1)]:
+        tail.append(uid, number, memoryview(bytes(size)))
+    one, two = tail.kept(1), tail.kept(2)
+    assert one is not None
+    assert two is not None
+    assert (one.first, one.stop) == (1, 2)
+    assert (two.first, two.stop) == (0, 2)
+    assert tail.bytes_held == 3 * (size + BATCH_OVERHEAD_BYTES)
+
+
+def test_numbers_stay_right_through_thousands_of_evictions() -> None:
+    tail = Tail(bytes_max=10 * (100 + BATCH_OVERHEAD_BYTES))
+    for number in range(5_000):
+        tail.append(1, number, memoryview(number.to_bytes(100, "big")))
+        kept = tail.kept(1)
+        assert kept is not None
+        assert kept.stop == number + 1
+        assert kept.first == max(0, number - 9)
+        for back, data in enumerate(reversed(kept.between(kept.first, kept.stop))):
+            assert int.from_bytes(data, "big") == number - back
+
+
+def test_a_gap_forgets_what_was_before_it() -> None:
+    """Batches that are applied without being kept (a replay) leave one."""
+    tail = Tail(bytes_max=1 << 20)
+    tail.append(1, 0, memoryview(b"old"))
+    tail.append(1, 5, memoryview(b"new"))
+    kept = tail.kept(1)
+    assert kept is not None
+    assert (kept.first, kept.stop) == (5, 6)
+    assert tail.bytes_held == 3 + BATCH_OVERHEAD_BYTES
+
+
+def test_a_dropped_partition_is_skipped_when_its_turn_comes() -> None:
+    tail = Tail(bytes_max=2 * (100 + BATCH_OVERHEAD_BYTES))
+    tail.append(1, 0, memoryview(bytes(100)))
+    tail.drop(1)
+    assert tail.kept(1) is None
+    for number in range(3):
+        tail.append(2, number, memoryview(bytes(100)))
+    kept = tail.kept(2)
+    assert kept is not None
+    assert (kept.first, kept.stop) == (1, 3)
+
+
+def test_no_memory_means_nothing_is_kept() -> None:
+    tail = Tail(bytes_max=0)
+    for number in range(3):
+        tail.append(1, number, memoryview(b"x"))
+    kept = tail.kept(1)
+    assert kept is not None
+    assert kept.first == kept.stop == 3
+    assert tail.bytes_held == 0
