@@ -298,16 +298,15 @@ class Recovery:
             group = log.groups[GroupId(group_id)] = GroupState(GroupId(group_id))
         if applied > group.applied:
             group.applied = applied
-        ballot = Ballot(round_, NodeId(node))
+        ballot = group.promised
+        if (round_, node) != ballot:  # seldom: making a ballot is the dearest thing here
+            ballot = Ballot(round_, NodeId(node))
         if kind in _PROMISING:
             if ballot < group.promised:
                 raise _damaged(place, f"{ballot} follows a promise of {group.promised}", fields)
             group.promised = ballot
             if kind == ACCEPT:
-                group.put(slot, place, size, 0)
-                group.votes[slot] = (ballot, place, size)
-                if not len(group.votes) & _VOTES_PRUNE_MASK:
-                    _prune(group)
+                _absorb_vote(group, slot, ballot, place, size)
         elif kind == LEARNED:
             group.put(slot, place, size, LEARNED_BIT)
         elif kind == VOTING:
@@ -422,6 +421,14 @@ class Recovery:
         for state in log.groups.values():
             state.applied = max(state.applied, state.first - 1)  # retired, hence applied
             _prune(state)
+
+
+def _absorb_vote(group: GroupState, slot: int, ballot: Ballot, place: Place, size: int) -> None:
+    group.put(slot, place, size, 0)
+    votes = group.votes
+    votes[slot] = (ballot, place, size)
+    if not len(votes) & _VOTES_PRUNE_MASK:
+        _prune(group)
 
 
 def _prune(group: GroupState) -> None:
