@@ -1,0 +1,29 @@
+"""Virtual time: a heap of events. Ties are broken by the order of scheduling, so runs repeat."""
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.events = 0
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._scheduled = 0
+
+    def at(self, when_ns: int, call: Callable[..., None], *args: Any) -> None:  # noqa: ANN401 # passed on untouched
+        self._scheduled += 1
+        heapq.heappush(self._heap, (max(when_ns, self.now_ns), self._scheduled, call, args))
+
+    def after(self, delay_ns: int, call: Callable[..., None], *args: Any) -> None:  # noqa: ANN401 # passed on untouched
+        self.at(self.now_ns + delay_ns, call, *args)
+
+    def run_until(self, end_ns: int) -> None:
+        """Carry out everything that is due up to and including `end_ns`."""
+        heap = self._heap
+        while heap and heap[0][0] <= end_ns:
+            self.now_ns, _, call, args = heapq.heappop(heap)
+            self.events += 1
+            call(*args)
+        self.now_ns = max(self.now_ns, end_ns)

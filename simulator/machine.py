@@ -1,0 +1,59 @@
+"""The state machine on each simulated group: the deduplication table of protocol.md R16, and a log.
+
+A command is (client, seq). It is executed iff `seq == last[client] + 1`; at or below `last` it is a
+duplicate and gets the original's answer; above, it is a gap: rejected, never acknowledged.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from paxos.entry import Buffer, Entry
+from paxos.ids import Slot
+
+COMMAND: Final = struct.Struct(">IQ")
+RESULT: Final = struct.Struct(">Q")
+GAP: Final = b""
+
+
+def command(client: int, seq: int) -> bytes:
+    return COMMAND.pack(client, seq)
+
+
+def commands(chunks: tuple[Buffer, ...]) -> Iterator[tuple[int, int]]:
+    data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return COMMAND.iter_unpack(data)
+
+
+@attrs.define(eq=False)
+class Machine:
+    """`where[client][seq - 1]` is the slot in which that command was executed."""
+
+    applied: int = 0
+    where: dict[int, list[int]] = attrs.Factory(dict)
+
+    def last(self, client: int) -> int:
+        return len(self.where.get(client, ()))
+
+    def apply(self, slot: Slot, entry: Entry) -> list[bytes]:
+        """The results of the entry's commands, in order; empty for a gap."""
+        assert slot == self.applied + 1, f"applied {self.applied}, got {slot}"
+        self.applied = slot
+        payload = entry.payload()
+        if not payload:
+            return []
+        results = []
+        for client, seq in commands(payload):
+            slots = self.where.get(client)
+            if slots is None:
+                slots = self.where[client] = []
+            if seq == len(slots) + 1:
+                slots.append(slot)
+            results.append(RESULT.pack(slots[seq - 1]) if seq <= len(slots) else GAP)
+        return results
+
+    def value(self) -> dict[int, int]:
+        """What a read returns: how far each client has got."""
+        return {client: len(slots) for client, slots in self.where.items()}

@@ -1,0 +1,453 @@
+"""One simulated node: the production core of its groups, and a shell that honours the Step order.
+
+The shell's part is small and is itself under test by mutants: `before` leaves at once; `persist` is
+appended; `after` leaves when everything appended so far is durable; what is chosen is applied and
+answered. A crash forgets everything but the disk.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
+from paxos import codec, handover, invariants
+from paxos.entry import Buffer, Entry
+from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.messages import Accept, Learned, Message, StealAbort, StealRequest
+from paxos.multigroup import MultiGroup
+from paxos.replica import Recovered, Replica
+from paxos.step import AcceptRecord, Send, Step
+from simulator.clock import Clock
+from simulator.dice import between, dice
+from simulator.disk import Disk
+from simulator.machine import GAP, RESULT, Machine, command
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+FORWARD_TIMEOUT_NS: Final = 1_500 * MS
+
+
+class Frame(NamedTuple):
+    """What a link carries: messages of the core, and which incarnation sent them."""
+
+    incarnation: Incarnation
+    data: bytes
+
+
+class Forwarded(NamedTuple):
+    ident: int
+    group: GroupId
+    chunks: tuple[Buffer, ...]
+    handing: bool
+
+
+class Settled(NamedTuple):
+    """The answer to Forwarded."""
+
+    ident: int
+    outcome: Outcome
+
+
+class Write(NamedTuple):
+    group: GroupId
+    seq: int
+    anywhere: bool
+
+
+class Read(NamedTuple):
+    group: GroupId
+    ident: int
+    floor: dict[int, int]
+
+
+class Written(NamedTuple):
+    """`slot` is 0 where the write was not acknowledged."""
+
+    seq: int
+    slot: int
+    master: NodeId | None
+
+
+class Group:
+    """What a node keeps beside the replica: the commands' way in, the state machine, the log."""
+
+    def __init__(self, replica: Replica, config: IntakeConfig) -> None:
+        self.replica = replica
+        self.intake = Intake(replica, config)
+        self.machine = Machine()
+        self.log: list[Entry] = []
+        self.lease_seen = Slot(0)
+        self.suspended_seen = Slot(0)
+
+
+class SimNode:
+    def __init__(self, world: "World", me: NodeId, disk: Disk, clock: Clock) -> None:
+        self.world, self.me, self.disk, self.clock = world, me, disk, clock
+        self.up = False
+        self.life = 0
+        """Boots so far: events of an earlier life are void."""
+        self.paused_until = 0
+        self.groups: dict[GroupId, Group] = {}
+        self.core = MultiGroup(me, Incarnation(0), world.options.timing, world.dice_for(me, 0))
+        self._waiting: deque[tuple[int, list[Send]]] = deque()
+        self._appended = self._synced = self._syncing_to = 0
+        self._local: deque[Message] = deque()
+        self._forwarded: dict[int, Pending] = {}
+        self._forwards = 0
+        self._chance = dice(world.options.seed, "node", me)
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def now(self) -> Now:
+        return self.clock.read(self.world.loop.now_ns)
+
+    def boot(self) -> None:
+        world = self.world
+        assert not self.up
+        self.up = True
+        self.life += 1
+        self.paused_until = 0
+        incarnation, found = self.disk.boot()
+        incarnation = self.incarnation_of(incarnation)
+        self.core = MultiGroup(
+            self.me, incarnation, world.options.timing, world.dice_for(self.me, self.life)
+        )
+        self._waiting.clear()
+        self._local.clear()
+        self._forwarded.clear()
+        self._appended = self._synced = self._syncing_to = 0
+        self.groups = {}
+        world.trace.note(world.loop.now_ns, "boot", self.me, incarnation)
+        now, step = self.now(), Step()
+        config = IntakeConfig(batch_wait_ns=world.options.batch_wait_ns)
+        for ident, members in world.members.items():
+            restart = found.get(ident)
+            recovered = self.recovered_of(restart.recovered) if restart else None
+            replica = self.core.add(ident, members, recovered)
+            group = self.groups[ident] = Group(replica, config)
+            for index, entry in enumerate(restart.chosen if restart else ()):
+                replica.replay(now, Slot(index + 1), entry)
+                self._apply(group, Slot(index + 1), entry)
+            if recovered:
+                for slot, (ballot, entry) in recovered.votes.items():
+                    world.chosen.voted(self.me, ident, slot, ballot, entry)
+            replica.replayed(now, step)
+        self._carry_out(now, step)
+        self._after_event(now, self.groups.values())
+        world.loop.after(between(self._chance, 0, world.options.tick_ns), self._tick, self.life)
+
+    def incarnation_of(self, counted: Incarnation) -> Incarnation:
+        """A mutant may forget to count."""
+        return counted
+
+    def recovered_of(self, recovered: Recovered) -> Recovered:
+        """A mutant may forget a promise."""
+        return recovered
+
+    def crash(self, *, reboot: bool) -> None:
+        """Lose everything volatile; `reboot`: the whole machine, so its boot clock starts anew."""
+        world = self.world
+        world.trace.note(world.loop.now_ns, "crash", self.me)
+        self.up = False
+        self.life += 1
+        self.disk.cut_power(self._chance)
+        self._note_durable()
+        if reboot:
+            self.clock.reboot(world.loop.now_ns)
+
+    def pause(self, until_ns: int) -> None:
+        """Stop the world: nothing runs on this node before, though its clocks and its disk do."""
+        self.paused_until = until_ns
+
+    def _alive(self, life: int) -> bool:
+        return self.up and self.life == life
+
+    def _tick(self, life: int) -> None:
+        if not self._alive(life):
+            return
+        loop = self.world.loop
+        if loop.now_ns < self.paused_until:
+            loop.at(self.paused_until, self._tick, life)
+            return
+        now, step = self.now(), Step()
+        self.core.tick(now, step)
+        for group in self.groups.values():
+            group.intake.tick(now)
+        self._finish(now, step, self.groups.values())
+        loop.after(self.world.options.tick_ns, self._tick, life)
+
+    # -- what arrives -------------------------------------------------------------------------
+
+    def deliver(self, source: int, what: object) -> None:
+        loop = self.world.loop
+        if not self.up:
+            return
+        if loop.now_ns < self.paused_until:
+            loop.at(self.paused_until, self.deliver, source, what)
+            return
+        if type(what) is Frame:
+            self._on_frame(NodeId(source), what)
+        elif type(what) is Write:
+            self._on_write(source, what)
+        elif type(what) is Read:
+            self._on_read(source, what)
+        elif type(what) is Forwarded:
+            self._on_forwarded(NodeId(source), what)
+        elif type(what) is Settled:
+            pending = self._forwarded.pop(what.ident, None)
+            if pending is not None:
+                pending.done(what.outcome)
+
+    def _on_frame(self, source: NodeId, frame: Frame) -> None:
+        now, step = self.now(), Step()
+        if frame.incarnation > self.core.incarnations.get(source, 0):
+            self.core.peer_up(now, source, frame.incarnation)
+        touched = {}
+        for message in codec.decode_all(memoryview(frame.data)):
+            self.core.on_message(now, source, message, step)
+            touched[message.group] = self.groups[message.group]
+            if type(message) is StealAbort:
+                self.groups[message.group].intake.steal_refused(now)
+                self.world.steal_aborted(self.me, message)
+        self._finish(now, step, touched.values())
+
+    def _on_local(self, life: int) -> None:
+        """Messages to ourselves, once what they say is durable."""
+        if not self._alive(life):
+            return
+        now, step = self.now(), Step()
+        touched = {}
+        while self._local:
+            message = self._local.popleft()
+            self.core.on_message(now, self.me, message, step)
+            touched[message.group] = self.groups[message.group]
+        self._finish(now, step, touched.values())
+
+    def _on_write(self, client: int, write: Write) -> None:
+        now, group = self.now(), self.groups[write.group]
+        life = self.life
+
+        def done(outcome: Outcome) -> None:
+            if self._alive(life):
+                self._answer(client, write, outcome)
+
+        chunks = (command(client, write.seq),)
+        pending = Pending(chunks, len(chunks[0]), done)
+        group.intake.submit(now, pending, anywhere=write.anywhere)
+        self._finish(now, Step(), (group,))
+
+    def _answer(self, client: int, write: Write, outcome: Outcome) -> None:
+        world = self.world
+        if isinstance(outcome, Done):
+            slot = 0 if outcome.result == GAP else RESULT.unpack(outcome.result)[0]
+            if slot:
+                world.acknowledged.acknowledged(self.me, write.group, client, write.seq, slot)
+            answer = Written(write.seq, slot, self.me)
+        else:
+            answer = Written(write.seq, 0, outcome.master)
+        world.trace.note(world.loop.now_ns, "answer", self.me, client, *answer)
+        world.network.send(self.me, client, answer)
+
+    def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
+        now, group = self.now(), self.groups[what.group]
+        life = self.life
+
+        def done(outcome: Outcome) -> None:
+            if self._alive(life):
+                self.world.network.send(self.me, source, Settled(what.ident, outcome))
+
+        pending = Pending(what.chunks, sum(map(len, what.chunks)), done)
+        group.intake.submit_forwarded(now, pending, handing=what.handing)
+        self._finish(now, Step(), (group,))
+
+    def _forward(self, group: GroupId, forward: Forward) -> None:
+        world = self.world
+        self._forwards += 1
+        ident = self.life << 32 | self._forwards
+        self._forwarded[ident] = forward.pending
+        message = Forwarded(ident, group, forward.pending.chunks, forward.handing)
+        world.network.send(self.me, forward.to, message)
+        world.statistics["forwards"] += 1
+        world.loop.after(FORWARD_TIMEOUT_NS, self._forward_timed_out, ident)
+
+    def _forward_timed_out(self, ident: int) -> None:
+        pending = self._forwarded.pop(ident, None)
+        if pending is not None:
+            pending.done(Elsewhere(Why.UNKNOWN, None))
+
+    # -- reads: the value first, then acting() and the same epoch, then the answer (R14) --------
+
+    def _on_read(self, client: int, read: Read) -> None:
+        group = self.groups[read.group]
+        epoch, value = group.replica.lease.epoch, group.machine.value()
+        delay = self._chance.choice((0, 0, MS // 2, 10 * MS, 300 * MS))
+        self.world.loop.after(delay, self._end_read, self.life, client, read, epoch, value)
+
+    def _end_read(
+        self, life: int, client: int, read: Read, epoch: Slot, value: dict[int, int]
+    ) -> None:
+        if not self._alive(life):
+            return
+        loop = self.world.loop
+        if loop.now_ns < self.paused_until:
+            loop.at(self.paused_until, self._end_read, life, client, read, epoch, value)
+        elif self.may_answer_read(self.groups[read.group].replica, epoch):
+            self.world.reads.answered(self.me, read.group, read.floor, value)
+
+    def may_answer_read(self, replica: Replica, epoch: Slot) -> bool:
+        return replica.acting(self.now()) and replica.lease.epoch == epoch
+
+    # -- carrying out a Step ------------------------------------------------------------------
+
+    def _finish(self, now: Now, step: Step, touched: Collection[Group]) -> None:
+        """The end of a round: carry out, propose what waits, until nothing more follows from it."""
+        while True:
+            for group in touched:
+                group.intake.handover_seen(now)
+                if group.intake.busy:
+                    group.intake.flush(now, step)
+                if group.intake.forwards:
+                    forwards, group.intake.forwards = group.intake.forwards, []
+                    for forward in forwards:
+                        self._forward(group.replica.group, forward)
+            if not (step.before or step.persist or step.after or step.applied or step.serve):
+                break
+            done, step = step, Step()
+            self._carry_out(now, done)
+        self._notices(step)
+        self._after_event(now, touched)
+
+    def _notices(self, step: Step) -> None:
+        for notice in step.notices:
+            self.world.noticed(self.me, notice)
+
+    def _carry_out(self, now: Now, step: Step) -> None:
+        if step.before:
+            self._send(step.before)
+        if step.persist:
+            self._appended += 1
+            self.disk.append(step.persist)
+            if self._syncing_to == self._synced:
+                self._begin_sync()
+        if step.after:
+            if self.may_send_after():
+                self._send(step.after)
+            else:
+                self._waiting.append((self._appended, step.after))
+        for applied in step.applied:
+            group = self.groups[applied.group]
+            results = self._apply(group, applied.slot, applied.entry)
+            group.intake.applied(now, applied.slot, applied.entry, results)
+        for serve in step.serve:
+            entries = self.groups[serve.group].log[serve.start - 1 : serve.end]
+            self._send([Send(serve.to, Learned(serve.group, serve.start, tuple(entries)))])
+        self._notices(step)
+
+    def may_send_after(self) -> bool:
+        """Only when all that was persisted so far, by this step and earlier ones, is durable."""
+        return self._synced == self._appended
+
+    def _apply(self, group: Group, slot: Slot, entry: Entry) -> list[bytes]:
+        self.world.agreement.applied(self.me, group.replica.group, slot, entry)
+        group.log.append(entry)
+        return group.machine.apply(slot, entry)
+
+    def _send(self, sends: list[Send]) -> None:
+        """One frame per peer; a message to several is encoded once."""
+        encoded: dict[int, list[Buffer]] = {}
+        frames: dict[NodeId, list[Buffer]] = {}
+        for send in sends:
+            message = send.message
+            if send.to == self.me:
+                if not self._local:
+                    self.world.loop.after(0, self._on_local, self.life)
+                self._local.append(message)
+                continue
+            parts = encoded.get(id(message))
+            if parts is None:
+                parts = encoded[id(message)] = []
+                codec.encode(message, parts)
+                if type(message) is Accept:
+                    self.world.proposed(message)
+            frames.setdefault(send.to, []).extend(parts)
+        incarnation, send_to = self.core.incarnation, self.world.network.send
+        for target, parts in frames.items():
+            send_to(self.me, target, Frame(incarnation, b"".join(parts)))
+
+    def _begin_sync(self) -> None:
+        if self.disk.begin():
+            self._syncing_to = self._appended
+            delay = between(self._chance, 100_000, self.world.options.fsync_max_ns)
+            self.world.loop.after(delay, self._sync_ended, self.life)
+
+    def _sync_ended(self, life: int) -> None:
+        if not self._alive(life):
+            return
+        self.disk.end()
+        self._note_durable()
+        self._synced = self._syncing_to
+        self._begin_sync()
+        self._release(life)
+
+    def _release(self, life: int) -> None:
+        loop = self.world.loop
+        if not self._alive(life):
+            return
+        if loop.now_ns < self.paused_until:
+            loop.at(self.paused_until, self._release, life)
+            return
+        while self._waiting and self._waiting[0][0] <= self._synced:
+            self._send(self._waiting.popleft()[1])
+
+    def _note_durable(self) -> None:
+        for record in self.disk.durable:
+            if type(record) is AcceptRecord:
+                slot, ballot = record.slot, record.ballot
+                self.world.value.seen(record.group, slot, ballot, record.entry)
+                self.world.chosen.voted(self.me, record.group, slot, ballot, record.entry)
+        self.disk.durable.clear()
+
+    # -- what others make it do ---------------------------------------------------------------
+
+    def ask_for(
+        self, ident: GroupId, incarnation: Incarnation, lease_ver: Slot, token: int
+    ) -> None:
+        """Be the ideal node: ask the master for the group."""
+        replica = self.groups[ident].replica
+        holder = replica.lease.holder
+        if holder in (self.me, NOBODY):
+            return
+        ask = StealRequest(ident, incarnation, lease_ver, replica.learner.applied, token)
+        self._send([Send(holder, ask)])
+
+    def act(self, ident: GroupId, what: str, target: NodeId = NOBODY) -> str:
+        """Things an operator or a rival may do to a replica at any time."""
+        now, step, group = self.now(), Step(), self.groups[ident]
+        replica, outcome = group.replica, ""
+        if what == "prepare":
+            replica.prepare(now, step)
+        elif what == "hand over":
+            outcome = handover.steal_away(replica, now, target)
+        else:
+            members = sorted(set(replica.members) ^ {target})
+            outcome = replica.change_members(now, members, step)
+        self._finish(now, step, (group,))
+        return outcome
+
+    # -- after every event --------------------------------------------------------------------
+
+    def _after_event(self, now: Now, touched: Collection[Group]) -> None:
+        world = self.world
+        for group in touched:
+            replica = group.replica
+            invariants.check(replica, now)
+            if replica.lease.ver != group.lease_seen:
+                group.lease_seen = replica.lease.ver
+                world.lease_changed(self.me, replica)
+            if replica.suspended != group.suspended_seen:
+                group.suspended_seen = replica.suspended
+                if replica.suspended:
+                    world.suspended(self.me, replica)
+            if replica.acting(now):
+                world.check_one_master(replica.group)

@@ -1,0 +1,218 @@
+"""One deterministic world from a seed: nodes, network, disks, clocks, clients, faults, checkers.
+
+First safety under faults, then everything heals and the world must make progress (I10). Everything
+runs in one thread in virtual time; what happens is a function of the options alone.
+"""
+
+import random
+from collections import Counter
+from typing import Final
+
+from paxos.ids import MS, GroupId, NodeId
+from paxos.messages import Accept, StealAbort
+from paxos.replica import Replica
+from paxos.step import Notice
+from simulator.checkers import (
+    Acknowledged,
+    Agreement,
+    Chosen,
+    Leases,
+    OneMaster,
+    OneValuePerBallot,
+    Reads,
+    Violation,
+)
+from simulator.client import CLIENT_ADDRESS, Client
+from simulator.clock import Clock
+from simulator.dice import between, dice, exponential
+from simulator.disk import Disk, RecordDisk, WalDisk
+from simulator.loop import Loop
+from simulator.nemesis import Nemesis
+from simulator.network import Network
+from simulator.node import SimNode
+from simulator.options import Clocks, DiskKind, Options
+from simulator.trace import Trace
+
+QUIET_NS: Final = 3_000 * MS
+"""The last part of a world, without clients and steals: all members must come to the same log."""
+STALE_CHANCE: Final = 0.1
+"""Of the toy balancer's requests, so many name an old incarnation or lease version (R6, R8)."""
+
+
+class World:
+    def __init__(self, options: Options, *, verbose: bool = False) -> None:
+        self.options = options
+        self.loop = Loop()
+        self.trace = Trace(verbose=verbose)
+        self.statistics: Counter[str] = Counter()
+        seed = options.seed
+        self.network = Network(
+            self.loop, dice(seed, "network"), options.delay_min_ns, options.delay_max_ns
+        )
+        layout = dice(seed, "layout")
+        self.addresses = list(range(options.nodes))
+        self.members: dict[GroupId, tuple[NodeId, ...]] = {
+            group: tuple(NodeId(n) for n in sorted(layout.sample(self.addresses, options.members)))
+            for group in options.groups
+        }
+        within = options.clocks is not Clocks.BEYOND
+        self.value = OneValuePerBallot()
+        self.chosen = Chosen(self.members)
+        self.agreement = Agreement(options.groups)
+        self.one_master = OneMaster(enforced=within)
+        self.acknowledged = Acknowledged(self.agreement)
+        self.reads = Reads(enforced=within)
+        self.leases = Leases()
+        self.nodes: dict[NodeId, SimNode] = {}
+        for address in self.addresses:
+            self._add_node(NodeId(address), layout)
+        self.clients = [
+            self._add_client(group, index)
+            for group in options.groups
+            for index in range(options.clients_per_group)
+        ]
+        self.nemesis = Nemesis(self)
+        self._steal_chance = dice(seed, "steals")
+        self._acknowledged_at_heal = 0
+
+    def _add_node(self, me: NodeId, layout: random.Random) -> None:
+        exact = self.options.clocks is Clocks.EXACT
+        clock = Clock(boot_ppm=0 if exact else between(layout, -200, 200))
+        disk: Disk = WalDisk(me) if self.options.disk is DiskKind.WAL else RecordDisk()
+        node = self.nodes[me] = SimNode(self, me, disk, clock)
+        self.network.attach(me, node.deliver)
+
+    def _add_client(self, group: GroupId, index: int) -> Client:
+        address = CLIENT_ADDRESS + 10 * group + index
+        client = Client(self, address, group)
+        self.network.attach(address, client.deliver)
+        return client
+
+    def dice_for(self, node: NodeId, life: int) -> random.Random:
+        return dice(self.options.seed, "election", node, life)
+
+    # -- a run --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run the whole world; raises Violation or AssertionError where something is wrong."""
+        options, loop = self.options, self.loop
+        self.nemesis.start()
+        for node in self.nodes.values():
+            node.boot()
+        for client in self.clients:
+            client.start()
+        loop.at(2_000 * MS, self._steal_something)
+        loop.run_until(options.heal_at_ns)
+        self._acknowledged_at_heal = self.acknowledged.count
+        loop.run_until(options.heal_at_ns + self.recovery_ns)
+        self._check_recovered()
+        loop.run_until(max(loop.now_ns, options.duration_ns - QUIET_NS))
+        for client in self.clients:
+            client.stopped = True
+        loop.run_until(max(options.duration_ns, loop.now_ns + QUIET_NS))
+        self._check_end()
+        self._count()
+
+    @property
+    def recovery_ns(self) -> int:
+        """Clocks that were beyond the bound may have left expiries that far ahead in the log."""
+        return self.options.recovery_ns + 2 * self.nemesis.offset_max_ns
+
+    def _check_recovered(self) -> None:
+        for group in self.members:
+            if not any(n.groups[group].replica.acting(n.now()) for n in self.nodes.values()):
+                raise Violation(f"I10: nobody acts for group {group} {self.recovery_ns / 1e9} s on")
+            for node in self.nodes.values():
+                replica = node.groups[group].replica
+                since = node.now().boot_ns - replica.settle_since
+                if replica.suspended and since > self.recovery_ns and self._is_member(replica):
+                    raise Violation(f"I10: node {node.me} is still suspended in group {group}")
+
+    def _is_member(self, replica: Replica) -> bool:
+        latest = max(
+            (node.groups[replica.group].replica for node in self.nodes.values()),
+            key=lambda one: one.learner.applied,
+        )
+        return replica.me in latest.members
+
+    def _check_end(self) -> None:
+        progress = self.acknowledged.count - self._acknowledged_at_heal
+        if progress < 5 * len(self.clients):
+            raise Violation(f"I10: only {progress} acknowledgements after everything healed")
+        for group, log in self.agreement.logs.items():
+            for node in self.nodes.values():
+                held = node.groups[group]
+                lag = len(log) - held.machine.applied
+                if lag > 2 and self._is_member(held.replica):
+                    raise Violation(f"I10: node {node.me} is {lag} behind in group {group}")
+
+    def _count(self) -> None:
+        statistics = self.statistics
+        statistics["slots"] = sum(map(len, self.agreement.logs.values()))
+        statistics["acknowledged"] = self.acknowledged.count
+        statistics["reads"] = self.reads.count
+        statistics["frames"] = self.network.sent
+        statistics["events"] = self.loop.events
+        statistics["two masters seen"] = self.one_master.seen_two
+        statistics["stale reads seen"] = self.reads.stale
+
+    # -- steals -------------------------------------------------------------------------------
+
+    def _steal_something(self) -> None:
+        """The toy balancer: a random node finds that it is the ideal master of a random group."""
+        chance, loop = self._steal_chance, self.loop
+        if loop.now_ns > self.options.duration_ns - QUIET_NS:
+            return
+        node = self.nodes[NodeId(chance.choice(self.addresses))]
+        group = chance.choice(self.options.groups)
+        since_heal = loop.now_ns - self.options.heal_at_ns
+        recovering = 0 <= since_heal <= self.recovery_ns  # a steal would be a pause, too
+        if node.up and node.paused_until <= loop.now_ns and not recovering:
+            replica = node.groups[group].replica
+            incarnation, ver = node.core.incarnation, replica.lease.ver
+            if chance.random() < STALE_CHANCE:
+                incarnation = type(incarnation)(max(0, incarnation - chance.randrange(2)))
+                ver = type(ver)(max(0, ver - chance.randrange(2)))
+            if chance.random() < STALE_CHANCE:
+                target = NodeId(chance.choice(self.addresses))
+                if target != node.me:
+                    node.act(group, "hand over", target)
+            else:
+                node.ask_for(group, incarnation, ver, 0)
+            self.statistics["steals asked"] += 1
+        loop.after(exponential(chance, self.options.steal_gap_ns), self._steal_something)
+
+    def steal_aborted(self, node: NodeId, abort: StealAbort) -> None:
+        self.statistics["steals aborted"] += 1
+
+    # -- what nodes report --------------------------------------------------------------------
+
+    def proposed(self, accept: Accept) -> None:
+        self.value.seen(accept.group, accept.slot, accept.ballot, accept.entry)
+
+    def noticed(self, node: NodeId, notice: Notice) -> None:
+        self.statistics[f"notice {notice.what}"] += 1
+        self.trace.note(self.loop.now_ns, "notice", node, notice.group, notice.what, notice.detail)
+
+    def lease_changed(self, node: NodeId, replica: Replica) -> None:
+        lease = replica.lease
+        self.leases.seen(node, replica.group, lease)
+        self.trace.note(
+            self.loop.now_ns, "lease", node, replica.group, lease.ver, lease.holder, lease.epoch
+        )
+
+    def suspended(self, node: NodeId, replica: Replica) -> None:
+        self.statistics["steals sent"] += 1
+        self.nemesis.suspended(self.nodes[node], replica)
+
+    def check_one_master(self, group: GroupId) -> None:
+        acting = [
+            node.me
+            for node in self.nodes.values()
+            if node.up and node.groups[group].replica.acting(node.now())
+        ]
+        self.one_master.acting(group, acting)
+
+    def check_all_masters(self) -> None:
+        for group in self.members:
+            self.check_one_master(group)
