@@ -298,6 +298,9 @@ class Replica:
         self.learner.heard(message.chosen_to)
         if sender in self.members:
             self._verified.add(sender)
+        elif message.applied < self.learner.applied:
+            # It was removed and does not know: nobody else sends it anything.
+            step.before.append(Send(sender, self.progress_for(sender)))
         if message.witnessed > self.acceptor.promised and self.rejoin is None:
             self._lost_disk(now, message.witnessed, step)
 

@@ -9,7 +9,7 @@ from paxos.quorum import is_quorum
 from paxos.step import Send, Step
 
 if TYPE_CHECKING:
-    from paxos.ids import NodeId, Now
+    from paxos.ids import Now
     from paxos.replica import Replica
 
 RETRANSMIT_SLOTS_MAX: Final = 8
@@ -111,12 +111,11 @@ def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
 
 
 def _learn_from_somebody(replica: "Replica", now: "Now", step: Step) -> None:
+    """Ask one who is ahead of us, as far as we know; else anybody: the answer says who is."""
     applied = replica.learner.applied
-    ahead: list[NodeId] = [
-        node
-        for node in replica.others(replica.members)
-        if replica.peer(node).applied > applied and replica.is_heard(node, now)
-    ]
-    if ahead:
-        node = ahead[replica.election.dice.randrange(len(ahead))]
+    others = replica.others(replica.members)
+    ahead = [n for n in others if replica.peer(n).applied > applied and replica.is_heard(n, now)]
+    candidates = ahead or others
+    if candidates:
+        node = candidates[replica.election.dice.randrange(len(candidates))]
         replica.ask_to_learn(now, node, step)
