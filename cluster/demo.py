@@ -7,6 +7,7 @@ makes the exit code 1.
 """
 
 import argparse
+import logging
 import os
 import shutil
 import tempfile
@@ -50,7 +51,6 @@ MOVE_S_MAX: Final = 30.0
 READ_S_MAX: Final = 30.0
 FIRST_S: Final = 0.5
 CALM_S: Final = 1.0
-BEFORE_STEAL_MS: Final = 100
 AFTER_STEAL_MS: Final = 1500
 """An old master forwards for balancer.forward_grace_ms and only then sends its clients away."""
 LEASE_MS: Final = 3000
@@ -82,6 +82,10 @@ def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
     view: View = LiveView(console) if live else PlainView(partial(print, flush=True))
     spec, _ = plan(directory, node_count=NODES, groups=PARTITIONS, fixed_ports=False)
     demo = Demo(spec, view)
+    spec.data_dir.mkdir(parents=True, exist_ok=True)
+    client_log = logging.FileHandler(spec.data_dir / "clients.log")
+    workload.CLIENT_LOG.addHandler(client_log)
+    workload.CLIENT_LOG.propagate = False
     try:
         trio.run(demo.play)
     except BaseExceptionGroup as group:
@@ -90,6 +94,8 @@ def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
         raise
     finally:
         view.close()
+        workload.CLIENT_LOG.removeHandler(client_log)
+        client_log.close()
     for part in demo_report.render(demo.findings):
         console.print(part)
     if given is None and demo.findings.passed:
@@ -182,7 +188,7 @@ class Demo:
         self.findings.check(
             "a consumer group reads what a producer sent",
             sorted(values) == sorted(str(one.value) for one in producer.history),
-            f"{producer.acknowledged} acknowledged, {len(values)} read",
+            f"{producer.acknowledged:,} acknowledged, {len(values):,} read",
         )
 
     async def _concentrate(self) -> None:
@@ -246,7 +252,7 @@ class Demo:
             f"given up); now {spread}",
         )
         self._check_no_errors("no error at the producer during the steals", producer)
-        gaps = [move.gap_ms for move in self.findings.moves if move.gap_ms is not None]
+        gaps = [gap for move in self.findings.moves for gap in move.gaps_ms or ()]
         calm = max(producer.longest_gap_ms(partition, *calm_ns) for partition in range(PARTITIONS))
         self.findings.check(
             "no steal waits for a lease to run out",
@@ -436,12 +442,14 @@ def _applied(view: ClusterView, group: int) -> int:
 
 
 def _move(steal: Mapping[str, Any], producer: SteadyProducer) -> Move:
-    """A finished steal, with the gap at the producer; partition p is in group p + 1."""
+    """A finished steal, with the gaps at the producer; partition p is in group p + 1."""
     wall_to_monotonic_ns = time.monotonic_ns() - time.time_ns()
-    finished_ns = int(steal["finished_wall_ms"]) * workload.MS + wall_to_monotonic_ns
+    finished_ns = int(steal["finished_wall_ms"] * workload.MS) + wall_to_monotonic_ns
     steal_ms = float(steal["duration_ms"])
-    from_ns = finished_ns - round((steal_ms + BEFORE_STEAL_MS) * workload.MS)
-    to_ns = finished_ns + AFTER_STEAL_MS * workload.MS
-    group = int(steal["group"])
-    gap_ms = None if group == 0 else producer.longest_gap_ms(group - 1, from_ns, to_ns)
-    return Move(group, int(steal["source"]), int(steal["target"]), steal_ms, gap_ms)
+    began_ns = finished_ns - round(steal_ms * workload.MS)
+    group, gaps = int(steal["group"]), None
+    if group != 0:
+        during = producer.longest_gap_ms(group - 1, began_ns, finished_ns)
+        until_ns = finished_ns + AFTER_STEAL_MS * workload.MS
+        gaps = during, producer.longest_gap_ms(group - 1, finished_ns, until_ns)
+    return Move(group, int(steal["source"]), int(steal["target"]), steal_ms, gaps)

@@ -9,8 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 ONE_MACHINE: Final = (
-    "All nodes and the client share this machine's cores, so the two QPS figures say nothing about "
+    "All nodes and the client share this machine's cores: the two QPS figures say nothing about "
     "separate machines."
+)
+GAPS: Final = (
+    "During a steal the old master forwards. After it, it sends its clients to the new one, and "
+    "they wait 100 ms before they ask again (retry.backoff.ms)."
 )
 
 
@@ -29,9 +33,10 @@ class Move:
     before: int
     after: int
     steal_ms: float
-    gap_ms: float | None
-    """The longest gap between two acknowledgements of the group's partition around the steal; None
-    for the registry's group, which has none."""
+    gaps_ms: tuple[float, float] | None
+    """The longest gaps between two acknowledgements of the group's partition: during the steal, and
+    after it, until the client has gone to the new master. None for the registry's group, which has
+    no partition."""
 
 
 @attrs.define
@@ -70,13 +75,16 @@ def render(findings: Findings) -> Iterator[RenderableType]:
 
 
 def _moves(findings: Findings) -> Table:
-    table = Table(title="Steals under load", title_justify="left")
-    for column in ("group", "master before", "after", "steal", "longest gap between two acks"):
+    title = "Steals under load, and the longest gap between two acknowledgements"
+    table = Table(title=title, title_justify="left")
+    for column in ("group", "before", "after", "steal", "gap during it", "gap after it"):
         table.add_column(column, justify="right")
     for move in findings.moves:
-        gap = "(the registry: no partition)" if move.gap_ms is None else f"{move.gap_ms:.0f} ms"
-        steal = f"{move.steal_ms:.0f} ms"
-        table.add_row(str(move.group), str(move.before), str(move.after), steal, gap)
+        gaps = ("-", "-") if move.gaps_ms is None else [f"{gap:.0f} ms" for gap in move.gaps_ms]
+        row = (str(move.group), f"node {move.before}", f"node {move.after}")
+        table.add_row(*row, f"{move.steal_ms:.0f} ms", *gaps)
+    table.caption = GAPS
+    table.caption_justify = "left"
     return table
 
 

@@ -143,9 +143,9 @@ class Report:
     def summary(self) -> str:
         """The verdict for a person, one line per kind of anomaly with its examples below."""
         lines = [
-            f"{self.sent[Outcome.OK]} acknowledged, {self.sent[Outcome.INFO]} unknown "
-            f"({self.recovered} of them happened), {self.sent[Outcome.FAIL]} failed, "
-            f"{self.polled} read: {'clean' if self.clean else 'NOT A LOG'}"
+            f"{self.sent[Outcome.OK]:,} acknowledged, {self.sent[Outcome.INFO]:,} unknown "
+            f"({self.recovered:,} of them happened), {self.sent[Outcome.FAIL]:,} failed, "
+            f"{self.polled:,} read: {'clean' if self.clean else 'NOT A LOG'}"
         ]
         for anomaly, count in self.counts.items():
             lines.append(f"{count} x {anomaly}: {MEANING[anomaly]}")

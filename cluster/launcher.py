@@ -25,6 +25,8 @@ from cluster.state import NodeNow, NodeState, State
 
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 10.0
+LEFT_ALONE_S_MAX: Final = 0.5
+"""A node without a majority can hand over nothing: it need not wait for that when all stop."""
 READY_LOOK_EVERY_S: Final = 0.05
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 """A node's log larger than this at its start is put aside as `.1`, replacing the one before."""
@@ -190,12 +192,20 @@ class Launcher:
         with trio.move_on_after(STOP_S_MAX) as patience:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._lose_patience, patience)
-                for node in nodes:
-                    await node.process.wait()
+                async with trio.open_nursery() as endings:
+                    for node in nodes:
+                        endings.start_soon(self._wait_for_end, node, patience)
                 nursery.cancel_scope.cancel()
         for node in nodes:
             if node.process.send(SIGKILL):
                 await node.process.wait()
+
+    async def _wait_for_end(self, node: _Node, patience: trio.CancelScope) -> None:
+        await node.process.wait()
+        running = sum(one.process.exit_code is None for one in self._nodes.values())
+        if 2 * running <= len(self.spec.nodes):
+            soon = trio.current_time() + LEFT_ALONE_S_MAX
+            patience.deadline = min(patience.deadline, soon)
 
     async def _lose_patience(self, patience: trio.CancelScope) -> None:
         await self.hurry.wait()

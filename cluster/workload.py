@@ -4,6 +4,7 @@ confluent-kafka (librdkafka) blocks, so each of these runs in a thread of its ow
 from outside through plain numbers. What they write down is a history for `cluster.history`.
 """
 
+import logging
 import threading
 import time
 from bisect import bisect_left, bisect_right
@@ -26,6 +27,8 @@ from confluent_kafka import admin as kafka_admin
 
 from cluster.history import Key, Op, Outcome, Record
 
+CLIENT_LOG: Final = logging.getLogger("cluster.workload.client")
+"""What librdkafka tells of lost connections and the like; else it would write to stderr."""
 MS: Final = 1_000_000
 FLUSH_S: Final = 60.0
 REQUEST_S: Final = 15.0
@@ -47,7 +50,7 @@ def create_topic(bootstrap: str, topic: str, *, partitions: int, replication: in
     Raises:
         WorkloadError: if it is refused.
     """
-    admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap}, logger=CLIENT_LOG)
     # Documented there, but not re-exported for mypy.
     new = kafka_admin.NewTopic(  # type: ignore[attr-defined]
         topic, num_partitions=partitions, replication_factor=replication
@@ -75,18 +78,17 @@ class SteadyProducer:
         """When each partition's acknowledgements came, ascending (monotonic nanoseconds)."""
         self._topic, self._rate, self._name = topic, rate, name
         self._stop = threading.Event()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "error_cb": self._on_client_error,
-            }
-        )
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "error_cb": self._on_client_error,
+        }
 
     def run(self) -> None:
-        """Send until `stop`, then wait for what is still under way."""
+        """Send until `stop`, then wait for what is still under way; the client ends with it."""
+        producer = Producer(self._settings, logger=CLIENT_LOG)
         began = time.monotonic()
         sent = 0
         while not self._stop.is_set():
@@ -95,17 +97,17 @@ class SteadyProducer:
                 began += (due - CATCH_UP_BURST_MAX) / self._rate
                 due = CATCH_UP_BURST_MAX
             for _ in range(due):
-                self._send(sent)
+                self._send(producer, sent)
                 sent += 1
-            self._producer.poll(0.002)
-        left = self._producer.flush(FLUSH_S)
+            producer.poll(0.002)
+        left = producer.flush(FLUSH_S)
         if left:
             self.errors.append(f"{left} messages without an answer after {FLUSH_S:.0f} s")
 
     def stop(self) -> None:
         self._stop.set()
 
-    def _send(self, number: int) -> None:
+    def _send(self, producer: Producer, number: int) -> None:
         partition = number % len(self.acks_ns)
         value = f"{self._name}-{number}"
         record = Record(Op.SEND, self._name, Key(self._topic, partition), value)
@@ -114,11 +116,11 @@ class SteadyProducer:
         self.history.append(record)
         while True:
             try:
-                self._producer.produce(
+                producer.produce(
                     self._topic, value, partition=partition, on_delivery=self._teller(record)
                 )
             except BufferError:
-                self._producer.poll(0.01)
+                producer.poll(0.01)
             else:
                 return
 
@@ -180,41 +182,40 @@ class LoadProducer:
         self.errors = 0
         self._topic, self._partitions = topic, partitions
         self._value = b"x" * message_bytes
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "batch.size": 1_000_000,
-                "error_cb": self._on_client_error,
-            }
-        )
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "error_cb": self._on_client_error,
+        }
 
     def measure(self, warm_up_s: float, seconds: float) -> LoadResult:
         """Acknowledgements per second, after a warm-up, while sending goes on all the time."""
+        producer = Producer(self._settings, logger=CLIENT_LOG)
         begin = time.monotonic() + warm_up_s
         counted_from, counted_at = 0, 0.0
         number = 0
         while (now := time.monotonic()) < begin + seconds:
             if not counted_at and now >= begin:
                 counted_from, counted_at = self.acknowledged, now
-            self._send_chunk(number % self._partitions)
+            self._send_chunk(producer, number % self._partitions)
             number += 1
         rate = (self.acknowledged - counted_from) / (now - counted_at) if counted_at else 0.0
-        self.errors += self._producer.flush(FLUSH_S)
+        self.errors += producer.flush(FLUSH_S)
         return LoadResult(rate, self.acknowledged, self.errors)
 
-    def _send_chunk(self, partition: int) -> None:
+    def _send_chunk(self, producer: Producer, partition: int) -> None:
         for _ in range(LOAD_CHUNK):
             try:
-                self._producer.produce(
+                producer.produce(
                     self._topic, self._value, partition=partition, on_delivery=self._tell
                 )
             except BufferError:
-                self._producer.poll(0.01)
+                producer.poll(0.01)
                 return
-        self._producer.poll(0)
+        producer.poll(0)
 
     def _tell(self, error: KafkaError | None, _message: Message) -> None:
         if error is None:
@@ -340,7 +341,7 @@ def _consumer(bootstrap: str, group: str) -> Consumer:
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
     }
-    return Consumer(settings)
+    return Consumer(settings, logger=CLIENT_LOG)
 
 
 def _polled(message: Message, name: str) -> Record:

@@ -112,10 +112,10 @@ def test_the_verdict_is_that_of_all_checks() -> None:
 
 
 def test_steals_and_figures_are_told() -> None:
-    findings = Findings(moves=[Move(3, 1, 2, 41.0, 87.4), Move(0, 1, 3, 40.0, None)])
+    findings = Findings(moves=[Move(3, 1, 2, 41.0, (43.1, 87.4)), Move(0, 1, 3, 40.0, None)])
     findings.figure("acknowledged QPS, balanced", "100,000 messages/s")
     text = shown(findings)
     assert "87 ms" in text
-    assert "no partition" in text
+    assert "node 2" in text
     assert "100,000 messages/s" in text
     assert "share this machine's cores" in text
