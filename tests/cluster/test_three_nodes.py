@@ -4,7 +4,7 @@ The client is confluent-kafka as anybody would use it. What it was told and what
 then reads is judged by the history checker.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,12 @@ GROUPS = 6
 VICTIM = 2
 STEP_S = 30.0
 RATE = 1000
+QUICK = (
+    "lease.duration_ms=2000",
+    "lease.renew_every_ms=700",
+    "balancer.hold_down_ms=500",
+)
+"""Shorter waits than by default; the relations between them are the same."""
 
 
 async def in_thread(call: Callable[[], T]) -> T:
@@ -50,9 +56,9 @@ async def until(
 
 
 @asynccontextmanager
-async def three_nodes(tmp_path: Path, overrides: Sequence[str] = ()) -> AsyncIterator[Launcher]:
+async def three_nodes(tmp_path: Path) -> AsyncIterator[Launcher]:
     spec, _ = plan(tmp_path / "data", node_count=3, groups=GROUPS, fixed_ports=False)
-    async with launch(spec, overrides=overrides) as cluster:
+    async with launch(spec, overrides=QUICK) as cluster:
         await cluster.start_all()
         await until(cluster, everything_has_a_master, "every group has a master")
         create = partial(workload.create_topic, partitions=PARTITIONS, replication=3)
