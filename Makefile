@@ -9,7 +9,8 @@ PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
 .venv/bin/pip:
-	$(PYTHON) -m venv .venv
+	@echo "setting up .venv: this takes a minute the first time"
+	@$(PYTHON) -m venv .venv
 
 .venv/product.stamp: pyproject.toml | .venv/bin/pip
 	$(PIP) -e . && touch $@
@@ -21,7 +22,7 @@ setup: .venv/dev.stamp
 
 # Three real nodes and a real Kafka client; needs nothing but the product's own dependencies.
 demo: .venv/product.stamp
-	$(RUN) -m cluster.cli demo
+	.venv/bin/evenkeel demo
 
 test: setup
 	$(RUN) -m pytest
