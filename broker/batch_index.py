@@ -8,6 +8,7 @@ time looks at the maxima of blocks of batches first.
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import sub
 from typing import Final
 
 BLOCK_BATCHES: Final = 512
@@ -74,6 +75,14 @@ class BatchIndex:
 
     def position(self, number: int) -> int:
         return self._positions[number - self.first]
+
+    def places(self, first: int, stop: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Positions and sizes of the batches numbered `first` to `stop` - 1."""
+        at, end = first - self.first, stop - self.first
+        starts = self._starts[at : end + 1]
+        if end == len(self._starts):
+            starts.append(self.bytes_end)
+        return self._positions[at:end], list(map(sub, starts[1:], starts))
 
     def size(self, number: int) -> int:
         return self.bytes_before(number + 1) - self.bytes_before(number)

@@ -14,14 +14,15 @@ beginning does not hold up the loop. What comes from the disk is checked against
 import struct
 from typing import Final
 
+from crc32c import crc32c
+
 from broker.commands import SMALL_BYTES
 from broker.partition import PartitionState
 from broker.ports import LogReader
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from storage.errors import StorageError
-from wire.batch import PATCHED_BYTES, Batch, BatchError, parse_header, patched_head, validate
-from wire.error_codes import ErrorCode
+from wire.batch import LOG_OVERHEAD_BYTES, PATCHED_BYTES, patched_head
 from wire.primitives import Buffer
 
 BATCHES_MAX: Final = 4_096
@@ -37,6 +38,8 @@ further apart than this in the numbering of positions, so no span crosses their 
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _LEADER_EPOCH_AT: Final = 12
+_LENGTH_AND_CRC: Final = struct.Struct(">8xi5xI")
+_COVERED_FROM: Final = 21
 
 
 class UnreadableError(Exception):
@@ -100,67 +103,54 @@ class Reader:
     def _from_log(
         self, partition: PartitionState, first: int, stop: int, at_least_one: bool
     ) -> list[memoryview]:
-        index = partition.index
+        positions, sizes = partition.index.places(first, stop)
         batches: list[memoryview] = []
-        number = first
-        while number < stop:
+        at, count = 0, len(positions)
+        while at < count:
             force = at_least_one and not batches
-            if not force and (self._reads_left <= 0 or index.size(number) > self._bytes_left):
+            if not force and (self._reads_left <= 0 or sizes[at] > self._bytes_left):
                 break
-            start = index.position(number)
-            end = start + index.size(number)
-            run = number + 1
-            while run < stop:
-                position = index.position(run)
-                run_end = position + index.size(run)
-                if not 0 <= position - end <= GAP_BYTES_MAX or run_end - start > self._bytes_left:
+            start = positions[at]
+            end = start + sizes[at]
+            end_max = start + self._bytes_left
+            run = at + 1
+            while run < count:
+                position = positions[run]
+                run_end = position + sizes[run]
+                if not 0 <= position - end <= GAP_BYTES_MAX or run_end > end_max:
                     break
                 end = run_end
                 run += 1
             try:
-                batches += self._span(partition, number, run, start, end - start)
-            except UnreadableError:
-                if batches:
-                    break  # what lies before the damage is served; the next fetch begins with it
-                raise
-            number = run
+                span = self._span(start, end - start)
+                for position, size in zip(positions[at:run], sizes[at:run], strict=True):
+                    batch = span[position - start : position - start + size]
+                    if not _intact(batch):
+                        raise UnreadableError(f"the batch at position {position} is damaged")
+                    batches.append(batch)
+            except UnreadableError as error:
+                self._statistics.damaged_reads += 1
+                if batches:  # served up to the damage; the next fetch begins with it
+                    return batches
+                raise UnreadableError(f"partition {partition.uid}: {error}") from error
+            at = run
         return batches
 
-    def _span(
-        self, partition: PartitionState, first: int, stop: int, start: int, size: int
-    ) -> list[memoryview]:
-        """The batches `first` to `stop` - 1 from one read, as far as they are intact."""
+    def _span(self, start: int, size: int) -> memoryview:
         self._reads_left -= 1
         self._bytes_left -= size
         self._statistics.log_reads += 1
         self._statistics.log_bytes += size
         try:
-            data = self._log.read_span(start, size)
+            return self._log.read_span(start, size)
         except StorageError as error:
-            self._statistics.damaged_reads += 1
-            raise UnreadableError(f"partition {partition.uid}: {error}") from error
-        index = partition.index
-        batches: list[memoryview] = []
-        for number in range(first, stop):
-            at = index.position(number) - start
-            batch = data[at : at + index.size(number)]
-            if not _intact(batch):
-                self._statistics.damaged_reads += 1
-                if batches:
-                    break
-                raise UnreadableError(
-                    f"partition {partition.uid}: the batch at offset {index.base(number)}, "
-                    f"position {start + at} of the log, is damaged"
-                )
-            batches.append(batch)
-        return batches
+            raise UnreadableError(str(error)) from error
 
 
 def _intact(batch: memoryview) -> bool:
-    try:
-        return validate(Batch(parse_header(batch), batch)) is ErrorCode.NONE
-    except BatchError:
-        return False
+    """Whether the batch has the length and the checksum it says; validated when it came in."""
+    length, crc = _LENGTH_AND_CRC.unpack_from(batch)
+    return bool(length + LOG_OVERHEAD_BYTES == len(batch) and crc32c(batch[_COVERED_FROM:]) == crc)
 
 
 def outgoing(partition: PartitionState, first: int, batches: list[memoryview]) -> list[Buffer]:

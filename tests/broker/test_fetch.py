@@ -6,6 +6,7 @@ from balancer.registry_commands import DeleteTopic
 from broker import reader
 from broker.commands import SMALL_BYTES
 from paxos.ids import GroupId
+from storage.errors import NotInLog
 from tests.broker.batches import batch, contents, whole_batches
 from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld, partition_of, want
 from tests.broker.world import Asked
@@ -159,7 +160,29 @@ def test_damage_on_the_disk_is_never_served() -> None:
     assert contents(world.fetch(1, want(0, 4)).records) == [(4, "e"), (5, "f")]
     assert world[1].statistics.damaged_reads == 2
     (bug,) = world[1].bugs
-    assert "offset 3" in str(bug[1])
+    assert f"position {index.position(3)} is damaged" in str(bug[1])
+
+
+def test_a_log_that_cannot_be_read_is_told_from_where_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two spans, the second one retired meanwhile: the first is served."""
+    world = DataWorld()
+    for value in "ab":
+        world.produce(1, 0, batch(value))
+        world.produce(1, 1, batch("other", pad=2 * reader.GAP_BYTES_MAX))
+    forget_tail(world)
+    log = world[1].log
+    read_span = log.read_span
+
+    def retired(position: int, size: int) -> memoryview:
+        if position > reader.GAP_BYTES_MAX:
+            raise NotInLog("retired")
+        return read_span(position, size)
+
+    monkeypatch.setattr(log, "read_span", retired)
+    assert contents(world.fetch(1, want(0, 0)).records) == [(0, "a")]
+    assert world.fetch(1, want(0, 1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 # ---- who is asked -------------------------------------------------------------------------------

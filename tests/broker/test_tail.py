@@ -3,7 +3,9 @@
 import gc
 import weakref
 
-from broker.tail import BATCH_OVERHEAD_BYTES, Tail
+from broker.tail import BATCH_OVERHEAD_BYTES, BUFFER_OVERHEAD_BYTES, Tail
+
+OVERHEAD = BATCH_OVERHEAD_BYTES + BUFFER_OVERHEAD_BYTES
 
 
 class Frame(bytearray):
@@ -16,9 +18,9 @@ def test_a_buffer_counts_once_and_until_its_last_batch_has_gone() -> None:
     gone = weakref.ref(frame)
     tail.append(1, 0, memoryview(frame)[10:20])
     tail.append(2, 0, memoryview(frame)[20:30])
-    assert tail.bytes_held == 1_000 + 2 * BATCH_OVERHEAD_BYTES
+    assert tail.bytes_held == 1_000 + BUFFER_OVERHEAD_BYTES + 2 * BATCH_OVERHEAD_BYTES
     tail.drop(1)
-    assert tail.bytes_held == 1_000 + BATCH_OVERHEAD_BYTES
+    assert tail.bytes_held == 1_000 + OVERHEAD
     del frame
     gc.collect()
     assert gone() is not None
@@ -30,7 +32,7 @@ def test_a_buffer_counts_once_and_until_its_last_batch_has_gone() -> None:
 
 def test_over_the_limit_the_oldest_batches_of_the_node_go() -> None:
     size = 1_000
-    tail = Tail(bytes_max=3 * (size + BATCH_OVERHEAD_BYTES))
+    tail = Tail(bytes_max=3 * (size + OVERHEAD))
     for uid, number in [(1, 0), (2, 0), (1, 1), (2, 1)]:
         tail.append(uid, number, memoryview(bytes(size)))
     one, two = tail.kept(1), tail.kept(2)
@@ -38,11 +40,11 @@ def test_over_the_limit_the_oldest_batches_of_the_node_go() -> None:
     assert two is not None
     assert (one.first, one.stop) == (1, 2)
     assert (two.first, two.stop) == (0, 2)
-    assert tail.bytes_held == 3 * (size + BATCH_OVERHEAD_BYTES)
+    assert tail.bytes_held == 3 * (size + OVERHEAD)
 
 
 def test_numbers_stay_right_through_thousands_of_evictions() -> None:
-    tail = Tail(bytes_max=10 * (100 + BATCH_OVERHEAD_BYTES))
+    tail = Tail(bytes_max=10 * (100 + OVERHEAD))
     for number in range(5_000):
         tail.append(1, number, memoryview(number.to_bytes(100, "big")))
         kept = tail.kept(1)
@@ -61,11 +63,11 @@ def test_a_gap_forgets_what_was_before_it() -> None:
     kept = tail.kept(1)
     assert kept is not None
     assert (kept.first, kept.stop) == (5, 6)
-    assert tail.bytes_held == 3 + BATCH_OVERHEAD_BYTES
+    assert tail.bytes_held == 3 + OVERHEAD
 
 
 def test_a_dropped_partition_is_skipped_when_its_turn_comes() -> None:
-    tail = Tail(bytes_max=2 * (100 + BATCH_OVERHEAD_BYTES))
+    tail = Tail(bytes_max=2 * (100 + OVERHEAD))
     tail.append(1, 0, memoryview(bytes(100)))
     tail.drop(1)
     assert tail.kept(1) is None
