@@ -71,6 +71,9 @@ class IntakeConfig:
     entry_bytes_max: int = 1024 * 1024
     """Soft: an entry takes commands until it holds this much; one larger command goes alone."""
     queue_bytes_max: int = 32 * 1024 * 1024
+    undecided_bytes_max: int = 4 * 1024 * 1024
+    """Proposed and not yet applied; beyond it commands wait here, where they can still be batched
+    and forwarded, instead of in the links and the log (one entry is always allowed)."""
     batch_wait_ns: int = 0
     """How long a command may wait for company while others are under way (E2)."""
     forward_grace_ns: int = 1_000 * MS
@@ -90,6 +93,7 @@ class Intake:
         self.adopted: deque[Pending] = deque()
         self.adopted_bytes = 0
         self.proposed: dict[Slot, tuple[Entry, list[Pending]]] = {}
+        self.proposed_bytes = 0
         self.forwards: list[Forward] = []
         """To be sent by the shell after each call; it empties the list."""
         self._grace_to: NodeId = NOBODY
@@ -163,11 +167,19 @@ class Intake:
             self.queue_bytes += self.adopted_bytes
             self.adopted.clear()
             self.adopted_bytes = 0
-        while self.queue and self._ripe(now) and replica.can_propose(now):
+        while self.queue and self._has_room() and self._ripe(now) and replica.can_propose(now):
             batch = self._take_batch()
             chunks = tuple(chunk for pending in batch for chunk in pending.chunks)
             slot, entry = replica.propose(now, chunks, step)
+            outbid = self.proposed.pop(slot, None)
+            if outbid is not None:  # proposed there at an older ballot, and not found at ours
+                self.proposed_bytes -= outbid[0].size
+                self._bounce(outbid[1], Why.UNKNOWN, now)
             self.proposed[slot] = (entry, batch)
+            self.proposed_bytes += entry.size
+
+    def _has_room(self) -> bool:
+        return not self.proposed or self.proposed_bytes < self.config.undecided_bytes_max
 
     def _ripe(self, now: Now) -> bool:
         if not self.config.batch_wait_ns or not self.proposed:
@@ -195,6 +207,7 @@ class Intake:
         if waiting is None:
             return
         ours, batch = waiting
+        self.proposed_bytes -= ours.size
         if ours.same_as(entry) and self.replica.acting(now):
             assert len(results) == len(batch)
             for pending, result in zip(batch, results, strict=True):
@@ -210,7 +223,7 @@ class Intake:
             queued, self.queue, self.queue_bytes = list(self.queue), deque(), 0
             self._bounce(queued, Why.NOT_MASTER, now)
         if self.proposed and not replica.acting(now) and not replica.suspended:
-            proposed, self.proposed = self.proposed, {}
+            proposed, self.proposed, self.proposed_bytes = self.proposed, {}, 0
             for _, batch in proposed.values():
                 self._bounce(batch, Why.UNKNOWN, now)
         while self.adopted and (

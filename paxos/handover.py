@@ -140,14 +140,16 @@ def tick_draining(replica: "Replica", now: Now, step: Step) -> None:
         call_off(replica, "drain timed out", step)
 
 
-def tick_suspended(replica: "Replica", now: Now, step: Step) -> None:
-    """An unresolved Steal is settled by a higher ballot, never by waiting it out (R4, R7)."""
+def tick_suspended(replica: "Replica", now: Now, step: Step, may_prepare: bool) -> None:
+    """An unresolved Steal is settled by a higher ballot, never by waiting it out (R4, R7).
+
+    As every Prepare it waits for a majority to be heard: cut off, it would only raise ballots.
+    """
     if (
         now.boot_ns - replica.settle_since > replica.timing.settle_ns
         and replica.election.may_try(now)
         and replica.proposer.role is not Role.PREPARING
-        and replica.me in replica.members
-        and replica.rejoin is None
+        and may_prepare
     ):
         replica.settle_since = now.boot_ns
         step.notices.append(Notice(replica.group, "steal-settling"))

@@ -162,8 +162,13 @@ class Proposer:
         self._count(slot)
         return flight.entry
 
-    def done(self, slot: Slot) -> None:
-        self.in_flight.pop(slot, None)
+    def done(self, slot: Slot, entry: Entry) -> None:
+        """The slot is applied. If it was learned from others before our votes were counted it
+        counts as well: what we proposed there is what was chosen, so any vote at our ballot is
+        for it (the reason behind R17), and later slots must not wait for it."""
+        flight = self.in_flight.pop(slot, None)
+        if flight is not None and not flight.chosen and flight.entry.same_as(entry):
+            self._count(slot)
 
     def _count(self, slot: Slot) -> None:
         if slot != self.counted_to + 1:

@@ -374,7 +374,7 @@ class Replica:
         proposer.lead(now.boot_ns)
         first = Slot(max(proposer.lo, self.learner.applied + 1))
         proposer.start_at(first)
-        last = max(self.suspended, *found, first - 1) if found else max(self.suspended, first - 1)
+        last = max(self.suspended, first - 1, *found, *self.learner.chosen)
         for slot in range(first, last + 1):
             entry = self.learner.chosen.get(Slot(slot)) or found.get(Slot(slot))
             if entry is None:
@@ -443,7 +443,8 @@ class Replica:
 
     def _learn(self, now: Now, slot: Slot, entry: Entry, step: Step) -> None:
         flight = self.proposer.in_flight.get(slot)
-        if flight is not None and not flight.entry.same_as(entry):
+        unused = self.proposer.role is Role.LEADER and slot >= self.proposer.next
+        if unused or (flight is not None and not flight.entry.same_as(entry)):
             self.step_down(now, step)  # outvoted: somebody has a higher ballot
         if self.learner.add(slot, entry):
             vote = self.acceptor.votes.get(slot)
@@ -455,7 +456,7 @@ class Replica:
     def _apply_ready(self, now: Now, step: Step) -> None:
         for slot, entry in self.learner.take_ready():
             self.acceptor.forget(slot)
-            self.proposer.done(slot)
+            self.proposer.done(slot, entry)
             step.applied.append(Applied(self.group, slot, entry))
             self._apply_control(now, slot, entry, live=True, step=step)
         applied = self.learner.applied
@@ -489,7 +490,7 @@ class Replica:
         if (
             ballot < self.acceptor.promised
             or self.proposer.ballot > ballot
-            or self.rejoin is not None
+            or not self.can_vote()
             or self.me not in self.members
         ):
             return  # the lease is ours but the ballot is not usable: tick() prepares a fresh one

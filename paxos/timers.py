@@ -32,7 +32,7 @@ def tick(replica: "Replica", now: "Now", step: Step, *, renew_early: bool = Fals
     ):
         replica.step_down(now, step)
     if replica.suspended:
-        handover.tick_suspended(replica, now, step)
+        handover.tick_suspended(replica, now, step, _may_prepare(replica, now, step))
     elif replica.handover is not None:
         handover.tick_draining(replica, now, step)
     elif not replica.election.abstaining:

@@ -1,0 +1,164 @@
+"""The way of a command into the log: each command is answered exactly once, and never wrongly."""
+
+import attrs
+import pytest
+
+from broker.intake import Done, Elsewhere, Intake, IntakeConfig, Outcome, Pending, Why
+from paxos import handover
+from paxos.entry import batch
+from paxos.ids import MS, NodeId, Slot
+from paxos.messages import Accept, Nack, Promise, StealRequest
+from paxos.step import Step
+from tests.paxos.core import GROUP, Member, ballot, messages
+from tests.paxos.test_lease import acting_master
+
+
+@attrs.define(eq=False)
+class Desk:
+    """An acting master with its intake."""
+
+    one: Member = attrs.Factory(acting_master)
+    answers: dict[str, list[Outcome]] = attrs.Factory(dict)
+    intake: Intake = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.intake = Intake(self.one.replica, IntakeConfig(queue_bytes_max=64))
+
+    def pending(self, text: str) -> Pending:
+        answers = self.answers.setdefault(text, [])
+        return Pending((text.encode(),), len(text), answers.append)
+
+    def submit(self, text: str, *, anywhere: bool = False) -> None:
+        self.intake.submit(self.one.now, self.pending(text), anywhere=anywhere)
+
+    def forwarded(self, text: str, *, handing: bool) -> None:
+        self.intake.submit_forwarded(self.one.now, self.pending(text), handing=handing)
+
+    def flush(self) -> Step:
+        step = Step()
+        self.intake.flush(self.one.now, step)
+        return step
+
+    def proposed(self, text: str) -> int:
+        """Submit and propose; the slot it went to."""
+        self.submit(text)
+        accepts = messages(self.flush().before, Accept)
+        assert accepts
+        assert isinstance(accepts[0], Accept)
+        return accepts[0].slot
+
+    def lose_lease(self) -> None:
+        self.one.now_ns += 2 * self.one.replica.timing.lease_ns
+        assert not self.one.replica.acting(self.one.now)
+
+
+def test_a_command_is_answered_when_its_entry_is_applied() -> None:
+    desk = Desk()
+    slot = desk.proposed("a")
+    desk.one.accepted(slot, 0, 1)
+    desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"result"])
+    assert desk.answers["a"] == [Done(b"result")]
+
+
+def test_a_command_outbid_in_its_slot_is_answered_as_unknown() -> None:
+    """The slot was prepared again, the value not found, and another command placed there."""
+    desk = Desk()
+    slot, one = desk.proposed("a"), desk.one
+    old = one.replica.proposer.ballot
+    one.give(1, Nack(GROUP, old, ballot(7, 2)))
+    one.prepare()
+    mine = one.replica.proposer.ballot
+    one.give(1, Promise(GROUP, mine, ()))
+    one.give(2, Promise(GROUP, mine, ()))  # both faster than our own disk, which holds the vote
+    assert desk.proposed("b") == slot
+    assert desk.answers == {"a": [Elsewhere(Why.UNKNOWN, one.replica.me)], "b": []}
+
+
+def test_another_entry_in_its_slot_answers_a_command_as_unknown() -> None:
+    desk = Desk()
+    slot = desk.proposed("a")
+    desk.intake.applied(desk.one.now, Slot(slot), batch((b"other",)), [b"x"])
+    assert desk.answers["a"] == [Elsewhere(Why.UNKNOWN, desk.one.replica.me)]
+
+
+def test_applied_after_the_lease_is_lost_is_not_acknowledged() -> None:
+    """R14: acknowledge only while acting, though the command is in the log."""
+    desk = Desk()
+    slot = desk.proposed("a")
+    desk.lose_lease()
+    desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"x"])
+    assert desk.answers["a"] == [Elsewhere(Why.UNKNOWN, None)]
+
+
+def test_what_was_proposed_is_unknown_and_what_was_queued_is_refused() -> None:
+    """G1a: no definite error once the value has been proposed."""
+    desk = Desk()
+    for index in range(desk.one.replica.timing.window):
+        desk.proposed(f"p{index}")
+    desk.submit("queued")
+    desk.flush()
+    desk.lose_lease()
+    desk.intake.tick(desk.one.now)
+    assert desk.answers["queued"] == [Elsewhere(Why.NOT_MASTER, None)]
+    assert desk.answers["p0"] == [Elsewhere(Why.UNKNOWN, None)]
+
+
+def test_several_queued_commands_share_an_entry() -> None:
+    desk = Desk()
+    for text in ("a", "b", "c"):
+        desk.submit(text)
+    accepts = messages(desk.flush().before, Accept)
+    assert len({m.slot for m in accepts if isinstance(m, Accept)}) == 1
+
+
+def test_a_full_queue_refuses_and_loses_nothing() -> None:
+    desk = Desk()
+    for index in range(desk.one.replica.timing.window):
+        desk.proposed(f"p{index}")
+    desk.submit("x" * 60)
+    desk.submit("y" * 60)
+    assert desk.answers["y" * 60] == [Elsewhere(Why.OVERLOADED, desk.one.replica.me)]
+    assert desk.answers["x" * 60] == []
+
+
+def test_while_handing_over_commands_go_to_the_target() -> None:
+    desk = Desk()
+    slot = desk.proposed("a")
+    assert handover.steal_away(desk.one.replica, desk.one.now, NodeId(1)) == ""
+    desk.submit("b")
+    assert [(f.to, f.handing) for f in desk.intake.forwards] == [(1, True)]
+    assert messages(desk.flush().before, Accept) == [], "the drain waits for what is under way"
+    desk.one.accepted(slot, 0, 1)
+    assert messages(desk.flush().before, Accept) == [], "and for its answer"
+    desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"r"])
+    assert desk.answers["a"] == [Done(b"r")]
+    assert len(messages(desk.flush().before, Accept)) == 2, "the Steal leaves"
+
+
+@pytest.mark.parametrize("handing", [True, False])
+def test_a_forwarded_command_waits_only_for_a_group_that_is_on_its_way(handing: bool) -> None:
+    desk = Desk()
+    desk.lose_lease()
+    desk.forwarded("f", handing=handing)
+    assert bool(desk.answers["f"]) is not handing
+    desk.one.now_ns += 1_001 * MS
+    desk.intake.tick(desk.one.now)
+    assert len(desk.answers["f"]) == 1
+
+
+def test_a_refused_steal_sends_the_adopted_back() -> None:
+    desk = Desk()
+    desk.lose_lease()
+    desk.forwarded("f", handing=True)
+    desk.intake.steal_refused(desk.one.now)
+    assert desk.answers["f"] == [Elsewhere(Why.NOT_MASTER, None)]
+    assert not desk.intake.adopted_bytes
+
+
+def test_a_forwarded_command_is_never_forwarded_again() -> None:
+    desk = Desk()
+    desk.one.give(1, StealRequest(GROUP, desk.one.replica.incarnation, Slot(1), Slot(1), 0))
+    assert desk.one.replica.handing_to == 1
+    desk.forwarded("f", handing=False)
+    assert not desk.intake.forwards
+    assert desk.answers["f"] == [Elsewhere(Why.NOT_MASTER, desk.one.replica.me)]
