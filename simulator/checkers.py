@@ -47,6 +47,9 @@ class Chosen:
         self._voters: dict[tuple[GroupId, Slot, Ballot], set[NodeId]] = {}
         self._values: dict[tuple[GroupId, Slot], bytes] = {}
 
+    def set_members(self, members: Mapping[GroupId, tuple[NodeId, ...]]) -> None:
+        self._members = dict(members)
+
     def members_change(self, group: GroupId) -> None:
         self._members.pop(group, None)
 

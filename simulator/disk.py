@@ -52,6 +52,8 @@ class RecordDisk:
         self._cached: list[Record] = []
         self._syncing = 0
         self._boots = 0
+        self.keep_at_cut: int | None = None
+        """For scripts: how many un-synced records survive the next power cut; None: chance says."""
 
     def boot(self) -> tuple[Incarnation, dict[GroupId, Restart]]:
         self._boots += 1
@@ -74,7 +76,9 @@ class RecordDisk:
         self._syncing = 0
 
     def cut_power(self, chance: random.Random) -> None:
-        self._keep(chance.randint(0, len(self._cached)))
+        kept = chance.randint(0, len(self._cached))
+        self._keep(kept if self.keep_at_cut is None else min(self.keep_at_cut, len(self._cached)))
+        self.keep_at_cut = None
         self._cached.clear()
         self._syncing = 0
 

@@ -66,7 +66,7 @@ def _naive_take_over(replica: Replica, now: Now, slot: Slot, ballot: Ballot) -> 
     _take_over(replica, now, slot, fresh)
 
 
-def _resume_same_ballot(replica: Replica, now: Now, step: Step) -> None:
+def _resume_same_ballot(replica: Replica, now: Now, _step: Step, _may_prepare: bool) -> None:
     if now.boot_ns - replica.settle_since > replica.timing.settle_ns:
         replica.suspended, replica.handover = SLOT_ZERO, None
         replica.proposer.hi = Slot(2**62)

@@ -373,12 +373,14 @@ class SimNode:
             frames.setdefault(send.to, []).extend(parts)
         incarnation, send_to = self.core.incarnation, self.world.network.send
         for target, parts in frames.items():
-            send_to(self.me, target, Frame(incarnation, b"".join(parts)))
+            data = b"".join(parts)
+            self.world.trace.mix(data)
+            send_to(self.me, target, Frame(incarnation, data))
 
     def _begin_sync(self) -> None:
         if self.disk.begin():
             self._syncing_to = self._appended
-            delay = between(self._chance, 100_000, self.world.options.fsync_max_ns)
+            delay = self.world.fsync_ns(self.me)
             self.world.loop.after(delay, self._sync_ended, self.life)
 
     def _sync_ended(self, life: int) -> None:

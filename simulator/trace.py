@@ -22,5 +22,9 @@ class Trace:
         else:
             self.tail.append(line)
 
+    def mix(self, data: bytes) -> None:
+        """Into the digest, not into the lines."""
+        self._hash.update(data)
+
     def digest(self) -> str:
         return self._hash.hexdigest()

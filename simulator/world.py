@@ -46,9 +46,7 @@ class World:
         self.trace = Trace(verbose=verbose)
         self.statistics: Counter[str] = Counter()
         seed = options.seed
-        self.network = Network(
-            self.loop, dice(seed, "network"), options.delay_min_ns, options.delay_max_ns
-        )
+        self.network = self.make_network()
         layout = dice(seed, "layout")
         self.addresses = list(range(options.nodes))
         self.members: dict[GroupId, tuple[NodeId, ...]] = {
@@ -73,7 +71,17 @@ class World:
         ]
         self.nemesis = Nemesis(self)
         self._steal_chance = dice(seed, "steals")
+        self._fsync_chance = dice(seed, "fsync")
         self._acknowledged_at_heal = 0
+
+    def make_network(self) -> Network:
+        options = self.options
+        chance = dice(options.seed, "network")
+        return Network(self.loop, chance, options.delay_min_ns, options.delay_max_ns)
+
+    def fsync_ns(self, node: NodeId) -> int:
+        """How long the fsync takes that `node` begins now."""
+        return between(self._fsync_chance, 100_000, self.options.fsync_max_ns)
 
     def _add_node(self, me: NodeId, layout: random.Random) -> None:
         exact = self.options.clocks is Clocks.EXACT
