@@ -135,7 +135,8 @@ class Node:
         self.clock = Clock(config.lease.clock_margin_ms * MS)
         self.started_boot_ns = self.clock.now().boot_ns
         disk = RealDisk(config.node.data_dir)
-        identity = boot(disk, config.node.cluster_id, config.node.id)
+        first = self.clock.now().wall_ns // 1_000_000_000
+        identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
         self.wal, recovered = open_wal(disk, identity, settings.wal(config))
         journal.info(
             "log opened",
@@ -320,7 +321,9 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
         node.close()
 
 
-async def _start(node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None) -> None:
+async def _start(
+    node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None
+) -> None:
     config, shell = node.config, node.shell
     node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable())
     await nursery.start(node.plane.run, shell.end_of_round)

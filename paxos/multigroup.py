@@ -44,9 +44,11 @@ class MultiGroup:
         return replica
 
     def peer_up(self, now: Now, node: NodeId, incarnation: Incarnation) -> None:
-        """A link to this incarnation of `node` came up."""
+        """A link to this incarnation of `node` came up: what it has missed is sent again soon."""
         self.heard[node] = now.boot_ns
         self.incarnations[node] = incarnation
+        for replica in self.replicas.values():
+            replica.proposer.send_again()
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         self.heard[sender] = now.boot_ns

@@ -162,6 +162,11 @@ class Proposer:
         self._count(slot)
         return flight.entry
 
+    def send_again(self) -> None:
+        """Whatever is undecided is due for retransmission at the next tick."""
+        for flight in self.in_flight.values():
+            flight.sends, flight.sent_boot_ns = 1, 0
+
     def done(self, slot: Slot, entry: Entry) -> None:
         """The slot is applied. If it was learned from others before our votes were counted it
         counts as well: what we proposed there is what was chosen, so any vote at our ballot is

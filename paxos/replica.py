@@ -142,6 +142,10 @@ class Replica:
         self.settle_since = 0
         self.progress_at = 0
         self.learn_at = 0
+        self.stalled_slot: Slot = SLOT_ZERO
+        self.stalled_since = 0
+        self.vote_missing = False
+        """The next slot is chosen at a ballot we did not vote at: only its value will help."""
 
     # -- restart ------------------------------------------------------------------------------
 
@@ -288,10 +292,13 @@ class Replica:
             step.serve.append(ServeLog(sender, self.group, start, end))
 
     def _on_learned(self, now: Now, sender: NodeId, message: Learned, step: Step) -> None:
+        before = self.learner.applied
         for offset, entry in enumerate(message.entries):
             self._learn(now, Slot(message.start + offset), entry, step)
-        if self.learner.behind and message.entries:
-            self.ask_to_learn(now, sender, step)
+        reached = message.start + len(message.entries) - 1
+        # A duplicate teaches nothing and asks for nothing: else questions would breed.
+        if self.learner.applied > before and reached < self.peer(sender).applied:
+            self.ask_to_learn(now, sender, step)  # it has more; the rest comes by itself
 
     def _on_progress(self, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
         self._note_progress(sender, message.applied)
@@ -440,6 +447,7 @@ class Replica:
             vote = votes.get(slot)
             if vote is not None and vote[0] == ballot:
                 self._learn(now, slot, vote[1], step)
+        self.vote_missing = first <= self.learner.applied + 1 <= last
 
     def _learn(self, now: Now, slot: Slot, entry: Entry, step: Step) -> None:
         flight = self.proposer.in_flight.get(slot)
@@ -571,7 +579,7 @@ class Replica:
         return peer
 
     def ask_to_learn(self, now: Now, node: NodeId, step: Step) -> None:
-        self.learn_at = now.boot_ns + self.timing.learn_every_ns
+        self.learn_at = now.boot_ns + self.timing.learn_timeout_ns
         step.before.append(Send(node, Learn(self.group, self.learner.applied)))
 
     def progress_for(self, node: NodeId) -> Progress:

@@ -68,7 +68,10 @@ def _mastership(replica: "Replica", now: "Now", step: Step, renew_early: bool) -
 
 
 def _may_prepare(replica: "Replica", now: "Now", step: Step) -> bool:
-    """Heard by a majority, and behind none of those: first learn, then prepare."""
+    """Heard by a majority, and behind none of those: first learn, then prepare.
+
+    Only for so long: one that is ahead may be heard by us and hear nobody, and never answer.
+    """
     if replica.me not in replica.members or not replica.can_vote():
         return False
     near = [node for node in replica.others(replica.members) if replica.is_heard(node, now)]
@@ -77,7 +80,8 @@ def _may_prepare(replica: "Replica", now: "Now", step: Step) -> bool:
     ahead = [node for node in near if replica.peer(node).applied > replica.learner.applied]
     if ahead and now.boot_ns >= replica.learn_at:
         replica.ask_to_learn(now, ahead[0], step)
-    return not ahead
+    stalled_ns = now.boot_ns - replica.stalled_since
+    return not ahead or (replica.learner.behind and stalled_ns > replica.timing.heard_ns)
 
 
 def _retransmit(replica: "Replica", now: "Now", step: Step) -> None:
@@ -106,8 +110,20 @@ def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
         replica.learn_at = now.boot_ns + replica.timing.learn_every_ns
         learn = Learn(replica.group, replica.learner.applied)
         step.before.extend(Send(node, learn) for node in others)
-    elif replica.learner.behind:
+    elif _gap_needs_values(replica, now):
         _learn_from_somebody(replica, now, step)
+
+
+def _gap_needs_values(replica: "Replica", now: "Now") -> bool:
+    """Slots known chosen and not applied are usual for a moment: their votes are here, their Commit
+    is on its way. Ask for values where a vote is missing, or where nothing has moved for long."""
+    applied = replica.learner.applied
+    if applied != replica.stalled_slot or not replica.learner.behind:
+        replica.stalled_slot, replica.stalled_since = applied, now.boot_ns
+    stalled_ns = now.boot_ns - replica.stalled_since
+    return replica.learner.behind and (
+        replica.vote_missing or stalled_ns > replica.timing.learn_patience_ns
+    )
 
 
 def _learn_from_somebody(replica: "Replica", now: "Now", step: Step) -> None:

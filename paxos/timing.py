@@ -30,7 +30,8 @@ class Timing:
     renew_every_ns: int = 1_000 * MS
     margin_ns: int = 200 * MS
     """The clock bound eps: the holder stops this much before the expiry, others start after."""
-    retransmit_ns: int = 150 * MS
+    retransmit_ns: int = 400 * MS
+    """Links are reliable while they last, so this only serves what a full queue dropped."""
     drain_ns: int = 200 * MS
     settle_ns: int = 500 * MS
     """An unresolved Steal older than this is settled by a higher ballot (T_steal)."""
@@ -42,6 +43,10 @@ class Timing:
     heard_ns: int = 1_500 * MS
     """A member not heard for longer does not count towards the majority that precedes Prepare."""
     learn_every_ns: int = 60 * MS
+    learn_patience_ns: int = 300 * MS
+    """A gap without progress for so long is filled by value: its Commit must have been lost."""
+    learn_timeout_ns: int = 500 * MS
+    """An answer to Learn may take so long before somebody is asked again."""
     window: int = 8
 
     def __attrs_post_init__(self) -> None:
@@ -52,7 +57,7 @@ class Timing:
             )
         if self.renew_every_ns <= 2 * self.margin_ns:
             raise ValueError("renew_every must be above twice the clock margin (rule R15)")
-        if not 1 <= self.window <= WINDOW_MAX:
-            raise ValueError(f"window must be 1 to {WINDOW_MAX}, not {self.window}")
+        if not 1 <= self.window < WINDOW_MAX:  # one more slot may hold a renewal of the lease
+            raise ValueError(f"window must be 1 to {WINDOW_MAX - 1}, not {self.window}")
         if not 0 < self.backoff_min_ns <= self.backoff_max_ns <= self.backoff_cap_ns:
             raise ValueError("election backoff: 0 < min <= max <= cap")

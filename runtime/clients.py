@@ -53,18 +53,21 @@ class Place:
         self.answer: list[Buffer] | None = None
 
     def complete(self, chunks: list[Buffer]) -> None:
+        if self.client.gone:
+            return  # an answer to nobody
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = chunks
         self.client.answered(self)
 
     def nothing(self) -> None:
+        if self.client.gone:
+            return
         assert not self.done, "a request is answered once"
         self.done = True
         self.client.answered(self)
 
     def close(self, reason: str) -> None:
-        self.done = True
         self.client.close(reason)
 
 
@@ -129,6 +132,10 @@ class Client:
     def close(self, reason: str) -> None:
         if self.channel is not None:
             self.channel.close(reason)
+
+    @property
+    def gone(self) -> bool:
+        return self.channel is None or self.channel.closed
 
     def on_closed(self, reason: str) -> None:
         self.clients.closed(self, reason)

@@ -19,8 +19,10 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import attrs
 
+from balancer.records import TOPIC_PARTITIONS_MAX
 from paxos.entry import CONFIG_MEMBERS_MAX, ENTRY_BYTES_MAX
 from paxos.ids import NodeId
+from paxos.timing import WINDOW_MAX
 from runtime.fields import (
     Address,
     ConfigError,
@@ -164,12 +166,14 @@ class LeaseSection:
 @attrs.frozen(kw_only=True)
 class PaxosSection:
     SECTION: ClassVar = "paxos"
-    window: int = int_field(8, 1, 256, "slots a master may have under way at once in one group")
+    window: int = int_field(
+        8, 1, WINDOW_MAX - 1, "slots a master may have under way at once in one group"
+    )
     entry_bytes_max: int = int_field(
         1 * MIB, 1 * KIB, ENTRY_BYTES_MAX, "batching stops here; one larger request goes alone"
     )
     batch_wait_ms: int = int_field(0, 0, 1000, "how long an entry may wait for company")
-    retransmit_ms: int = int_field(80, 5, 60_000, "when an unanswered message is sent again")
+    retransmit_ms: int = int_field(400, 5, 60_000, "when an unanswered message is sent again")
     drain_ms: int = int_field(200, 1, 60_000, "how long a steal may wait for the window to empty")
     steal_settle_ms: int = int_field(
         500, 10, 60_000, "after this a Steal of unknown fate is closed"
@@ -243,10 +247,10 @@ class BalancerSection:
 class BrokerSection:
     SECTION: ClassVar = "broker"
     auto_create_topics: bool = bool_field(False, "create a topic when a client asks for it by name")
-    default_partitions: int = int_field(12, 1, 10_000, "partitions of a topic that does not say")
+    default_partitions: int = int_field(
+        12, 1, TOPIC_PARTITIONS_MAX, "partitions of a topic that does not say"
+    )
     default_replication: int = int_field(3, 1, CONFIG_MEMBERS_MAX, "copies of a topic's data")
-    partitions_per_topic_max: int = int_field(1000, 1, 100_000, "more partitions are refused")
-    topics_max: int = int_field(1000, 1, 100_000, "more topics in the cluster are refused")
     group_initial_rebalance_delay_ms: int = int_field(
         100, 0, 60_000, "a new consumer group waits this long for more members"
     )
@@ -258,10 +262,6 @@ class BrokerSection:
         if low > high:
             why = f"no session timeout would be legal; raise it to {low} or more"
             refuse(self, "group_session_timeout_ms_max", high, why)
-        if self.default_partitions > self.partitions_per_topic_max:
-            most = self.partitions_per_topic_max
-            why = f"a default topic would be refused; broker.partitions_per_topic_max = {most}"
-            refuse(self, "default_partitions", self.default_partitions, why)
 
 
 @attrs.frozen(kw_only=True)

@@ -28,7 +28,7 @@ from storage.format import Place
 from storage.wal import Wal
 
 FORWARD_TIMEOUT_NS: Final = 3_000 * MS
-SERVE_BYTES_MAX: Final = 4 * 1024 * 1024
+SERVE_BYTES_MAX: Final = 1024 * 1024
 """Entries sent to a member that catches up, per request of it."""
 
 
@@ -290,6 +290,8 @@ class Engine:
                 break
             self._step = Step()
             self._carry_out(step)
+        assert self.links is not None
+        self.links.flush()  # first: the followers' way is longer than that to our own disk
         if not self.writer.busy:
             batch = self.wal.take()
             if batch is not None:
@@ -297,8 +299,6 @@ class Engine:
                 self.writer.submit(batch)
                 if self.wal.wants_segment:
                     self.writer.prepare_soon()
-        assert self.links is not None
-        self.links.flush()
 
     def _flush_intakes(self) -> None:
         now = self.clock.now()
@@ -371,12 +371,11 @@ class Engine:
         assert self.links is not None
         entries: list[Entry] = []
         size = 0
-        slot = serve.start
-        while slot <= serve.end and size < SERVE_BYTES_MAX:
-            entry = self.wal.read_entry(serve.group, slot)
+        for _slot, entry, _position in self.wal.replay(serve.group, serve.start, serve.end):
             entries.append(entry)
             size += entry.size
-            slot = Slot(slot + 1)
+            if size >= SERVE_BYTES_MAX:
+                break
         self.links.send(serve.to, Learned(serve.group, serve.start, tuple(entries)))
 
     # -- masters ------------------------------------------------------------------------------

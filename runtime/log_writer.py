@@ -16,6 +16,8 @@ from storage.model import WriteBatch
 from storage.wal import Wal
 
 SLOW_SYNCS_KEPT: Final = 512
+HURRIED_S: Final = 5.0
+"""Segments that fill faster than this are followed by one that is reserved, not zeroed."""
 
 
 class LogWriter:
@@ -24,6 +26,7 @@ class LogWriter:
         self._todo: queue.SimpleQueue[WriteBatch | None] = queue.SimpleQueue()
         self._prepare = threading.Event()
         self._stopping = False
+        self._prepared_at = -HURRIED_S
         self._done: WriteBatch | None = None
         self._failure: StorageFailed | None = None
         self.busy = False
@@ -91,8 +94,11 @@ class LogWriter:
             if self._stopping:
                 return
             self._prepare.clear()
+            began = time.monotonic()
+            hurried = began - self._prepared_at < HURRIED_S
+            self._prepared_at = began
             try:
-                self._wal.prepare_next()
+                self._wal.prepare_next(zeros=not hurried)
             except StorageFailed as failure:
                 self._failure = failure
                 self._wakeup.set()

@@ -125,6 +125,7 @@ class Shell:
             if uid not in partitions:
                 del self._partition_groups[uid]
                 self.broker.machines[group].drop(uid)
+                self.broker.parked.appended([uid])
         for uid, partition in partitions.items():
             self._partition_groups.setdefault(uid, partition.group)
 

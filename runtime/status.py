@@ -103,6 +103,9 @@ def _groups(engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
             "chosen": max(one.chosen_to, one.applied),
             "role": one.role.value,
             "voting": one.voting,
+            "in_flight": one.in_flight,
+            "promised": list(one.promised),
+            "lease_version": one.lease_ver,
             "lag": {
                 str(node): max(0, one.applied - applied)
                 for node, applied in one.peers_applied.items()

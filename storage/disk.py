@@ -41,6 +41,10 @@ class File(Protocol):
         """Write up to IOV_MAX buffers; may write less than asked, never nothing."""
         ...
 
+    def reserve(self, size: int) -> None:
+        """Make the file `size` bytes long, with its space on the disk; unwritten bytes are 0."""
+        ...
+
     def fdatasync(self) -> None: ...
 
 
@@ -119,6 +123,12 @@ class RealFile:
             return os.pwritev(self._descriptor, buffers, offset)
         except OSError as error:
             raise storage_failed("write", self.name, error) from error
+
+    def reserve(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            raise storage_failed("reserve", self.name, error) from error
 
     def fdatasync(self) -> None:
         try:

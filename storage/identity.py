@@ -37,8 +37,12 @@ class Identity:
     has_log: bool = False
 
 
-def boot(disk: Disk, cluster: str, node: NodeId) -> Identity:
+def boot(disk: Disk, cluster: str, node: NodeId, *, first: int = 1) -> Identity:
     """Lock the directory, check that it is ours, and count this boot durably.
+
+    `first` is the incarnation of an empty directory's first boot. The shell takes it from the wall
+    clock: a node that lost its directory must not come back under an incarnation that its peers or
+    the log know, or an old Steal or lease would be taken for its own (R6, R11).
 
     Raises:
         DirectoryLocked: another process uses the directory.
@@ -59,7 +63,7 @@ def boot(disk: Disk, cluster: str, node: NodeId) -> Identity:
             "is nor how often it booted: restore the file, or start with an empty directory"
         )
     else:
-        old = Identity(cluster, node, Incarnation(0))
+        old = Identity(cluster, node, Incarnation(first - 1))
     new = attrs.evolve(old, incarnation=Incarnation(old.incarnation + 1))
     _write(disk, new)
     return new

@@ -94,6 +94,13 @@ class MemoryFile:
         self._inode.write(offset, data)
         return len(data)
 
+    def reserve(self, size: int) -> None:
+        self._touch("reserve")
+        missing = size - len(self._inode.cached)
+        if missing > 0:
+            self._disk.allocate(self.name, missing)
+            self._inode.write(size - missing, bytes(missing))
+
     def fdatasync(self) -> None:
         try:
             self._touch("fdatasync")

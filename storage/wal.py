@@ -261,13 +261,15 @@ class Wal:
             raise
         self._batches += 1
 
-    def prepare_next(self) -> bool:
+    def prepare_next(self, *, zeros: bool = True) -> bool:
         """Make the file of the next segment, in any thread but the loop's; False if it is there.
+
+        Without `zeros` it is only reserved: for times in which segments fill within seconds.
 
         Raises:
             DiskFull: nothing is lost yet; the log goes on until the ready segments are full.
         """
-        return self._files.prepare(self._number + 1)
+        return self._files.prepare(self._number + 1, zeros=zeros)
 
     # ---- reading --------------------------------------------------------------------------------
 
