@@ -1,0 +1,173 @@
+"""What a benchmark may use: its target, how long to measure, loads in their own processes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from benchmarks.jobs import Job, Measured, job_to_json, measured_from_json, measured_to_json
+from benchmarks.results import Figure, Outcome, merged
+from benchmarks.target import Target
+from cluster import child
+from cluster.launcher import node_environment
+
+WORKER_S_MAX: Final = 90.0
+RETRIES_MAX: Final = 2
+"""Repetitions of one benchmark that may be thrown away, say because a master has moved."""
+
+
+class BenchmarkFailed(RuntimeError):
+    """No figures; the message says why."""
+
+
+@attrs.frozen(kw_only=True)
+class Scale:
+    """How long to measure."""
+
+    name: str
+    repetitions: int
+    warm_up_s: float
+    window_s: float
+    consume_bytes: int
+    settle_s: float
+    idle_s: float
+
+
+QUICK: Final = Scale(
+    name="quick",
+    repetitions=3,
+    warm_up_s=1.0,
+    window_s=1.0,
+    consume_bytes=100_000_000,
+    settle_s=2.0,
+    idle_s=5.0,
+)
+FULL: Final = Scale(
+    name="full",
+    repetitions=3,
+    warm_up_s=1.0,
+    window_s=5.0,
+    consume_bytes=500_000_000,
+    settle_s=5.0,
+    idle_s=20.0,
+)
+
+
+@attrs.define
+class Bench:
+    """One benchmark under way."""
+
+    target: Target
+    scale: Scale
+    say: Callable[[str], None]
+    retried: list[str] = attrs.Factory(list)
+
+    async def repeat(
+        self, make_job: Callable[[int], Job], tell: Callable[[Measured], str]
+    ) -> list[Measured]:
+        """Run the job as often as the scale says, one at a time.
+
+        Raises:
+            BenchmarkFailed: if too many repetitions are no measurements.
+        """
+        results: list[Measured] = []
+        while len(results) < self.scale.repetitions:
+            try:
+                measured = await self.run(make_job(len(results)))
+            except BenchmarkFailed as error:
+                self.retried.append(str(error))
+                self.say(f"again, because: {error}")
+                if len(self.retried) > RETRIES_MAX:
+                    raise
+                continue
+            results.append(measured)
+            self.say(f"{tell(measured)} ({len(results)} of {self.scale.repetitions})")
+        return results
+
+    async def run(self, job: Job) -> Measured:
+        """Carry out one job in a process of its own.
+
+        Raises:
+            BenchmarkFailed: if it is no measurement.
+        """
+        worker = _start_worker()
+        try:
+            return await trio.to_thread.run_sync(_finish, worker, job, abandon_on_cancel=True)
+        finally:
+            worker.kill()
+
+    def outcome(
+        self,
+        benchmark: "Benchmark",
+        measured: Sequence[Measured],
+        figures: Sequence[Figure],
+        settings: dict[str, Any],
+    ) -> Outcome:
+        return Outcome(
+            name=benchmark.name,
+            title=benchmark.title,
+            figures=tuple(figures),
+            settings={
+                "scale": self.scale.name,
+                "partitions": benchmark.partitions,
+                **settings,
+            },
+            repetitions=tuple(measured_to_json(one) for one in measured),
+            latency_ns=merged(measured),
+            others_share=max(one.usage.others_share for one in measured),
+            retried=tuple(self.retried),
+        )
+
+
+def _start_worker() -> "subprocess.Popen[bytes]":
+    """Started on the main thread, not in a worker thread: see cluster/child.py."""
+    command = [sys.executable, "-P", "-m", "benchmarks.worker"]
+    guard = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
+    return subprocess.Popen(
+        [*guard, *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=node_environment(os.environ),
+        process_group=0,
+    )
+
+
+def _finish(worker: "subprocess.Popen[bytes]", job: Job) -> Measured:
+    try:
+        output, errors = worker.communicate(job_to_json(job).encode(), WORKER_S_MAX)
+    except subprocess.TimeoutExpired as error:
+        worker.kill()
+        worker.communicate()
+        raise BenchmarkFailed(f"the load did not end within {WORKER_S_MAX:.0f} s") from error
+    if worker.returncode != 0:
+        told = errors.decode(errors="replace").strip().splitlines()
+        raise BenchmarkFailed(told[-1] if told else f"the load ended with {worker.returncode}")
+    measured = measured_from_json(json.loads(output))
+    if measured.errors:
+        raise BenchmarkFailed("; ".join(measured.errors))
+    return measured
+
+
+@attrs.frozen(kw_only=True)
+class Benchmark:
+    name: str
+    title: str
+    run: Callable[["Benchmark", Bench, str], Awaitable[Outcome]]
+    """Gets the name of a topic that was made for it."""
+    partitions: int = 0
+    """Of that topic; 0 for none."""
+    groups: int = 12
+    needs_nodes: bool = False
+    """Looks at the processes of the nodes, so they must be ours."""
+
+    async def measure(self, bench: Bench) -> Outcome:
+        if not self.partitions:
+            return await self.run(self, bench, "")
+        async with bench.target.topic(self.name, self.partitions) as topic:
+            return await self.run(self, bench, topic)
