@@ -25,6 +25,10 @@ class Rejoin:
     bar: Slot = SLOT_ZERO
 
     def on_answer(self, sender: NodeId, answer: RejoinAnswer) -> None:
+        """Only the first answer of each counts: the group goes on meanwhile, and a bar that rose
+        with it would never be passed."""
+        if sender in self.answered:
+            return
         self.answered.add(sender)
         self.floor = max(self.floor, answer.promised)
         self.bar = max(self.bar, answer.last_voted, answer.applied)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from paxos.entry import Config, Entry
-from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
+from paxos.ids import Ballot, Epoch, GroupId, Incarnation, NodeId, Slot
 from paxos.lease import Lease
 from simulator.machine import Machine
 
@@ -158,7 +158,7 @@ class Reads:
 class LeaseRecord:
     holder: NodeId
     incarnation: Incarnation
-    epoch: Slot
+    epoch: Epoch
     expires_wall_ns: int
 
 

@@ -12,7 +12,7 @@ import attrs
 
 from paxos import handover
 from paxos.entry import BeMaster, Steal
-from paxos.ids import SLOT_ZERO, Ballot, Incarnation, Now, Slot
+from paxos.ids import SLOT_ZERO, Ballot, Epoch, Incarnation, Now, Slot
 from paxos.lease import Lease
 from paxos.replica import Recovered, Replica
 from paxos.step import Step
@@ -114,7 +114,7 @@ def _no_cas_steal(lease: Lease, slot: Slot, value: Steal, now: Now, longest_ns: 
 # -- R14 ---------------------------------------------------------------------------------------
 
 
-def _read_without_epoch(node: SimNode, replica: Replica, _epoch: Slot) -> bool:
+def _read_without_epoch(node: SimNode, replica: Replica, _epoch: Epoch) -> bool:
     return replica.acting(node.now())
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import codec, handover, invariants
 from paxos.entry import Buffer, Entry
-from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.ids import MS, NOBODY, Epoch, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Accept, Learned, Message, StealAbort, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered, Replica
@@ -285,7 +285,7 @@ class SimNode:
         self.world.loop.after(delay, self._end_read, self.life, client, read, epoch, value)
 
     def _end_read(
-        self, life: int, client: int, read: Read, epoch: Slot, value: dict[int, int]
+        self, life: int, client: int, read: Read, epoch: Epoch, value: dict[int, int]
     ) -> None:
         if not self._alive(life):
             return
@@ -295,7 +295,7 @@ class SimNode:
         elif self.may_answer_read(self.groups[read.group].replica, epoch):
             self.world.reads.answered(self.me, read.group, read.floor, value)
 
-    def may_answer_read(self, replica: Replica, epoch: Slot) -> bool:
+    def may_answer_read(self, replica: Replica, epoch: Epoch) -> bool:
         return replica.acting(self.now()) and replica.lease.epoch == epoch
 
     # -- carrying out a Step ------------------------------------------------------------------
@@ -422,6 +422,13 @@ class SimNode:
             return
         ask = StealRequest(ident, incarnation, lease_ver, replica.learner.applied, token)
         self._send([Send(holder, ask)])
+
+    def place(self, ident: GroupId, entry: Entry) -> Slot:
+        """For scripts: propose an entry at the current ballot without asking for a lease."""
+        now, step, group = self.now(), Step(), self.groups[ident]
+        slot = group.replica.place(now, entry, step)
+        self._finish(now, step, (group,))
+        return slot
 
     def act(self, ident: GroupId, what: str, target: NodeId = NOBODY) -> str:
         """Things an operator or a rival may do to a replica at any time."""

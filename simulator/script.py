@@ -11,14 +11,15 @@ from typing import Final, NamedTuple
 import attrs
 
 from paxos import codec
-from paxos.entry import Buffer, EntryKind
-from paxos.ids import MS, GroupId, Incarnation, NodeId
-from paxos.messages import Accept, Message
+from paxos.entry import Buffer, EntryKind, batch
+from paxos.ids import MS, Ballot, GroupId, Incarnation, NodeId, Slot
+from paxos.messages import Accept, Message, StealAbort
 from paxos.replica import Replica
 from paxos.timing import Timing
 from simulator.client import CLIENT_ADDRESS
 from simulator.dice import dice
 from simulator.disk import RecordDisk
+from simulator.machine import command
 from simulator.network import Network
 from simulator.node import Frame, Group, Read, SimNode, Write, Written
 from simulator.options import Clocks, DiskKind, Options
@@ -280,6 +281,36 @@ class Script(World):
         """Node `ident` asks the master for the group."""
         node, replica = self.node(ident), self.replica(ident, group)
         node.ask_for(group, node.core.incarnation, replica.lease.ver, 0)
+
+    def handed_over(self, ident: int, target: int, group: GroupId = GROUP) -> str:
+        """Node `ident` gives the group away of its own accord; returns "" or why not."""
+        return self.node(ident).act(group, "hand over", NodeId(target))
+
+    def prepare(self, ident: int, group: GroupId = GROUP) -> Ballot:
+        """A rival prepares now, whatever the lease says."""
+        self.node(ident).act(group, "prepare")
+        return self.replica(ident, group).proposer.ballot
+
+    def place(self, ident: int, seq: int, *, client: int = FIRST_CLIENT) -> Slot:
+        """Propose a command at the node's ballot, whether or not it may act."""
+        return self.node(ident).place(GROUP, batch((command(client, seq),)))
+
+    def aborts(self) -> list[str]:
+        """The reasons of all StealAborts so far."""
+        return [
+            sent.message.reason
+            for sent in self.sent(StealAbort)
+            if isinstance(sent.message, StealAbort)
+        ]
+
+    def ballots(self, *kinds: type, since_ns: int = 0) -> set[Ballot]:
+        """The ballots in which such messages were sent."""
+        return {sent.message.ballot for sent in self.sent(*kinds, since_ns=since_ns)}  # type: ignore[union-attr] # kinds with a ballot
+
+    def same_everywhere(self, group: GroupId = GROUP) -> None:
+        """Run until all nodes that are up have applied the same log."""
+        nodes = [node for node in self.nodes.values() if node.up]
+        self.until(lambda: len({node.groups[group].replica.learner.applied for node in nodes}) == 1)
 
     def noticed_count(self, what: str) -> int:
         return self.statistics[f"notice {what}"]

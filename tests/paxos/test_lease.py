@@ -128,7 +128,7 @@ def test_a_steal_moves_the_expiry_back_if_need_be_and_begins_an_epoch() -> None:
     value = Steal(NodeId(0), NodeId(2), Incarnation(4), ballot(1, 0), Slot(1), 9 * SECOND)
     assert lease.apply_steal(Slot(6), value, Now(8 * SECOND, 8 * SECOND), LONGEST)
     assert lease.held_by(NodeId(2), Incarnation(4))
-    assert (lease.ver, lease.epoch, lease.expires_wall_ns) == (6, 6, 9 * SECOND)
+    assert (lease.ver, lease.since, lease.epoch, lease.expires_wall_ns) == (6, 6, 2, 9 * SECOND)
     assert lease.renewals == 0
 
 
