@@ -31,7 +31,7 @@ from balancer.registry_commands import (
     TokenReleased,
 )
 from balancer.view import ClusterView, GroupView
-from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.ids import MS, Epoch, GroupId, Incarnation, NodeId, Now, Slot
 
 RENEWALS_MAX: Final = 2
 """So many renewals of the old master within one cycle end the cycle (E21)."""
@@ -167,7 +167,7 @@ class _Cycle:
     attempt: int
     started_boot_ns: int
     lease_ver: Slot
-    epoch: Slot
+    epoch: Epoch
     renewals: int
     token: int = 0
     requested_boot_ns: int = 0

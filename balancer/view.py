@@ -10,7 +10,7 @@ import attrs
 
 from balancer.records import StealRecord, StealToken
 from balancer.registry import Registry
-from paxos.ids import GroupId, Incarnation, NodeId, Now, Slot
+from paxos.ids import Epoch, GroupId, Incarnation, NodeId, Now, Slot
 
 
 @attrs.frozen
@@ -21,7 +21,7 @@ class GroupView:
     master: NodeId | None
     """The holder of the lease as long as it is not safely past its expiry, else None."""
     lease_ver: Slot
-    epoch: Slot
+    epoch: Epoch
     renewals: int
     """Valid renewals since `epoch` (paxos.lease)."""
     applied: Slot

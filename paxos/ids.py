@@ -8,11 +8,14 @@ from typing import Final, NamedTuple, NewType
 NodeId = NewType("NodeId", int)
 GroupId = NewType("GroupId", int)
 Slot = NewType("Slot", int)
+Epoch = NewType("Epoch", int)
+"""How often a group's master has changed: the fencing token, Kafka's leader epoch (an int32)."""
 Incarnation = NewType("Incarnation", int)
 """Boot counter of a node, durable before the node says anything (protocol.md section 1)."""
 
 NOBODY: Final = NodeId(-1)
 INCARNATION_ZERO: Final = Incarnation(0)
+EPOCH_ZERO: Final = Epoch(0)
 SLOT_ZERO: Final = Slot(0)
 """No slot: slots are numbered from 1."""
 

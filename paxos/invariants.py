@@ -63,7 +63,7 @@ def _check_learner(replica: Replica) -> None:
 
 def _check_lease(replica: Replica, now: Now) -> None:
     lease = replica.lease
-    assert lease.epoch <= lease.ver <= replica.learner.applied
+    assert lease.since <= lease.ver <= replica.learner.applied
     if replica.acting(now):
         assert not lease.free(now, replica.timing.margin_ns), "acting under a free lease (R12)"
         assert now.trusted

@@ -9,18 +9,30 @@ Lease entries are compare-and-set on the version (R8); a lease belongs to one in
 import attrs
 
 from paxos.entry import BeMaster, Steal
-from paxos.ids import INCARNATION_ZERO, NOBODY, SLOT_ZERO, Incarnation, NodeId, Now, Slot
+from paxos.ids import (
+    EPOCH_ZERO,
+    INCARNATION_ZERO,
+    NOBODY,
+    SLOT_ZERO,
+    Epoch,
+    Incarnation,
+    NodeId,
+    Now,
+    Slot,
+)
 
 
 @attrs.define(kw_only=True, eq=False)
 class Lease:
-    """`ver`: slot of the last valid lease entry; `epoch`: of the last one that changed the holder
-    or its incarnation, which is the fencing token clients see as leader epoch."""
+    """`ver`: slot of the last valid lease entry; `since`: of the last that changed the holder or
+    its incarnation; `epoch`: how many did. The epoch is the fencing token, and not the slot as in
+    protocol.md, because clients see it as leader epoch in 32 bits."""
 
     holder: NodeId = NOBODY
     incarnation: Incarnation = INCARNATION_ZERO
     ver: Slot = SLOT_ZERO
-    epoch: Slot = SLOT_ZERO
+    since: Slot = SLOT_ZERO
+    epoch: Epoch = EPOCH_ZERO
     expires_wall_ns: int = 0
     deadline_boot_ns: int = 0
     renewals: int = 0
@@ -72,7 +84,8 @@ class Lease:
     ) -> None:
         self.holder = node
         self.incarnation = incarnation
-        self.epoch = slot
+        self.since = slot
+        self.epoch = Epoch(self.epoch + 1)
         self.expires_wall_ns = expires
         self.deadline_boot_ns = deadline
         self.renewals = 0

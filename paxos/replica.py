@@ -25,6 +25,7 @@ from paxos.ids import (
     NOBODY,
     SLOT_ZERO,
     Ballot,
+    Epoch,
     GroupId,
     Incarnation,
     NodeId,
@@ -80,7 +81,7 @@ class GroupStatistics:
     voting: bool
     lease_left_ns: int
     lease_ver: Slot
-    epoch: Slot
+    epoch: Epoch
     applied: Slot
     chosen_to: Slot
     in_flight: int

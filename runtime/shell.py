@@ -61,6 +61,9 @@ class Shell:
 
     def end_of_round(self) -> None:
         self.engine.end_round()
+        if self._look_soon and self.loop.busy:
+            self._balance(self.engine.now())
+            self.engine.end_round()
         self.clients.flush()
 
     def tick(self) -> None:
@@ -71,10 +74,12 @@ class Shell:
         if now.boot_ns - self._pinged >= PING_EVERY_NS:
             self._pinged = now.boot_ns
             self.peers.ping(draining=self.loop.draining)
-        if self._look_soon or now.boot_ns - self._balanced >= self._balance_every_ns:
-            self._balanced = now.boot_ns
-            self._look_soon = self.loop.busy
-            self.loop.tick(now)
+        if (
+            self._look_soon
+            or self.loop.busy
+            or now.boot_ns - self._balanced >= self._balance_every_ns
+        ):
+            self._balance(now)
         self.joining.tick(now)
         self.broker.consumer_groups.tick(now)
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
@@ -82,6 +87,11 @@ class Shell:
             self.clients.tick()
             self.metrics.tick()
         self.end_of_round()
+
+    def _balance(self, now: Now) -> None:
+        self._look_soon = False
+        self._balanced = now.boot_ns
+        self.loop.tick(now)
 
     # -- hooks of the engine ------------------------------------------------------------------
 

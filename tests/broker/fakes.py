@@ -122,7 +122,7 @@ class FakeCluster:
             before = self._lease_slots.get(paxos_group, SLOT_ZERO)
             lease = BeMaster(holder, Incarnation(slot), before, START_WALL_NS * 2)
             self._lease_slots[paxos_group] = slot
-            self.epochs[paxos_group] = slot
+            self.epochs[paxos_group] = self.epochs.get(paxos_group, 0) + 1
             self._apply_everywhere(paxos_group, slot, entries.be_master(lease), holder)
         for callback in self.on_masters_changed:
             callback()

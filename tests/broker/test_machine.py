@@ -93,7 +93,7 @@ def test_the_leader_epoch_is_that_of_the_last_lease_entry_before() -> None:
     for slot, entry in enumerate(story, start=1):
         one.apply(Slot(slot), entry, slot * 1_000)
     state = one.partition(9)
-    assert [state.epoch_of(offset)[0] for offset in range(5)] == [1, 1, 1, 1, 7]
+    assert [state.epoch_of(offset)[0] for offset in range(5)] == [1, 1, 1, 1, 2]
 
 
 def test_duplicates_are_answered_with_their_first_offset_and_counted() -> None:
