@@ -379,7 +379,7 @@ def test_a_fetch_waits_out_a_handover_rather_than_bring_back_an_error() -> None:
 def test_a_client_that_heard_of_our_mastership_before_us_waits_for_it() -> None:
     """The old master applied the Steal first and sent its consumers here."""
     world = filled()
-    coming = world.cluster.slots[world.group(0)] + 1
+    coming = world.cluster.epochs[world.group(0)] + 1
     asked = world.begin_fetch(2, want(0, 0, epoch=coming))
     assert not asked.settled
     world.cluster.install(world.group(0), 2)

@@ -117,6 +117,7 @@ def test_an_epoch_never_goes_backwards() -> None:
     world.cluster.epochs[1] -= 1
     world.cluster.masters[1] = 1
     assert leaders(world.ask(1, MetadataRequest(None), 12))[0] == (-1, told[1])
+    world.cluster.epochs[1] += 1
     world.cluster.install(1, 3)
     node, epoch = leaders(world.ask(1, MetadataRequest(None), 12))[0]
     assert node == 3
