@@ -4,8 +4,13 @@ A consumer group belongs to the Paxos group its name hashes to; its state is in 
 (`coordinator.store.GroupStore`, kept by the group's state machine on every node), and the master
 alone runs a `coordinator.Coordinator` on it. Here masters come and go: a coordinator is elected
 when this node may act and has applied all that was chosen before, and resigned when the epoch
-changes or the lease is no longer safe. A steal therefore keeps members, generation and assignments;
-clients only hear NOT_COORDINATOR and look for the new address.
+changes. A steal therefore keeps members, generation and assignments; clients only hear
+NOT_COORDINATOR and look for the new address.
+
+While the group is being handed over this node may not act, and nobody else is master yet: a client
+sent away then would be sent back here by whoever it asks, and librdkafka, once it has gone in such
+a circle, may go on until its session ends (seen with 2.16). So a tenure is suspended first, and
+requests and answers wait until the epoch changes, or it turns out that we go on.
 
 Nothing is answered on the strength of a mastership that has ended: acting and epoch are looked at
 again after the work, right before the answer leaves (protocol.md [R14]).
@@ -31,6 +36,7 @@ from coordinator.model import (
     GroupNotice,
     ProposalFailure,
     ProposalId,
+    Reply,
     Request,
     Response,
     refusal,
@@ -40,6 +46,10 @@ from paxos.ids import MS, GroupId, Now, Slot
 
 SWEEP_EVERY_NS: Final = 60_000 * MS
 """How often each coordinator looks for offsets whose time is over."""
+SUSPENDED_NS_MAX: Final = 1_000 * MS
+"""A handover takes milliseconds; if it is not settled by then, clients are told to look around."""
+WAITING_MAX: Final = 10_000
+"""Requests of one suspended coordinator; one more gets COORDINATOR_LOAD_IN_PROGRESS."""
 
 
 class HoldsGroupStore(Protocol):
@@ -58,12 +68,23 @@ class _Asked(NamedTuple):
 
 @attrs.define(eq=False)
 class _Office:
-    """One tenure of one coordinator: it ends with the lease epoch, and is never entered again."""
+    """One tenure of one coordinator: it ends with the lease epoch, and is never entered again.
+
+    While it is suspended `held` has answers that may not leave, `waiting` requests nobody has seen.
+    """
 
     group: GroupId
     epoch: int
     coordinator: Coordinator
     swept_boot_ns: int
+    suspended_boot_ns: int | None = None
+    held: list[Reply] = attrs.Factory(list)
+    waiting: list[_Asked] = attrs.Factory(list)
+
+
+def _asked(reply: Reply) -> _Asked:
+    assert isinstance(reply.token, _Asked)
+    return reply.token
 
 
 def paxos_group_of(registry: Registry, consumer_group: str) -> GroupId | None:
@@ -103,6 +124,8 @@ class ConsumerGroups:
         self.masters_changed(now)
         now_ms, wall_ms = now.boot_ns // MS, now.wall_ns // MS
         for office in list(self._offices.values()):
+            if office.suspended_boot_ns is not None:
+                continue
             coordinator = office.coordinator
             due_ms = coordinator.next_deadline()
             if due_ms is not None and due_ms <= now_ms:
@@ -125,17 +148,20 @@ class ConsumerGroups:
         acting = self._groups.acting(group)
         epoch = self._groups.epoch(group)
         office = self._offices.get(group)
-        if office is not None and (not acting or epoch != office.epoch):
+        if office is not None and epoch != office.epoch:
             self._close(office)
-            office = None
-        if office is None and acting and self._groups.caught_up(group):
-            office = self._open(group, epoch, now)
-        return office
+        elif office is not None and not acting:
+            self._suspend(office, now)
+        elif office is not None and office.suspended_boot_ns is not None:
+            self._resume(office)
+        if group not in self._offices and acting and self._groups.caught_up(group):
+            self._open(group, epoch, now)
+        return self._offices.get(group)
 
-    def _open(self, group: GroupId, epoch: int, now: Now) -> _Office | None:
+    def _open(self, group: GroupId, epoch: int, now: Now) -> None:
         machine = self._machines.get(group)
         if machine is None:
-            return None
+            return
         store = machine.consumer_groups
         known = self._coordinators.get(group)
         if known is None or known[0] is not store:
@@ -143,14 +169,29 @@ class ConsumerGroups:
             self._coordinators[group] = known
         office = self._offices[group] = _Office(group, epoch, known[1], now.boot_ns)
         office.coordinator.elected(now.boot_ns // MS, Slot(epoch))
-        return office
+
+    def _suspend(self, office: _Office, now: Now) -> None:
+        """We may not act, and nobody else does: wait for what comes of it, but not for long."""
+        if office.suspended_boot_ns is None:
+            office.suspended_boot_ns = now.boot_ns
+        elif now.boot_ns - office.suspended_boot_ns > SUSPENDED_NS_MAX:
+            self._close(office)
+
+    def _resume(self, office: _Office) -> None:
+        """The same tenure goes on: nobody was master in between, so what we know still holds."""
+        office.suspended_boot_ns = None
+        held, office.held = office.held, []
+        waiting, office.waiting = office.waiting, []
+        self._carry_out(office, Effects(replies=held))
+        for request, answered in waiting:
+            self.ask(office.group, request, answered)
 
     def _close(self, office: _Office) -> None:
         """Whoever waits here is told to look elsewhere; what is on its way may yet come true."""
         del self._offices[office.group]
-        for reply in office.coordinator.resigned().replies:
-            assert isinstance(reply.token, _Asked)
-            reply.token.answered(reply.response)
+        asked = [_asked(reply) for reply in (*office.held, *office.coordinator.resigned().replies)]
+        for request, answered in (*asked, *office.waiting):
+            answered(refusal(request, ErrorCode.NOT_COORDINATOR))
 
     def _is_open(self, office: _Office) -> bool:
         return self._offices.get(office.group) is office
@@ -174,8 +215,14 @@ class ConsumerGroups:
             error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
             answered(refusal(request, error))
             return
-        effects = office.coordinator.handle(now.boot_ns // MS, request, _Asked(request, answered))
-        self._carry_out(office, effects)
+        asked = _Asked(request, answered)
+        if office.suspended_boot_ns is None:
+            effects = office.coordinator.handle(now.boot_ns // MS, request, asked)
+            self._carry_out(office, effects)
+        elif len(office.waiting) < WAITING_MAX:
+            office.waiting.append(asked)
+        else:
+            answered(refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
     def coordinated(self) -> list[GroupId]:
         """The Paxos groups whose consumer groups are this node's to answer for."""
@@ -185,12 +232,7 @@ class ConsumerGroups:
 
     def _carry_out(self, office: _Office, effects: Effects) -> None:
         if effects.replies:
-            may_answer = self._may_answer(office)
-            for token, response in effects.replies:
-                assert isinstance(token, _Asked)
-                if not may_answer:
-                    response = refusal(token.request, ErrorCode.NOT_COORDINATOR)
-                token.answered(response)
+            self._answer(office, effects.replies)
         for proposal in effects.proposals:
             self._groups.submit(
                 office.group,
@@ -200,9 +242,17 @@ class ConsumerGroups:
         for notice in effects.notices:
             self._notice(office.group, notice)
 
-    def _may_answer(self, office: _Office) -> bool:
-        group = office.group
-        return self._groups.acting(group) and self._groups.epoch(group) == office.epoch
+    def _answer(self, office: _Office, replies: list[Reply]) -> None:
+        """Let answers leave, if this tenure is good at this very moment [R14]."""
+        same = self._groups.epoch(office.group) == office.epoch and self._is_open(office)
+        if same and not self._groups.acting(office.group):
+            office.held += replies
+            self._suspend(office, self._groups.now())
+            return
+        for reply in replies:
+            request, answered = _asked(reply)
+            response = reply.response if same else refusal(request, ErrorCode.NOT_COORDINATOR)
+            answered(response)
 
     def _on_outcome(self, office: _Office, proposal_id: ProposalId, outcome: Outcome) -> None:
         """A command was applied, or will not be as far as this tenure is concerned."""

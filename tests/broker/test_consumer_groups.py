@@ -235,24 +235,83 @@ def test_members_are_not_lost_while_their_coordinator_is_away() -> None:
     assert len(one.joined(asked).members) == 1
 
 
+def commit_under_way(world: World, member: Member, offset: int) -> Asked:
+    partitions = [OffsetCommitRequestPartition(0, offset)]
+    topics = [OffsetCommitRequestTopic("orders", partitions)]
+    request = OffsetCommitRequest("g", member.generation, member.member_id, topics=topics)
+    return world.send(1, request, 8)
+
+
+def error_of(asked: Asked) -> int:
+    return int(asked.response.topics[0].partitions[0].error_code)
+
+
 def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:
     """The commit is chosen, but when its result is there this node may not act any more (R14)."""
     world = world_with_topic()
     one, _ = two_members(world)
     group = paxos_group(world)
-    partitions = [OffsetCommitRequestPartition(0, 42)]
-    request = OffsetCommitRequest(
-        "g", one.generation, one.member_id, topics=[OffsetCommitRequestTopic("orders", partitions)]
-    )
-    asked = world.send(1, request, 8)
+    asked = commit_under_way(world, one, 42)
     world[1].groups.asleep.add(group)
     world.cluster.settle()
-    error = asked.response.topics[0].partitions[0].error_code
-    assert error == ErrorCode.NOT_COORDINATOR
+    assert not asked.settled
+    world.cluster.install(group, 2)
+    assert error_of(asked) == ErrorCode.NOT_COORDINATOR
+    one.node = coordinator_of(world)
+    assert one.committed() == 42
+
+
+def test_during_a_handover_nobody_is_sent_in_a_circle() -> None:
+    """Until the Steal is chosen everybody else still names this node: so it waits with "not me"."""
+    world = world_with_topic()
+    one, other = two_members(world)
+    group = paxos_group(world)
+    world[1].groups.asleep.add(group)
     world.masters_changed()
+    heartbeat = world.send(1, HeartbeatRequest("g", one.generation, one.member_id), 3)
+    commit = commit_under_way(world, other, 5)
+    world.advance(100)
+    assert not heartbeat.settled
+    assert coordinator_of(world, ask=3) == 1
+    world.cluster.install(group, 3)
+    assert heartbeat.response.error_code == error_of(commit) == ErrorCode.NOT_COORDINATOR
+    assert coordinator_of(world, ask=2) == 3
+
+
+def test_a_handover_that_comes_to_nothing_costs_nothing() -> None:
+    """The same tenure goes on: what waited is answered as if nothing had been."""
+    world = world_with_topic()
+    one, other = two_members(world)
+    group = paxos_group(world)
+    joining = Member(world).join()
+    held = commit_under_way(world, one, 7)
+    world[1].groups.asleep.add(group)
+    world.cluster.settle()
+    waiting = commit_under_way(world, other, 8)
+    world.advance(300)
+    assert not held.settled
+    assert not waiting.settled
+    world[1].groups.asleep.clear()
+    world.masters_changed()
+    world.cluster.settle()
+    assert error_of(held) == ErrorCode.NONE
+    assert error_of(waiting) == ErrorCode.NONE
+    assert not joining.settled
+    assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_master_whose_lease_has_lapsed_does_not_keep_clients_for_long() -> None:
+    world = world_with_topic()
+    one, _ = two_members(world)
+    world[1].groups.asleep.add(paxos_group(world))
+    asked = world.send(1, HeartbeatRequest("g", one.generation, one.member_id), 3)
+    world.advance(900)
+    assert not asked.settled
+    world.advance(200)
+    assert asked.response.error_code == ErrorCode.NOT_COORDINATOR
+    assert one.heartbeat() == ErrorCode.NOT_COORDINATOR
     world[1].groups.asleep.clear()
     assert one.heartbeat() == ErrorCode.NONE
-    assert one.committed() == 42
 
 
 def test_a_master_that_has_not_applied_everything_asks_for_patience() -> None:
