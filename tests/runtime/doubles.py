@@ -1,0 +1,149 @@
+"""What stands in for the world in the tests of the shell: clocks, a plane, connected sockets.
+
+Sockets are real, on loopback: what the kernel does with small buffers, resets and half-sent frames
+is what these tests are about. Nothing waits for time to pass; `FakePlane.run_until` waits for the
+sockets themselves, and gives up loudly.
+"""
+
+import io
+import json
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from paxos.ids import MS
+from runtime.dataplane import Callback
+from runtime.journal import Journal
+
+START_WALL_NS = 1_800_000_000 * 1_000 * MS
+START_BOOT_NS = 5_000_000 * MS
+GIVE_UP_MS = 5_000
+"""A socket that is not ready after so long never will be."""
+
+
+class FakeSystemClock:
+    """What the operating system says. `advance` is time, setting `wall` is somebody's `date`."""
+
+    def __init__(self) -> None:
+        self.wall, self.boot = START_WALL_NS, START_BOOT_NS
+
+    def wall_ns(self) -> int:
+        return self.wall
+
+    def boot_ns(self) -> int:
+        return self.boot
+
+    def advance(self, ns: int) -> None:
+        self.wall += ns
+        self.boot += ns
+
+
+class FakePlane:
+    """A runtime.dataplane.Plane whose rounds are made by the test, one by one."""
+
+    def __init__(self) -> None:
+        self.callbacks: dict[int, Callback] = {}
+        self.events: dict[int, int] = {}
+
+    def register(self, fd: int, events: int, callback: Callback) -> None:
+        assert fd not in self.callbacks, "epoll refuses to register a descriptor twice"
+        self.callbacks[fd], self.events[fd] = callback, events
+
+    def modify(self, fd: int, events: int) -> None:
+        assert fd in self.callbacks, "epoll knows no such descriptor"
+        self.events[fd] = events
+
+    def unregister(self, fd: int) -> None:
+        self.callbacks.pop(fd, None)
+        self.events.pop(fd, None)
+
+    def ready(self, timeout_ms: int = 0) -> list[tuple[int, int]]:
+        """What epoll would report now: as there, HUP and ERR come unasked."""
+        poll = select.poll()
+        for fd, events in self.events.items():
+            poll.register(fd, events)
+        return poll.poll(timeout_ms)
+
+    def round(self, timeout_ms: int = 0) -> int:
+        """Call back whoever is ready; returns how many were."""
+        found = self.ready(timeout_ms)
+        for fd, events in found:
+            callback = self.callbacks.get(fd)
+            if callback is not None:
+                callback(events)
+        return len(found)
+
+    def run_until(self, condition: Callable[[], object], end: Callable[[], None] | None = None) -> None:
+        """Rounds until it holds; `end` is called at the end of each, as in the data plane."""
+        while not condition():
+            assert self.round(GIVE_UP_MS), "no socket is ready, and the condition does not hold"
+            if end is not None:
+                end()
+
+    def settle(self, end: Callable[[], None] | None = None) -> None:
+        """Rounds until no socket has anything more to say."""
+        while self.round(1):
+            if end is not None:
+                end()
+
+
+class Recorder:
+    """A journal in memory, read back as what it says."""
+
+    def __init__(self, level: str = "debug") -> None:
+        self.stream = io.StringIO()
+        self.journal = Journal(level, self.stream)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == event]
+
+
+@contextmanager
+def unix_pair(send_bytes: int = 0) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """(ours, theirs), neither blocking; `send_bytes` makes the kernel take little at a time."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for sock in (ours, theirs):
+            sock.setblocking(False)
+            if send_bytes:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+        yield ours, theirs
+
+
+class Tcp:
+    """Connected pairs of TCP sockets on loopback; all of them are closed at the end."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets = [self._listener]
+
+    def pair(self) -> tuple[socket.socket, socket.socket]:
+        """(accepted, connected): the first is not blocking, the second waits GIVE_UP_MS."""
+        connected = socket.create_connection(self._listener.getsockname())
+        accepted, _ = self._listener.accept()
+        accepted.setblocking(False)
+        connected.settimeout(GIVE_UP_MS / 1000)
+        self._sockets += [connected, accepted]
+        return accepted, connected
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+
+def receive(sock: socket.socket, size: int) -> bytes:
+    """Exactly so many bytes; fewer only where the other side ends."""
+    data = b""
+    while len(data) < size and (more := sock.recv(size - len(data))):
+        data += more
+    return data
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
