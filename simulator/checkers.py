@@ -4,7 +4,7 @@ They see everything: entries as they are proposed, voted for on disk, and applie
 what clients are told. None of them asks the code under test for its opinion.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import attrs
 
@@ -72,10 +72,9 @@ class Chosen:
 class Agreement:
     """I2, I3: all nodes apply prefixes of one log; `model` is that log's state machine."""
 
-    def __init__(self, groups: Iterable[GroupId]) -> None:
-        self.logs: dict[GroupId, list[bytes]] = {group: [] for group in groups}
-        self.models = {group: Machine() for group in self.logs}
-        self.steals = 0
+    def __init__(self, models: Mapping[GroupId, Machine]) -> None:
+        self.logs: dict[GroupId, list[bytes]] = {group: [] for group in models}
+        self.models = models
 
     def applied(self, node: NodeId, group: GroupId, slot: Slot, entry: Entry) -> None:
         log, value = self.logs[group], encoding(entry)

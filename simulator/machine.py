@@ -10,6 +10,8 @@ from typing import Final
 
 import attrs
 
+from balancer.registry import Registry
+from broker.commands import CommandKind, opaque, parse
 from paxos.entry import Buffer, Entry
 from paxos.ids import Slot
 
@@ -31,6 +33,8 @@ def commands(chunks: tuple[Buffer, ...]) -> Iterator[tuple[int, int]]:
 class Machine:
     """`where[client][seq - 1]` is the slot in which that command was executed."""
 
+    registry: Registry | None = None
+    """Set on group 0 of a world with the production balancer: commands are framed there."""
     applied: int = 0
     where: dict[int, list[int]] = attrs.Factory(dict)
 
@@ -44,15 +48,29 @@ class Machine:
         payload = entry.payload()
         if not payload:
             return []
+        if self.registry is None:
+            return [self._execute(slot, client, seq) for client, seq in commands(payload)]
         results = []
-        for client, seq in commands(payload):
-            slots = self.where.get(client)
-            if slots is None:
-                slots = self.where[client] = []
-            if seq == len(slots) + 1:
-                slots.append(slot)
-            results.append(RESULT.pack(slots[seq - 1]) if seq <= len(slots) else GAP)
+        for one in parse(payload):
+            if one.kind == CommandKind.REGISTRY:
+                results.append(self.registry.apply(one.body, slot))
+            else:
+                results.append(self._execute(slot, *COMMAND.unpack(one.body)))
         return results
+
+    def _execute(self, slot: Slot, client: int, seq: int) -> bytes:
+        slots = self.where.get(client)
+        if slots is None:
+            slots = self.where[client] = []
+        if seq == len(slots) + 1:
+            slots.append(slot)
+        return RESULT.pack(slots[seq - 1]) if seq <= len(slots) else GAP
+
+    def chunks(self, client: int, seq: int) -> tuple[Buffer, ...]:
+        """A client's command as it travels in an entry of this group."""
+        if self.registry is None:
+            return (command(client, seq),)
+        return opaque(CommandKind.CONSUMER_GROUP, command(client, seq))
 
     def value(self) -> dict[int, int]:
         """What a read returns: how far each client has got."""

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import codec, handover, invariants
 from paxos.entry import Buffer, Entry
-from paxos.ids import MS, NOBODY, Epoch, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.ids import MS, NOBODY, REGISTRY_GROUP, Epoch, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Accept, Learned, Message, StealAbort, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered, Replica
 from paxos.step import AcceptRecord, Send, Step
+from simulator.balancing import SimBalancing
 from simulator.clock import Clock
 from simulator.dice import between, dice
 from simulator.disk import Disk
-from simulator.machine import GAP, RESULT, Machine, command
+from simulator.machine import GAP, RESULT, Machine
 
 if TYPE_CHECKING:
     from simulator.world import World
@@ -72,10 +73,9 @@ class Written(NamedTuple):
 class Group:
     """What a node keeps beside the replica: the commands' way in, the state machine, the log."""
 
-    def __init__(self, replica: Replica, config: IntakeConfig) -> None:
-        self.replica = replica
+    def __init__(self, replica: Replica, config: IntakeConfig, machine: Machine) -> None:
+        self.replica, self.machine = replica, machine
         self.intake = Intake(replica, config)
-        self.machine = Machine()
         self.log: list[Entry] = []
         self.lease_seen = Slot(0)
         self.suspended_seen = Slot(0)
@@ -88,6 +88,7 @@ class SimNode:
         self.life = 0
         """Boots so far: events of an earlier life are void."""
         self.paused_until = 0
+        self.balancing: SimBalancing | None = None
         self.groups: dict[GroupId, Group] = {}
         self.core = MultiGroup(me, Incarnation(0), world.options.timing, world.dice_for(me, 0))
         self._waiting: deque[tuple[int, list[Send]]] = deque()
@@ -125,7 +126,7 @@ class SimNode:
             restart = found.get(ident)
             recovered = self.recovered_of(restart.recovered) if restart else None
             replica = self.core.add(ident, members, recovered)
-            group = self.groups[ident] = Group(replica, config)
+            group = self.groups[ident] = Group(replica, config, world.new_machine(ident))
             for index, entry in enumerate(restart.chosen if restart else ()):
                 replica.replay(now, Slot(index + 1), entry)
                 self._apply(group, Slot(index + 1), entry)
@@ -135,6 +136,10 @@ class SimNode:
             replica.replayed(now, step)
         self._carry_out(now, step)
         self._after_event(now, self.groups.values())
+        self.balancing = None
+        first = self.groups.get(REGISTRY_GROUP)
+        if first is not None and first.machine.registry is not None:
+            self.balancing = SimBalancing(self, first.machine.registry)
         world.loop.after(between(self._chance, 0, world.options.tick_ns), self._tick, self.life)
 
     def incarnation_of(self, counted: Incarnation) -> Incarnation:
@@ -151,6 +156,7 @@ class SimNode:
         world.trace.note(world.loop.now_ns, "crash", self.me)
         self.up = False
         self.life += 1
+        world.one_steal.ended(self.me)
         self.disk.cut_power(self._chance)
         self._note_durable()
         if reboot:
@@ -175,6 +181,8 @@ class SimNode:
         for group in self.groups.values():
             group.intake.tick(now)
         self._finish(now, step, self.groups.values())
+        if self.balancing is not None:
+            self.balancing.tick(now)
         loop.after(self.world.options.tick_ns, self._tick, life)
 
     # -- what arrives -------------------------------------------------------------------------
@@ -205,12 +213,34 @@ class SimNode:
             self.core.peer_up(now, source, frame.incarnation)
         touched = {}
         for message in codec.decode_all(memoryview(frame.data)):
+            if type(message) is StealRequest and not self._admits(now, source, message):
+                continue
             self.core.on_message(now, source, message, step)
             touched[message.group] = self.groups[message.group]
             if type(message) is StealAbort:
-                self.groups[message.group].intake.steal_refused(now)
-                self.world.steal_aborted(self.me, message)
+                self._steal_aborted(now, message)
         self._finish(now, step, touched.values())
+
+    def _admits(self, now: Now, source: NodeId, request: StealRequest) -> bool:
+        return self.balancing is None or self.balancing.admits(now, source, request)
+
+    def admit(self, source: NodeId, request: StealRequest) -> None:
+        """A request that had to wait for the registry's copy here."""
+        now, step = self.now(), Step()
+        self.core.on_message(now, source, request, step)
+        self._finish(now, step, (self.groups[request.group],))
+
+    def _steal_aborted(self, now: Now, abort: StealAbort) -> None:
+        self.world.statistics["steals aborted"] += 1
+        self.groups[abort.group].intake.steal_refused(now)
+        if self.balancing is not None:
+            self.balancing.on_abort(now, abort)
+
+    def submit(self, ident: GroupId, pending: Pending) -> None:
+        """A command of this node's own, forwarded to the master wherever that is."""
+        group, now = self.groups[ident], self.now()
+        group.intake.submit(now, pending, anywhere=True)
+        self._finish(now, Step(), (group,))
 
     def _on_local(self, life: int) -> None:
         """Messages to ourselves, once what they say is durable."""
@@ -232,8 +262,8 @@ class SimNode:
             if self._alive(life):
                 self._answer(client, write, outcome)
 
-        chunks = (command(client, write.seq),)
-        pending = Pending(chunks, len(chunks[0]), done)
+        chunks = group.machine.chunks(client, write.seq)
+        pending = Pending(chunks, sum(map(len, chunks)), done)
         group.intake.submit(now, pending, anywhere=write.anywhere)
         self._finish(now, Step(), (group,))
 

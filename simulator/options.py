@@ -79,6 +79,12 @@ class Options:
         return 2 * (self.delay_max_ns + self.fsync_max_ns)
 
     @property
+    def handover_ns(self) -> int:
+        """Nobody acts for so long at most while a steal goes wrong and everything else is well."""
+        timing = self.timing
+        return timing.drain_ns + timing.settle_ns + 10 * self.round_trip_ns + 4 * self.tick_ns
+
+    @property
     def recovery_ns(self) -> int:
         """I10: so long after the heal somebody acts in every group and nobody is suspended."""
         timing = self.timing

@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from balancer.registry import Registry
 from paxos import codec
 from paxos.entry import Buffer, EntryKind, batch
-from paxos.ids import MS, Ballot, GroupId, Incarnation, NodeId, Slot
+from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import Accept, Message, StealAbort
 from paxos.replica import Replica
 from paxos.timing import Timing
@@ -127,10 +128,12 @@ class Script(World):
         timing: Timing | None = None,
         clocks: Clocks = Clocks.WITHIN,
         members: int = 0,
+        balancing: bool = False,
     ) -> None:
         self._stalled: set[NodeId] = set()
         self._tickets: dict[tuple[int, int], Ticket] = {}
-        super().__init__(_options(nodes, groups, timing or Timing(), clocks, members or nodes))
+        options = _options(nodes, groups, timing or Timing(), clocks, members or nodes)
+        super().__init__(attrs.evolve(options, balancing=balancing))
         for group in groups:
             self.members[group] = tuple(NodeId(n) for n in range(members or nodes))
         self.chosen.set_members(self.members)
@@ -281,6 +284,18 @@ class Script(World):
         """Node `ident` asks the master for the group."""
         node, replica = self.node(ident), self.replica(ident, group)
         node.ask_for(group, node.core.incarnation, replica.lease.ver, 0)
+
+    def place_master(self, group: int, ident: int) -> None:
+        """Make `ident` the group's ideal master, by way of the registry."""
+        balancing = self.node(0).balancing
+        assert balancing is not None
+        balancing.place(GroupId(group), NodeId(ident))
+
+    def registry(self, ident: int) -> Registry:
+        """The node's copy of the registry."""
+        registry = self.held(ident, REGISTRY_GROUP).machine.registry
+        assert registry is not None
+        return registry
 
     def handed_over(self, ident: int, target: int, group: GroupId = GROUP) -> str:
         """Node `ident` gives the group away of its own accord; returns "" or why not."""

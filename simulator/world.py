@@ -8,10 +8,12 @@ import random
 from collections import Counter
 from typing import Final
 
-from paxos.ids import MS, GroupId, NodeId
-from paxos.messages import Accept, StealAbort
+from balancer.registry import Registry
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
+from paxos.messages import Accept
 from paxos.replica import Replica
 from paxos.step import Notice
+from simulator.balancing import OneSteal
 from simulator.checkers import (
     Acknowledged,
     Agreement,
@@ -27,6 +29,7 @@ from simulator.clock import Clock
 from simulator.dice import between, dice, exponential
 from simulator.disk import Disk, RecordDisk, WalDisk
 from simulator.loop import Loop
+from simulator.machine import Machine
 from simulator.nemesis import Nemesis
 from simulator.network import Network
 from simulator.node import SimNode
@@ -56,7 +59,8 @@ class World:
         within = options.clocks is not Clocks.BEYOND
         self.value = OneValuePerBallot()
         self.chosen = Chosen(self.members)
-        self.agreement = Agreement(options.groups)
+        self.agreement = Agreement({group: self.new_machine(group) for group in options.groups})
+        self.one_steal = OneSteal(enforced=within)
         self.one_master = OneMaster(enforced=within)
         self.acknowledged = Acknowledged(self.agreement)
         self.reads = Reads(enforced=within)
@@ -73,6 +77,7 @@ class World:
         self._steal_chance = dice(seed, "steals")
         self._fsync_chance = dice(seed, "fsync")
         self._acknowledged_at_heal = 0
+        self.last_acted: dict[GroupId, int] = {}
 
     def make_network(self) -> Network:
         options = self.options
@@ -95,6 +100,10 @@ class World:
         client = Client(self, address, group)
         self.network.attach(address, client.deliver)
         return client
+
+    def new_machine(self, group: GroupId) -> Machine:
+        with_registry = self.options.balancing and group == REGISTRY_GROUP
+        return Machine(Registry() if with_registry else None)
 
     def dice_for(self, node: NodeId, life: int) -> random.Random:
         return dice(self.options.seed, "election", node, life)
@@ -128,7 +137,8 @@ class World:
 
     def _check_recovered(self) -> None:
         for group in self.members:
-            if not any(n.groups[group].replica.acting(n.now()) for n in self.nodes.values()):
+            idle_ns = self.loop.now_ns - self.last_acted.get(group, 0)
+            if idle_ns > self.options.handover_ns:
                 raise Violation(f"I10: nobody acts for group {group} {self.recovery_ns / 1e9} s on")
             for node in self.nodes.values():
                 replica = node.groups[group].replica
@@ -175,7 +185,10 @@ class World:
         group = chance.choice(self.options.groups)
         since_heal = loop.now_ns - self.options.heal_at_ns
         recovering = 0 <= since_heal <= self.recovery_ns  # a steal would be a pause, too
-        if node.up and node.paused_until <= loop.now_ns and not recovering:
+        able = node.up and node.paused_until <= loop.now_ns and not recovering
+        if able and node.balancing is not None:
+            node.balancing.place(group, NodeId(chance.choice(self.members[group])))
+        elif able:
             replica = node.groups[group].replica
             incarnation, ver = node.core.incarnation, replica.lease.ver
             if chance.random() < STALE_CHANCE:
@@ -189,9 +202,6 @@ class World:
                 node.ask_for(group, incarnation, ver, 0)
             self.statistics["steals asked"] += 1
         loop.after(exponential(chance, self.options.steal_gap_ns), self._steal_something)
-
-    def steal_aborted(self, node: NodeId, abort: StealAbort) -> None:
-        self.statistics["steals aborted"] += 1
 
     # -- what nodes report --------------------------------------------------------------------
 
@@ -219,6 +229,8 @@ class World:
             for node in self.nodes.values()
             if node.up and node.groups[group].replica.acting(node.now())
         ]
+        if acting:
+            self.last_acted[group] = self.loop.now_ns
         self.one_master.acting(group, acting)
 
     def check_all_masters(self) -> None:

@@ -1,0 +1,201 @@
+"""The production balancer in a world: registry on group 0's log, steal token, stealing machine.
+
+What runtime/balancing.py does for a real node, in the little that the simulator needs: fill in the
+view, carry out the actions, check the token on the master's side. Nodes register themselves; the
+world changes the ideal placement through the registry, as an operator would.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from balancer.records import Address
+from balancer.registry import Registry
+from balancer.registry_commands import (
+    Command,
+    FoundCluster,
+    MergePlacement,
+    RegisterNode,
+    Result,
+    decode_result,
+    encode_command,
+)
+from balancer.steal import (
+    Action,
+    Balancing,
+    BalancingConfig,
+    ProposeRegistry,
+    RequestSteal,
+    State,
+)
+from balancer.view import ClusterView, GroupView
+from broker.commands import CommandKind, opaque
+from broker.intake import Done, Outcome, Pending
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
+from paxos.messages import StealAbort, StealRequest
+from simulator.checkers import Violation
+
+if TYPE_CHECKING:
+    from simulator.node import SimNode
+
+CONFIG: Final = BalancingConfig(
+    hold_down_ns=500 * MS,
+    pause_ns=50 * MS,
+    acquire_timeout_ns=500 * MS,
+    deadline_ns=2_000 * MS,
+    release_timeout_ns=500 * MS,
+    token_ns=3_500 * MS,
+    retry_ns=100 * MS,
+    cool_down_ns=800 * MS,
+    patience_ns=600 * MS,
+    pass_over_ns=2_000 * MS,
+)
+ALIVE_NS: Final = 1_500 * MS
+PARKED_NS: Final = 200 * MS
+HOUSEKEEPING_NS: Final = 400 * MS
+NOWHERE: Final = Address("simulated", 1)
+
+
+class OneSteal:
+    """I9: at most one steal at a time in the cluster, while clocks are within the bound."""
+
+    def __init__(self, *, enforced: bool) -> None:
+        self._enforced = enforced
+        self._running: dict[NodeId, tuple[GroupId, int]] = {}
+        self.count = 0
+
+    def requested(self, node: NodeId, group: GroupId, at_ns: int) -> None:
+        self._running = {n: run for n, run in self._running.items() if at_ns < run[1]}
+        others = {n: run for n, run in self._running.items() if n != node}
+        if others and self._enforced:
+            raise Violation(f"I9: node {node} steals group {group} while others do: {others}")
+        self._running[node] = (group, at_ns + CONFIG.deadline_ns)
+        self.count += 1
+
+    def ended(self, node: NodeId) -> None:
+        """It has stopped, or crashed: a node that is no more steals nothing."""
+        self._running.pop(node, None)
+
+
+class SimBalancing:
+    """One life of one node's balancing loop."""
+
+    def __init__(self, node: "SimNode", registry: Registry) -> None:
+        self._node, self._registry, self._life = node, registry, node.life
+        self.machine = Balancing(CONFIG)
+        self._parked: list[tuple[int, NodeId, StealRequest]] = []
+        self._housekeeping_at = 0
+
+    def tick(self, now: Now) -> None:
+        if now.boot_ns >= self._housekeeping_at:
+            self._housekeeping_at = now.boot_ns + HOUSEKEEPING_NS
+            self._register()
+        self._carry_out(self.machine.on_tick(now, self._view(now)))
+        parked, self._parked = self._parked, []
+        for since, sender, request in parked:
+            allowed = self.allows(now, sender, request)
+            if allowed:
+                self._node.admit(sender, request)
+            elif allowed is None and now.boot_ns - since < PARKED_NS:
+                self._parked.append((since, sender, request))
+
+    def place(self, group: GroupId, target: NodeId) -> None:
+        """Set the ideal master of a group."""
+        self.propose(MergePlacement(None, group, target))
+
+    def propose(
+        self, command: Command, done: Callable[[Result], None] = lambda _result: None
+    ) -> None:
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                result = decode_result(outcome.result)
+                self._node.world.loop.after(0, self._result, done, result)
+
+        chunks = opaque(CommandKind.REGISTRY, encode_command(command))
+        self._node.submit(REGISTRY_GROUP, Pending(chunks, sum(map(len, chunks)), answered))
+
+    def _result(self, done: Callable[[Result], None], result: Result) -> None:
+        if self._alive():
+            done(result)
+
+    def _alive(self) -> bool:
+        return self._node.up and self._node.life == self._life
+
+    def _register(self) -> None:
+        node = self._node
+        if self._registry.cluster is None:
+            self.propose(FoundCluster("simulated", max(1, *node.world.members, 1)))
+        known = self._registry.nodes.get(node.me)
+        if known is None or known.incarnation < node.core.incarnation:
+            self.propose(RegisterNode(node.me, node.core.incarnation, NOWHERE, NOWHERE, NOWHERE))
+
+    def _view(self, now: Now) -> ClusterView:
+        core = self._node.core
+        alive = [node for node, at in core.heard.items() if now.boot_ns - at < ALIVE_NS]
+        groups = {}
+        for ident, replica in core.replicas.items():
+            lease, learner = replica.lease, replica.learner
+            free = lease.free(now, replica.timing.margin_ns)
+            groups[ident] = GroupView(
+                ident,
+                None if free else lease.holder,
+                lease.ver,
+                lease.epoch,
+                lease.renewals,
+                learner.applied,
+                learner.chosen_to,
+            )
+        return ClusterView.of_registry(
+            self._registry,
+            now=now,
+            me=core.me,
+            incarnation=core.incarnation,
+            alive=frozenset([core.me, *alive]),
+            registry_reachable=groups[REGISTRY_GROUP].master is not None,
+            groups=groups,
+        )
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        node = self._node
+        for action in actions:
+            if isinstance(action, ProposeRegistry):
+                self.propose(action.command, self._on_result)
+            elif isinstance(action, RequestSteal):
+                loop_ns = node.world.loop.now_ns
+                node.world.one_steal.requested(node.me, action.group, loop_ns)
+                incarnation = node.core.incarnation
+                node.ask_for(action.group, incarnation, action.lease_ver, self.machine.token)
+            else:
+                node.world.one_steal.ended(node.me)
+                node.world.statistics[f"balancer {action.outcome.name.lower()}"] += 1
+                if action.outcome.failed:
+                    node.groups[action.group].intake.steal_refused(node.now())
+
+    def _on_result(self, result: Result) -> None:
+        self._carry_out(self.machine.on_token_result(self._node.now(), result))
+
+    # -- what the node tells ------------------------------------------------------------------
+
+    def on_abort(self, now: Now, abort: StealAbort) -> None:
+        self._carry_out(self.machine.on_abort(now, abort.group, abort.reason))
+
+    def admits(self, now: Now, sender: NodeId, request: StealRequest) -> bool:
+        """The master's check; a request ahead of our copy of the registry waits a little."""
+        allowed = self.allows(now, sender, request)
+        if allowed is None:
+            self._parked.append((now.boot_ns, sender, request))
+        return bool(allowed)
+
+    def allows(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
+        """A valid token for this very steal; None while our copy has not got that far (E16)."""
+        token = self._registry.token
+        if request.token > (0 if token is None else token.token):
+            return None
+        return (
+            token is not None
+            and (token.token, token.group, token.target) == (request.token, request.group, sender)
+            and now.wall_ns <= token.expires_wall_ns
+        )
+
+    @property
+    def idle(self) -> bool:
+        return self.machine.state is State.IDLE
