@@ -145,7 +145,7 @@ class Node:
             bytes=recovered.bytes_read,
             cut=None if recovered.cut is None else str(recovered.cut),
         )
-        self.plane = DataPlane(self.clock_boot_ns)
+        self.plane = DataPlane(self.clock_boot_ns, self.bug)
         self.wakeup = Wakeup()
         self.writer = LogWriter(self.wal, self.wakeup)
         dice = random.Random(f"{config.node.cluster_id} {identity.node} {identity.incarnation}")

@@ -40,10 +40,13 @@ class TimerHandle:
 class DataPlane:
     """Owns the epoll descriptor and the timers; `run` is the node's busiest task."""
 
-    def __init__(self, boot_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, boot_ns: Callable[[], int], on_bug: Callable[[str, Exception], None]
+    ) -> None:
+        """`on_bug` is told of an exception that a timer's callback let out."""
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callback] = {}
-        self._boot_ns = boot_ns
+        self._boot_ns, self._on_bug = boot_ns, on_bug
         self._timers: list[tuple[int, int, TimerHandle]] = []
         self._timer_count = 0
         self.rounds = 0
@@ -75,6 +78,8 @@ class DataPlane:
         handle.callback = None
 
     def run_timers(self) -> None:
+        """Call back what is due. A timer serves requests of clients, so what goes wrong in one must
+        cost neither the node nor those that are due with it (our own bug: said loudly)."""
         timers = self._timers
         if not timers:
             return
@@ -82,7 +87,10 @@ class DataPlane:
         while timers and timers[0][0] <= now:
             callback = heappop(timers)[2].callback
             if callback is not None:
-                callback()
+                try:
+                    callback()
+                except Exception as error:  # noqa: BLE001  told with its traceback
+                    self._on_bug("timer", error)
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -110,7 +118,7 @@ class DataPlane:
         """Call `tick` every TICK_S, for what happens because time passes."""
         while True:
             await trio.sleep(TICK_S)
-            self.run_timers()
+            self.run_timers()  # a node without traffic has no rounds
             tick()
 
     def close(self) -> None:

@@ -75,7 +75,9 @@ class FakePlane:
                 callback(events)
         return len(found)
 
-    def run_until(self, condition: Callable[[], object], end: Callable[[], None] | None = None) -> None:
+    def run_until(
+        self, condition: Callable[[], object], end: Callable[[], None] | None = None
+    ) -> None:
         """Rounds until it holds; `end` is called at the end of each, as in the data plane."""
         while not condition():
             assert self.round(GIVE_UP_MS), "no socket is ready, and the condition does not hold"

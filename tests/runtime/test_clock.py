@@ -109,7 +109,9 @@ def test_two_peers_against_us_cost_us_our_trust(clock: Clock) -> None:
     assert clock.off_by_ns() == 161 * MS
 
 
-@pytest.mark.parametrize(("off_ms", "trusted"), [(159, True), (160, False), (-159, True), (-160, False)])
+@pytest.mark.parametrize(
+    ("off_ms", "trusted"), [(159, True), (160, False), (-159, True), (-160, False)]
+)
 def test_trust_ends_at_four_fifths_of_the_margin(clock: Clock, off_ms: int, trusted: bool) -> None:
     for peer in (A, B):
         clock.on_reading(peer, off_ms * MS, MS)
