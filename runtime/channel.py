@@ -5,6 +5,7 @@ sent together at its end, small buffers joined, large ones scattered; what the s
 waits, bounded in bytes, for EPOLLOUT.
 """
 
+import select
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -19,6 +20,8 @@ SEND_BUFFERS_MAX: Final = 512
 JOIN_BELOW_BYTES: Final = 4096
 """Smaller neighbours are joined before sending: one memcpy is cheaper than one more iovec."""
 SEND_BYTES_PER_ROUND_MAX: Final = 4 * 1024 * 1024
+GONE: Final = select.EPOLLHUP | select.EPOLLERR
+"""Reported unasked and for ever: who does not read has to act on it, or the loop spins."""
 
 
 class Channel:
@@ -42,6 +45,8 @@ class Channel:
         self.unsent_bytes = 0
         self._unsent_bytes_max = unsent_bytes_max
         self._events = READ
+        self._held = False
+        """Reading was paused before all received frames were taken: they come first."""
         self.closed = False
         self.received_bytes = 0
         self.sent_bytes = 0
@@ -52,7 +57,14 @@ class Channel:
     def _on_ready(self, events: int) -> None:
         if events & WRITE:
             self.flush()
-        if events & ~WRITE and not self.closed and self._events & READ:
+        if self.closed:
+            return
+        if not self._events & READ:
+            if events & GONE:
+                self.close("lost while it was not being read")
+        elif self._held:
+            self._deliver()
+        elif events & ~WRITE:
             self._receive()
 
     def _receive(self) -> None:
@@ -68,19 +80,35 @@ class Channel:
             self.close("closed by the other side")
             return
         self.received_bytes += count
+        assembler.received(count)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Hand on the frames that are there, until somebody pauses us."""
+        take, on_frame = self._assembler.take, self._on_frame
         try:
-            assembler.received(count)
-            while not self.closed and (frame := assembler.take()) is not None:
-                self._on_frame(frame.data, frame.owned)
+            while not self.closed and self._events & READ:
+                frame = take()
+                if frame is None:
+                    self._held = False
+                    return
+                on_frame(frame.data, frame.owned)
         except ProtocolError as error:
             self.close(str(error))
+        self._held = True
 
     def pause_reading(self) -> None:
-        """Push back on the sender: its data stays in the socket."""
+        """Push back on the sender: no frame is handed on, and its data stays in the socket."""
         self._want(self._events & ~READ)
 
     def resume_reading(self) -> None:
-        self._want(self._events | READ)
+        """Go on; frames that were held back are handed on in the next round."""
+        # As a rule the socket can be written to, so asking for that brings the next round about.
+        self._want(self._events | READ | (WRITE if self._held else 0))
+
+    def limit_frames(self, limits: FrameLimits) -> None:
+        """Other limits from the next frame on, as when the sender has said who it is."""
+        self._assembler.limits = limits
 
     @property
     def partial_bytes(self) -> int:
