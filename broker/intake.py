@@ -75,7 +75,10 @@ class IntakeConfig:
     """Proposed and not yet applied; beyond it commands wait here, where they can still be batched
     and forwarded, instead of in the links and the log (one entry is always allowed)."""
     batch_wait_ns: int = 0
-    """How long a command may wait for company while others are under way (E2)."""
+    batch_bytes_min: int = 64 * 1024
+    """While entries are under way, commands wait for company so long, or until they are so many
+    bytes (E2); a lone command never waits. Without a wait a round's commands still share entries,
+    and rounds grow with the load: waiting was measured to save nothing there."""
     forward_grace_ns: int = 1_000 * MS
     """How long after a steal the old master goes on forwarding (kafka.md section 5)."""
     adopt_wait_ns: int = 1_000 * MS
@@ -182,10 +185,9 @@ class Intake:
         return not self.proposed or self.proposed_bytes < self.config.undecided_bytes_max
 
     def _ripe(self, now: Now) -> bool:
-        if not self.config.batch_wait_ns or not self.proposed:
-            return True
         return (
-            self.queue_bytes >= self.config.entry_bytes_max
+            not self.proposed
+            or self.queue_bytes >= self.config.batch_bytes_min
             or now.boot_ns - self.queue[0].since_boot_ns >= self.config.batch_wait_ns
         )
 

@@ -6,7 +6,8 @@ earliest deadline, and those that were answered before theirs are skipped when t
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import attrs
@@ -57,8 +58,8 @@ class ParkedFetches:
     def full(self) -> bool:
         return len(self._all) >= self._fetches_max
 
-    def park(self, sleeper: Sleeper, wait_ms: int) -> None:
-        """Keep it until it has answered; not while `full`."""
+    def park(self, sleeper: Sleeper, wait_ms: int) -> Callable[[], None]:
+        """Keep it until it has answered; not while `full`. What is returned ends its time."""
         assert not self.full
         parked = _Parked(sleeper)
         self._all[parked] = None
@@ -68,6 +69,13 @@ class ParkedFetches:
         self._serial += 1
         heapq.heappush(self._deadlines, (deadline, self._serial, parked))
         self._arm()
+        return partial(self._end, parked)
+
+    def _end(self, parked: _Parked) -> None:
+        sleeper = parked.sleeper
+        if sleeper is not None:
+            self._forget(parked)
+            sleeper.expired()
 
     def appended(self, uids: Iterable[int]) -> None:
         """These partitions have grown, or have gone; call it at the end of a round."""

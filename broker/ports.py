@@ -17,6 +17,9 @@ class Reply(Protocol):
     def nothing(self) -> None:
         """This request gets no answer at all (Produce with acks=0)."""
 
+    def when_waited(self, hurry: Callable[[], None]) -> None:
+        """Call `hurry` once another kind of request waits behind this one in the connection."""
+
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection, log why."""
 

@@ -172,7 +172,9 @@ class PaxosSection:
     entry_bytes_max: int = int_field(
         1 * MIB, 1 * KIB, ENTRY_BYTES_MAX, "batching stops here; one larger request goes alone"
     )
-    batch_wait_ms: int = int_field(0, 0, 1000, "how long an entry may wait for company")
+    batch_wait_ms: int = int_field(
+        0, 0, 1000, "how long commands may wait for company while entries are under way"
+    )
     retransmit_ms: int = int_field(400, 5, 60_000, "when an unanswered message is sent again")
     drain_ms: int = int_field(200, 1, 60_000, "how long a steal may wait for the window to empty")
     steal_settle_ms: int = int_field(

@@ -106,6 +106,7 @@ class Shell:
     def masters_changed(self, now: Now) -> None:
         self.broker.consumer_groups.masters_changed(now)
         self.broker.parked.masters_changed()
+        self.broker.holds.look()
         self._look_soon = True
 
     def groups_applied(self, now: Now, groups: set[GroupId]) -> None:
@@ -120,6 +121,7 @@ class Shell:
     def _registry_changed(self) -> None:
         versions = self.registry.versions
         self.engine.retry_parked_steals()
+        self.broker.holds.look()
         self._look_soon = True
         if versions.placement != self._placement_seen:
             self._placement_seen = versions.placement

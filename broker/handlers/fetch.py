@@ -151,7 +151,7 @@ class _Fetch:
             return
         broker.statistics.fetches_parked += 1
         self._request.frame = _NO_FRAME  # it is decoded, and would be kept for as long as we wait
-        broker.parked.park(self, wait_ms)
+        self._request.reply.when_waited(broker.parked.park(self, wait_ms))
 
     def woken(self) -> bool:
         """Answer if there is something to say; True if it was answered."""

@@ -66,6 +66,7 @@ class FakeReply:
     frame: bytes | None = None
     silent: bool = False
     closed: str | None = None
+    hurry: Callable[[], None] | None = None
 
     @property
     def settled(self) -> bool:
@@ -78,6 +79,9 @@ class FakeReply:
     def nothing(self) -> None:
         assert not self.settled, "a request is answered once"
         self.silent = True
+
+    def when_waited(self, hurry: Callable[[], None]) -> None:
+        self.hurry = hurry
 
     def close(self, reason: str) -> None:
         assert self.closed is None

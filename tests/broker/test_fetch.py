@@ -454,3 +454,15 @@ def test_groups_are_looked_at_once_however_many_partitions_they_have() -> None:
     groups.acting = counting  # type: ignore[method-assign]
     world.fetch(1, *[want(0, 0) for _ in range(12)])
     assert looked == [world.group(0)]
+
+
+def test_a_parked_fetch_makes_room_for_another_kind_of_request_behind_it() -> None:
+    """Answers keep the order of requests: a FindCoordinator would wait as long as the fetch."""
+    world = filled()
+    asked = waiting(world, max_wait_ms=30_000)
+    hurry = asked.reply.hurry
+    assert hurry is not None
+    hurry()
+    assert asked.settled
+    assert partition_of(asked).error_code == ErrorCode.NONE
+    hurry()  # once more changes nothing
