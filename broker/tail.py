@@ -63,6 +63,10 @@ class KeptBatches:
         return kept
 
 
+DEAD_MIN: Final = 1024
+"""Fewer dead places than this are not worth a walk over the order."""
+
+
 class Tail:
     """`bytes_max` bounds `bytes_held`; 0 keeps nothing."""
 
@@ -72,6 +76,8 @@ class Tail:
         self._kept: dict[int, KeptBatches] = {}
         self._order: deque[KeptBatches] = deque()
         """Whose batch came when: the oldest batch of the node is the oldest of the first one."""
+        self._dead = 0
+        """Places in the order whose partition was forgotten since."""
         self._buffers: dict[int, list[int]] = {}
         """id of a buffer -> how many batches of it are kept, and its cost. The batches keep the
         buffer alive, so no other object can have its id meanwhile."""
@@ -92,16 +98,23 @@ class Tail:
             self._evict()
 
     def drop(self, uid: int) -> None:
-        """Forget a partition. Its places in the order are skipped when their turn comes."""
+        """Forget a partition; its places in the order go when they are half of all."""
         kept = self._kept.pop(uid, None)
-        if kept is not None:
-            for batch in kept.clear():
-                self._release(batch)
+        if kept is None:
+            return
+        for batch in kept.clear():
+            self._release(batch)
+            self._dead += 1
+        if self._dead > DEAD_MIN and 2 * self._dead > len(self._order):
+            self._order = deque(kept for kept in self._order if kept.live)
+            self._dead = 0
 
     def _evict(self) -> None:
         kept = self._order.popleft()
         if kept.live:
             self._release(kept.pop())
+        else:
+            self._dead -= 1
 
     def _hold(self, batch: memoryview) -> None:
         self.bytes_held += BATCH_OVERHEAD_BYTES

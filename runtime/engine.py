@@ -35,7 +35,9 @@ SERVE_BYTES_MAX: Final = 1024 * 1024
 class Machine(Protocol):
     """The replicated state machine of one group."""
 
-    def apply(self, slot: Slot, entry: Entry, position: int) -> list[bytes]: ...
+    def apply(
+        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool
+    ) -> list[bytes]: ...
 
 
 class Links(Protocol):
@@ -349,19 +351,24 @@ class Engine:
 
     def _apply(self, chosen: list[Applied]) -> None:
         touched: set[GroupId] = set()
+        done: list[list[bytes]] = []
         for one in chosen:
             group = one.group
             position = self.wal.payload_position(group, one.slot)
-            results = self.machines[group].apply(one.slot, one.entry, position)
-            intake = self.intakes[group]
-            now = self.clock.now()
-            intake.applied(now, one.slot, one.entry, results)
-            intake.handover_seen(now)
+            # Consumers come to the master only, so only its newest data is kept in memory.
+            keep = self._acting[group][0]
+            machine = self.machines[group]
+            done.append(machine.apply(one.slot, one.entry, position, keep_in_tail=keep))
             touched.add(group)
+        self.statistics.applied += len(chosen)
+        now = self.clock.now()  # after the work: whoever acts now may answer for all of it (R14)
+        for one, results in zip(chosen, done, strict=True):
+            self.intakes[one.group].applied(now, one.slot, one.entry, results)
+        for group in touched:
+            intake = self.intakes[group]
+            intake.handover_seen(now)
             if intake.busy:
                 self._busy.add(group)
-        self.statistics.applied += len(chosen)
-        now = self.clock.now()
         self._watch_masters(now, touched)
         if self.hooks is not None:
             self.hooks.groups_applied(now, touched)
