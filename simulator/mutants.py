@@ -12,7 +12,7 @@ import attrs
 
 from paxos import handover
 from paxos.entry import BeMaster, Steal
-from paxos.ids import SLOT_ZERO, Ballot, Epoch, Incarnation, Now, Slot
+from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, Epoch, Incarnation, Now, Slot
 from paxos.lease import Lease
 from paxos.replica import Recovered, Replica
 from paxos.step import Step
@@ -49,7 +49,9 @@ def planted(name: str) -> Iterator[None]:
 
 
 def _forget_promise(_node: SimNode, recovered: Recovered) -> Recovered:
-    return attrs.evolve(recovered, promised=Ballot(0, recovered.promised.node))
+    """Of all promises it remembers only those that a vote came with."""
+    voted = max((ballot for ballot, _ in recovered.votes.values()), default=BALLOT_ZERO)
+    return attrs.evolve(recovered, promised=voted)
 
 
 def _send_at_once(_node: SimNode) -> bool:

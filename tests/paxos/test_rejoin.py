@@ -1,0 +1,111 @@
+"""A node that has lost a promise: silent until it cannot contradict what it has forgotten."""
+
+import pytest
+
+from paxos.entry import NOOP
+from paxos.ids import BALLOT_ZERO, NodeId, Slot
+from paxos.messages import Accept, Accepted, Learned, Prepare, Progress, RejoinAnswer, RejoinAsk
+from paxos.rejoin import Rejoin
+from paxos.replica import Recovered
+from paxos.step import VotingRecord
+from paxos.timing import WINDOW_MAX
+from tests.paxos.core import GROUP, Member, accept, ballot, member, messages, some
+
+THREE = (NodeId(0), NodeId(1), NodeId(2))
+
+
+def answer(one: Member, promised: int, voted: int, applied: int = 0) -> RejoinAnswer:
+    return RejoinAnswer(
+        GROUP, one.replica.incarnation, ballot(promised, 1), Slot(voted), Slot(applied)
+    )
+
+
+def forgetful() -> Member:
+    """It is told that it once promised (9, 1)."""
+    one = member()
+    step = one.give(1, Progress(GROUP, Slot(0), Slot(0), ballot(9, 1)))
+    (record,) = step.persist
+    assert isinstance(record, VotingRecord)
+    assert not record.voting
+    assert len(messages(step.before, RejoinAsk)) == 2
+    return one
+
+
+def test_it_neither_promises_nor_votes_nor_prepares() -> None:
+    one = forgetful()
+    assert not one.give(2, Prepare(GROUP, ballot(10, 2), Slot(1))).after
+    assert not one.give(2, accept(10, 2, 1, some("a"))).after
+    assert not messages(one.tick(5_000).after, Prepare)
+
+
+def test_it_learns_and_applies_all_the_same() -> None:
+    one = forgetful()
+    assert len(one.give(1, Learned(GROUP, Slot(1), (NOOP, NOOP))).applied) == 2
+
+
+@pytest.mark.parametrize(
+    ("answers", "applied", "votes"),
+    [
+        ([(1, 3)], 3 + WINDOW_MAX + 1, False),  # one answer is no majority of three
+        ([(1, 3), (1, 3)], 3 + WINDOW_MAX + 1, False),  # nor is the same one twice
+        ([(1, 3), (2, 5)], 5 + WINDOW_MAX, False),  # begun before the answers, perhaps
+        ([(1, 3), (2, 5)], 5 + WINDOW_MAX + 1, True),
+        ([(1, 3), (7, 0)], 3 + WINDOW_MAX + 1, False),  # outsiders know nothing
+    ],
+)
+def test_when_it_votes_again(answers: list[tuple[int, int]], applied: int, votes: bool) -> None:
+    one, rejoin = member(), Rejoin()
+    for node, voted in answers:
+        rejoin.on_answer(NodeId(node), answer(one, 9, voted))
+    assert rejoin.may_vote(NodeId(0), THREE, Slot(applied)) is votes
+
+
+def test_it_votes_again_above_what_the_others_promised() -> None:
+    one = forgetful()
+    one.give(1, answer(one, 9, 2))
+    one.give(2, answer(one, 11, 1))
+    entries = tuple(NOOP for _ in range(WINDOW_MAX + 3))
+    step = one.give(1, Learned(GROUP, Slot(1), entries))
+    assert [r.voting for r in step.persist if isinstance(r, VotingRecord)] == [True]
+    assert one.replica.acceptor.promised == ballot(11, 1)
+    next_slot = one.replica.learner.applied + 1
+    vote = one.give(2, accept(11, 1, next_slot, some("a")))
+    assert messages(vote.after, Accepted)
+
+
+def test_answers_to_an_earlier_life_do_not_count() -> None:
+    one = forgetful()
+    old = RejoinAnswer(GROUP, type(one.replica.incarnation)(0), ballot(9, 1), Slot(0), Slot(0))
+    one.give(1, old)
+    assert one.replica.rejoin is not None
+    assert not one.replica.rejoin.answered
+
+
+def test_a_restart_finds_it_silent_still() -> None:
+    one = member(recovered=Recovered(voting=False, floor=ballot(9, 1)))
+    assert not one.replica.can_vote()
+    assert one.replica.acceptor.promised == ballot(9, 1)
+
+
+def test_who_has_forgotten_answers_nobody_else() -> None:
+    one = forgetful()
+    assert not one.give(2, RejoinAsk(GROUP, one.replica.incarnation)).after
+
+
+def test_an_answer_covers_what_was_proposed_and_voted() -> None:
+    one = member()
+    one.lead()
+    one.place(some("a"))
+    one.give(2, accept(9, 2, 7, some("b")))
+    (reply,) = one.give(1, RejoinAsk(GROUP, one.replica.incarnation)).after
+    assert isinstance(reply.message, RejoinAnswer)
+    assert (reply.message.promised, reply.message.last_voted) == (ballot(9, 2), 7)
+
+
+def test_before_a_majority_has_spoken_a_restarted_node_does_not_vote() -> None:
+    one = member()
+    one.replica._verified.clear()
+    assert not one.give(2, accept(1, 2, 1, some("a"))).after
+    one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO))
+    sent = one.give(2, Accept(GROUP, ballot(1, 2), Slot(1), some("a"), Slot(1), Slot(0)))
+    assert messages(sent.after, Accepted)
