@@ -11,7 +11,6 @@ import random
 import signal
 import socket
 import sys
-import traceback
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -145,7 +144,7 @@ class Node:
             bytes=recovered.bytes_read,
             cut=None if recovered.cut is None else str(recovered.cut),
         )
-        self.plane = DataPlane(self.clock_boot_ns, self.bug)
+        self.plane = DataPlane(self.clock_boot_ns, journal.bug)
         self.wakeup = Wakeup()
         self.writer = LogWriter(self.wal, self.wakeup)
         dice = random.Random(f"{config.node.cluster_id} {identity.node} {identity.incarnation}")
@@ -249,11 +248,6 @@ class Node:
             wake=self.shell.end_of_round,
         )
 
-    def bug(self, what: str, error: Exception) -> None:
-        """A handler let an exception out: it cost one connection; say so loudly."""
-        trace = "".join(traceback.format_exception(error))
-        self.journal.error("request handler failed", request=what, trace=trace)
-
     def group_notice(self, group: GroupId, notice: GroupNotice) -> None:
         self.journal.info(
             notice.what, group=group, consumer_group=notice.group, detail=notice.detail
@@ -297,7 +291,7 @@ def build_broker(node: Node) -> Broker:
         ),
         statistics=node.statistics,
         new_topic_id=lambda: uuid.uuid4().bytes,
-        on_bug=node.bug,
+        on_bug=node.journal.bug,
     )
 
 

@@ -19,12 +19,15 @@ from runtime.dataplane import Plane
 from runtime.journal import Journal
 from wire.framing import FrameLimits
 
+FETCH_KEY: Final = b"\x00\x01"
 UNANSWERED_MAX: Final = 512
 """Requests one connection may have under way; librdkafka's default is far more, TCP waits."""
 UNANSWERED_BYTES_MAX: Final = 64 * 1024 * 1024
 UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
 """Answers a client has not read: over this it is not a slow reader but a broken one."""
 REQUEST_NOT_FINISHED_S: Final = 30.0
+ANSWER_NOT_READ_S: Final = 60.0
+"""A client that takes nothing of what it asked for keeps its answers in our memory."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
 
 
@@ -44,13 +47,14 @@ class ClientLimits:
 class Place:
     """One request's place in its connection's queue of answers (a broker.ports.Reply)."""
 
-    __slots__ = ("answer", "client", "done", "size")
+    __slots__ = ("answer", "client", "done", "hurry", "size")
 
     def __init__(self, client: "Client", size: int) -> None:
         self.client = client
         self.size = size
         self.done = False
         self.answer: list[Buffer] | None = None
+        self.hurry: Callable[[], None] | None = None
 
     def complete(self, chunks: list[Buffer]) -> None:
         if self.client.gone:
@@ -67,6 +71,9 @@ class Place:
         self.done = True
         self.client.answered(self)
 
+    def when_waited(self, hurry: Callable[[], None]) -> None:
+        self.hurry = hurry
+
     def close(self, reason: str) -> None:
         self.client.close(reason)
 
@@ -82,14 +89,27 @@ class Client:
         self.paused = False
         self.dirty = False
         self.active_boot_ns = 0
+        """When a request came last; like the next two it is as exact as housekeeping is often."""
+        self.unfinished_boot_ns = 0
+        """When a request was first seen unfinished; older than `active` where that was another."""
+        self.unread_boot_ns = 0
+        self.sent_seen = -1
 
     def on_frame(self, frame: memoryview, owned: bool) -> None:
+        clients = self.clients
         place = Place(self, len(frame))
+        if self.queue:
+            before = self.queue[-1]
+            if before.hurry is not None and not before.done and bytes(frame[:2]) != FETCH_KEY:
+                before.hurry()
         self.queue.append(place)
         self.unanswered_bytes += place.size
-        self.clients.unanswered_bytes += place.size
-        self.clients.heard(self)
-        self.clients.serve(frame, owned, self.host, place)
+        clients.unanswered_bytes += place.size
+        clients.heard(self)
+        try:
+            clients.serve(frame, owned, self.host, place)
+        except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+            clients.bug(self, error)
         if len(self.queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
             self._pause()
 
@@ -117,8 +137,11 @@ class Client:
         channel.flush()
         low = len(queue) < UNANSWERED_MAX // 2
         if self.paused and low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
-            self.paused = False
-            channel.resume_reading()
+            if self.clients.full:
+                self.clients.waiting[self] = None
+            else:
+                self.paused = False
+                channel.resume_reading()
 
     def _pause(self) -> None:
         if not self.paused and self.channel is not None:
@@ -128,6 +151,26 @@ class Client:
     def push_back(self) -> None:
         """The node holds too much unanswered data: stop reading until it is less."""
         self._pause()
+
+    def overdue(self, now: int, idle_ns: int) -> str:
+        """Why this connection has lasted long enough, or "" if it may go on."""
+        channel = self.channel
+        if channel is None:
+            return ""
+        if not channel.unsent_bytes:
+            self.sent_seen = -1
+        elif self.sent_seen != channel.sent_bytes:
+            self.sent_seen, self.unread_boot_ns = channel.sent_bytes, now
+        elif now - self.unread_boot_ns > ANSWER_NOT_READ_S * 1e9:
+            return "it does not read its answers"
+        if self.paused or not channel.partial_bytes:
+            self.unfinished_boot_ns = 0
+        elif self.unfinished_boot_ns <= self.active_boot_ns:
+            self.unfinished_boot_ns = now
+        elif now - self.unfinished_boot_ns > REQUEST_NOT_FINISHED_S * 1e9:
+            return "a request was not finished in time"
+        waits = self.queue or channel.unsent_bytes or channel.partial_bytes
+        return "idle" if not waits and now - self.active_boot_ns > idle_ns else ""
 
     def close(self, reason: str) -> None:
         if self.channel is not None:
@@ -157,6 +200,8 @@ class Clients:
         self._refused_logged_ns = 0
         self.connections: set[Client] = set()
         self.dirty: list[Client] = []
+        self.waiting: dict[Client, None] = {}
+        """Pushed back, and ready to go on as soon as the node is not full any more."""
         self.unanswered_bytes = 0
         self.accepted_total = 0
         self.refused_total = 0
@@ -193,17 +238,36 @@ class Clients:
                 "client refused", host=host, limit=f"limits.{limit}", refused=self.refused_total
             )
 
+    @property
+    def full(self) -> bool:
+        """Whether all clients together have as much unanswered as this node wants to hold."""
+        return self.unanswered_bytes > self._limits.pending_bytes_per_node
+
     def heard(self, client: Client) -> None:
         client.active_boot_ns = self._round_boot_ns
-        if self.unanswered_bytes > self._limits.pending_bytes_per_node:
+        if self.full:
             client.push_back()
+
+    def bug(self, client: Client, error: Exception) -> None:
+        """Ours, and loud; but it costs only the connection that led to it."""
+        self._journal.bug(f"connection of {client.host}", error)
+        client.close(f"internal error: {type(error).__name__}")
 
     def flush(self) -> None:
         """The end of a round: one send per connection that has answers."""
-        while self.dirty:
+        while self.dirty or (self.waiting and not self.full):
             dirty, self.dirty = self.dirty, []
+            if self.waiting and not self.full:
+                dirty += self.waiting
+                self.waiting = {}
             for client in dirty:
-                client.flush()
+                self._flush(client)
+
+    def _flush(self, client: Client) -> None:
+        try:
+            client.flush()
+        except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+            self.bug(client, error)
 
     def closed(self, client: Client, reason: str) -> None:
         if client in self.connections:
@@ -211,26 +275,18 @@ class Clients:
             self._by_host[client.host] -= 1
             if not self._by_host[client.host]:
                 del self._by_host[client.host]
-            left = sum(place.size for place in client.queue if not place.done)
-            self.unanswered_bytes -= left
-            for place in client.queue:
-                place.size = 0  # late answers must not be counted again
+            self.unanswered_bytes -= client.unanswered_bytes
+            client.queue.clear()  # answers to nobody
+            self.waiting.pop(client, None)
             self._journal.debug("client gone", host=client.host, reason=reason)
 
     def tick(self) -> None:
-        """Close what is idle or stuck in the middle of a request; wake what was pushed back."""
+        """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""
         now = self._round_boot_ns = self._boot_ns()
         for client in list(self.connections):
-            silent = now - client.active_boot_ns
-            channel = client.channel
-            if channel is None or client.queue:
-                if client.paused and not client.dirty:
-                    client.dirty = True
-                    self.dirty.append(client)
-            elif channel.partial_bytes and silent > REQUEST_NOT_FINISHED_S * 1e9:
-                client.close("a request was not finished in time")
-            elif silent > self._limits.idle_ns:
-                client.close("idle")
+            reason = client.overdue(now, self._limits.idle_ns)
+            if reason:
+                client.close(reason)
 
     def close_all(self, reason: str) -> None:
         for client in list(self.connections):

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Final, TextIO
 
@@ -36,6 +37,11 @@ class Journal:
 
     def error(self, event: str, **fields: object) -> None:
         self._write(3, event, fields)
+
+    def bug(self, what: str, error: Exception) -> None:
+        """Something of ours let an exception out; it cost one connection or timer: say so."""
+        trace = "".join(traceback.format_exception(error))
+        self.error("request handler failed", request=what, trace=trace)
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if level < self._threshold:

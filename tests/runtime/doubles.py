@@ -85,7 +85,9 @@ class FakePlane:
                 end()
 
     def settle(self, end: Callable[[], None] | None = None) -> None:
-        """Rounds until no socket has anything more to say."""
+        """Rounds until no socket has anything more to say; what was done before ends one, too."""
+        if end is not None:
+            end()
         while self.round(1):
             if end is not None:
                 end()
