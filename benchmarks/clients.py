@@ -27,7 +27,9 @@ from cluster.workload import WorkloadError, stored
 CHUNK: Final = 500
 """Messages handed over between two looks at the clock and the delivery reports."""
 FLUSH_S: Final = 20.0
-CONSUME_MESSAGES: Final = 10_000
+CONSUME_MESSAGES_MAX: Final = 10_000
+"""Taken at once; fewer where the whole run is short, or the window would be one gulp."""
+CONSUME_GULPS_MIN: Final = 50
 ERRORS_KEPT: Final = 5
 PRODUCER_SETTINGS: Final = {
     "acks": "all",
@@ -167,13 +169,14 @@ def consume(job: ConsumeJob) -> Measured:
 
 def _consume(job: ConsumeJob, consumer: Consumer) -> Measured:
     deadline = time.monotonic() + job.seconds_max
+    gulp = min(CONSUME_MESSAGES_MAX, 1 + job.messages // CONSUME_GULPS_MIN)
     read = size = 0
     begin: usage.Snapshot | None = None
     read_before = size_before = 0
     while read < job.messages:
         if time.monotonic() > deadline:
             raise LoadFailed(f"{read} of {job.messages} messages read in {job.seconds_max:.0f} s")
-        for message in consumer.consume(CONSUME_MESSAGES, timeout=0.1):
+        for message in consumer.consume(gulp, timeout=0.1):
             error = message.error()
             if error is not None:
                 raise KafkaException(error)

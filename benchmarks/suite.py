@@ -38,7 +38,7 @@ def _produce(
             lambda _repetition: ProduceJob(
                 bootstrap=bench.target.bootstrap,
                 topic=topic,
-                partitions=PARTITIONS,
+                partitions=benchmark.partitions,
                 message_bytes=message_bytes,
                 idempotent=idempotent,
                 warm_up_s=bench.scale.warm_up_s,
@@ -124,7 +124,7 @@ async def _consume(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
         ProduceJob(
             bootstrap=bench.target.bootstrap,
             topic=topic,
-            partitions=PARTITIONS,
+            partitions=benchmark.partitions,
             message_bytes=size,
             idempotent=True,
             warm_up_s=0.0,
@@ -137,7 +137,7 @@ async def _consume(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
         lambda _repetition: ConsumeJob(
             bootstrap=bench.target.bootstrap,
             topic=topic,
-            partitions=PARTITIONS,
+            partitions=benchmark.partitions,
             messages=messages,
             seconds_max=CONSUME_S_MAX,
             pids=bench.target.pids,
