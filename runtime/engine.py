@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 import attrs
 
-from broker.commands import CommandError, parse
 from broker.intake import Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot
@@ -21,6 +20,7 @@ from paxos.messages import Learned, Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
 from paxos.step import Applied, Notice, Send, ServeLog, Step
+from runtime import forwarded
 from runtime.clock import Clock
 from runtime.journal import Journal
 from runtime.log_writer import LogWriter
@@ -30,6 +30,9 @@ from storage.wal import Wal
 FORWARD_TIMEOUT_NS: Final = 3_000 * MS
 SERVE_BYTES_MAX: Final = 1024 * 1024
 """Entries sent to a member that catches up, per request of it."""
+PARKED_STEALS_MAX: Final = 64
+"""Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
+PARKED_STEAL_NS: Final = 200 * MS
 
 
 class Machine(Protocol):
@@ -56,6 +59,8 @@ class Links(Protocol):
     ) -> bool: ...
 
     def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None: ...
+
+    def connected(self, node: NodeId) -> bool: ...
 
     def flush(self) -> None: ...
 
@@ -122,7 +127,8 @@ class Engine:
         """Everything below is as durable as the configuration asks for."""
         self._after: deque[tuple[Place, list[Send]]] = deque()
         self._forwards: dict[int, ForwardOut] = {}
-        self._forward_number = 0
+        # Answers to forwards of an earlier life may still come: no number is used twice.
+        self._forward_number = (multi.incarnation & 0xFFFF_FFFF) << 32
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
         self._acting: dict[GroupId, tuple[bool, int]] = {}
         self._ticked_boot_ns = 0
@@ -195,14 +201,9 @@ class Engine:
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         now = self.clock.now()
-        if type(message) is StealRequest and self.hooks is not None:
-            allowed = self.hooks.may_hand_over(now, sender, message)
-            if allowed is None:
-                self._parked_steals.append((now.boot_ns, sender, message))
-                return
-            if not allowed:
-                return
-            self._busy.add(message.group)
+        if type(message) is StealRequest and message.group in self.intakes:
+            self._on_steal_request(now, now.boot_ns, sender, message)
+            return
         self.multi.on_message(now, sender, message, self._step)
 
     def on_forward(
@@ -216,12 +217,11 @@ class Engine:
         if intake is None:
             answer(Elsewhere(Why.NOT_MASTER))
             return
-        try:
-            valid = len(list(parse((command,)))) == 1
-        except CommandError:
-            valid = False
-        if not valid:
-            self._journal.warning("malformed forwarded command", peer=sender, group=group)
+        problem = forwarded.problem(group, command)
+        if not problem and len(command) >= self.wal.entry_bytes_max:
+            problem = f"{len(command)} bytes do not fit this node's storage.segment_bytes"
+        if problem:
+            self._journal.warning("forwarded command refused", peer=sender, reason=problem)
             answer(Elsewhere(Why.NOT_MASTER))
             return
         self.statistics.forwarded_in += 1
@@ -230,7 +230,9 @@ class Engine:
         self._busy.add(group)
 
     def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
-        self._settle(number, outcome)
+        forward = self._forwards.get(number)
+        if forward is not None and forward.to == sender:
+            self._settle(number, outcome)
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.multi.heard[node] = self.clock.now().boot_ns
@@ -307,7 +309,9 @@ class Engine:
         busy, self._busy = self._busy, set()
         for group in busy:
             intake = self.intakes[group]
+            before = len(intake.proposed)
             intake.flush(now, self._step)
+            self.statistics.proposals += len(intake.proposed) - before
             if intake.forwards:
                 forwards, intake.forwards = intake.forwards, []
                 self._send_forwards(now, group, forwards)
@@ -409,15 +413,23 @@ class Engine:
     def steal_refused(self, group: GroupId) -> None:
         self.intakes[group].steal_refused(self.clock.now())
 
+    def _on_steal_request(
+        self, now: Now, since_boot_ns: int, sender: NodeId, request: StealRequest
+    ) -> None:
+        allowed = self.hooks is None or self.hooks.may_hand_over(now, sender, request)
+        if allowed:
+            self.multi.on_message(now, sender, request, self._step)
+            self._busy.add(request.group)
+        elif (
+            allowed is None
+            and now.boot_ns - since_boot_ns < PARKED_STEAL_NS
+            and len(self._parked_steals) < PARKED_STEALS_MAX
+        ):
+            self._parked_steals.append((since_boot_ns, sender, request))
+
     def _retry_steals(self, now: Now, parked: list[tuple[int, NodeId, StealRequest]]) -> None:
-        for since, sender, request in parked:
-            assert self.hooks is not None
-            allowed = self.hooks.may_hand_over(now, sender, request)
-            if allowed:
-                self.multi.on_message(now, sender, request, self._step)
-                self._busy.add(request.group)
-            elif allowed is None and now.boot_ns - since < 200 * MS:
-                self._parked_steals.append((since, sender, request))
+        for since_boot_ns, sender, request in parked:
+            self._on_steal_request(now, since_boot_ns, sender, request)
 
     def retry_parked_steals(self) -> None:
         """The registry has changed: what waited for it may go on."""
@@ -444,7 +456,11 @@ class Engine:
     def _settle(self, number: int, outcome: Outcome) -> None:
         forward = self._forwards.pop(number, None)
         if forward is not None:
-            forward.pending.done(outcome)
+            try:
+                forward.pending.done(outcome)
+            except Exception as error:  # noqa: BLE001  told with its traceback
+                # The outcome may be a peer's invention: then its client's time simply runs out.
+                self._journal.bug(f"outcome from node {forward.to}", error)
 
     def _time_out_forwards(self, now: Now) -> None:
         while self._forwards:

@@ -1,0 +1,33 @@
+"""What another node forwarded, looked at before it is proposed: an entry is for ever.
+
+A chosen command is applied by every replica and again at every restart, and a state machine that
+meets one it cannot apply must not go on. So a command that comes over a link is checked as one of
+a client is, down to the batch's CRC: TCP's checksum is 16 bits.
+"""
+
+from broker.commands import CommandError, CommandKind, parse
+from broker.intake import COMMAND_BYTES_MAX
+from coordinator import commands as coordinator_commands
+from coordinator.codec import CommandError as CoordinatorCommandError
+from paxos.ids import REGISTRY_GROUP, GroupId
+from wire.batch import BatchError, produced_batch
+
+
+def problem(group: GroupId, data: memoryview) -> str:
+    """Why these bytes are not one command for this group, or "" if they are."""
+    if len(data) > COMMAND_BYTES_MAX:
+        return f"{len(data)} bytes, at most {COMMAND_BYTES_MAX}"
+    try:
+        commands = list(parse((data,)))
+        if len(commands) != 1:
+            return f"{len(commands)} commands instead of one"
+        kind, body = commands[0].kind, commands[0].body
+        if kind == CommandKind.RECORDS:
+            produced_batch(body)
+        elif kind == CommandKind.CONSUMER_GROUP:
+            coordinator_commands.decode(body)
+        elif kind != CommandKind.REGISTRY or group != REGISTRY_GROUP:  # it refuses what it cannot
+            return f"no command of kind {kind} belongs there"
+    except (CommandError, BatchError, CoordinatorCommandError) as error:
+        return str(error)
+    return ""

@@ -1,0 +1,654 @@
+"""The engine: what it sends when, what it does when the disk fails, and what it forwards where."""
+
+import errno
+
+import pytest
+
+from broker.commands import CommandKind, opaque, records
+from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Why
+from paxos.entry import ENTRY_BYTES_MAX
+from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
+from paxos.messages import Accept, Accepted, Learn, Learned, Promise, StealRequest
+from runtime.engine import (
+    FORWARD_TIMEOUT_NS,
+    PARKED_STEAL_NS,
+    PARKED_STEALS_MAX,
+    SERVE_BYTES_MAX,
+)
+from storage.errors import StorageFailed
+from tests.broker.batches import batch
+from tests.runtime.engines import GROUP, Member, Net, command, why
+
+NOWHERE = GroupId(99)
+
+
+@pytest.fixture
+def net() -> Net:
+    return Net()
+
+
+# -- the way of a command -------------------------------------------------------------------------
+
+
+def test_a_command_is_chosen_applied_everywhere_and_answered(net: Net) -> None:
+    master = net.elect(2)
+    first, second = master.submit("one"), master.submit("two")
+    net.advance(40)
+    assert (first, second) == ([Done(b"1")], [Done(b"2")])
+    for member in net.members.values():
+        assert member.ledger.texts() == ["one", "two"]
+    slots = {slot for slot, _ in master.ledger.lines}
+    assert len(slots) == 1, "commands of one round share an entry"
+
+
+def test_who_is_not_master_says_who_is(net: Net) -> None:
+    net.elect(2)
+    assert net[1].submit("x") == [Elsewhere(Why.NOT_MASTER, NodeId(2))]
+    assert net[1].submit("x", group=NOWHERE) == [Elsewhere(Why.NOT_MASTER)]
+
+
+def test_a_group_this_node_does_not_have_has_no_master_here(net: Net) -> None:
+    engine = net[1].engine
+    assert not engine.acting(NOWHERE)
+    assert not engine.caught_up(NOWHERE)
+    assert (engine.epoch(NOWHERE), engine.master(NOWHERE), engine.members(NOWHERE)) == (
+        -1,
+        None,
+        (),
+    )
+
+
+def test_the_hooks_hear_of_masters_and_of_what_was_applied(net: Net) -> None:
+    """The broker opens and closes its coordinators by the one, and wakes consumers by the other."""
+    before = [member.hooks.acting_changed for member in net.members.values()]
+    master = net.elect(1)
+    for member, count in zip(net.members.values(), before, strict=True):
+        assert member.hooks.acting_changed > count
+    master.hooks.applied.clear()
+    master.submit("x")
+    net.settle()
+    assert master.hooks.applied == [{GROUP}]
+
+
+def test_proposals_and_commands_are_counted(net: Net) -> None:
+    master = net.elect(1)
+    for _ in range(2):
+        master.submit("x")
+        master.submit("y")
+        net.settle()
+    statistics = master.engine.statistics
+    assert (statistics.commands, statistics.proposals) == (4, 2)
+    assert statistics.applied >= 2
+
+
+def test_a_lease_that_ends_is_told_without_any_traffic(net: Net) -> None:
+    """Cut off from everybody, the master stops acting by its own clock."""
+    master = net.elect(1)
+    net.cut(1, 2)
+    net.cut(1, 3)
+    told = master.hooks.acting_changed
+    net.until(lambda: not master.acting())
+    assert master.hooks.acting_changed > told
+
+
+def test_commands_that_waited_for_room_go_as_soon_as_there_is_some() -> None:
+    """No time passes here: what is applied makes room, and the next entry leaves in that round."""
+    net = Net(intake=IntakeConfig(entry_bytes_max=1, undecided_bytes_max=1))
+    master = net.elect(1)
+    outcomes = [master.submit(str(number)) for number in range(10)]
+    net.settle()
+    assert [why(one) for one in outcomes] == ["done"] * 10
+    assert master.engine.statistics.proposals == 10
+
+
+def test_a_command_waits_for_company_and_not_for_ever() -> None:
+    """paxos.batch_wait_ms: while others are under way, and only so long."""
+    net = Net(intake=IntakeConfig(batch_wait_ns=50 * MS))
+    master = net.elect(1)
+    net[2].writer.held = net[3].writer.held = True
+    for name in ("alone", "waits", "is company"):
+        master.submit(name)
+        net.settle()
+    assert master.engine.statistics.proposals == 1
+    net.advance(40)
+    assert master.engine.statistics.proposals == 1
+    net.advance(20)
+    assert master.engine.statistics.proposals == 2
+
+
+# -- durable before visible -----------------------------------------------------------------------
+
+
+def sent(net: Net, source: int, kind: type) -> int:
+    return sum(1 for one in net.sent if one.source == source and type(one.message) is kind)
+
+
+def test_a_vote_leaves_only_when_it_is_durable(net: Net) -> None:
+    """The followers' disks are held: they have the Accept, and say nothing."""
+    master = net.elect(1)
+    net[2].writer.held = net[3].writer.held = True
+    votes = sent(net, 2, Accepted) + sent(net, 3, Accepted)
+    outcomes = master.submit("x")
+    net.settle()
+    assert sent(net, 2, Accepted) + sent(net, 3, Accepted) == votes
+    assert outcomes == []
+    net[2].writer.held = False
+    net.settle()
+    assert sent(net, 2, Accepted) + sent(net, 3, Accepted) == votes + 1
+    assert why(outcomes) == "done", "two of three"
+
+
+def test_our_own_vote_counts_only_when_it_is_durable(net: Net) -> None:
+    """The Accepts overtake the master's own disk; its vote does not."""
+    master = net.elect(1)
+    net.cut(1, 3)
+    master.writer.held = True
+    accepts = sent(net, 1, Accept)
+    outcomes = master.submit("x")
+    net.settle()
+    assert sent(net, 1, Accept) == accepts + 1
+    assert net[2].wal.synced > 0
+    assert outcomes == [], "node 2's vote alone is no majority"
+    master.writer.held = False
+    net.settle()
+    assert why(outcomes) == "done"
+
+
+def test_a_promise_leaves_only_when_it_is_durable(net: Net) -> None:
+    for member in net.members.values():
+        member.writer.held = True
+    net.advance(2_000)
+    assert not any(sent(net, node, Promise) for node in net.node_ids)
+    for member in net.members.values():
+        member.writer.held = False
+    net.until(lambda: any(member.acting() for member in net.members.values()))
+
+
+def test_what_is_staged_meanwhile_shares_the_next_sync(net: Net) -> None:
+    """Group commit: one batch is under way, whatever comes in the meantime is the next one."""
+    master = net.elect(1)
+    batches = master.engine.statistics.batches
+    master.writer.held = True
+    outcomes = [master.submit("0")]
+    net.settle()
+    for number in range(1, 6):
+        outcomes.append(master.submit(str(number)))
+        net.settle()
+    assert master.engine.statistics.batches == batches + 1
+    master.writer.held = False
+    net.settle()
+    assert master.engine.statistics.batches == batches + 2
+    assert [why(one) for one in outcomes] == ["done"] * 6
+
+
+def test_what_depends_on_a_later_batch_waits_for_that_one(net: Net) -> None:
+    """`after` of a round waits for everything staged up to then, not for the batch under way."""
+    net.elect(1)
+    follower = net[2]
+    follower.writer.held = True
+    net[1].submit("one")
+    net.settle()
+    net[1].submit("two")
+    net.settle()
+    votes = sent(net, 2, Accepted)
+    follower.writer.work()
+    follower.engine.on_durable()
+    follower.engine.end_round()
+    assert sent(net, 2, Accepted) == votes + 1, "the first batch had the first vote"
+    follower.writer.work()
+    follower.engine.on_durable()
+    follower.engine.end_round()
+    assert sent(net, 2, Accepted) == votes + 2
+
+
+# -- the disk fails -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["write", "fdatasync"])
+def test_a_failed_disk_stops_everything(net: Net, operation: str) -> None:
+    """No vote, no acknowledgement, nothing: the shell lets the failure end the process."""
+    master = net.elect(1)
+    net.cut(1, 3)
+    master.writer.held = True
+    outcomes = master.submit("x")
+    net.settle()
+    master.disk.fail(operation, errno.EIO)
+    master.writer.work()
+    sent_so_far = len(net.sent)
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="injected"):
+            master.engine.on_durable()
+    assert outcomes == []
+    assert len(net.sent) == sent_so_far
+
+
+def test_a_failed_followers_vote_never_leaves(net: Net) -> None:
+    net.elect(1)
+    follower = net[2]
+    follower.writer.held = True
+    votes = sent(net, 2, Accepted)
+    net[1].submit("x")
+    net.settle()
+    follower.disk.fail("fdatasync", errno.EIO)
+    follower.writer.work()
+    with pytest.raises(StorageFailed):
+        follower.engine.on_durable()
+    assert sent(net, 2, Accepted) == votes
+
+
+# -- restart --------------------------------------------------------------------------------------
+
+
+def test_a_restart_replays_the_log_to_the_same_state(net: Net) -> None:
+    """Power cut, nothing un-synced survives: what was applied there is applied again, alike."""
+    master = net.elect(1)
+    for number in range(30):
+        master.submit(f"c{number}")
+        if number % 3 == 0:
+            net.settle()
+    net.advance(600)
+    before = [member.ledger.lines for member in net.members.values()]
+    assert before[0] == before[1] == before[2]
+    assert len(before[0]) == 30
+    for node in net.node_ids:
+        net.crash(node)
+    for node in net.node_ids:
+        net.restart(node)
+    recovered = [member.ledger.lines for member in net.members.values()]
+    for lines in recovered:
+        assert lines == before[0][: len(lines)], "a prefix, and never anything else"
+    net.advance(600)
+    net.until(lambda: all(m.ledger.lines == before[0] for m in net.members.values()))
+    assert net[1].multi.incarnation == 2
+
+
+def test_what_was_acknowledged_survives_the_loss_of_any_node(net: Net) -> None:
+    master = net.elect(1)
+    outcomes = [master.submit(f"c{number}") for number in range(10)]
+    net.settle()
+    assert {why(one) for one in outcomes} == {"done"}
+    net.crash(1)
+    net.until(lambda: net[2].acting() or net[3].acting(), 30_000)
+    net.advance(100)
+    survivors = [m.ledger.texts() for m in net.others(1)]
+    assert survivors == [[f"c{number}" for number in range(10)]] * 2
+
+
+def test_segments_roll_under_load_and_replay(net: Net) -> None:
+    """Many small segments: the next one is prepared in time, and a restart reads them all."""
+    net = Net(segment=64 * 1024)
+    master = net.elect(1)
+    for number in range(60):
+        master.engine.submit(GROUP, command(f"c{number}", pad=8_000), lambda _outcome: None)
+        net.settle()
+    assert master.wal.statistics().segments > 3
+    net.advance(100)
+    net.crash(1)
+    net.restart(1)
+    net.until(lambda: len(net[1].ledger.lines) == 60)
+
+
+# -- catching up ----------------------------------------------------------------------------------
+
+
+def test_a_member_that_was_away_is_served_in_bounded_pieces(net: Net) -> None:
+    net = Net(segment=8 << 20)
+    master = net.elect(1)
+    net.crash(3)
+    for number in range(50):
+        body = command(f"c{number}", pad=30_000)
+        for _ in range(4):
+            master.engine.submit(GROUP, body, lambda _outcome: None)
+        net.settle()
+    assert sum(len(line) for _, line in master.ledger.lines) > 5 * SERVE_BYTES_MAX
+    net.restart(3)
+    net.until(lambda: net[3].ledger.lines == master.ledger.lines)
+    pieces = [one.message for one in net.sent if type(one.message) is Learned and one.target == 3]
+    sizes = [sum(entry.size for entry in piece.entries) for piece in pieces]
+    largest_entry = max(entry.size for piece in pieces for entry in piece.entries)
+    assert len(pieces) > 5
+    assert max(sizes) < SERVE_BYTES_MAX + largest_entry
+
+
+def test_one_large_entry_is_served_however_large_it_is(net: Net) -> None:
+    net = Net(segment=8 << 20, intake=IntakeConfig(entry_bytes_max=4 << 20))
+    master = net.elect(1)
+    net.crash(3)
+    for _ in range(50):
+        master.engine.submit(GROUP, command("x", pad=32_000), lambda _outcome: None)
+    net.settle()
+    assert master.ledger.applied
+    net.restart(3)
+    net.until(lambda: net[3].ledger.lines == master.ledger.lines)
+
+
+def test_a_member_asks_for_what_it_missed_and_for_nothing_else(net: Net) -> None:
+    master = net.elect(1)
+    master.submit("x")
+    net.advance(100)
+    asked = sent(net, 2, Learn) + sent(net, 3, Learn)
+    net.advance(3_000)
+    assert sent(net, 2, Learn) + sent(net, 3, Learn) == asked
+
+
+# -- forwarding -----------------------------------------------------------------------------------
+
+
+def test_what_may_go_anywhere_is_forwarded_to_the_master(net: Net) -> None:
+    """A change of the registry, asked of any node."""
+    net.elect(2)
+    outcomes = net[1].submit("x", anywhere=True)
+    net.settle()
+    assert outcomes == [Done(b"1")]
+    assert net[2].ledger.texts() == ["x"]
+    assert net[1].engine.statistics.forwarded_out == 1
+    assert net[2].engine.statistics.forwarded_in == 1
+
+
+def test_a_forward_that_is_never_answered_ends_as_unknown(net: Net) -> None:
+    """It may have come true, so that is all that can be said; a late answer changes nothing."""
+    net.elect(2)
+    net.lose_answers = True
+    outcomes = net[1].submit("x", anywhere=True)
+    net.advance(FORWARD_TIMEOUT_NS // MS - 100)
+    assert outcomes == []
+    net.advance(200)
+    assert outcomes == [Elsewhere(Why.UNKNOWN)]
+    assert net[1].engine.statistics.forward_timeouts == 1
+    (_, _, number) = net.forwards[0]
+    net[1].engine.on_forwarded(NodeId(2), number, Done(b"late"))
+    assert len(outcomes) == 1
+
+
+def test_forwards_end_as_unknown_when_the_link_is_lost(net: Net) -> None:
+    net.elect(2)
+    net.lose_answers = True
+    outcomes = net[1].submit("x", anywhere=True)
+    net.settle()
+    net.cut(1, 3)
+    assert outcomes == [], "another link is none of its business"
+    net.cut(1, 2)
+    assert outcomes == [Elsewhere(Why.UNKNOWN)]
+
+
+def test_what_cannot_be_forwarded_was_certainly_not_carried_out(net: Net) -> None:
+    """A full queue, or no link: the client may try again at once, elsewhere."""
+    net.elect(2)
+    net.queue_full = True
+    outcomes = net[1].submit("x", anywhere=True)
+    net.settle()
+    assert why(outcomes) == "not master"
+
+
+def test_an_answer_counts_only_from_whom_it_was_asked(net: Net) -> None:
+    net.elect(2)
+    net.lose_answers = True
+    outcomes = net[1].submit("x", anywhere=True)
+    net.settle()
+    (_, _, number) = net.forwards[0]
+    net[1].engine.on_forwarded(NodeId(3), number, Done(b"a lie"))
+    assert outcomes == []
+    net[1].engine.on_forwarded(NodeId(2), number, Done(b"1"))
+    assert outcomes == [Done(b"1")]
+
+
+def test_an_answer_for_an_earlier_life_acknowledges_nothing(net: Net) -> None:
+    """A node forwards, is killed, starts again at once and forwards anew: the answer to the first
+    must not pass for the answer to the second."""
+    net.elect(2)
+    net.lose_answers = True
+    net[1].submit("first life", anywhere=True)
+    net.settle()
+    (_, _, old) = net.forwards[-1]
+    net.crash(1)
+    net.restart(1)
+    net.until(lambda: net[1].engine.master(GROUP) == 2)
+    outcomes = net[1].submit("second life", anywhere=True)
+    net.settle()
+    assert len(net.forwards) == 2
+    net[1].engine.on_forwarded(NodeId(2), old, Done(b"1"))
+    assert outcomes == []
+
+
+def test_an_outcome_nobody_can_read_costs_its_client_only(net: Net) -> None:
+    """A peer answers nonsense; whoever waits for it chokes on it; the node goes on."""
+    net.elect(2)
+    net.lose_answers = True
+    read: list[Outcome] = []
+
+    def chokes(outcome: Outcome) -> None:
+        raise ValueError("cut short")
+
+    net[1].engine.submit(GROUP, command("x"), chokes, anywhere=True)
+    net[1].engine.submit(GROUP, command("y"), read.append, anywhere=True)
+    net.settle()
+    for _, _, number in net.forwards:
+        net[1].engine.on_forwarded(NodeId(2), number, Done(b"\xff"))
+    assert read == [Done(b"\xff")]
+    assert len(net[1].recorder.said("request handler failed")) == 1
+
+
+def forwarded(member: Member, data: bytes, group: GroupId = GROUP) -> list[tuple[int, Outcome]]:
+    """Node 3 forwards these bytes; what it is answered."""
+    answers: list[tuple[int, Outcome]] = []
+    links = member.engine.links
+    assert links is not None
+    links.answer_forward = lambda to, number, outcome: answers.append((number, outcome))
+    member.engine.on_forward(NodeId(3), 7, group, False, memoryview(data))
+    member.net.settle()
+    return answers
+
+
+def damaged(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"garbage",
+        b"\0\0\0\1\x02",
+        b"".join(command("one") + command("two")),
+        b"".join(opaque(CommandKind.REGISTRY, b"only in group 0")),
+        b"".join(opaque(CommandKind.CONSUMER_GROUP, b"no such command")),
+        b"\0\0\0\2\x4dxx",
+        b"".join(records(1, memoryview(b"no batch"))),
+        damaged(b"".join(records(1, memoryview(batch("damaged on the way"))))),
+        b"".join(records(1, memoryview(batch("too large for our segments", pad=300_000)))),
+    ],
+)
+def test_what_is_no_command_is_not_proposed(data: bytes) -> None:
+    """What is chosen is applied at every restart for ever: nonsense must not get that far."""
+    net = Net(segment=200_000)
+    master = net.elect(1)
+    applied = master.ledger.applied
+    assert forwarded(master, data) == [(7, Elsewhere(Why.NOT_MASTER))]
+    assert master.ledger.applied == applied
+    assert len(master.recorder.said("forwarded command refused")) == 1
+
+
+def test_a_larger_command_than_any_entry_is_not_proposed(net: Net) -> None:
+    master = net.elect(1)
+    huge = bytes(ENTRY_BYTES_MAX + 1)
+    assert forwarded(master, huge) == [(7, Elsewhere(Why.NOT_MASTER))]
+
+
+def test_a_forwarded_batch_is_proposed(net: Net) -> None:
+    master = net.elect(1)
+    data = b"".join(records(5, memoryview(batch("a", "b"))))
+    ((number, outcome),) = forwarded(master, data)
+    assert number == 7
+    assert isinstance(outcome, Done)
+
+
+def test_a_forward_for_a_group_we_do_not_have(net: Net) -> None:
+    answers = forwarded(net[1], b"".join(command("x")), NOWHERE)
+    assert answers == [(7, Elsewhere(Why.NOT_MASTER))]
+
+
+# -- steals ---------------------------------------------------------------------------------------
+
+
+def test_a_steal_moves_the_master_and_forwards_what_comes_meanwhile(net: Net) -> None:
+    """Nobody who produces to the old master during the steal hears of it."""
+    old = net.elect(1)
+    net.advance(100)
+    net[2].writer.held = net[3].writer.held = True
+    before = old.submit("before")
+    net.hand_over(old, net[3])
+    net.settle()
+    assert old.replica.handing_to == 3, "it drains: the first command is not chosen yet"
+    during = old.submit("during")
+    net.settle()
+    assert (before, during) == ([], [])
+    net[2].writer.held = net[3].writer.held = False
+    net.settle()
+    net.advance(40)
+    assert net[3].acting()
+    assert not old.acting()
+    assert why(before) == why(during) == "done"
+    after = old.submit("after")
+    net.settle()
+    assert why(after) == "done", "the old master still forwards, for its grace period"
+    assert net[3].ledger.texts() == ["before", "during", "after"]
+
+
+def test_a_steal_of_an_idle_group_takes_no_time(net: Net) -> None:
+    """It is made of messages only; nobody waits for a tick, and the broker hears of it at once."""
+    old = net.elect(1)
+    net.advance(100)
+    told = net[3].hooks.acting_changed
+    net.hand_over(old, net[3])
+    net.settle()
+    assert net[3].acting()
+    assert net[3].hooks.acting_changed == told + 1
+
+
+def steal_request(net: Net, token: int) -> StealRequest:
+    replica = net[2].replica
+    return StealRequest(
+        GROUP, net[2].multi.incarnation, replica.lease.ver, replica.learner.applied, token
+    )
+
+
+def test_a_steal_that_is_ahead_of_our_registry_waits_for_it(net: Net) -> None:
+    """The token was granted in group 0, of which this master has not applied that slot yet."""
+    master = net.elect(1)
+    master.hooks.allows = None
+    net.hand_over(master, net[2])
+    net.settle()
+    assert master.hooks.asked == 1
+    assert master.replica.handing_to is None
+    master.engine.retry_parked_steals()
+    assert master.hooks.asked == 2
+    master.hooks.allows = True
+    master.engine.retry_parked_steals()
+    net.settle()
+    net.advance(40)
+    assert net[2].acting()
+    asked = master.hooks.asked
+    master.engine.retry_parked_steals()
+    assert master.hooks.asked == asked, "it is done"
+
+
+def test_a_parked_steal_is_also_looked_at_with_every_tick(net: Net) -> None:
+    master = net.elect(1)
+    master.hooks.allows = None
+    net.hand_over(master, net[2])
+    net.advance(40)
+    master.hooks.allows = True
+    net.advance(40)
+    assert net[2].acting()
+
+
+def test_a_steal_does_not_wait_for_ever(net: Net) -> None:
+    master = net.elect(1)
+    master.hooks.allows = None
+    net.hand_over(master, net[2])
+    net.advance(PARKED_STEAL_NS // MS + 60)
+    asked = master.hooks.asked
+    master.hooks.allows = True
+    net.advance(100)
+    assert master.hooks.asked == asked
+    assert master.acting()
+
+
+def test_few_steals_wait_at_a_time(net: Net) -> None:
+    """A peer that repeats itself costs a bounded amount of memory."""
+    master = net.elect(1)
+    master.hooks.allows = None
+    for token in range(1000):
+        master.engine.on_message(NodeId(2), steal_request(net, token))
+    master.hooks.asked = 0
+    master.engine.retry_parked_steals()
+    assert master.hooks.asked == PARKED_STEALS_MAX
+
+
+def test_a_steal_that_may_not_be_is_not(net: Net) -> None:
+    master = net.elect(1)
+    master.hooks.allows = False
+    net.hand_over(master, net[2])
+    net.advance(100)
+    assert master.acting()
+    assert master.replica.handing_to is None
+
+
+def test_a_steal_of_a_group_we_do_not_have_is_noted(net: Net) -> None:
+    """Nodes with another groups.count, or a peer that makes it up."""
+    master = net.elect(1)
+    request = StealRequest(NOWHERE, Incarnation(1), Slot(1), Slot(1), 1)
+    master.engine.on_message(NodeId(2), request)
+    net.settle()
+    assert [one.what for one in master.hooks.notices if one.group == NOWHERE] == ["unknown-group"]
+    assert master.hooks.asked == 0
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_refuses_with_a_retriable_reason(net: Net) -> None:
+    net = Net(intake=IntakeConfig(queue_bytes_max=1000, undecided_bytes_max=1))
+    master = net.elect(1)
+    net.cut(1, 2)
+    net.cut(1, 3)
+    outcomes = [master.submit("x" * 100) for _ in range(30)]
+    refused = [one for one in outcomes if one]
+    assert refused
+    assert {why(one) for one in refused} == {"overloaded"}
+
+
+def test_a_forward_waits_in_one_place_only(net: Net) -> None:
+    """Given up by us, it may still come true over there; then nobody is told."""
+    net.elect(2)
+    net.lose_answers = True
+    outcomes = [net[1].submit(str(number), anywhere=True) for number in range(20)]
+    net.advance(FORWARD_TIMEOUT_NS // MS + 100)
+    assert {why(one) for one in outcomes} == {"unknown"}
+    assert net[1].engine._forwards == {}
+    assert len(net[2].ledger.texts()) == 20
+
+
+def test_draining_peers_are_remembered_until_they_say_otherwise(net: Net) -> None:
+    engine = net[1].engine
+    engine.on_draining(NodeId(2), True)
+    assert engine.draining_peers == {2}
+    engine.on_draining(NodeId(2), False)
+    assert engine.draining_peers == set()
+    engine.on_draining(NodeId(2), True)
+    engine.peer_up(NodeId(2), Incarnation(9))
+    assert engine.draining_peers == set(), "it has started again"
+
+
+def test_pendings_are_answered_once(net: Net) -> None:
+    """Whatever happens to a master: step by step it loses its links, its lease and its group."""
+    master = net.elect(1)
+    outcomes = [master.submit(f"c{number}") for number in range(5)]
+    net.cut(1, 2)
+    net.cut(1, 3)
+    outcomes += [master.submit(f"d{number}") for number in range(5)]
+    net.advance(6_000)
+    net.heal(1, 2)
+    net.heal(1, 3)
+    net.advance(6_000)
+    assert all(len(one) == 1 for one in outcomes)
