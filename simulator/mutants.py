@@ -1,11 +1,11 @@
 """Planted bugs: each takes one rule of protocol.md section 3 away, and the swarm must notice.
 
-A mutant is a patch of one method while a world runs. The table that `make mutants` will print comes
+A mutant patches a method or two while a world runs. The table that `make mutants` will print comes
 from here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import attrs
@@ -20,29 +20,33 @@ from simulator.node import SimNode
 
 
 @attrs.frozen
-class Mutant:
-    rule: str
-    what: str
+class Patch:
     owner: Any
     """A class or module. Any: setattr on it is the point."""
     attribute: str
-    replacement: Any
-    """A function, or a property."""
+    replacement: Callable[..., Any]
+
+
+@attrs.frozen
+class Mutant:
+    rule: str
+    what: str
+    patches: tuple[Patch, ...]
+
+
+def mutant(rule: str, what: str, *patches: tuple[Any, str, Callable[..., Any]]) -> Mutant:
+    return Mutant(rule, what, tuple(Patch(*patch) for patch in patches))
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Run the body with the mutant in place; with no name, as it is."""
-    if not name:
+    with ExitStack() as originals:
+        for patch in MUTANTS[name].patches if name else ():
+            original = patch.owner.__dict__[patch.attribute]
+            originals.callback(setattr, patch.owner, patch.attribute, original)
+            setattr(patch.owner, patch.attribute, patch.replacement)
         yield
-        return
-    mutant = MUTANTS[name]
-    original = mutant.owner.__dict__[mutant.attribute]
-    setattr(mutant.owner, mutant.attribute, mutant.replacement)
-    try:
-        yield
-    finally:
-        setattr(mutant.owner, mutant.attribute, original)
 
 
 # -- R1, R18: what is durable -----------------------------------------------------------------
@@ -121,33 +125,39 @@ def _read_without_epoch(node: SimNode, replica: Replica, _epoch: Epoch) -> bool:
 
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
-    "forget-promise": Mutant(
-        "R1", "a restarted node re-uses ballots", SimNode, "recovered_of", _forget_promise
+    "forget-promise": mutant(
+        "R1", "a restarted node re-uses ballots", (SimNode, "recovered_of", _forget_promise)
     ),
-    "reply-before-fsync": Mutant(
-        "R18", "`after` leaves before it is durable", SimNode, "may_send_after", _send_at_once
+    "reply-before-fsync": mutant(
+        "R18", "what needs the disk leaves before it", (SimNode, "may_send_after", _send_at_once)
     ),
-    "naive-fresh-ballot": Mutant(
-        "R5", "the target makes up a ballot of its own", Replica, "_take_over", _naive_take_over
+    "naive-fresh-ballot": mutant(
+        "R5", "the target makes up its own ballot", (Replica, "_take_over", _naive_take_over)
     ),
-    "resume-same-ballot": Mutant(
-        "R4", "an unresolved Steal is forgotten", handover, "tick_suspended", _resume_same_ballot
+    "resume-same-ballot": mutant(
+        "R4", "an unresolved Steal is forgotten", (handover, "tick_suspended", _resume_same_ballot)
     ),
-    "no-incarnation": Mutant(
-        "R6", "boots are not counted", SimNode, "incarnation_of", _same_incarnation
+    "no-incarnation": mutant(
+        "R6, R11", "boots are not counted", (SimNode, "incarnation_of", _same_incarnation)
     ),
-    "act-until-apply": Mutant(
-        "R3", "the master acts while suspended", Replica, "acting", _acting_while_suspended
+    "act-until-apply": mutant(
+        "R3", "the master acts while suspended", (Replica, "acting", _acting_while_suspended)
     ),
-    "no-holder-margin": Mutant(
-        "R12", "the holder acts to the last moment", Lease, "safely_before_expiry", _no_margin
+    "no-holder-margin": mutant(
+        "R12", "the holder acts to the last moment", (Lease, "safely_before_expiry", _no_margin)
     ),
-    "no-other-margin": Mutant(
-        "R12", "others start too early", Lease, "free", _no_margin_for_others
+    "no-other-margin": mutant(
+        "R12", "others start too early", (Lease, "free", _no_margin_for_others)
     ),
-    "no-cas": Mutant("R8", "a BeMaster is always valid", Lease, "apply_be_master", _no_cas),
-    "no-cas-steal": Mutant("R8", "a Steal is always valid", Lease, "apply_steal", _no_cas_steal),
-    "read-no-epoch": Mutant(
-        "R14", "a read survives a change of master", SimNode, "may_answer_read", _read_without_epoch
+    "no-cas": mutant(
+        "R8",
+        "lease entries are valid whatever they have seen",
+        (Lease, "apply_be_master", _no_cas),
+        (Lease, "apply_steal", _no_cas_steal),
+    ),
+    "read-no-epoch": mutant(
+        "R14",
+        "a read survives a change of master",
+        (SimNode, "may_answer_read", _read_without_epoch),
     ),
 }

@@ -41,9 +41,9 @@ class Nemesis:
             Fault.MEMBERS: self._members,
             Fault.CRASH_ALL: self._crash_all,
         }
-        self._actions = [everything[fault] for fault in Fault if fault in world.options.faults] + [
-            self._mend
-        ]
+        faults = [everything[fault] for fault in Fault if fault in world.options.faults]
+        mends = [self._mend] * (1 + len(faults) // 2)  # a cluster that is down shows nothing
+        self._actions = faults + mends
 
     def start(self) -> None:
         for node in self._world.nodes.values():
@@ -151,7 +151,7 @@ class Nemesis:
         drift_ppm = between(chance, -200, 200)
         drifted = world.options.duration_ns * 200 // 1_000_000
         offset = int((2 * chance.random() - 1) * (limit - drifted))
-        if chance.random() < 0.3:
+        if chance.random() < 0.5:
             offset = (limit - drifted) * chance.choice((-1, 1))
         self.offset_max_ns = max(self.offset_max_ns, abs(offset))
         node.clock.step(world.loop.now_ns, offset, drift_ppm)

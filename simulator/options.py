@@ -59,7 +59,7 @@ class Options:
     fault_gap_ns: int
     steal_gap_ns: int
     hostile: bool
-    """Aim faults at the moment a Steal leaves."""
+    """Short leases, faults and steals all the time, and aimed at the moment a Steal leaves."""
     delay_min_ns: int
     delay_max_ns: int
     fsync_max_ns: int
@@ -115,20 +115,21 @@ def draw(seed: int, *, disk: DiskKind | None = None) -> Options:
     groups = tuple(GroupId(g) for g in range(d.choice((1, 2, 2, 3, 4))))
     faults = frozenset(fault for fault in Fault if d.random() < 0.7)
     drawn = d.choice((DiskKind.RECORDS, DiskKind.RECORDS, DiskKind.WAL))
+    hostile = d.random() < 0.5
     return Options(
         seed=seed,
         nodes=nodes,
         groups=groups,
         members=nodes if d.random() < 0.4 else 3,
-        timing=_timing(d),
+        timing=_timing(d, hostile=hostile),
         duration_ns=between(d, 30_000, 40_000) * MS,
         tick_ns=between(d, 20, 50) * MS,
         clocks=d.choice((Clocks.EXACT, Clocks.WITHIN, Clocks.WITHIN, Clocks.WITHIN, Clocks.BEYOND)),
         disk=drawn if disk is None else disk,
         faults=faults,
-        fault_gap_ns=between(d, 200, 2_500) * MS,
-        steal_gap_ns=between(d, 100, 1_500) * MS,
-        hostile=d.random() < 0.5,
+        fault_gap_ns=between(d, 100, 600 if hostile else 2_500) * MS,
+        steal_gap_ns=between(d, 50, 400 if hostile else 1_500) * MS,
+        hostile=hostile,
         delay_min_ns=between(d, 50, 500) * 1_000,
         delay_max_ns=between(d, 1_000, 12_000) * 1_000,
         fsync_max_ns=between(d, 300, 15_000) * 1_000,
@@ -140,15 +141,15 @@ def draw(seed: int, *, disk: DiskKind | None = None) -> Options:
     )
 
 
-def _timing(d: random.Random) -> Timing:
-    margin = between(d, 20, 150) * MS
-    renew = 2 * margin + between(d, 50, 500) * MS
+def _timing(d: random.Random, *, hostile: bool) -> Timing:
+    margin = between(d, 20, 80 if hostile else 150) * MS
+    renew = 2 * margin + between(d, 20, 100 if hostile else 500) * MS
     return Timing(
-        lease_ns=2 * renew + 2 * margin + between(d, 100, 1_000) * MS,
+        lease_ns=2 * renew + 2 * margin + between(d, 50, 300 if hostile else 1_000) * MS,
         renew_every_ns=renew,
         margin_ns=margin,
         retransmit_ns=between(d, 50, 150) * MS,
-        settle_ns=between(d, 200, 600) * MS,
+        settle_ns=between(d, 100, 150 if hostile else 600) * MS,
         window=d.choice((1, 2, 4, 8, 16)),
         progress_every_ns=between(d, 100, 500) * MS,
     )
