@@ -11,11 +11,12 @@ import time
 from typing import Final
 
 from runtime.dataplane import Wakeup
-from storage.errors import StorageFailed
 from storage.model import WriteBatch
 from storage.wal import Wal
 
 SLOW_SYNCS_KEPT: Final = 512
+WRITER_STOP_S: Final = 10.0
+PREPARER_STOP_S: Final = 0.5
 HURRIED_S: Final = 5.0
 """Segments that fill faster than this are followed by one that is reserved, not zeroed."""
 
@@ -28,7 +29,7 @@ class LogWriter:
         self._stopping = False
         self._prepared_at = -HURRIED_S
         self._done: WriteBatch | None = None
-        self._failure: StorageFailed | None = None
+        self._failure: Exception | None = None
         self.busy = False
         self.durations_s: list[float] = []
         """Of write and fdatasync since somebody last looked (the metrics take and clear them)."""
@@ -51,6 +52,7 @@ class LogWriter:
 
         Raises:
             StorageFailed: writing or preparing failed; nothing more may be acknowledged.
+            Exception: a bug of ours ended one of the threads, which comes to the same.
         """
         self._wakeup.clear()
         if self._failure is not None:
@@ -69,8 +71,11 @@ class LogWriter:
         self._stopping = True
         self._todo.put(None)
         self._prepare.set()
-        for thread in self._threads:
-            thread.join(timeout=10)
+        writer, preparer = self._threads
+        writer.join(timeout=WRITER_STOP_S)
+        preparer.join(
+            timeout=PREPARER_STOP_S
+        )  # half a file of zeros is made anew at the next start
 
     # -- on their own threads -----------------------------------------------------------------
 
@@ -79,9 +84,8 @@ class LogWriter:
             started = time.perf_counter()
             try:
                 self._wal.write(batch)
-            except StorageFailed as failure:
-                self._failure = failure
-                self._wakeup.set()
+            except Exception as failure:  # noqa: BLE001  raised again by take_done
+                self._failed(failure)
                 return
             if len(self.durations_s) < SLOW_SYNCS_KEPT:
                 self.durations_s.append(time.perf_counter() - started)
@@ -91,15 +95,19 @@ class LogWriter:
     def _prepare_segments(self) -> None:
         while True:
             self._prepare.wait()
+            self._prepare.clear()  # first: stop() must not be taken for what was just done
             if self._stopping:
                 return
-            self._prepare.clear()
             began = time.monotonic()
             hurried = began - self._prepared_at < HURRIED_S
             self._prepared_at = began
             try:
                 self._wal.prepare_next(zeros=not hurried)
-            except StorageFailed as failure:
-                self._failure = failure
-                self._wakeup.set()
+            except Exception as failure:  # noqa: BLE001  raised again by take_done
+                self._failed(failure)
                 return
+
+    def _failed(self, failure: Exception) -> None:
+        """A thread that died unseen would leave a node that lives and acknowledges nothing."""
+        self._failure = failure
+        self._wakeup.set()

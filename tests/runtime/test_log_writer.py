@@ -1,0 +1,234 @@
+"""The threads at the disk: one batch at a time, and a failure that nobody can miss."""
+
+import errno
+import select
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from paxos.entry import batch
+from paxos.ids import BALLOT_ZERO, GroupId, NodeId, Slot
+from paxos.step import AcceptRecord
+from runtime.dataplane import Wakeup
+from runtime.log_writer import SLOW_SYNCS_KEPT, LogWriter
+from storage.errors import DiskFull, StorageFailed
+from storage.identity import boot
+from storage.memory_disk import MemoryDisk
+from storage.model import WalConfig, WriteBatch
+from storage.opening import open_wal
+from tests.runtime.doubles import GIVE_UP_MS
+
+GIVE_UP_S = GIVE_UP_MS / 1000
+SEGMENT_BYTES = 1 << 16
+
+
+class Desk:
+    """A log on a memory disk, its writer, and a gate in front of the disk."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        self.wal, _ = open_wal(
+            self.disk, boot(self.disk, "test", NodeId(1)), WalConfig(segment_bytes=SEGMENT_BYTES)
+        )
+        self.gate = threading.Event()
+        self.gate.set()
+        self.writes = 0
+        self.zeros: list[bool] = []
+        self.prepared = threading.Semaphore(0)
+        self._write, self._prepare = self.wal.write, self.wal.prepare_next
+        self.wal.write = self._gated_write
+        self.wal.prepare_next = self._noted_prepare
+        self.wakeup = Wakeup()
+        self.writer = LogWriter(self.wal, self.wakeup)
+        self.slot = 0
+
+    def _gated_write(self, staged: WriteBatch) -> None:
+        assert self.gate.wait(GIVE_UP_S)
+        self.writes += 1
+        self._write(staged)
+
+    def _noted_prepare(self, *, zeros: bool = True) -> bool:
+        self.zeros.append(zeros)
+        try:
+            return self._prepare(zeros=zeros)
+        finally:
+            self.prepared.release()
+
+    def stage(self) -> None:
+        self.slot += 1
+        entry = batch((b"x" * 100,))
+        self.wal.stage(
+            AcceptRecord(GroupId(1), Slot(self.slot), BALLOT_ZERO, entry, Slot(self.slot - 1))
+        )
+
+    def submit(self) -> WriteBatch:
+        staged = self.wal.take()
+        assert staged is not None
+        self.writer.submit(staged)
+        return staged
+
+    def woken(self) -> bool:
+        """Wait for the eventfd, as the data plane does."""
+        return bool(select.select([self.wakeup.fd], [], [], GIVE_UP_S)[0])
+
+    def is_quiet(self) -> bool:
+        return not select.select([self.wakeup.fd], [], [], 0)[0]
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.gate.set()
+    desk.writer.stop()
+    assert not threads()
+    desk.wakeup.close()
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("evenkeel-")]
+
+
+def test_a_batch_is_written_and_told(desk: Desk) -> None:
+    desk.stage()
+    desk.stage()
+    staged = desk.submit()
+    assert desk.writer.busy
+    assert desk.woken()
+    assert desk.writer.take_done() is staged
+    assert not desk.writer.busy
+    assert desk.is_quiet()
+    desk.wal.written(staged)
+    assert desk.wal.synced == desk.wal.end
+
+
+def test_one_batch_is_under_way_and_the_rest_shares_the_next(desk: Desk) -> None:
+    """Group commit: the loop's thread stages on while the disk works."""
+    desk.gate.clear()
+    desk.stage()
+    first = desk.submit()
+    for _ in range(50):
+        desk.stage()
+    with pytest.raises(AssertionError):
+        desk.writer.submit(first)
+    assert desk.writer.take_done() is None
+    assert desk.writer.busy
+    desk.gate.set()
+    assert desk.woken()
+    desk.wal.written(desk.writer.take_done())
+    second = desk.submit()
+    assert desk.woken()
+    desk.wal.written(desk.writer.take_done())
+    assert (desk.writes, first.pieces, second.pieces) == (2, 1, 50)
+
+
+def test_nothing_done_is_no_news(desk: Desk) -> None:
+    """The eventfd may be set for another reason."""
+    assert desk.writer.take_done() is None
+
+
+@pytest.mark.parametrize("operation", ["write", "fdatasync"])
+def test_a_failure_is_final(desk: Desk, operation: str) -> None:
+    """After a failed fsync the kernel may have dropped the pages: a second one would lie."""
+    desk.stage()
+    desk.disk.fail(operation, errno.EIO)
+    desk.submit()
+    assert desk.woken()
+    for _ in range(3):
+        with pytest.raises(StorageFailed, match="injected"):
+            desk.writer.take_done()
+    assert desk.writer.busy, "nothing more is taken"
+
+
+def test_a_bug_in_a_thread_is_a_failure_too(desk: Desk) -> None:
+    """A thread that died unseen would leave a node that lives and acknowledges nothing."""
+
+    def broken(_staged: WriteBatch) -> None:
+        raise ValueError("a bug")
+
+    desk.wal.write = broken
+    desk.stage()
+    desk.submit()
+    assert desk.woken()
+    with pytest.raises(ValueError, match="a bug"):
+        desk.writer.take_done()
+
+
+def test_the_next_segment_is_prepared_in_the_background(desk: Desk) -> None:
+    """The first one is filled with zeros; where segments fill within seconds, only reserved."""
+    assert desk.wal.wants_segment
+    desk.writer.prepare_soon()
+    assert desk.prepared.acquire(timeout=GIVE_UP_S)
+    assert not desk.wal.wants_segment
+    while not desk.wal.wants_segment:
+        desk.stage()
+        desk.submit()
+        assert desk.woken()
+        desk.wal.written(desk.writer.take_done())
+    desk.writer.prepare_soon()
+    assert desk.prepared.acquire(timeout=GIVE_UP_S)
+    assert not desk.wal.wants_segment
+    assert desk.zeros == [True, False]
+
+
+def test_a_segment_that_cannot_be_prepared_ends_it(desk: Desk) -> None:
+    desk.disk.capacity_bytes = SEGMENT_BYTES
+    desk.writer.prepare_soon()
+    assert desk.woken()
+    with pytest.raises(DiskFull):
+        desk.writer.take_done()
+
+
+def test_stopping_writes_what_was_submitted() -> None:
+    desk = Desk()
+    desk.gate.clear()
+    desk.stage()
+    staged = desk.submit()
+    stopping = threading.Thread(target=desk.writer.stop)
+    stopping.start()
+    desk.gate.set()
+    stopping.join(GIVE_UP_S)
+    assert desk.writer.take_done() is staged
+    assert threads() == []
+    desk.wakeup.close()
+
+
+def test_stopping_after_a_failure_waits_for_nobody(desk: Desk) -> None:
+    desk.stage()
+    desk.disk.fail("fdatasync", errno.EIO)
+    desk.submit()
+    assert desk.woken()
+    desk.writer.stop()
+    assert threads() == []
+
+
+def test_stopping_while_a_segment_is_being_prepared(desk: Desk) -> None:
+    """It is finished first; there is no second one."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(*, zeros: bool) -> bool:
+        entered.set()
+        assert go_on.wait(GIVE_UP_S)
+        return True
+
+    desk.wal.prepare_next = slow
+    desk.writer.prepare_soon()
+    assert entered.wait(GIVE_UP_S)
+    stopping = threading.Thread(target=desk.writer.stop)
+    stopping.start()
+    go_on.set()
+    stopping.join(GIVE_UP_S)
+    assert threads() == []
+
+
+def test_durations_are_kept_in_bounds(desk: Desk) -> None:
+    """Nobody scrapes: then the first few hundred of a second are all there is to know."""
+    desk.writer.durations_s = [0.001] * (SLOW_SYNCS_KEPT - 1)
+    for _ in range(3):
+        desk.stage()
+        desk.submit()
+        assert desk.woken()
+        desk.wal.written(desk.writer.take_done())
+    assert len(desk.writer.durations_s) == SLOW_SYNCS_KEPT
+    assert 0 < desk.writer.durations_s[-1] < GIVE_UP_S
