@@ -96,7 +96,7 @@ class Reader:
         batches: list[memoryview] = []
         if first < kept_from:
             batches = self._from_log(partition, first, kept_from, at_least_one)
-        if kept is not None and first + len(batches) == kept_from:
+        if kept is not None and first + len(batches) == kept_from < stop:
             batches += kept.between(kept_from, stop)
         return batches
 

@@ -150,6 +150,14 @@ def test_log_and_tail_meet_without_a_gap() -> None:
     assert world[1].statistics.log_bytes < 4 * len(batch("a"))
 
 
+def test_a_read_that_ends_below_the_tail_needs_nothing_of_it() -> None:
+    """Found by a consumer of old data in a benchmark: it got an assertion instead, for ever."""
+    world = filled("abc", tail=False)
+    world.produce(1, 0, batch("d"))
+    asked = world.fetch(1, want(0, 0, bytes_max=1))
+    assert len(contents(asked.records)) == 1
+
+
 def test_damage_on_the_disk_is_never_served() -> None:
     """What lies before it is, and then the client hears that the storage has failed."""
     world = filled(tail=False)
