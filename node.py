@@ -43,9 +43,10 @@ from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
 from runtime.http import HttpServer
 from runtime.journal import Journal
+from runtime.listener import Listener, listen
 from runtime.log_writer import LogWriter
 from runtime.metrics import NodeMetrics
-from runtime.peers import Hello, Peers, listen
+from runtime.peers import Hello, Peers
 from runtime.registry_client import Joining, RegistryClient
 from runtime.shell import Shell
 from runtime.status import node_status
@@ -156,7 +157,7 @@ class Node:
         self.statistics = BrokerStatistics()
         self.tail = Tail(config.limits.tail_bytes)
         self.machines: dict[GroupId, GroupMachine] = {}
-        self.listeners: list[socket.socket] = []
+        self.listeners: list[Listener] = []
         self._recover(recovered.groups)
         self._wire()
 
@@ -329,8 +330,8 @@ async def _start(
         nursery.start_soon(node.peers.keep_connected, peer)
     backlog = socket.SOMAXCONN
     node.listeners = [
-        listen(node.plane, config.listen.peer, node.peers.accept, backlog),
-        listen(node.plane, config.listen.kafka, node.clients.accept, backlog),
+        listen(node.plane, config.listen.peer, node.peers.accept, backlog, node.journal),
+        listen(node.plane, config.listen.kafka, node.clients.accept, backlog, node.journal),
     ]
     server = HttpServer(node.admin.routes())
     http = config.listen.http

@@ -11,7 +11,6 @@ PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their
 
 import socket
 import struct
-from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -25,7 +24,7 @@ from paxos.entry import Buffer
 from paxos.ids import GroupId, Incarnation, NodeId
 from paxos.messages import Message
 from runtime.channel import Channel
-from runtime.dataplane import READ, Plane
+from runtime.dataplane import Plane
 from runtime.fields import Address
 from runtime.journal import Journal
 from wire.framing import FrameLimits
@@ -36,7 +35,18 @@ PAXOS_FRAME_BYTES: Final = 1024 * 1024
 """Soft: messages of a round are sent in frames of about this size."""
 CONNECT_EVERY_S: Final = 0.1
 CONNECT_TIMEOUT_S: Final = 2.0
-SENDS_FORGOTTEN_AFTER_S: Final = 10.0
+SHORT_LIFE_S: Final = 2.0
+"""A link lost sooner was refused by the other side: it is opened again ever less often ..."""
+REFUSED_DOUBLINGS_MAX: Final = 5
+"""... down to once in CONNECT_EVERY_S * 2**5."""
+SILENT_S: Final = 10.0
+"""A peer says something every 200 ms; a link on which nothing moves for so long is dead, whatever
+TCP hopes for (it would go on for a quarter of an hour)."""
+GREETING_BYTES_MAX: Final = 1024
+GREETING_S: Final = 5.0
+UNGREETED_MAX: Final = 64
+"""Connections to the peer port that have not said yet who they are."""
+REFUSALS_LOGGED_EVERY_S: Final = 1.0
 RESULT_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -143,8 +153,10 @@ class Peers:
             for node, address in sorted(addresses.items())
             if node != hello.node
         }
-        self._incoming: dict[NodeId, Channel] = {}
-        self._unknown: set[Channel] = set()
+        self._incoming: dict[NodeId, _Incoming] = {}
+        self._ungreeted: dict[_Incoming, None] = {}
+        self._refused = 0
+        self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -225,28 +237,36 @@ class Peers:
     async def keep_connected(self, node: NodeId) -> None:
         """One task per peer: connect, greet, wait until the connection is lost, again."""
         link = self.outgoing[node]
+        refused = 0
         while True:
             sock = await _connect(link.address)
             if sock is None:
                 await trio.sleep(CONNECT_EVERY_S)
                 continue
-            link.lost = trio.Event()
-            link.buffers, link.size = [], 0
-            link.channel = Channel(
-                self._plane,
-                sock,
-                FrameLimits(default=0),
-                on_frame=lambda _data, _owned: None,
-                on_closed=lambda reason: self._outgoing_lost(link, reason),
-                unsent_bytes_max=self._queue_bytes_max,
-            )
-            body = self._hello.encode()
-            frame = _FRAME.pack(1 + len(body), Kind.HELLO) + body
-            link.channel.send([frame], len(frame))
-            link.channel.flush()
-            link.reconnects += 1
+            began = trio.current_time()
+            self.greet(link, sock)
             await link.lost.wait()
-            await trio.sleep(CONNECT_EVERY_S)
+            short = trio.current_time() - began < SHORT_LIFE_S
+            refused = min(refused + 1, REFUSED_DOUBLINGS_MAX) if short else 0
+            await trio.sleep(CONNECT_EVERY_S * 2**refused)
+
+    def greet(self, link: Outgoing, sock: socket.socket) -> None:
+        """Use a connection we have opened: the first thing on it is who we are."""
+        link.lost = trio.Event()
+        link.buffers, link.size = [], 0
+        link.channel = channel = Channel(
+            self._plane,
+            sock,
+            FrameLimits(default=0),
+            on_frame=lambda _data, _owned: None,
+            on_closed=lambda reason: self._outgoing_lost(link, reason),
+            unsent_bytes_max=self._queue_bytes_max,
+        )
+        link.reconnects += 1
+        body = self._hello.encode()
+        frame = _FRAME.pack(1 + len(body), Kind.HELLO) + body
+        channel.send([frame], len(frame))
+        channel.flush()
 
     def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
         link.channel = None
@@ -258,18 +278,22 @@ class Peers:
     # -- incoming connections -----------------------------------------------------------------
 
     def accept(self, sock: socket.socket, host: str) -> None:
-        """A connection to the peer port: it must greet first."""
+        """A connection to the peer port: it must greet first, briefly and soon."""
+        if len(self._ungreeted) >= UNGREETED_MAX:
+            sock.close()
+            self._refuse(host, "too many connections that have not greeted")
+            return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        incoming = _Incoming(self, host)
+        incoming = _Incoming(self, host, self._handler.boot_ns())
         incoming.channel = Channel(
             self._plane,
             sock,
-            FrameLimits(default=PEER_FRAME_BYTES_MAX),
+            FrameLimits(default=GREETING_BYTES_MAX),
             on_frame=incoming.on_frame,
             on_closed=incoming.on_closed,
             unsent_bytes_max=0,
         )
-        self._unknown.add(incoming.channel)
+        self._ungreeted[incoming] = None
 
     def greeted(self, incoming: "_Incoming", hello: Hello) -> None:
         """Check who is calling.
@@ -285,25 +309,43 @@ class Peers:
         if hello.node not in self.outgoing:
             raise PeerError(f"node {hello.node} is not in this node's [peers]")
         assert incoming.channel is not None
+        incoming.channel.limit_frames(FrameLimits(default=PEER_FRAME_BYTES_MAX))
+        incoming.node = hello.node
+        del self._ungreeted[incoming]
         old = self._incoming.get(hello.node)
-        self._unknown.discard(incoming.channel)
-        self._incoming[hello.node] = incoming.channel
+        self._incoming[hello.node] = incoming
         if old is not None:
             old.close("replaced by a newer connection")
         self._journal.info("peer up", peer=hello.node, incarnation=hello.incarnation)
         self._handler.peer_up(hello.node, hello.incarnation)
 
     def incoming_lost(self, incoming: "_Incoming", reason: str) -> None:
-        channel = incoming.channel
-        if channel is not None:
-            self._unknown.discard(channel)
         node = incoming.node
-        if node is not None and self._incoming.get(node) is channel:
+        if node is None:
+            self._ungreeted.pop(incoming, None)
+            self._refuse(incoming.host, reason)
+        elif self._incoming.get(node) is incoming:
             del self._incoming[node]
             self._journal.info("peer down", peer=node, reason=reason)
             self._handler.peer_down(node)
-        elif node is None:
-            self._journal.warning("peer connection refused", host=incoming.host, reason=reason)
+
+    def _refuse(self, host: str, reason: str) -> None:
+        self._refused += 1
+        now = self._handler.boot_ns()
+        if now - self._refusal_logged_ns >= REFUSALS_LOGGED_EVERY_S * 1e9:
+            self._refusal_logged_ns = now
+            self._journal.warning(
+                "peer connection refused", host=host, reason=reason, refused=self._refused
+            )
+
+    def tick(self) -> None:
+        """Housekeeping: close what has not greeted in time, and what has been silent for long."""
+        now = self._handler.boot_ns()
+        for incoming in [*self._ungreeted]:
+            if now - incoming.heard_boot_ns > GREETING_S * 1e9:
+                incoming.close("it did not greet in time")
+        for incoming in [*self._incoming.values()]:
+            incoming.look(now)
 
     # -- frames -------------------------------------------------------------------------------
 
@@ -341,34 +383,45 @@ class Peers:
         for link in self.outgoing.values():
             if link.channel is not None:
                 link.channel.close("this node stops")
-        for channel in [*self._incoming.values(), *self._unknown]:
-            channel.close("this node stops")
+        for incoming in [*self._incoming.values(), *self._ungreeted]:
+            incoming.close("this node stops")
 
 
 class _Incoming:
     """The receiving half of a link."""
 
-    def __init__(self, peers: Peers, host: str) -> None:
+    def __init__(self, peers: Peers, host: str, boot_ns: int) -> None:
         self._peers, self.host = peers, host
         self.channel: Channel | None = None
         self.node: NodeId | None = None
+        self.heard_boot_ns = boot_ns
+        """When something was last seen to have come; as exact as housekeeping is often."""
+        self._received_seen = 0
 
     def on_frame(self, frame: memoryview, owned: bool) -> None:
-        assert self.channel is not None
         try:
             if not len(frame):
                 raise PeerError("an empty frame")
             kind, body = frame[0], frame[1:]
-            if self.node is None:
-                if kind != Kind.HELLO:
-                    raise PeerError("it did not greet")
-                hello = Hello.decode(body)
-                self._peers.greeted(self, hello)
-                self.node = hello.node
-            else:
+            if self.node is not None:
                 self._peers.on_frame(self.node, kind, body, owned)
+            elif kind == Kind.HELLO:
+                self._peers.greeted(self, Hello.decode(body))
+            else:
+                raise PeerError("it did not greet")
         except PeerError as error:
-            self.channel.close(str(error))
+            self.close(str(error))
+
+    def look(self, now: int) -> None:
+        assert self.channel is not None
+        if self.channel.received_bytes != self._received_seen:
+            self._received_seen, self.heard_boot_ns = self.channel.received_bytes, now
+        elif now - self.heard_boot_ns > SILENT_S * 1e9:
+            self.close("it was silent")
+
+    def close(self, reason: str) -> None:
+        assert self.channel is not None
+        self.channel.close(reason)
 
     def on_closed(self, reason: str) -> None:
         self._peers.incoming_lost(self, reason)
@@ -389,46 +442,11 @@ async def _connect(address: Address) -> socket.socket | None:
     with trio.move_on_after(CONNECT_TIMEOUT_S):
         try:
             stream = await trio.open_tcp_stream(address.host, address.port)
+            sock = socket.socket(fileno=stream.socket.detach())
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S * 1000))
         except OSError:
             return None
-        sock = socket.socket(fileno=stream.socket.detach())
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
     return None
-
-
-def listen(
-    plane: Plane, address: Address, on_accept: Callable[[socket.socket, str], None], backlog: int
-) -> socket.socket:
-    """Accept in the data plane, a bounded number per round.
-
-    Raises:
-        OSError: the address cannot be bound.
-    """
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((address.host, address.port))
-    listener.listen(backlog)
-    listener.setblocking(False)
-
-    def ready(_events: int) -> None:
-        for sock, host in _accepted(listener):
-            sock.setblocking(False)
-            on_accept(sock, host)
-
-    plane.register(listener.fileno(), READ, ready)
-    return listener
-
-
-ACCEPTS_PER_ROUND_MAX: Final = 64
-
-
-def _accepted(listener: socket.socket) -> Iterator[tuple[socket.socket, str]]:
-    for _ in range(ACCEPTS_PER_ROUND_MAX):
-        try:
-            sock, address = listener.accept()
-        except OSError:
-            return  # nobody waits, or no file descriptor is free: try again next round
-        yield sock, str(address[0])

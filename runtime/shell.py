@@ -85,6 +85,7 @@ class Shell:
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
             self._kept_house = now.boot_ns
             self.clients.tick()
+            self.peers.tick()
             self.metrics.tick()
         self.end_of_round()
 

@@ -1,0 +1,590 @@
+"""Links between nodes: who is let in, what arrives, and what a stranger's bytes cost."""
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+
+from broker.intake import Done, Elsewhere, Outcome, Why
+from paxos import codec
+from paxos import entry as entries
+from paxos.ids import MS, Ballot, GroupId, Incarnation, NodeId, Slot
+from paxos.messages import Accept, Commit, Learn, Message
+from runtime import peers as module
+from runtime.dataplane import DataPlane
+from runtime.fields import Address
+from runtime.listener import listen
+from runtime.peers import (
+    GREETING_BYTES_MAX,
+    GREETING_S,
+    PAXOS_FRAME_BYTES,
+    RESULT_BYTES_MAX,
+    SILENT_S,
+    UNGREETED_MAX,
+    Hello,
+    Kind,
+    Peers,
+)
+from tests.runtime.doubles import FakePlane, FakeSystemClock, Recorder, Tcp, frame
+
+GROUP = GroupId(1)
+QUEUE_BYTES = 8 << 20
+SECOND_NS = 1_000 * MS
+NOWHERE = Address("127.0.0.1", 1)
+
+
+class Handler:
+    """What the engine would be told."""
+
+    def __init__(self, clock: FakeSystemClock) -> None:
+        self.clock = clock
+        self.ups: list[tuple[NodeId, Incarnation]] = []
+        self.downs: list[NodeId] = []
+        self.messages: list[tuple[NodeId, Message]] = []
+        self.forwards: list[tuple[Any, ...]] = []
+        self.outcomes: list[tuple[NodeId, int, Outcome]] = []
+        self.clocks: list[tuple[NodeId, int, int]] = []
+        self.draining: list[tuple[NodeId, bool]] = []
+
+    def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
+        self.ups.append((node, incarnation))
+
+    def peer_down(self, node: NodeId) -> None:
+        self.downs.append(node)
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        self.messages.append((sender, message))
+
+    def on_forward(
+        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
+    ) -> None:
+        self.forwards.append((sender, number, group, handing, command))
+
+    def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
+        self.outcomes.append((sender, number, outcome))
+
+    def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
+        self.clocks.append((node, offset_ns, error_ns))
+
+    def on_draining(self, node: NodeId, draining: bool) -> None:
+        self.draining.append((node, draining))
+
+    def wall_ns(self) -> int:
+        return self.clock.wall_ns()
+
+    def boot_ns(self) -> int:
+        return self.clock.boot_ns()
+
+
+def hello_of(node: int, *, cluster: str = "c", incarnation: int = 1) -> Hello:
+    return Hello(cluster_id=cluster, node=NodeId(node), incarnation=Incarnation(incarnation))
+
+
+class Node:
+    def __init__(self, plane: Any, node: int, *, incarnation: int = 1) -> None:
+        self.node, self.clock = NodeId(node), FakeSystemClock()
+        self.handler, self.recorder = Handler(self.clock), Recorder()
+        self.peers = Peers(
+            plane,
+            self.handler,
+            hello_of(node, incarnation=incarnation),
+            {NodeId(other): NOWHERE for other in (1, 2, 3)},
+            QUEUE_BYTES,
+            self.recorder.journal,
+        )
+
+    def link(self, node: int) -> module.Outgoing:
+        return self.peers.outgoing[NodeId(node)]
+
+    def reasons(self, event: str) -> list[str]:
+        return [str(line["reason"]) for line in self.recorder.said(event)]
+
+
+class World:
+    """Three nodes in one plane, connected by real sockets when the test says so."""
+
+    def __init__(self) -> None:
+        self.plane, self.tcp = FakePlane(), Tcp()
+        self.nodes = {node: Node(self.plane, node) for node in (1, 2, 3)}
+
+    def __getitem__(self, node: int) -> Node:
+        return self.nodes[node]
+
+    def connect(self, source: int, target: int) -> None:
+        """One direction: `source` opens a connection and greets."""
+        accepted, connected = self.tcp.pair()
+        connected.setblocking(False)
+        self[target].peers.accept(accepted, "127.0.0.1")
+        self[source].peers.greet(self[source].link(target), connected)
+        ups = len(self[target].handler.ups)
+        self.plane.run_until(lambda: len(self[target].handler.ups) > ups, self.flush)
+
+    def join(self, a: int, b: int) -> None:
+        self.connect(a, b)
+        self.connect(b, a)
+
+    def flush(self) -> None:
+        for node in self.nodes.values():
+            node.peers.flush()
+
+    def settle(self) -> None:
+        self.plane.settle(self.flush)
+
+    def stranger(self, target: int = 1) -> socket.socket:
+        """Somebody connects to a node's peer port."""
+        accepted, stranger = self.tcp.pair()
+        self[target].peers.accept(accepted, "10.9.9.9")
+        return stranger
+
+    def pass_seconds(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            for node in self.nodes.values():
+                node.clock.advance(SECOND_NS)
+                node.peers.tick()
+            self.settle()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    try:
+        yield world
+        for node in world.nodes.values():
+            node.peers.close()
+        assert world.plane.callbacks == {}
+    finally:
+        world.tcp.close()
+
+
+def accept(slot: int, size: int = 10) -> Accept:
+    entry = entries.batch((bytes([slot % 251]) * size,))
+    return Accept(GROUP, Ballot(1, NodeId(1)), Slot(slot), entry, Slot(1), Slot(0))
+
+
+def is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+# -- greeting -------------------------------------------------------------------------------------
+
+
+def test_a_link_is_up_when_both_directions_are(world: World) -> None:
+    one, two = world[1], world[2]
+    world.connect(1, 2)
+    assert two.handler.ups == [(1, 1)]
+    assert not one.peers.connected(NodeId(2)), "we can send, and hear nothing"
+    assert not two.peers.connected(NodeId(1))
+    world.connect(2, 1)
+    assert one.peers.connected(NodeId(2))
+    assert two.peers.connected(NodeId(1))
+    assert not one.peers.connected(NodeId(3))
+    assert not one.peers.connected(NodeId(1)), "nobody is connected to itself"
+
+
+def greeting(hello: Hello) -> bytes:
+    return frame(bytes([Kind.HELLO]) + hello.encode())
+
+
+def other_format() -> bytes:
+    body = hello_of(2).encode()
+    return frame(bytes([Kind.HELLO]) + struct.pack(">H", codec.FORMAT + 1) + body[2:])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (greeting(hello_of(2, cluster="other")), "it belongs to cluster 'other', this node to 'c'"),
+        (other_format(), f"it speaks peer format {codec.FORMAT + 1}, this node {codec.FORMAT}"),
+        (greeting(hello_of(9)), "node 9 is not in this node's [peers]"),
+        (greeting(hello_of(1)), "node 1 is not in this node's [peers]"),
+        (greeting(hello_of(-1)), "node -1 is not in this node's [peers]"),
+        (frame(bytes([Kind.PAXOS]) + b"hello?"), "it did not greet"),
+        (frame(bytes([Kind.HELLO]) + b"short"), "a greeting that is cut short"),
+        (greeting(hello_of(2))[:-1] + b"cc", "a malformed greeting"),
+        (frame(b""), "an empty frame"),
+        (b"GET / HTTP/1.1\r\nHost: you\r\n\r\n", "at most 1024 allowed"),
+        ((GREETING_BYTES_MAX + 1).to_bytes(4, "big"), "at most 1024 allowed"),
+        (b"\xff" * 100, "a frame of -1 bytes"),
+        (bytes(8), "an empty frame"),
+    ],
+)
+def test_strangers_are_refused_with_a_reason(world: World, data: bytes, reason: str) -> None:
+    """And the one who runs the stranger can read in the log what to correct."""
+    if reason == "a malformed greeting":
+        data = len(data[4:]).to_bytes(4, "big") + data[4:]
+    stranger = world.stranger()
+    stranger.sendall(data)
+    world.plane.run_until(lambda: world[1].recorder.lines)
+    assert is_closed(stranger)
+    (told,) = world[1].reasons("peer connection refused")
+    assert reason in told
+    assert world[1].handler.ups == world[1].handler.downs == []
+
+
+def test_who_never_greets_is_closed(world: World) -> None:
+    silent, slow = world.stranger(), world.stranger()
+    slow.sendall(b"\0\0")
+    world.pass_seconds(GREETING_S)
+    assert world[1].recorder.lines == []
+    world.pass_seconds(1)
+    assert is_closed(silent)
+    assert is_closed(slow)
+    assert world[1].reasons("peer connection refused") == ["it did not greet in time"]
+
+
+def test_many_strangers_cost_a_bounded_number_of_sockets(world: World) -> None:
+    """And peers are let in as soon as those are gone; links that are up do not notice."""
+    world.join(1, 2)
+    crowd = [world.stranger() for _ in range(UNGREETED_MAX)]
+    assert is_closed(world.stranger())
+    world[2].peers.send(NodeId(1), accept(1))
+    world.settle()
+    assert len(world[1].handler.messages) == 1
+    crowd[0].close()
+    world.settle()
+    world.connect(3, 1)
+    assert (3, 1) in world[1].handler.ups
+
+
+def test_refusals_are_logged_once_a_second(world: World) -> None:
+    """A misconfigured node tries for ever."""
+    for _ in range(5):
+        world.stranger().sendall(b"\xff" * 4)
+        world.settle()
+    world[1].clock.advance(SECOND_NS)
+    world.stranger().sendall(b"\xff" * 4)
+    world.settle()
+    told = world[1].recorder.said("peer connection refused")
+    assert [line["refused"] for line in told] == [1, 6]
+
+
+def test_a_newer_connection_replaces_the_older(world: World) -> None:
+    """The peer has restarted, and nobody has told us of the end of its old connection."""
+    old, new = world.stranger(), world.stranger()
+    old.sendall(greeting(hello_of(2)))
+    world.settle()
+    new.sendall(greeting(hello_of(2, incarnation=2)))
+    world.settle()
+    assert is_closed(old)
+    assert world[1].handler.ups == [(2, 1), (2, 2)]
+    assert world[1].handler.downs == [], "it was never gone"
+    new.sendall(message_frame())
+    world.settle()
+    assert world[1].handler.messages == [(2, Learn(GROUP, Slot(1)))]
+
+
+def message_frame() -> bytes:
+    out: list[Any] = []
+    codec.encode(Learn(GROUP, Slot(1)), out)
+    return frame(bytes([Kind.PAXOS]) + b"".join(out))
+
+
+def test_the_end_of_either_direction_is_told(world: World) -> None:
+    world.join(1, 2)
+    channel = world[1].link(2).channel
+    assert channel is not None
+    channel.close("cut")
+    world.settle()
+    assert world[1].handler.downs == [2]
+    assert world[2].handler.downs == [1]
+    assert not world[1].peers.connected(NodeId(2))
+    assert not world[2].peers.connected(NodeId(1))
+    assert world[1].reasons("peer link lost") == ["cut"]
+    assert world[2].reasons("peer down") == ["closed by the other side"]
+
+
+def test_a_peer_that_says_nothing_any_more_is_gone(world: World) -> None:
+    """Its machine is off, and no FIN was ever sent: TCP itself would wait a quarter of an hour."""
+    world.join(1, 2)
+    for _ in range(int(SILENT_S) * 2):
+        world[2].peers.ping(draining=False)
+        world.pass_seconds(1)
+    assert world[1].handler.downs == []
+    silent = world.nodes.pop(2)
+    world.pass_seconds(SILENT_S - 1)
+    assert world[1].handler.downs == []
+    world.pass_seconds(3)
+    assert world[1].reasons("peer down") == ["it was silent"]
+    silent.peers.close()
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+def test_messages_arrive_in_order_whatever_their_size(world: World) -> None:
+    """Small ones share a frame, large ones are not copied; both are what was sent."""
+    world.join(1, 2)
+    sizes = [10, 0, 5_000, 100, 3 * PAXOS_FRAME_BYTES, 20_000, 1] + [300_000] * 10
+    sent = [accept(slot, size) for slot, size in enumerate(sizes, start=1)]
+    for message in sent:
+        world[1].peers.send(NodeId(2), message)
+    world[1].peers.send(NodeId(2), Commit(GROUP, Ballot(1, NodeId(1)), Slot(1), Slot(9)))
+    world.settle()
+    got = world[2].handler.messages
+    assert [sender for sender, _ in got] == [1] * (len(sent) + 1)
+    for (_, message), original in zip(got, sent, strict=False):
+        assert isinstance(message, Accept)
+        assert message.slot == original.slot
+        assert message.entry.same_as(original.entry)
+    assert got[-1][1] == Commit(GROUP, Ballot(1, NodeId(1)), Slot(1), Slot(9))
+
+
+def test_what_a_message_holds_outlives_the_frames_that_follow(world: World) -> None:
+    """A small frame lies in a buffer that is used again; an entry is kept until it is applied."""
+    world.join(1, 2)
+    for slot in range(1, 2_000):
+        world[1].peers.send(NodeId(2), accept(slot, 200))
+        world[1].peers.flush()
+        world.plane.round()
+        world[1].peers.forward(NodeId(2), slot, GROUP, False, (bytes([slot % 251]) * 50,), 50)
+    world.settle()
+    for _, message in world[2].handler.messages:
+        assert isinstance(message, Accept)
+        assert b"".join(message.entry.payload()) == bytes([message.slot % 251]) * 200
+    for _, number, _, _, command in world[2].handler.forwards:
+        assert command == bytes([number % 251]) * 50
+
+
+def test_what_is_sent_to_nobody_is_forgotten(world: World) -> None:
+    """Losing messages is legal: the protocol sends them again."""
+    peers = world[1].peers
+    peers.send(NodeId(2), accept(1))
+    peers.send(NodeId(99), accept(1))
+    assert not peers.forward(NodeId(2), 1, GROUP, False, (b"x",), 1)
+    peers.answer_forward(NodeId(2), 1, Done(b""))
+    peers.flush()
+    world.join(1, 2)
+    world.settle()
+    assert world[2].handler.messages == []
+
+
+def test_a_link_that_was_lost_forgets_what_it_held(world: World) -> None:
+    """Half a frame of the old connection must not begin the new one."""
+    world.join(1, 2)
+    world[1].peers.send(NodeId(2), accept(1))
+    channel = world[1].link(2).channel
+    assert channel is not None
+    channel.close("cut")
+    world.connect(1, 2)
+    world[1].peers.send(NodeId(2), accept(2))
+    world.settle()
+    assert [message.slot for _, message in world[2].handler.messages] == [2]
+
+
+def test_a_full_queue_drops_and_counts(world: World) -> None:
+    """A peer that reads nothing costs a bounded amount of memory, and later gets what is new."""
+    world.join(1, 2)
+    link = world[1].link(2)
+    assert link.channel is not None
+    link.channel._unsent_bytes_max = 1_000_000
+    for slot in range(1, 100):
+        world[1].peers.send(NodeId(2), accept(slot, 100_000))
+        world[1].peers.flush()
+        assert link.channel.unsent_bytes <= 1_100_000
+    assert link.dropped > 0
+    assert not world[1].peers.forward(NodeId(2), 1, GROUP, False, (bytes(1_000_000),), 1_000_000)
+    world[1].peers.ping(draining=False)
+    world.settle()
+    assert link.channel.unsent_bytes == 0
+    world[1].peers.send(NodeId(2), accept(500))
+    world.settle()
+    slots = [message.slot for _, message in world[2].handler.messages]
+    assert slots == sorted(slots)
+    assert len(slots) + link.dropped >= 100
+    assert slots[-1] == 500
+
+
+# -- forwards -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 100, 100_000])
+def test_a_command_goes_over_and_its_outcome_comes_back(world: World, size: int) -> None:
+    world.join(1, 2)
+    head, body = b"head", bytes(size)
+    assert world[1].peers.forward(NodeId(2), 2**40, GROUP, True, (head, body), 4 + size)
+    world[1].peers.forward(NodeId(2), 2**40 + 1, GROUP, False, (b"next",), 4)
+    world.settle()
+    (first, second) = world[2].handler.forwards
+    assert first[:4] == (1, 2**40, GROUP, True)
+    assert first[4] == head + body, "and it is not overwritten by what follows"
+    assert second == (1, 2**40 + 1, GROUP, False, b"next")
+    world[2].peers.answer_forward(NodeId(1), 2**40, Done(b"result"))
+    world.settle()
+    assert world[1].handler.outcomes == [(2, 2**40, Done(b"result"))]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Done(b""),
+        Done(bytes(RESULT_BYTES_MAX)),
+        *(Elsewhere(why, master) for why in Why for master in (None, NodeId(0), NodeId(3))),
+    ],
+)
+def test_every_outcome_is_understood(world: World, outcome: Outcome) -> None:
+    world.join(1, 2)
+    world[2].peers.answer_forward(NodeId(1), 7, outcome)
+    world.settle()
+    assert world[1].handler.outcomes == [(2, 7, outcome)]
+
+
+def test_messages_and_forwards_keep_their_order(world: World) -> None:
+    """A forward must not overtake the Paxos messages that were sent before it."""
+    world.join(1, 2)
+    order: list[str] = []
+    world[2].handler.on_message = lambda _sender, message: order.append(f"m{message.slot}")
+    world[2].handler.on_forward = lambda _sender, number, *_: order.append(f"f{number}")
+    world[1].peers.send(NodeId(2), accept(1))
+    world[1].peers.forward(NodeId(2), 1, GROUP, False, (b"x",), 1)
+    world[1].peers.send(NodeId(2), accept(2))
+    world[1].peers.forward(NodeId(2), 2, GROUP, False, (b"x",), 1)
+    world.settle()
+    assert order == ["m1", "f1", "m2", "f2"]
+
+
+# -- clocks and draining --------------------------------------------------------------------------
+
+
+def test_clocks_are_compared(world: World) -> None:
+    """The peer's reading is taken to be from the middle of the exchange."""
+    world.join(1, 2)
+    world[2].clock.wall += 50 * MS
+    world[1].peers.ping(draining=False)
+    world[1].peers.flush()
+    for node in world.nodes.values():
+        node.clock.advance(3 * MS)
+    world.plane.run_until(lambda: world[2].handler.draining)
+    world[2].peers.flush()
+    for node in world.nodes.values():
+        node.clock.advance(1 * MS)
+    world.settle()
+    assert world[1].handler.clocks == [(2, 51 * MS, 2 * MS)]
+
+
+def test_draining_is_told_with_every_ping(world: World) -> None:
+    world.join(1, 2)
+    world.join(1, 3)
+    world[1].peers.ping(draining=True)
+    world.settle()
+    world[1].peers.ping(draining=False)
+    world.settle()
+    for node in (2, 3):
+        assert world[node].handler.draining == [(1, True), (1, False)]
+
+
+# -- hostile bytes --------------------------------------------------------------------------------
+
+HOSTILE = {
+    "an unknown kind": bytes([99]) + b"x",
+    "a second greeting": bytes([Kind.HELLO]) + hello_of(2).encode(),
+    "nothing at all": b"",
+    "no message": bytes([Kind.PAXOS]) + b"\xff" * 20,
+    "half a message": bytes([Kind.PAXOS]) + b"\x01\0\0\0\x50" + bytes(10),
+    "a short ping": bytes([Kind.PING]) + b"x",
+    "a long pong": bytes([Kind.PONG]) + bytes(100),
+    "an empty forward": bytes([Kind.FORWARD]) + bytes(13),
+    "a short forward": bytes([Kind.FORWARD]) + bytes(3),
+    "no such outcome": bytes([Kind.FORWARDED]) + struct.pack(">QBi", 1, 99, -1),
+    "a huge result": bytes([Kind.FORWARDED])
+    + struct.pack(">QBi", 1, 0, -1)
+    + bytes(RESULT_BYTES_MAX + 1),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
+def test_nonsense_of_a_peer_ends_its_connection_and_nothing_else(world: World, data: bytes) -> None:
+    """What came before it is good; what comes after it is not looked at; other links stay."""
+    world.join(1, 3)
+    stranger = world.stranger()
+    stranger.sendall(greeting(hello_of(2)))
+    world.settle()
+    stranger.sendall(message_frame() + frame(data) + message_frame())
+    world.settle()
+    assert is_closed(stranger)
+    assert len(world[1].handler.messages) == 1
+    assert world[1].handler.downs == [2]
+    assert len(world[1].reasons("peer down")) == 1
+    assert world[1].peers.connected(NodeId(3))
+    world[3].peers.send(NodeId(1), accept(1))
+    world.settle()
+    assert world[1].handler.messages[-1][0] == 3
+
+
+def test_a_greeted_peer_may_send_large_frames(world: World) -> None:
+    """And a frame above every limit ends the connection by its length alone."""
+    world.join(1, 2)
+    world[2].peers.send(NodeId(1), accept(1, 20 << 20))
+    world.settle()
+    assert len(world[1].handler.messages) == 1
+    stranger = world.stranger()
+    stranger.sendall(greeting(hello_of(3)) + (200 << 20).to_bytes(4, "big"))
+    world.settle()
+    assert is_closed(stranger)
+
+
+# -- connecting, in real time ---------------------------------------------------------------------
+
+
+class Live:
+    """Nodes on a real data plane, each with its own port."""
+
+    def __init__(self) -> None:
+        self.plane = DataPlane(FakeSystemClock().boot_ns, lambda *_: None)
+        self.changed = trio.Event()
+        self.nodes: dict[int, Node] = {}
+
+    def end_of_round(self) -> None:
+        for node in self.nodes.values():
+            node.peers.flush()
+        changed, self.changed = self.changed, trio.Event()
+        changed.set()
+
+    async def until(self, condition: Any) -> None:
+        with trio.fail_after(10):
+            while not condition():
+                await self.changed.wait()
+
+
+async def test_a_lost_link_is_opened_again() -> None:
+    """Also to a node that was not there at first, and to one that has been replaced."""
+    live = Live()
+    recorder = Recorder()
+    one = Node(live.plane, 1)
+    two = Node(live.plane, 2)
+    live.nodes = {1: one, 2: two}
+    port = listen(live.plane, Address("127.0.0.1", 0), lambda s, h: None, 5, recorder.journal)
+    live.plane.unregister(port._sock.fileno())
+    address = Address("127.0.0.1", port.port)
+    port.close()  # nobody listens there now
+    one.link(2).address = address
+    async with trio.open_nursery() as nursery:
+        await nursery.start(live.plane.run, live.end_of_round)
+        nursery.start_soon(one.peers.keep_connected, NodeId(2))
+        await trio.testing.wait_all_tasks_blocked()
+        port = listen(live.plane, address, two.peers.accept, 5, recorder.journal)
+        await live.until(lambda: two.handler.ups)
+        channel = one.link(2).channel
+        assert channel is not None
+        channel.close("cut")
+        await live.until(lambda: len(two.handler.ups) == 2)
+        two.peers.close()  # it stops ...
+        again = live.nodes[2] = Node(live.plane, 2, incarnation=2)
+        port._on_accept = again.peers.accept  # ... and another process is there
+        await live.until(lambda: again.handler.ups)
+        one.peers.send(NodeId(2), accept(1))
+        one.peers.flush()
+        await live.until(lambda: again.handler.messages)
+        assert one.link(2).reconnects == 3
+        assert one.handler.downs == [2, 2]
+        nursery.cancel_scope.cancel()
+    for node in (one, two, again):
+        node.peers.close()
+    live.plane.unregister(port._sock.fileno())
+    port.close()
+    live.plane.close()
