@@ -168,13 +168,14 @@ class Leases:
         self._records: dict[tuple[GroupId, Slot], LeaseRecord] = {}
         self._latest: dict[GroupId, Slot] = {}
 
-    def seen(self, node: NodeId, group: GroupId, lease: Lease) -> None:
+    def seen(self, node: NodeId, group: GroupId, lease: Lease) -> bool:
+        """Returns whether this version is new to the cluster."""
         record = LeaseRecord(lease.holder, lease.incarnation, lease.epoch, lease.expires_wall_ns)
         known = self._records.get((group, lease.ver))
         if known is not None:
             if known != record:
                 raise Violation(f"group {group} lease {lease.ver}: {known}, node {node}: {record}")
-            return
+            return False
         self._records[group, lease.ver] = record
         latest = self._latest.get(group)
         if latest is not None and latest < lease.ver:
@@ -183,6 +184,7 @@ class Leases:
                 raise Violation(f"I8: group {group} lease {lease.ver} shortens {latest}")
         if latest is None or latest < lease.ver:
             self._latest[group] = lease.ver
+        return True
 
 
 def changes_members(entry: Entry) -> bool:

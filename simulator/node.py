@@ -13,7 +13,7 @@ from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcom
 from paxos import codec, handover, invariants
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, REGISTRY_GROUP, Epoch, GroupId, Incarnation, NodeId, Now, Slot
-from paxos.messages import Accept, Learned, Message, StealAbort, StealRequest
+from paxos.messages import Learned, Message, StealAbort, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered, Replica
 from paxos.step import AcceptRecord, Send, Step
@@ -398,8 +398,7 @@ class SimNode:
             if parts is None:
                 parts = encoded[id(message)] = []
                 codec.encode(message, parts)
-                if type(message) is Accept:
-                    self.world.proposed(message)
+                self.world.leaving(message)
             frames.setdefault(send.to, []).extend(parts)
         incarnation, send_to = self.core.incarnation, self.world.network.send
         for target, parts in frames.items():

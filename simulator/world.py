@@ -9,8 +9,9 @@ from collections import Counter
 from typing import Final
 
 from balancer.registry import Registry
+from paxos.entry import EntryKind
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
-from paxos.messages import Accept
+from paxos.messages import Accept, Message, Prepare
 from paxos.replica import Replica
 from paxos.step import Notice
 from simulator.balancing import OneSteal
@@ -205,6 +206,13 @@ class World:
 
     # -- what nodes report --------------------------------------------------------------------
 
+    def leaving(self, message: Message) -> None:
+        """A message of the core leaves a node, perhaps to several."""
+        if type(message) is Accept:
+            self.proposed(message)
+        elif type(message) is Prepare:
+            self.statistics["prepares"] += 1
+
     def proposed(self, accept: Accept) -> None:
         self.value.seen(accept.group, accept.slot, accept.ballot, accept.entry)
 
@@ -214,7 +222,9 @@ class World:
 
     def lease_changed(self, node: NodeId, replica: Replica) -> None:
         lease = replica.lease
-        self.leases.seen(node, replica.group, lease)
+        is_new = self.leases.seen(node, replica.group, lease)
+        by = self.agreement.logs[replica.group][lease.ver - 1][0]
+        self.statistics["steals done"] += is_new and by == EntryKind.STEAL
         self.trace.note(
             self.loop.now_ns, "lease", node, replica.group, lease.ver, lease.holder, lease.epoch
         )

@@ -6,6 +6,8 @@
 //   successors(s, emit)       calls emit(next, text) for every step; text() names the step for a reader
 //   canonical(s)              replaces s by the representative of the states it is equivalent to
 //   violated(s)               the invariant that s breaks, or nullptr
+//   outcome(s)                what of s must not depend on reductions: the number of different ones, and
+//                             their digest, must be the same for all reductions of the same bounds
 //   describe(s)               a few lines about s, printed under a counterexample
 //   flags, witnesses          see below
 //
@@ -26,8 +28,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
+#include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -222,6 +225,7 @@ class Explorer {
         pending.reserve(2 * AHEAD);
         prints_.clear();
         parents_.clear();
+        outcomes_.clear();
         bool broken = false;
         u64 first = 0, transitions = 0;
         depth_ = 0;
@@ -233,6 +237,7 @@ class Explorer {
                     parents_.push_back(one.parent);
                 }
                 next.push(one.state);
+                outcomes_.insert(Model::outcome(one.state));
                 violation_ = Model::violated(one.state);
                 if (violation_) {
                     broken = true;
@@ -280,10 +285,13 @@ class Explorer {
     void report(const char* verdict) const {
         rusage usage;
         getrusage(RUSAGE_SELF, &usage);
+        u64 digest = 0;
+        for (const u64 outcome : outcomes_) digest = mix(digest ^ outcome);
         std::printf("  verdict=%s states=%llu transitions=%llu depth=%d seconds=%.1f memory_mb=%ld "
-                    "missed_at_most=%.0e\n",
+                    "missed_at_most=%.0e outcomes=%zu:%04x\n",
                     verdict, (unsigned long long)seen_, (unsigned long long)transitions_, depth_,
-                    seconds_, usage.ru_maxrss / 1024, double(seen_) * double(seen_) / 3.7e19);
+                    seconds_, usage.ru_maxrss / 1024, double(seen_) * double(seen_) / 3.7e19,
+                    outcomes_.size(), unsigned(digest & 0xFFFF));
     }
 
     // Replayed on states that were not canonicalised, so that names keep their meaning: a model's
@@ -320,6 +328,7 @@ class Explorer {
     const char* violation_ = nullptr;
     std::vector<u64> prints_;
     std::vector<u32> parents_;
+    std::set<u64> outcomes_;
     u64 seen_ = 0, transitions_ = 0;
     int depth_ = 0;
     double seconds_ = 0;

@@ -18,13 +18,19 @@ FIRST_SEED: Final = {
     "act-until-apply": 0,
     "no-holder-margin": 14,
     "no-other-margin": 17,
-    "no-cas": 0,
     "read-no-epoch": 7,
 }
 """Where to begin: a seed that is known to show the mutant is near, which saves time, not rigour."""
 
 
-@pytest.mark.parametrize("name", sorted(MUTANTS))
+NEEDS_A_SCRIPT: Final = {"no-cas": "scenario 11: the draining master leaves chance no opening"}
+
+
+def test_every_mutant_is_looked_for() -> None:
+    assert FIRST_SEED.keys() | NEEDS_A_SCRIPT.keys() == MUTANTS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(FIRST_SEED))
 def test_the_swarm_finds(name: str) -> None:
     first = FIRST_SEED[name]
     for seed in range(first, first + SEEDS_MAX):

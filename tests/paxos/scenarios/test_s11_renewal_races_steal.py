@@ -5,6 +5,8 @@ import pytest
 from paxos.entry import BeMaster, Entry, Steal, be_master, steal
 from paxos.ids import Incarnation, NodeId
 from paxos.messages import Accepted
+from simulator.checkers import Violation
+from simulator.mutants import planted
 from simulator.script import GROUP, Script
 
 
@@ -50,3 +52,39 @@ def test_a_steal_waits_for_a_renewal_under_way() -> None:
     value = script.held(1).log[script.replica(1).lease.ver - 1].control
     assert isinstance(value, Steal)
     assert value.prev_ver == slot
+
+
+def an_old_renewal_comes_back() -> Script:
+    """M's last renewal reached nobody. Another is master when M prepares and finds it."""
+    script = Script()
+    script.elect(0)
+    script.write_all(0, 2)
+    script.same_everywhere()
+    ver = script.replica(0).lease.ver
+    script.isolate(0)
+    script.write(0, 3)
+    script.write(0, 4)  # so that the new master's first slots stay below the renewal's
+    script.until(lambda: script.replica(0).lease_in_flight())
+    script.until(lambda: script.masters() not in ([], [0]))
+    other = script.masters()[0]
+    script.mend()
+    script.until(lambda: script.replica(0).lease.holder == other)
+    assert script.replica(0).lease.ver == ver + 3, "in the slot of M's first write"
+    script.prepare(0)
+    script.until(lambda: script.replica(0).learner.applied >= ver + 5)
+    renewal = script.held(0).log[ver + 4].control
+    assert isinstance(renewal, BeMaster)
+    assert (renewal.node, renewal.prev_ver) == (0, ver)
+    script.wait(20)
+    assert script.masters() == [other]
+    return script
+
+
+def test_an_old_renewal_that_comes_back_is_void() -> None:
+    script = an_old_renewal_comes_back()
+    script.until_acknowledged(script.write(script.masters()[0], 1, client=200))
+
+
+def test_without_compare_and_set_it_makes_two_masters() -> None:
+    with planted("no-cas"), pytest.raises(Violation, match="I4"):
+        an_old_renewal_comes_back()
