@@ -168,24 +168,28 @@ class BalancingLoop:
         return [group for group, replica in sorted(replicas.items()) if replica.acting(now)]
 
     def drain_next(self, now: Now) -> int:
-        """Hand over one more group if none is on its way; returns how many can still go."""
-        replicas = self._engine.multi.replicas
+        """Hand over one more group if none is on its way; returns how many can still go.
+
+        None can as soon as every other node is draining too, or is gone: a link that is lost counts
+        at once, however lately its node was heard.
+        """
+        replicas, links = self._engine.multi.replicas, self._engine.links
+        assert links is not None
         mine = self.masters(now)
-        if any(replica.handing_to is not None for replica in replicas.values()):
+        on_their_way = [one.handing_to for one in replicas.values() if one.handing_to is not None]
+        if any(links.connected(target) for target in on_their_way):
             return max(1, len(mine))
-        targets = 0
+        view = self.view(now)
+        able = [
+            node
+            for node in view.alive - {view.me} - self._engine.draining_peers
+            if links.connected(node)
+        ]
+        load = Counter(one.master for one in view.groups.values())
+        able.sort(key=lambda node: (load[node], node))
         for group in mine:
-            for target in self._drain_targets(group, now):
-                targets += 1
+            ideal = view.placement.get(group)
+            for target in sorted(able, key=lambda node: node != ideal):  # else who has fewest
                 if not handover.steal_away(replicas[group], now, target):
                     return len(mine)
-        return len(mine) if targets else 0
-
-    def _drain_targets(self, group: GroupId, now: Now) -> list[NodeId]:
-        """Whom to give it to: its ideal node, else whoever has the fewest masters."""
-        view = self.view(now)
-        load = Counter(one.master for one in view.groups.values())
-        able = view.alive - {view.me} - self._engine.draining_peers
-        others = sorted(able, key=lambda node: (load[node], node))
-        ideal = view.placement.get(group)
-        return sorted(others, key=lambda node: node != ideal)
+        return len(mine) if able else 0

@@ -229,7 +229,7 @@ class Member:
                     floor=found.floor,
                 )
             replica = self.multi.add(group, net.node_ids, known)
-            ledger = self.ledgers[group] = Ledger()
+            ledger = self.ledgers[group] = net.machine(self.node, group)
             self.engine.add_group(replica, ledger)
             if found is not None:
                 for slot, entry, position in self.wal.replay(group, Slot(1), found.applied):
@@ -278,7 +278,9 @@ class Net:
         groups: tuple[int, ...] = (1,),
         intake: IntakeConfig | None = None,
         segment: int = 1 << 20,
+        machine: Callable[[NodeId, GroupId], Ledger] = lambda _node, _group: Ledger(),
     ) -> None:
+        self.machine = machine
         self.system = FakeSystemClock()
         self.intake = intake or IntakeConfig()
         self.segment = segment
