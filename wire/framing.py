@@ -140,8 +140,12 @@ class FrameAssembler:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of an unfinished frame that are held: 0 between frames (for idle timeouts)."""
-        return self._filled if self._large is not None else self._stop - self._start
+        """Bytes of an unfinished frame that have come: 0 between frames (for idle timeouts).
+
+        Its length counts: who has sent only that is in the middle of a frame, and may hold a step
+        of memory for it.
+        """
+        return 4 + self._filled if self._large is not None else self._stop - self._start
 
     def _allowed(self, size: int, there: int) -> bool:
         """False while the API key has not arrived; raises if the frame is too long for it."""
