@@ -73,6 +73,10 @@ class BatchIndex:
         """The base offsets of the batches numbered `first` to `stop` - 1."""
         return self._bases[first - self.first : stop - self.first]
 
+    def timestamp(self, number: int) -> int:
+        """The greatest timestamp in the batch, as its producer said."""
+        return self._times[number - self.first]
+
     def position(self, number: int) -> int:
         return self._positions[number - self.first]
 

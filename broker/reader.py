@@ -103,6 +103,8 @@ class Reader:
     def _from_log(
         self, partition: PartitionState, first: int, stop: int, at_least_one: bool
     ) -> list[memoryview]:
+        affordable = partition.index.within(first, max(0, self._bytes_left))
+        stop = min(stop, max(first + 1, affordable))  # a request may name a partition many times
         positions, sizes = partition.index.places(first, stop)
         batches: list[memoryview] = []
         at, count = 0, len(positions)

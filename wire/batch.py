@@ -42,6 +42,8 @@ DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
 RECORD_BYTES_MIN: Final = 7
 """Length, attributes, timestamp delta, offset delta, key, value and header count."""
 HEADER_PAIR_BYTES_MIN: Final = 2
+TIMESTAMP_END: Final = 1 << 63
+"""Of a signed int64, as which it travels."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CRC: Final = struct.Struct(">I")
@@ -183,6 +185,11 @@ def validate(batch: Batch) -> ErrorCode:
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         return ErrorCode.INVALID_RECORD
     attributes = header.attributes
+    if (
+        not attributes & COMPRESSION_MASK
+        and header.record_count * RECORD_BYTES_MIN > len(data) - HEADER_BYTES
+    ):
+        return ErrorCode.INVALID_RECORD  # or 70 bytes could use up two billion offsets
     if attributes & CONTROL_BIT:
         return ErrorCode.INVALID_RECORD
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
@@ -214,15 +221,19 @@ def patched_head(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     return _PATCH.pack(base_offset, bytes(data[8:12]), leader_epoch)
 
 
-def iterate_records(batch: Batch) -> Iterator[Record]:
+def iterate_records(batch: Batch, payload: bytes | None = None) -> Iterator[Record]:
     """The records of a batch, with absolute offsets and timestamps.
+
+    Offsets lie within the batch and timestamps within 64 bits, whatever its producer wrote: others
+    use them. `payload` is what `decompressed` gave, where that was called before.
 
     Raises:
         BatchError: UNSUPPORTED_COMPRESSION_TYPE for what the standard library cannot decompress,
             CORRUPT_MESSAGE if the records are not what the header says.
     """
     header = batch.header
-    payload = _payload(batch)
+    if payload is None:
+        payload = decompressed(batch, DECOMPRESSED_BYTES_MAX)
     log_append = header.attributes & LOG_APPEND_TIME_BIT
     if header.record_count < 0 or header.record_count * RECORD_BYTES_MIN > len(payload):
         raise _corrupt(f"{header.record_count} records in {len(payload)} bytes")
@@ -241,8 +252,12 @@ def _corrupt(what: str) -> BatchError:
     return BatchError(ErrorCode.CORRUPT_MESSAGE, what)
 
 
-def _payload(batch: Batch) -> bytes:
-    """The records, decompressed."""
+def decompressed(batch: Batch, bytes_max: int) -> bytes:
+    """The records; a batch may hold a thousand times what was sent, so `bytes_max` (> 0) is asked.
+
+    Raises:
+        BatchError: as `iterate_records`, and CORRUPT_MESSAGE for more bytes than that.
+    """
     codec = batch.header.attributes & COMPRESSION_MASK
     data = batch.data[HEADER_BYTES:]
     if codec == Compression.NONE:
@@ -251,11 +266,11 @@ def _payload(batch: Batch) -> bytes:
         raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"cannot decompress codec {codec}")
     inflater = zlib.decompressobj(wbits=31)
     try:
-        payload = inflater.decompress(data, DECOMPRESSED_BYTES_MAX)
+        payload = inflater.decompress(data, bytes_max)
     except zlib.error as error:
         raise _corrupt(f"gzip: {error}") from error
     if not inflater.eof:
-        raise _corrupt(f"gzip stream is cut short, or longer than {DECOMPRESSED_BYTES_MAX} bytes")
+        raise _corrupt(f"gzip stream is cut short, or longer than {bytes_max} bytes")
     return payload
 
 
@@ -283,6 +298,10 @@ def _read_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record,
         raise _corrupt(f"a record ends at byte {pos} instead of {stop}")
     offset = header.base_offset + offset_delta
     timestamp_ms = header.base_timestamp_ms + timestamp_delta
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise _corrupt(f"offset delta {offset_delta}, the last is {header.last_offset_delta}")
+    if not -TIMESTAMP_END <= timestamp_ms < TIMESTAMP_END:
+        raise _corrupt(f"timestamp {timestamp_ms}")
     return Record(value, key, timestamp_ms, tuple(headers), offset), pos
 
 

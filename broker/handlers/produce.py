@@ -16,7 +16,7 @@ from typing import Final
 from balancer.records import PartitionPlace, Topic
 from broker.commands import RECORDS_RESULT, SMALL_BYTES, records
 from broker.context import Broker, Request
-from broker.guard import blame
+from broker.guard import blame, refuse_more_than
 from broker.hints import endpoints, other_leader
 from broker.intake import Done, Elsewhere, Outcome, Why
 from wire.apis import encode_response
@@ -32,6 +32,8 @@ from wire.messages.produce import (
 )
 
 ACKS: Final = (-1, 0, 1)
+PARTITIONS_MAX: Final = 10_000
+"""In one request. 16 MiB of tiny batches would be 200,000, and hold the node up for seconds."""
 
 _ERROR_OF: Final = {
     Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -43,6 +45,9 @@ _ERROR_OF: Final = {
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ProduceRequest)
+    named = [data for topic in message.topic_data for data in topic.partition_data]
+    if refuse_more_than(PARTITIONS_MAX, named, request):
+        return
     broker.statistics.produce_requests += 1
     produce = _Produce(broker, request, message.acks)
     refusal = _refusal(message)
