@@ -100,6 +100,11 @@ def decode_image(data: bytes | memoryview) -> Image:
         raise PackingError(f"{len(image.versions)} versions, expected {_VERSIONS_COUNT}")
     if image.cluster is not None and image.cluster.groups_count > GROUPS_MAX:
         raise PackingError(f"{image.cluster.groups_count} groups, at most {GROUPS_MAX}")
+    numbers = [node.node for node in image.nodes]
+    if numbers != sorted(set(numbers)) or list(image.paused_groups) != sorted(
+        set(image.paused_groups)
+    ):
+        raise PackingError("nodes or paused groups are there twice or out of order")
     uids = [place.uid for topic in image.topics for place in topic.partitions]
     if len(set(uids)) != len(uids) or any(uid >= image.next_uid for uid in uids):
         raise PackingError("a partition uid is used twice or lies in the future")
