@@ -333,7 +333,7 @@ async def _start(
         listen(node.plane, config.listen.peer, node.peers.accept, backlog, node.journal),
         listen(node.plane, config.listen.kafka, node.clients.accept, backlog, node.journal),
     ]
-    server = HttpServer(node.admin.routes())
+    server = HttpServer(node.admin.routes(), node.journal.bug)
     http = config.listen.http
     await nursery.start(partial(trio.serve_tcp, server.handle, http.port, host=http.host))
     node.journal.info(

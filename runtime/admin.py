@@ -26,6 +26,9 @@ from runtime.http import Answer, BadRequest, Route, json_answer
 from runtime.registry_client import RegistryClient
 
 PROPOSE_TIMEOUT_S: Final = 5.0
+VERSION_MAX: Final = 2**63 - 1
+GROUP_MAX: Final = 2**32 - 1
+"""What the registry's commands can hold; what exists is far less, and the registry says so."""
 NOT_DONE: Final = "the registry did not answer in time: is a majority of the nodes up? Try again"
 
 
@@ -72,14 +75,14 @@ class Admin:
         registry = self._client.registry
         wanted = _wanted_placement(body, registry)
         expected = body.get("expected_version", registry.versions.placement)
-        if not isinstance(expected, int):
+        if not _is_number(expected, VERSION_MAX):
             raise BadRequest("expected_version must be a number")
         return await self._propose(SetPlacement(expected, wanted))
 
     async def balancer(self, body: dict[str, Any]) -> Answer:
         """{"paused": bool} for all groups, or for one with "group"."""
         paused, group = body.get("paused"), body.get("group")
-        if not isinstance(paused, bool) or not (group is None or isinstance(group, int)):
+        if not isinstance(paused, bool) or not (group is None or _is_number(group, GROUP_MAX)):
             raise BadRequest('expected {"paused": true|false}, and "group": a number or nothing')
         return await self._propose(PauseBalancer(paused, None if group is None else GroupId(group)))
 
@@ -115,15 +118,20 @@ def _wanted_placement(body: dict[str, Any], registry: Registry) -> dict[GroupId,
     if not isinstance(wanted, dict):
         raise BadRequest('expected {"all_on": node}, {"even": true} or {"placement": {...}}')
     merged = dict(registry.placement)
-    for group, node in wanted.items():
-        if not str(group).isdigit() or int(group) not in registry.groups:
-            raise BadRequest(f"group {group!r}: there are 0 to {len(groups) - 1}")
-        merged[GroupId(int(group))] = _node(node, nodes)
+    by_name = {str(group): group for group in groups}
+    for name, node in wanted.items():
+        if name not in by_name:
+            raise BadRequest(f"group {name[:20]!r}: there are 0 to {len(groups) - 1}")
+        merged[by_name[name]] = _node(node, nodes)
     return merged
 
 
+def _is_number(value: object, largest: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest
+
+
 def _node(value: object, nodes: set[NodeId]) -> NodeId:
-    if not isinstance(value, int) or value not in nodes:
+    if not isinstance(value, int) or isinstance(value, bool) or value not in nodes:
         known = ", ".join(str(node) for node in sorted(nodes))
-        raise BadRequest(f"node {value!r} is not registered; there are {known or 'none yet'}")
+        raise BadRequest(f"that node is not registered; there are {known or 'none yet'}")
     return NodeId(value)

@@ -47,7 +47,9 @@ __all__ = ["Address", "Config", "ConfigError", "load", "parse_address"]
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 ENV_PREFIX: Final = "EVENKEEL_"
-CONFIG_FILE_BYTES_MAX: Final = 1 * MIB
+CONFIG_FILE_BYTES_MAX: Final = 64 * KIB
+CONFIG_LINE_CHARS_MAX: Final = 1024
+"""tomllib's time grows with the square of a dotted key: 30 KB of `a.a.a` took it two seconds."""
 NODE_ID_MAX: Final = 2**31 - 1
 """Kafka's node ids are int32."""
 ENTRY_OVERHEAD_BYTES: Final = 64 * KIB
@@ -517,11 +519,16 @@ def _from_file(path: Path, problems: list[str]) -> Iterable[_Setting]:
         if len(data) > CONFIG_FILE_BYTES_MAX:
             problems.append(f"{path}: larger than {CONFIG_FILE_BYTES_MAX} bytes: not a config file")
             return
-        tables = tomllib.loads(data.decode())
+        text = data.decode()
+        if max(map(len, text.splitlines()), default=0) > CONFIG_LINE_CHARS_MAX:
+            most = CONFIG_LINE_CHARS_MAX
+            problems.append(f"{path}: a line of more than {most} characters: not a config file")
+            return
+        tables = tomllib.loads(text)
     except OSError as error:
         problems.append(f"{path}: cannot be read: {error.strerror}")
         return
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problems.append(f"{path}: not TOML: {error}")
         return
     for name, table in tables.items():

@@ -80,7 +80,10 @@ def parse_text(raw: object) -> str:
 
 def parse_path(raw: object) -> Path:
     if isinstance(raw, str) and raw:
-        return Path(raw).expanduser()
+        try:
+            return Path(raw).expanduser()
+        except RuntimeError as error:  # "~stranger"
+            raise ValueError(f"the home directory is not known: {error}") from error
     raise ValueError("expected the path of a directory")
 
 
@@ -175,9 +178,12 @@ def show(value: object) -> str:
     """The value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    try:
+        text = "" if value is None else str(value)
+    except ValueError:  # a number of more digits than Python prints, perhaps in a list
+        return f"a {type(value).__name__} that is too long to show"
     if isinstance(value, int):
-        return str(value)
-    text = "" if value is None else str(value)
+        return text
     escaped = "".join(
         f"\\{char}" if char in '"\\' else char if char.isprintable() else f"\\U{ord(char):08x}"
         for char in text

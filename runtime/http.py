@@ -37,18 +37,25 @@ def json_answer(value: object, status: int = 200) -> Answer:
 
 
 class HttpServer:
-    def __init__(self, routes: Mapping[tuple[str, str], Route]) -> None:
+    """`on_bug` is told of an exception that no route should have let out, to log it."""
+
+    def __init__(
+        self, routes: Mapping[tuple[str, str], Route], on_bug: Callable[[str, Exception], None]
+    ) -> None:
         self._routes = routes
+        self._on_bug = on_bug
         self._limit = trio.CapacityLimiter(CONNECTIONS_MAX)
 
     async def handle(self, stream: trio.SocketStream) -> None:
-        """Serve one connection: one request, one answer."""
+        """Serve one connection: one request, one answer. What it raised would end the node."""
         async with self._limit:
             with trio.move_on_after(REQUEST_TIMEOUT_S):
                 try:
                     await self._exchange(stream)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return  # whoever asked has gone
+                except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+                    self._on_bug("HTTP", error)
         await trio.aclose_forcefully(stream)
 
     async def _exchange(self, stream: trio.SocketStream) -> None:
@@ -79,7 +86,7 @@ class HttpServer:
             return await route(None)
         try:
             value = json.loads(body or b"{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadRequest(f"the body is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise BadRequest("the body must be a JSON object")

@@ -151,7 +151,7 @@ def test_a_wrong_setting_is_refused_with_the_reason(
         (GOOD.replace('cluster_id = "test"', ""), "node.cluster_id is missing: set it (nodes of"),
         (GOOD.partition("[peers]")[0], "[peers] has 0 nodes: a cluster has 1 to 64"),
         ("", "node.id is missing: set it (this node's number in [peers], for ever)"),
-        ("#" * (1024 * 1024 + 1), "/node.toml: larger than 1048576 bytes: not a config file"),
+        ("#" * (1024 * 1024 + 1), "/node.toml: larger than 65536 bytes: not a config file"),
         ("\0", "not TOML"),
     ],
 )
