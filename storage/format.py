@@ -40,6 +40,7 @@ Place: TypeAlias = int
 FORMAT_VERSION: Final = 1
 SEGMENT_SUFFIX: Final = ".wal"
 SEGMENT_HEADER_BYTES: Final = 512
+SEGMENT_BYTES_MAX: Final = 1 << 30
 CLUSTER_BYTES_MAX: Final = 64
 OFFSET_BITS: Final = 32
 OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
@@ -142,13 +143,15 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
         return None
     fields = _SEGMENT.unpack_from(data)
     _, version, _, number, size, previous_end, oldest, seed, node, incarnation, cluster = fields
+    if not SEGMENT_HEADER_BYTES <= size <= SEGMENT_BYTES_MAX:
+        return None  # recovery fills a segment up to its size
     return SegmentHeader(
         number=number,
         size=size,
         previous_end=previous_end,
         oldest=oldest,
         seed=seed,
-        cluster=cluster.rstrip(b"\0").decode("ascii"),
+        cluster=cluster.rstrip(b"\0").decode("ascii", "replace"),
         node=NodeId(node),
         incarnation=Incarnation(incarnation),
         version=version,

@@ -20,6 +20,8 @@ IDENTITY_NAME: Final = "identity"
 _TEMPORARY_NAME: Final = "identity.tmp"
 IDENTITY_BYTES_MAX: Final = 1024
 FORMAT_VERSION: Final = 1
+INCARNATION_MAX: Final = 2**63 - 1
+"""What records of the log can hold."""
 
 
 def _check_cluster(_self: object, _field: object, value: str) -> None:
@@ -108,7 +110,7 @@ def _decode(data: bytes) -> Identity:
         identity = Identity(
             cluster, NodeId(int(node)), Incarnation(int(incarnation)), has_log == "1"
         )
-        intact = _encode(identity) == data
+        intact = _encode(identity) == data and 0 <= identity.incarnation < INCARNATION_MAX
     except (ValueError, IndexError):
         intact = False
     if not intact:

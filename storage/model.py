@@ -7,14 +7,13 @@ import attrs
 
 from paxos.entry import Buffer, Entry
 from paxos.ids import Ballot, GroupId, Slot
-from storage.format import Place
+from storage.format import SEGMENT_BYTES_MAX, Place
 from storage.recovery import Cut
 
 GROUPS_MAX: Final = 4096
 """Every segment begins with the state of all groups."""
 
 SEGMENT_BYTES_MIN: Final = 4096
-SEGMENT_BYTES_MAX: Final = 1 << 30
 
 
 class Durability(Enum):

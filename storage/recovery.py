@@ -57,7 +57,7 @@ from storage.format import (
     segment_number,
 )
 from storage.identity import Identity
-from storage.index import LEARNED_BIT, GroupState
+from storage.index import LEARNED_BIT, SLOT_GAP_MAX, GroupState
 from storage.segments import fill_with_zeros
 
 WINDOW_BYTES: Final = 4 << 20
@@ -66,6 +66,7 @@ WINDOW_BYTES: Final = 4 << 20
 _MAGIC: Final = RECORD_MAGIC.to_bytes(2, "big")
 _VOTES_PRUNE_MASK: Final = 4095
 _PROMISING: Final = (ACCEPT, PROMISE)
+_SLOTTED: Final = (ACCEPT, LEARNED)
 
 
 @attrs.frozen(kw_only=True)
@@ -298,6 +299,8 @@ class Recovery:
             group = log.groups[GroupId(group_id)] = GroupState(GroupId(group_id))
         if applied > group.applied:
             group.applied = applied
+        if kind in _SLOTTED and slot > group.highest + SLOT_GAP_MAX:
+            raise _damaged(place, f"slot {slot} follows slot {group.highest}", fields)
         ballot = group.promised
         if (round_, node) != ballot:  # seldom: making a ballot is the dearest thing here
             ballot = Ballot(round_, NodeId(node))
@@ -412,6 +415,9 @@ class Recovery:
         lowest = min(self._files)
         if lowest > log.oldest:
             raise WalDamaged(segment_name(lowest - 1), 0, "the file is missing")
+        if log.oldest > log.number:
+            what = f"the log says that segments up to {log.oldest - 1} are no longer needed"
+            raise WalDamaged(segment_name(log.number), 0, what)
         if lowest < log.oldest:
             for group, highest in log.highs[log.oldest - 1].items():
                 log.groups[group].forget_through(highest)
