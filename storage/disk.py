@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from paxos.entry import Buffer
+from storage.direct import DirectFile, Staging
 from storage.errors import DirectoryLocked, storage_failed
+from storage.format import SEGMENT_SUFFIX
 
 IOV_MAX: Final = 1024
 """Linux's limit of buffers in one pwritev."""
@@ -84,11 +86,13 @@ LOCK_NAME: Final = "lock"
 
 
 class RealFile:
-    """A file descriptor with an owner."""
+    """A file descriptor with an owner; with `staging` it is written past the page cache."""
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, flags: int, staging: Staging | None = None) -> None:
         self.name = path.name
         self._descriptor = -1
+        self._staging = staging
+        self._direct: DirectFile | None = None
         try:
             self._descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -97,6 +101,8 @@ class RealFile:
     def __del__(self) -> None:
         # By the last reference, so that a reader in another thread never sees its descriptor
         # closed, or worse, reused. Errors of close say nothing: all that counts was fdatasynced.
+        if self._direct is not None:
+            self._direct.close()
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
@@ -120,9 +126,18 @@ class RealFile:
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         try:
-            return os.pwritev(self._descriptor, buffers, offset)
+            return self._write_directly(buffers, offset) or os.pwritev(
+                self._descriptor, buffers, offset
+            )
         except OSError as error:
             raise storage_failed("write", self.name, error) from error
+
+    def _write_directly(self, buffers: Sequence[Buffer], offset: int) -> int:
+        if self._staging is None:
+            return 0
+        if self._direct is None:
+            self._direct = DirectFile(self._descriptor, self._staging)
+        return self._direct.write(buffers, offset) if self._direct.supported else 0
 
     def reserve(self, size: int) -> None:
         try:
@@ -142,6 +157,7 @@ class RealDisk:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._staging = Staging()
         try:
             missing = not directory.exists()
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -189,7 +205,8 @@ class RealDisk:
         return RealFile(self.directory / name, os.O_CREAT | os.O_EXCL)
 
     def open(self, name: str) -> File:
-        return RealFile(self.directory / name, 0)
+        staging = self._staging if name.endswith(SEGMENT_SUFFIX) else None
+        return RealFile(self.directory / name, 0, staging)
 
     def rename(self, old: str, new: str) -> None:
         try:
