@@ -1,0 +1,365 @@
+"""What a node finds on its disk: segments, the synced mark, the identity file.
+
+An input of the log target is a script of damages to a directory of which everything that was ever
+written is known: bits flipped, ranges zeroed, sectors written to the wrong place, files cut, lost,
+renamed, swapped or brought back from an old copy. A restart on it finds some prefix of what was
+written, or refuses with a declared error. Never another value.
+
+Damages that also make the checksums right again are forgeries, not damage: no disk makes them (a
+CRC-32C is not a signature). There the promise is smaller: a declared error or a start.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from random import Random
+from typing import ClassVar, Final, NamedTuple
+
+import attrs
+from crc32c import crc32c
+
+from paxos.step import Record
+from storage.errors import DirectoryRefused, DiskFull, WalDamaged
+from storage.format import (
+    CHECKSUM_BYTES,
+    RECORD,
+    RECORD_HEADER_BYTES,
+    RECORD_MAGIC,
+    SEGMENT_HEADER_BYTES,
+    segment_name,
+)
+from storage.identity import IDENTITY_NAME, boot
+from storage.memory_disk import MemoryDisk
+from tests.fuzz.engine import Target, feature_of
+from tests.fuzz.mutate import Sample, number
+from tests.storage.log_maker import (
+    CLUSTER,
+    NODE,
+    Author,
+    Image,
+    accept,
+    differences,
+    image_of,
+    images,
+    start,
+    sync,
+)
+
+DISK_BYTES_MAX: Final = 1 << 20
+STEP: Final = struct.Struct(">BBHHH")
+"""op, file, at, size, argument."""
+SCENES: Final = ((1, 3), (3, 4), (2, 5))
+"""Segments and seed of each directory."""
+STEPS_MAX: Final = 64
+_FIELDS: Final = (
+    (0, 4), (4, 2), (6, 1), (7, 1), (8, 4), (12, 4), (16, 8), (24, 8), (32, 4), (36, 4), (40, 8),
+    (48, 8), (56, 8),
+)  # fmt: skip
+"""Offset and size of the fields of a record's header."""
+SEED_AT: Final = 48
+HEADER_CRC_AT: Final = 128
+"""In a segment's header."""
+
+
+class Scene(NamedTuple):
+    files: dict[str, bytes]
+    older: tuple[dict[str, bytes], ...]
+    """The same directory at earlier moments."""
+    images: list[Image]
+    """What a restart may find: one for each prefix of what was written."""
+
+
+@cache
+def scene(segments: int, seed: int) -> Scene:
+    """A directory with some synced records and an un-synced tail, and all of its past."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    author = Author(Random(seed), size_max=40)
+    records: list[Record] = []
+    older = []
+    while wal.statistics().segments < segments or len(records) < 12:
+        for record in author.records(4):
+            records.append(record)
+            wal.stage(record)
+        older.append(_files(disk))
+        sync(wal)
+    for record in author.records(3):
+        records.append(record)
+        wal.stage(record)
+    staged = wal.take()
+    assert staged is not None
+    wal.write(staged)  # and the process ends before the log hears of it
+    return Scene(_files(disk), tuple(older), images(records))
+
+
+def _files(disk: MemoryDisk) -> dict[str, bytes]:
+    return {name: disk.content(name) for name in disk.names()}
+
+
+@attrs.define
+class _Damage:
+    """A directory under a script."""
+
+    files: dict[str, bytearray]
+    older: tuple[dict[str, bytes], ...]
+    forged: bool = False
+
+    def name(self, index: int) -> str:
+        names = sorted(self.files)
+        return names[index % len(names)]
+
+    def records(self, data: bytearray) -> list[int]:
+        """Where records begin, as far as their sizes lead."""
+        found, at = [], SEGMENT_HEADER_BYTES
+        while at + RECORD_HEADER_BYTES <= len(data):
+            fields = RECORD.unpack_from(data, at)
+            if fields[1] != RECORD_MAGIC or at + RECORD_HEADER_BYTES + fields[4] > len(data):
+                break
+            found.append(at)
+            at += RECORD_HEADER_BYTES + fields[4]
+        return found
+
+    def step(self, op: int, file: int, at: int, size: int, argument: int) -> None:
+        if not self.files:
+            return
+        name = self.name(file)
+        _OPERATIONS[op % len(_OPERATIONS)](self, name, at, size, argument)
+
+
+def _flip(damage: _Damage, name: str, at: int, _size: int, argument: int) -> None:
+    data = damage.files[name]
+    if data:
+        data[at % len(data)] ^= 1 << argument % 8
+
+
+def _fill(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
+    data = damage.files[name]
+    if data:
+        at %= len(data)
+        size = min(size, len(data) - at)
+        fill = (bytes(size), b"\xff" * size, Random(argument).randbytes(size))[argument % 3]
+        data[at : at + size] = fill
+
+
+def _cut(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
+    """Shorter, or longer."""
+    data = damage.files[name]
+    if argument % 4:
+        del data[at % (len(data) + 1) :]
+    else:
+        data += bytes(size % 5_000)
+
+
+def _misplace(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
+    """A sector, or any piece, from elsewhere in this or another file."""
+    data = damage.files[name]
+    source = damage.files[damage.name(argument)] if argument % 3 else data
+    if not data or not source:
+        return
+    if size % 2:
+        at, start, size = at // 512 * 512, argument % 64 * 512, 512
+    else:
+        start = argument % len(source)
+    piece = source[start : start + size]
+    at %= len(data)
+    data[at : at + len(piece)] = piece
+
+
+def _lose(damage: _Damage, name: str, _at: int, _size: int, argument: int) -> None:
+    """A file disappears, gets another's name, or changes places with it."""
+    other = damage.name(argument)
+    if argument % 3 == 0:
+        del damage.files[name]
+    elif argument % 3 == 1:
+        files = damage.files
+        files[name], files[other] = files[other], files[name]
+    else:
+        damage.files[segment_name(1 + argument % 7)] = damage.files.pop(name)
+
+
+def _copy(damage: _Damage, name: str, _at: int, _size: int, argument: int) -> None:
+    damage.files[segment_name(1 + argument % 7)] = bytearray(damage.files[name])
+
+
+def _bring_back(damage: _Damage, name: str, _at: int, _size: int, argument: int) -> None:
+    """One file, or all, as they once were."""
+    older = damage.older[argument % len(damage.older)]
+    if argument % 5 == 0:
+        damage.files = {old: bytearray(data) for old, data in older.items()}
+    elif name in older:
+        damage.files[name] = bytearray(older[name])
+
+
+def _set_field(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
+    """A field of a record's header."""
+    data = damage.files[name]
+    records = damage.records(data)
+    if records:
+        offset, width = _FIELDS[size % len(_FIELDS)]
+        begin = records[at % len(records)] + offset
+        data[begin : begin + width] = number(Random(argument), width)
+
+
+def _forge(damage: _Damage, name: str, at: int, _size: int, _argument: int) -> None:
+    """Make the checksums of a segment right again, from a record on, chain included."""
+    data = damage.files[name]
+    records = damage.records(data)
+    if not records:
+        return
+    damage.forged = True
+    seed = int.from_bytes(data[SEED_AT : SEED_AT + 4], "big")
+    chain = None
+    for begin in records[at % len(records) :]:
+        end = begin + RECORD_HEADER_BYTES + int.from_bytes(data[begin + 8 : begin + 12], "big")
+        if chain is not None:
+            data[begin + 12 : begin + 16] = chain
+        chain = crc32c(bytes(data[begin + CHECKSUM_BYTES : end]), seed).to_bytes(4, "big")
+        data[begin : begin + 4] = chain
+
+
+def _forge_field(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
+    _set_field(damage, name, at, size, argument)
+    _forge(damage, name, 0, 0, 0)
+
+
+def _forge_header(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
+    """A field of a segment's header, with a right checksum."""
+    data = damage.files[name]
+    if len(data) < SEGMENT_HEADER_BYTES or not data.startswith(b"EVENKEEL"):
+        return
+    damage.forged = True
+    width = (1, 4, 8)[size % 3]
+    begin = 8 + at % (HEADER_CRC_AT - 8 - width)
+    data[begin : begin + width] = number(Random(argument), width)
+    checksum = crc32c(bytes(data[:HEADER_CRC_AT]))
+    data[HEADER_CRC_AT : HEADER_CRC_AT + 4] = checksum.to_bytes(4, "big")
+
+
+_Operation = Callable[[_Damage, str, int, int, int], None]
+_OPERATIONS: Final[tuple[_Operation, ...]] = (
+    _flip, _flip, _flip, _flip, _fill, _fill, _cut, _misplace, _misplace, _lose, _copy,
+    _bring_back, _set_field, _set_field, _forge, _forge_field, _forge_field, _forge_header,
+)  # fmt: skip
+
+
+class Log(Target):
+    """First byte: which directory; then steps of eight bytes, each one damage."""
+
+    name: ClassVar = "write-ahead-log"
+
+    def samples(self, dice: Random) -> Iterator[Sample]:
+        for which in range(len(SCENES)):
+            yield Sample(bytes([which]))
+            for op in range(len(_OPERATIONS)):
+                yield Sample(
+                    bytes([which]) + STEP.pack(op, 2, *(dice.randrange(1 << 16) for _ in range(3)))
+                )
+
+    def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
+        """Add, change or drop a step."""
+        data = bytearray(sample.data or b"\0")
+        steps = (len(data) - 1) // STEP.size
+        kind = dice.random()
+        if steps and (kind < 0.2 or steps >= STEPS_MAX):
+            at = 1 + STEP.size * dice.randrange(steps)
+            del data[at : at + STEP.size]
+        elif steps and kind < 0.5:
+            data[1 + dice.randrange(STEP.size * steps)] = dice.randrange(256)
+        else:
+            small = dice.random() < 0.3
+            values = (
+                dice.choice((0, 1, 2, 64, 512)) if small else dice.randrange(5_000)
+                for _ in range(3)
+            )
+            data += STEP.pack(dice.randrange(len(_OPERATIONS)), dice.randrange(8), *values)
+        if dice.random() < 0.05:
+            data[0] = dice.randrange(len(SCENES))
+        return bytes(data)
+
+    def run(self, data: bytes) -> Iterable[str]:
+        which = data[0] % len(SCENES) if data else 0
+        made = scene(*SCENES[which])
+        damage = _Damage({name: bytearray(one) for name, one in made.files.items()}, made.older)
+        for at in range(1, min(len(data), STEP.size * STEPS_MAX) - STEP.size + 1, STEP.size):
+            damage.step(*STEP.unpack_from(data, at))
+        disk = _disk(damage.files)
+        how = "forged" if damage.forged else "damaged"
+        try:
+            found = {} if damage.forged else _restarted(disk)
+            if damage.forged:
+                start(disk)
+        except (WalDamaged, DirectoryRefused) as refusal:
+            what = refusal.what.partition(",")[0] if isinstance(refusal, WalDamaged) else refusal
+            return (f"{how} {type(refusal).__name__} {feature_of(ValueError(what))}",)
+        except DiskFull:
+            if not damage.forged:
+                raise
+            return ("forged: the segment is larger than this disk",)
+        if damage.forged:
+            return (f"{how} started",)
+        assert found in made.images, differences(found, made.images[-1])
+        position = max((at for at, image in enumerate(made.images) if image == found), default=0)
+        return (f"{how} {'whole' if position == len(made.images) - 1 else 'prefix'} {which}",)
+
+
+def _disk(files: dict[str, bytearray]) -> MemoryDisk:
+    disk = MemoryDisk(capacity_bytes=DISK_BYTES_MAX)
+    for name, data in files.items():
+        file = disk.create(name)
+        file.pwritev([bytes(data)], 0)
+        file.fdatasync()
+    disk.sync_directory()
+    return disk.clone()
+
+
+def _restarted(disk: MemoryDisk) -> Image:
+    """What a restart finds; it can be written to, and restarted, and finds the same again."""
+    wal, recovered = start(disk)
+    found = image_of(wal, recovered)
+    wal.stage(accept(99, b"after", group=5))
+    sync(wal)
+    disk.close()
+    wal, recovered = start(disk)
+    again = image_of(wal, recovered)
+    assert again.pop(5).entries == {99: b"\x01after"}
+    assert again == found, differences(again, found)
+    return found
+
+
+class IdentityFile(Target):
+    """The file that says whose directory this is; an operator reads it, and may edit it."""
+
+    name: ClassVar = "identity"
+    declared = (DirectoryRefused,)
+
+    def samples(self, dice: Random) -> Iterator[Sample]:
+        disk = MemoryDisk()
+        boot(disk, CLUSTER, NODE)
+        yield Sample(disk.content(IDENTITY_NAME))
+        disk.close()
+        boot(disk, CLUSTER, NODE, first=1_800_000_000_000)
+        yield Sample(disk.content(IDENTITY_NAME))
+
+    def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
+        """Half of the time with the checksum made right."""
+        data = super().mutate(sample, dice, pool)
+        text, found, _ = data.rpartition(b"crc32c ")
+        if not found or dice.random() < 0.5:
+            return data
+        if dice.random() < 0.3:
+            value = dice.choice((b"-1", b"0", b"9" * 19, b"9" * 30, b"9" * 400, b"1_0", b"+7"))
+            text = text.replace(b"incarnation ", b"incarnation " + value, 1)
+        return text + b"crc32c %08x\n" % crc32c(text)
+
+    def run(self, data: bytes) -> Iterable[str]:
+        disk = _disk({IDENTITY_NAME: bytearray(data)})
+        identity = boot(disk, CLUSTER, NODE)
+        assert (identity.cluster, identity.node) == (CLUSTER, NODE)
+        assert 0 < identity.incarnation < 1 << 63, "an incarnation that no record can hold"
+        disk.close()
+        assert boot(disk, CLUSTER, NODE).incarnation == identity.incarnation + 1
+        return (f"has log: {identity.has_log}",)
+
+
+def log_targets() -> list[Target]:
+    return [Log(), IdentityFile()]
