@@ -29,6 +29,15 @@ REQUEST_NOT_FINISHED_S: Final = 30.0
 ANSWER_NOT_READ_S: Final = 60.0
 """A client that takes nothing of what it asked for keeps its answers in our memory."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
+FAULTS_LOGGED_PER_S: Final = 10
+USUAL_ENDINGS: Final = (
+    "closed by the other side",
+    "receive failed",
+    "send failed",
+    "idle",
+    "this node stops",
+)
+"""Reasons that say nothing against a client."""
 
 
 class Serve(Protocol):
@@ -198,6 +207,8 @@ class Clients:
         self._by_host: Counter[str] = Counter()
         self._round_boot_ns = boot_ns()
         self._refused_logged_ns = 0
+        self._faults_since_ns = 0
+        self._faults_logged = 0
         self.connections: set[Client] = set()
         self.dirty: list[Client] = []
         self.waiting: dict[Client, None] = {}
@@ -278,7 +289,20 @@ class Clients:
             self.unanswered_bytes -= client.unanswered_bytes
             client.queue.clear()  # answers to nobody
             self.waiting.pop(client, None)
-            self._journal.debug("client gone", host=client.host, reason=reason)
+            self._tell(client.host, reason)
+
+    def _tell(self, host: str, reason: str) -> None:
+        """Why a connection ended: what clients usually do in the debug log, faults for everyone to
+        see, but a flood of them not in full."""
+        if reason.startswith(USUAL_ENDINGS):
+            self._journal.debug("client gone", host=host, reason=reason)
+            return
+        now = self._boot_ns()
+        if now - self._faults_since_ns > 1_000_000_000:
+            self._faults_since_ns, self._faults_logged = now, 0
+        self._faults_logged += 1
+        if self._faults_logged <= FAULTS_LOGGED_PER_S:
+            self._journal.warning("client closed", host=host, reason=reason)
 
     def tick(self) -> None:
         """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""

@@ -13,6 +13,7 @@ from broker.ports import Reply
 from paxos.ids import MS
 from runtime.clients import (
     ANSWER_NOT_READ_S,
+    FAULTS_LOGGED_PER_S,
     REQUEST_NOT_FINISHED_S,
     UNANSWERED_BYTES_MAX,
     UNANSWERED_MAX,
@@ -25,6 +26,9 @@ from wire.framing import FrameLimits
 MIB = 1024 * 1024
 IDLE_S = 600
 SECOND_NS = 1_000 * MS
+
+
+ENDINGS = ("client gone", "client closed")
 
 
 class Desk:
@@ -75,7 +79,9 @@ class Desk:
             self.clients.flush()
 
     def reasons(self) -> list[str]:
-        return [str(line["reason"]) for line in self.recorder.said("client gone")]
+        """Why connections ended, in order: what clients do, and what was their fault."""
+        said = [one for one in self.recorder.lines if one["event"] in ENDINGS]
+        return [str(line["reason"]) for line in said]
 
 
 @pytest.fixture
@@ -486,3 +492,14 @@ def test_a_client_that_never_reads_loses_its_answers(desk: Desk) -> None:
         desk.settle()
     assert desk.reasons() == ["it does not read its answers"]
     assert len(desk.clients.connections) == 1
+
+
+def test_a_fault_is_logged_for_everyone_and_a_flood_of_them_is_not() -> None:
+    with opened() as desk:
+        for _ in range(30):
+            desk.connect(f"10.0.0.{_}").sendall(b"\xff\xff\xff\xff")
+            desk.settle()
+        told = desk.recorder.said("client closed")
+        assert len(told) == FAULTS_LOGGED_PER_S
+        assert told[0]["level"] == "warning"
+        assert "frame" in str(told[0]["reason"])
