@@ -8,6 +8,7 @@ import argparse
 import gc
 import os
 import random
+import resource
 import signal
 import socket
 import sys
@@ -41,6 +42,7 @@ from runtime.clock import Clock
 from runtime.config import Config, ConfigError, load
 from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
+from runtime.fields import Address
 from runtime.http import HttpServer
 from runtime.journal import Journal
 from runtime.listener import Listener, listen
@@ -51,7 +53,7 @@ from runtime.registry_client import Joining, RegistryClient
 from runtime.shell import Shell
 from runtime.status import node_status
 from storage.disk import RealDisk
-from storage.errors import DirectoryRefused, StorageFailed, WalDamaged
+from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
 from storage.identity import boot
 from storage.model import RecoveredGroup
 from storage.opening import open_wal
@@ -60,6 +62,8 @@ DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
 PARENT_CHECK_S: Final = 0.5
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
+DESCRIPTORS_BESIDE: Final = 1024
+"""File descriptors for segments, links and HTTP, beside those of clients."""
 SWITCH_INTERVAL_S: Final = 1e-4
 """The log writer's thread gets the interpreter back sooner than by Python's default of 5 ms."""
 
@@ -94,8 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_CONFIG
     journal = Journal(config.log.level, node=config.node.id)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    raise_descriptor_limit(config.limits.connections_max + DESCRIPTORS_BESIDE, journal)
     try:
         return _run(config, chosen.parent_pid, journal)
+    except ConfigError as error:
+        print(f"node: {error}", file=sys.stderr)
+        return EXIT_CONFIG
     except (DirectoryRefused, WalDamaged) as error:
         journal.error("data directory refused", reason=str(error))
         print(f"node: {error}", file=sys.stderr)
@@ -107,18 +115,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
     """trio wraps what a task raises into groups; the disk's failure is taken out again."""
-    failed: list[StorageFailed] = []
+    failed: list[StorageError] = []
     try:
         trio.run(partial(run_node, config, parent_pid, journal))
-    except* StorageFailed as group:
+    except* (StorageFailed, WalDamaged) as group:
         failed += _leaves(group)
     if failed:
         raise failed[0]
     return 0
 
 
-def _leaves(group: BaseExceptionGroup[StorageFailed]) -> list[StorageFailed]:
-    found: list[StorageFailed] = []
+def raise_descriptor_limit(wanted: int, journal: Journal) -> None:
+    """A shell's usual 1024 are fewer than the clients this node lets in, and the log needs some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            journal.warning("few file descriptors: raise ulimit -n", hard=hard, wanted=wanted)
+            wanted = hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
+    found: list[StorageError] = []
     for error in group.exceptions:
         found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
     return found
@@ -134,7 +152,7 @@ class Node:
         self.config, self.journal = config, journal
         self.clock = Clock(config.lease.clock_margin_ms * MS)
         self.started_boot_ns = self.clock.now().boot_ns
-        disk = RealDisk(config.node.data_dir)
+        self.disk = disk = RealDisk(config.node.data_dir)
         first = self.clock.now().wall_ns // 1_000_000_000
         identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
         self.wal, recovered = open_wal(disk, identity, settings.wal(config))
@@ -246,7 +264,7 @@ class Node:
                 config, engine, self.broker, self.loop, self.started_boot_ns
             ),
             not_ready=self.shell.not_ready,
-            wake=self.shell.end_of_round,
+            wake=self.wakeup.set,
         )
 
     def group_notice(self, group: GroupId, notice: GroupNotice) -> None:
@@ -255,12 +273,13 @@ class Node:
         )
 
     def close(self) -> None:
-        """Write what is staged, stop the threads, close the sockets."""
+        """Close the sockets, let what is being written be written, let the directory go."""
         self.clients.close_all("this node stops")
         self.peers.close()
         for listener in self.listeners:
             listener.close()
         self.writer.stop()
+        self.disk.close()
 
 
 def _as_paxos(found: RecoveredGroup) -> Recovered:
@@ -307,8 +326,9 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
     gc.collect()
     gc.freeze()
     try:
+        http = await open_ports(node)
         async with trio.open_nursery() as nursery:
-            await _start(node, nursery, stop, parent_pid)
+            await _start(node, nursery, stop, parent_pid, http)
             await stop.wait()
             await drain(node)
             nursery.cancel_scope.cancel()
@@ -316,8 +336,38 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
         node.close()
 
 
+async def open_ports(node: Node) -> list[trio.SocketListener]:
+    """Listen on all three ports; the data plane has two of them, HTTP's are returned.
+
+    Raises:
+        ConfigError: an address is not ours, or in use.
+    """
+    addresses = node.config.listen
+    accept = {"peer": node.peers.accept, "kafka": node.clients.accept}
+    for name, on_accept in accept.items():
+        address: Address = getattr(addresses, name)
+        try:
+            listener = listen(node.plane, address, on_accept, socket.SOMAXCONN, node.journal)
+        except OSError as error:
+            raise _cannot_listen(name, address, error) from error
+        node.listeners.append(listener)
+    http = addresses.http
+    try:
+        return list(await trio.open_tcp_listeners(http.port, host=http.host))
+    except OSError as error:
+        raise _cannot_listen("http", http, error) from error
+
+
+def _cannot_listen(name: str, address: Address, error: OSError) -> ConfigError:
+    return ConfigError([f'listen.{name} = "{address}": {error.strerror}'])
+
+
 async def _start(
-    node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None
+    node: Node,
+    nursery: trio.Nursery,
+    stop: trio.Event,
+    parent_pid: int | None,
+    http: list[trio.SocketListener],
 ) -> None:
     config, shell = node.config, node.shell
     node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable())
@@ -328,19 +378,13 @@ async def _start(
         nursery.start_soon(watch_parent, parent_pid, stop)
     for peer in node.peers.outgoing:
         nursery.start_soon(node.peers.keep_connected, peer)
-    backlog = socket.SOMAXCONN
-    node.listeners = [
-        listen(node.plane, config.listen.peer, node.peers.accept, backlog, node.journal),
-        listen(node.plane, config.listen.kafka, node.clients.accept, backlog, node.journal),
-    ]
     server = HttpServer(node.admin.routes(), node.journal.bug)
-    http = config.listen.http
-    await nursery.start(partial(trio.serve_tcp, server.handle, http.port, host=http.host))
+    await nursery.start(trio.serve_listeners, server.handle, http)
     node.journal.info(
         "node started",
         kafka=str(config.listen.kafka),
         peer=str(config.listen.peer),
-        http=str(http),
+        http=str(config.listen.http),
         durability=config.storage.durability,
     )
 

@@ -98,7 +98,7 @@ class EngineStatistics:
     applied: int = 0
     batches: int = 0
     loop_lag_ns_max: int = 0
-    """The longest a tick came late since somebody last looked."""
+    """The longest gap between two ticks since the metrics took it."""
 
 
 class Engine:

@@ -4,7 +4,7 @@ Histograms that need single observations (fsync, steals) are fed from bounded li
 between scrapes' ticks; nothing on the hot path touches prometheus-client.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,6 +21,8 @@ from runtime.peers import Peers
 from runtime.status import rss_bytes
 
 FSYNC_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
+TICK_GAPS_KEPT: Final = 60
+"""One a second: what is shown is the longest of the last minute, however often somebody scrapes."""
 STEAL_BUCKETS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -56,6 +58,7 @@ class NodeMetrics(Collector):
     ) -> None:
         self._engine, self._broker, self._loop = engine, broker, loop
         self._clients, self._peers = clients, peers
+        self._tick_gaps_ns: deque[int] = deque(maxlen=TICK_GAPS_KEPT)
         self._fsync = Histogram(
             "evenkeel_wal_sync_seconds",
             "Write and fdatasync of one batch of all groups.",
@@ -78,7 +81,10 @@ class NodeMetrics(Collector):
         registry.register(self)
 
     def tick(self) -> None:
-        writer, loop = self._engine.writer, self._loop
+        """Once a second."""
+        engine, writer, loop = self._engine.statistics, self._engine.writer, self._loop
+        self._tick_gaps_ns.append(engine.loop_lag_ns_max)
+        engine.loop_lag_ns_max = 0
         syncs, writer.durations_s = writer.durations_s, []
         for seconds in syncs:
             self._fsync.observe(seconds)
@@ -140,8 +146,9 @@ class NodeMetrics(Collector):
         yield _counter("evenkeel_wal_syncs", "fdatasync calls.", wal.syncs)
         yield _gauge("evenkeel_wal_segments", "Segment files in use.", wal.segments)
         yield _gauge("evenkeel_wal_unwritten_bytes", "Staged, not durable.", wal.bytes_unwritten)
-        lag, engine.loop_lag_ns_max = engine.loop_lag_ns_max, 0
-        yield _gauge("evenkeel_tick_gap_seconds", "Longest gap between ticks.", lag / 1e9)
+        gap_ns = max(engine.loop_lag_ns_max, *self._tick_gaps_ns, 0)
+        text = "Longest gap between ticks in the last minute."
+        yield _gauge("evenkeel_tick_gap_seconds", text, gap_ns / 1e9)
         yield _gauge("evenkeel_resident_bytes", "Resident memory.", rss_bytes())
         trusted = int(self._engine.clock.trusted)
         yield _gauge("evenkeel_clock_trusted", "0 while the clock is suspect.", trusted)

@@ -60,17 +60,17 @@ class Joining:
     ) -> None:
         self._client, self._found, self._register = client, found, register
         self._nodes = frozenset(nodes)
-        self._asked_boot_ns = -RETRY_NS
+        self._asked: Command | None = None
+        self._asked_boot_ns = 0
 
     def tick(self, now: Now) -> None:
-        if now.boot_ns - self._asked_boot_ns < RETRY_NS:
-            return
+        """Ask for what is missing; for the same thing again only after RETRY_NS."""
         command = self._missing()
-        if command is None:
+        if command is None or not self._client.reachable:
             return
-        if not self._client.reachable:
+        if command == self._asked and now.boot_ns - self._asked_boot_ns < RETRY_NS:
             return
-        self._asked_boot_ns = now.boot_ns
+        self._asked, self._asked_boot_ns = command, now.boot_ns
         self._client.propose(command, lambda _result: None)
 
     @property

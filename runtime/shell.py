@@ -137,7 +137,8 @@ class Shell:
         for uid, group in [*self._partition_groups.items()]:
             if uid not in partitions:
                 del self._partition_groups[uid]
-                self.broker.machines[group].drop(uid)
+                if group in self.broker.machines:  # another groups.count than the cluster's
+                    self.broker.machines[group].drop(uid)
                 self.broker.parked.appended([uid])
         for uid, partition in partitions.items():
             self._partition_groups.setdefault(uid, partition.group)
@@ -158,6 +159,10 @@ class Shell:
             return "draining"
         if not self.joining.registered:
             return "not registered with the cluster yet: is a majority of the nodes up?"
+        here, cluster = len(self.engine.multi.replicas) - 1, self.registry.cluster
+        if cluster is not None and cluster.groups_count != here:
+            founded = f"the cluster was founded with {cluster.groups_count}"
+            return f"groups.count is {here} here and {founded}: correct the configuration"
         now = self.engine.now()
         for group, replica in self.engine.multi.replicas.items():
             if self.engine.master(group) is None:

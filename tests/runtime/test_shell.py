@@ -1,0 +1,184 @@
+"""A whole node, wired: what it says of itself, in /readyz, /status and /metrics."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from balancer.registry_commands import CreateTopic, DeleteTopic
+from node import Node
+from paxos.ids import NOBODY, GroupId, NodeId, Slot
+from runtime.metrics import TICK_GAPS_KEPT
+from runtime.status import node_status
+from tests.runtime.one_node import one_node, run_until
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with one_node(tmp_path) as node:
+        yield node
+
+
+def ready(node: Node) -> Node:
+    run_until(node, lambda: not node.shell.not_ready())
+    return node
+
+
+# -- readiness ------------------------------------------------------------------------------------
+
+
+def test_a_node_becomes_ready_by_itself(node: Node) -> None:
+    assert "not registered" in node.shell.not_ready()
+    ready(node)
+    assert node.loop.masters(node.engine.now()) == [0, 1, 2, 3]
+
+
+def test_without_a_majority_it_is_not_registered(tmp_path: Path) -> None:
+    with one_node(tmp_path, peers=(1, 2, 3)) as node:
+        for _ in range(20):
+            node.shell.tick()
+        assert "is a majority of the nodes up?" in node.shell.not_ready()
+
+
+def test_each_reason_not_to_send_clients_has_a_text(node: Node) -> None:
+    ready(node)
+    replica = node.multi.replicas[GroupId(2)]
+
+    replica.learner.heard(Slot(replica.learner.applied + 100))
+    assert node.shell.not_ready() == "group 2 is 100 slots behind"
+    replica.learner.chosen_to = replica.learner.applied
+
+    holder, replica.lease.holder = replica.lease.holder, NOBODY
+    assert node.shell.not_ready() == "group 2 has no master yet"
+    replica.lease.holder = holder
+
+    node.clock.trusted = False
+    assert "clock is off" in node.shell.not_ready()
+    node.clock.trusted = True
+
+    assert node.shell.not_ready() == ""
+    node.loop.start_draining()
+    assert node.shell.not_ready() == "draining"
+
+
+def test_another_number_of_groups_than_the_clusters_is_said(tmp_path: Path) -> None:
+    """It was chosen once for all; a node that disagrees must not answer clients for some groups."""
+    with one_node(tmp_path, groups=3) as node:
+        ready(node)
+        topics: list[object] = []
+        for name in ("kept", "deleted"):
+            identity = name.encode().ljust(16)
+            node.client.propose(CreateTopic(name, identity, 7, 1), topics.append)
+        run_until(node, lambda: len(topics) == 2)
+    with one_node(tmp_path, groups=2) as node:
+        run_until(node, lambda: node.joining.registered)
+        assert "groups.count is 2 here and the cluster was founded with 3" in node.shell.not_ready()
+        deleted: list[object] = []
+        node.client.propose(DeleteTopic("deleted"), deleted.append)
+        run_until(node, lambda: deleted)
+        assert set(node.registry.topics) == {"kept"}
+
+
+def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
+    with one_node(tmp_path) as node:
+        ready(node)
+        done: list[object] = []
+        node.client.propose(CreateTopic("kept", b"0" * 16, 3, 1), done.append)
+        run_until(node, lambda: done)
+        incarnation = node.multi.incarnation
+    with one_node(tmp_path) as node:
+        assert node.multi.incarnation == incarnation + 1
+        ready(node)
+        assert set(node.registry.topics) == {"kept"}
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def test_status_is_plain_json(node: Node) -> None:
+    ready(node)
+    text = json.dumps(
+        node_status(node.config, node.engine, node.broker, node.loop, node.started_boot_ns)
+    )
+    status = json.loads(text)
+    assert (status["node"], status["durability"], status["clock_trusted"]) == (1, "fsync", True)
+    assert [row["group"] for row in status["groups"]] == [0, 1, 2, 3]
+    assert all(row["acting"] and row["master"] == 1 for row in status["groups"])
+    assert status["nodes"] == [
+        {"id": 1, "kafka": "127.0.0.1:1", "http": "127.0.0.1:3", "alive": True}
+    ]
+
+
+# -- metrics --------------------------------------------------------------------------------------
+
+
+def scrape(node: Node) -> dict[str, dict[tuple[str, ...], float]]:
+    """Sample name -> label values -> value, read back by Prometheus's own parser."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    text = generate_latest(node.metrics_registry).decode()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(sample.labels.values())
+            assert labels not in found.setdefault(sample.name, {}), f"{sample.name} twice"
+            found[sample.name][labels] = sample.value
+    return found
+
+
+def test_every_documented_metric_is_there(node: Node) -> None:
+    """Also those with nothing to show yet, by the name of their family."""
+    ready(node)
+    rows = re.findall(r"^\| `(evenkeel_[a-z0-9_]+)", OPERATIONS.read_text(), re.MULTILINE)
+    assert len(rows) > 40
+    text = generate_latest(node.metrics_registry).decode()
+    families = {family.name for family in text_string_to_metric_families(text)}
+    families = {name for name in families if not name.endswith("_created")}  # of histograms
+    assert {row.removesuffix("_total") for row in rows} == families
+
+
+def test_metrics_say_what_is(node: Node) -> None:
+    ready(node)
+    for _ in range(3):
+        node.metrics.tick()
+    shown = scrape(node)
+    assert shown["evenkeel_groups"] == {("1",): 4}
+    assert set(shown["evenkeel_group_acting"].values()) == {1}
+    assert shown["evenkeel_clock_trusted"] == {(): 1}
+    assert 0 < max(shown["evenkeel_lease_remaining_seconds"].values()) <= 1
+    assert shown["evenkeel_wal_syncs_total"][()] >= shown["evenkeel_wal_sync_seconds_count"][()] > 0
+    assert shown["evenkeel_entries_applied_total"][()] > 0
+    assert shown["evenkeel_proposals_total"][()] > 0
+    assert shown["evenkeel_resident_bytes"][()] > 10_000_000
+
+
+def test_links_to_peers_have_metrics(tmp_path: Path) -> None:
+    with one_node(tmp_path, peers=(1, 2, 3)) as node:
+        node.clock.on_reading(NodeId(2), 5_000_000, 0)
+        node.peers.outgoing[NodeId(3)].dropped = 7
+        shown = scrape(node)
+        assert shown["evenkeel_peer_up"] == {("2",): 0, ("3",): 0}
+        assert shown["evenkeel_peer_dropped_total"] == {("2",): 0, ("3",): 7}
+        assert shown["evenkeel_clock_offset_seconds"] == {("2",): 0.005}
+        assert shown["evenkeel_groups"] == {("none",): 4}
+
+
+def gap_s(node: Node) -> float:
+    return scrape(node)["evenkeel_tick_gap_seconds"][()]
+
+
+def test_scraping_changes_nothing(node: Node) -> None:
+    """Two scrapers, or a curious operator, must not hide from each other how long the loop hung."""
+    node.engine.statistics.loop_lag_ns_max = 700_000_000
+    assert [gap_s(node), gap_s(node)] == [0.7, 0.7]
+    node.metrics.tick()
+    node.engine.statistics.loop_lag_ns_max = 20_000_000
+    for _ in range(TICK_GAPS_KEPT - 1):
+        node.metrics.tick()
+        assert gap_s(node) == 0.7
+    node.metrics.tick()
+    assert gap_s(node) < 0.7
