@@ -297,8 +297,7 @@ class Recovery:
         group = log.groups.get(GroupId(group_id))
         if group is None:
             group = log.groups[GroupId(group_id)] = GroupState(GroupId(group_id))
-        if applied > group.applied:
-            group.applied = applied
+        group.applied = max(group.applied, applied)
         if kind in _SLOTTED and slot > group.highest + SLOT_GAP_MAX:
             raise _damaged(place, f"slot {slot} follows slot {group.highest}", fields)
         ballot = group.promised
