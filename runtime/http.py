@@ -48,12 +48,15 @@ class HttpServer:
 
     async def handle(self, stream: trio.SocketStream) -> None:
         """Serve one connection: one request, one answer. What it raised would end the node."""
+        if not self._limit.available_tokens:
+            await trio.aclose_forcefully(stream)  # nobody waits: who waits holds a descriptor
+            return
         async with self._limit:
             with trio.move_on_after(REQUEST_TIMEOUT_S):
                 try:
                     await self._exchange(stream)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    return  # whoever asked has gone
+                    pass  # whoever asked has gone
                 except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
                     self._on_bug("HTTP", error)
         await trio.aclose_forcefully(stream)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from runtime.http import (
     json_answer,
 )
 from tests.runtime.offices import GROUPS, Cluster, everything_on
+
+GIVE_UP_S = 60.0
 
 Bugs = list[tuple[str, Exception]]
 
@@ -46,17 +49,13 @@ async def exchange(
     client, node = memory_stream_pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.handle, node)
-        for piece in pieces:
-            with trio.CancelScope() as scope:
-                try:
+        with trio.fail_after(GIVE_UP_S):
+            with suppress(trio.BrokenResourceError):  # it may have seen enough
+                for piece in pieces:
                     await client.send_all(piece)
                     await trio.sleep(pause_s)
-                except trio.BrokenResourceError:
-                    scope.cancel()
-        if hang_up:
-            await client.send_eof()
-        data = b""
-        with pytest.MonkeyPatch.context():
+                if hang_up:
+                    await client.send_eof()
             data = await read_all(client.receive_stream)
     return Reply(data)
 
@@ -138,12 +137,12 @@ async def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
 async def test_a_body_that_is_too_large_is_refused() -> None:
     """Whatever length was announced, no more is read."""
     server, _ = serving(post_x=echo)
-    body = bytes(REQUEST_BYTES_MAX + 1)
+    body = b"x" * (REQUEST_BYTES_MAX + 1)
     reply = await exchange(server, request("POST", "/x", body))
     assert reply.status == 400
     assert str(REQUEST_BYTES_MAX) in reply.json()["error"]
     head = b"POST /x HTTP/1.1\r\nHost: node\r\nTransfer-Encoding: chunked\r\n\r\n"
-    chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+    chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     reply = await exchange(server, head + 5 * chunk)
     assert reply.status == 400
 
@@ -172,7 +171,7 @@ async def test_who_hangs_up_in_the_middle_costs_nothing() -> None:
         b"GET /x",
         b"POST /x HTTP/1.1\r\nHost: node\r\nContent-Length: 9\r\n\r\nhalf",
     ):
-        assert (await exchange(server, data)).body == b"" or data
+        assert (await exchange(server, data)).status in (0, 400)
     assert bugs == []
 
 
