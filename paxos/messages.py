@@ -106,6 +106,8 @@ class Progress:
     applied: Slot
     chosen_to: Slot
     witnessed: Ballot
+    chain: int = -1
+    """The chain hash of everything up to `applied` (paxos.chain); -1 where it is not told."""
 
 
 @attrs.frozen

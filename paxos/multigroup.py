@@ -11,7 +11,8 @@ from paxos import timers
 from paxos.election import Dice
 from paxos.ids import GroupId, Incarnation, NodeId, Now
 from paxos.messages import Message
-from paxos.replica import GroupStatistics, Recovered, Replica
+from paxos.replica import Recovered, Replica
+from paxos.statistics import GroupStatistics
 from paxos.step import Notice, Step
 from paxos.timing import Timing
 

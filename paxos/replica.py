@@ -18,6 +18,7 @@ import attrs
 from paxos import entry as entries
 from paxos import handover
 from paxos.acceptor import Acceptor, Vote
+from paxos.chain import ChainHash
 from paxos.election import Dice, Election
 from paxos.entry import BeMaster, Buffer, Config, Entry, EntryKind, Steal
 from paxos.ids import (
@@ -25,7 +26,6 @@ from paxos.ids import (
     NOBODY,
     SLOT_ZERO,
     Ballot,
-    Epoch,
     GroupId,
     Incarnation,
     NodeId,
@@ -53,6 +53,7 @@ from paxos.messages import (
 )
 from paxos.proposer import Proposer, Role
 from paxos.rejoin import Rejoin
+from paxos.statistics import GroupStatistics
 from paxos.step import Applied, LearnedRecord, Notice, Send, ServeLog, Step, VotingRecord
 from paxos.timing import SERVE_SLOTS_MAX, Timing
 
@@ -66,27 +67,6 @@ class Recovered:
     learned: Mapping[Slot, Entry] = attrs.Factory(dict)
     voting: bool = True
     floor: Ballot = BALLOT_ZERO
-
-
-@attrs.frozen
-class GroupStatistics:
-    """One look at a replica, for status pages and metrics."""
-
-    group: GroupId
-    role: Role
-    ballot: Ballot
-    promised: Ballot
-    holder: NodeId
-    acting: bool
-    voting: bool
-    lease_left_ns: int
-    lease_ver: Slot
-    epoch: Epoch
-    applied: Slot
-    chosen_to: Slot
-    in_flight: int
-    members: tuple[NodeId, ...]
-    peers_applied: Mapping[NodeId, Slot]
 
 
 @attrs.define(eq=False)
@@ -128,6 +108,9 @@ class Replica:
             votes_bytes=sum(vote[1].size for vote in recovered.votes.values()),
         )
         self.learner = Learner()
+        self.chain = ChainHash()
+        self.diverged: set[NodeId] = set()
+        """Members whose log differs from ours: never empty only if something is badly broken."""
         self.lease = Lease()
         self.proposer = Proposer()
         self.handover: handover.Handover | None = None
@@ -155,6 +138,7 @@ class Replica:
         assert slot == self.learner.applied + 1, f"gap: {self.learner.applied} then {slot}"
         self.learner.applied = slot
         self.learner.heard(slot)
+        self.chain.extend(slot, entry)
         self._apply_control(now, slot, entry, live=False)
 
     def replayed(self, now: Now, step: Step) -> None:
@@ -303,6 +287,7 @@ class Replica:
 
     def _on_progress(self, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
         self._note_progress(sender, message.applied)
+        self._compare(sender, message, step)
         self.learner.heard(message.chosen_to)
         if sender in self.members:
             self._verified.add(sender)
@@ -465,6 +450,7 @@ class Replica:
     def _apply_ready(self, now: Now, step: Step) -> None:
         for slot, entry in self.learner.take_ready():
             self.acceptor.forget(slot)
+            self.chain.extend(slot, entry)
             self.proposer.done(slot, entry)
             step.applied.append(Applied(self.group, slot, entry))
             self._apply_control(now, slot, entry, live=True, step=step)
@@ -557,6 +543,8 @@ class Replica:
             in_flight=len(self.proposer.in_flight),
             members=self.members,
             peers_applied={node: peer.applied for node, peer in sorted(self._peers.items())},
+            chain=self.chain.value,
+            diverged=tuple(sorted(self.diverged)),
         )
 
     def _see(self, ballot: Ballot) -> None:
@@ -568,6 +556,16 @@ class Replica:
             peer = self.peer(sender)
             if ballot > peer.witnessed:
                 peer.witnessed = ballot
+
+    def _compare(self, sender: NodeId, message: Progress, step: Step) -> None:
+        """Whether the sender's log is ours, as far as both reach (exam.md section 1)."""
+        ours = self.chain.at(message.applied)
+        if ours is None or message.chain < 0 or sender in self.diverged:
+            return
+        if ours != message.chain:
+            self.diverged.add(sender)
+            detail = f"node {sender} differs at slot {message.applied}"
+            step.notices.append(Notice(self.group, "diverged", detail))
 
     def _note_progress(self, sender: NodeId, applied: Slot) -> None:
         self.peer(sender).applied = applied
@@ -586,7 +584,8 @@ class Replica:
     def progress_for(self, node: NodeId) -> Progress:
         learner = self.learner
         witnessed = self.peer(node).witnessed
-        return Progress(self.group, learner.applied, learner.chosen_to, witnessed)
+        chain = self.chain.value
+        return Progress(self.group, learner.applied, learner.chosen_to, witnessed, chain)
 
     def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
         return [node for node in members if node != self.me]

@@ -117,6 +117,11 @@ class NodeMetrics(Collector):
         misplaced = GaugeMetricFamily(
             "evenkeel_group_misplaced", "1 where the master is not the ideal one.", labels=labels
         )
+        diverged = GaugeMetricFamily(
+            "evenkeel_group_diverged",
+            "Members whose log differs from this node's: alert on anything but 0.",
+            labels=labels,
+        )
         placement = self._broker.registry.placement
         for one in self._engine.multi.statistics(now):
             group = str(one.group)
@@ -124,6 +129,7 @@ class NodeMetrics(Collector):
             left.add_metric([group], one.lease_left_ns / 1e9)
             lag.add_metric([group], max(0, one.chosen_to - one.applied))
             acting.add_metric([group], int(one.acting))
+            diverged.add_metric([group], len(one.diverged))
             ideal = placement.get(one.group)
             misplaced.add_metric([group], int(ideal is not None and ideal != one.holder))
         by_master = GaugeMetricFamily(
@@ -131,7 +137,7 @@ class NodeMetrics(Collector):
         )
         for master, count in sorted(masters.items()):
             by_master.add_metric([master], count)
-        yield from (by_master, left, lag, acting, misplaced)
+        yield from (by_master, left, lag, acting, misplaced, diverged)
 
     def _engine_and_log(self) -> Iterable[Metric]:
         engine, wal = self._engine.statistics, self._engine.wal.statistics()

@@ -22,7 +22,9 @@ from runtime.settings import first_guess
 
 PING_EVERY_NS: Final = 200 * MS
 HOUSEKEEPING_NS: Final = 1_000 * MS
-LOUD: Final = frozenset({"non-voting", "voting-again", "steal-settling", "unknown-group"})
+LOUD: Final = frozenset(
+    {"diverged", "non-voting", "voting-again", "steal-settling", "unknown-group"}
+)
 """Notices of the core an operator should see at the default level."""
 
 

@@ -106,6 +106,8 @@ def _groups(engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
             "in_flight": one.in_flight,
             "promised": list(one.promised),
             "lease_version": one.lease_ver,
+            "chain": f"{one.chain:08x}",
+            "diverged": list(one.diverged),
             "lag": {
                 str(node): max(0, one.applied - applied)
                 for node, applied in one.peers_applied.items()
