@@ -48,7 +48,9 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 ENV_PREFIX: Final = "EVENKEEL_"
 CONFIG_FILE_BYTES_MAX: Final = 64 * KIB
-CONFIG_LINE_CHARS_MAX: Final = 1024
+VALUE_CHARS_MAX: Final = 255
+"""The registry's own limit for hosts, and enough for a path."""
+CONFIG_LINE_CHARS_MAX: Final = 4096
 """tomllib's time grows with the square of a dotted key: 30 KB of `a.a.a` took it two seconds."""
 NODE_ID_MAX: Final = 2**31 - 1
 """Kafka's node ids are int32."""
@@ -498,6 +500,10 @@ def load(path: Path | None, env: Mapping[str, str], overrides: Sequence[str] = (
 
 def _parsed(dotted: str, parser: Callable[[object], _T], raw: object) -> _T:
     try:
+        if isinstance(raw, str):
+            raw.encode()  # the environment may be of other bytes, which nobody could be told of
+            if len(raw) > VALUE_CHARS_MAX:
+                raise ValueError(f"a value has at most {VALUE_CHARS_MAX} characters")
         return parser(raw)
     except ValueError as error:
         raise ValueError(f"{dotted} = {show(raw)}: {error}") from error

@@ -99,6 +99,8 @@ def parse_address(raw: object) -> Address:
             host = host[1:-1]
         elif ":" in host:
             colon = ""
+        if "[" in host or "]" in host:
+            colon = ""
         if colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536:
             return Address(host, int(port))
     raise ValueError("expected host:port (an IPv6 host in brackets) with a port of 1 to 65535")
