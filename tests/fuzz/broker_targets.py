@@ -28,6 +28,8 @@ from wire.messages.topics import CreatableTopic, CreateTopicsRequest
 PATIENCE_MS: Final = 70_000
 """Longer than any wait a client can ask for, members of consumer groups excepted."""
 FRAMES_MAX: Final = 12
+FETCH_BYTES_MAX: Final = 16 << 20
+"""The default of a node's configuration."""
 _ELSEWHERE: Final = 2
 
 
@@ -80,7 +82,7 @@ class Broker(Target):
         return stream_of(frames[dropped:])[:INPUT_BYTES_MAX]
 
     def run(self, data: bytes) -> Iterable[str]:
-        victim = _Victim()
+        victim = Victim()
         try:
             victim.receive(data)
         except ProtocolError as error:
@@ -89,9 +91,11 @@ class Broker(Target):
         return victim.features
 
 
-class _Victim:
+class Victim:
+    """A one-node cluster with a topic of two partitions, and everything it was asked."""
+
     def __init__(self) -> None:
-        self.world = World(nodes=1, groups=2)
+        self.world = World(nodes=1, groups=2, fetch_bytes_max=FETCH_BYTES_MAX)
         self.node = self.world[1]
         topic = CreateTopicsRequest([CreatableTopic("t", 2, 1)])
         self.world.ask(1, topic, 7)
@@ -109,10 +113,11 @@ class _Victim:
             assembler.received(len(piece))
             at += len(piece)
             while (frame := assembler.take()) is not None:
-                if self._closed(frame.data, frame.owned):
+                if self.handle(frame.data, frame.owned):
                     return
 
-    def _closed(self, frame: memoryview, owned: bool) -> bool:
+    def handle(self, frame: memoryview, owned: bool) -> bool:
+        """One frame, and the end of its round; True if it cost the connection."""
         reply = FakeReply()
         key, version = struct.unpack(">hh", frame[:4]) if len(frame) >= 4 else (-1, -1)
         self.asked.append((key, version, reply))
@@ -126,7 +131,14 @@ class _Victim:
         for machine in self.node.machines.values():
             self.node.broker.parked.appended(machine.take_grown())
 
+    def answer(self, which: int) -> Any:
+        """The response to the frame number `which`."""
+        key, version, reply = self.asked[which]
+        assert reply.frame is not None, f"closed: {reply.closed}"
+        return decode_response(key, version, memoryview(reply.frame)[4:])
+
     def check(self) -> None:
+        """All is answered in the end, no handler has failed, and the next client is served."""
         world, node = self.world, self.node
         world.cluster.settle()
         world.advance(PATIENCE_MS, step_ms=5_000)

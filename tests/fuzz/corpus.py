@@ -14,8 +14,8 @@ from tests.fuzz.engine import Target, execute
 CORPUS: Final = Path(__file__).parent / "corpus"
 FOUND: Final = "found.hex"
 BUGS: Final = "bugs.hex"
-INPUT_KEPT_BYTES_MAX: Final = 1_500
-TARGET_KEPT_BYTES_MAX: Final = 12_000
+INPUT_KEPT_BYTES_MAX: Final = 1_000
+TARGET_KEPT_BYTES_MAX: Final = 6_000
 """Of one target's found.hex, hexadecimal digits and all."""
 
 
