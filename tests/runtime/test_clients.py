@@ -196,9 +196,11 @@ def test_answers_to_nobody_are_harmless(desk: Desk) -> None:
     client.sendall(frame(b"a") + frame(b"b") + frame(b"c"))
     desk.until_asked(3)
     desk.answer(0)
+    (connection,) = desk.clients.connections
     client.close()
-    desk.settle()
+    desk.plane.settle()
     assert not desk.clients.connections
+    assert not connection.queue, "whoever holds on to a request does not hold its answers"
     desk.answer(1)
     desk.asked[2][1].nothing()
     desk.asked[0][1].close("also too late")
@@ -353,13 +355,16 @@ def test_push_back_of_the_whole_node() -> None:
 
 def test_a_client_that_is_pushed_back_and_leaves_is_forgotten() -> None:
     with opened(pending_bytes_per_node=1000) as desk:
-        client = desk.connect()
-        client.sendall(frame(bytes(2000)))
+        greedy, modest = desk.connect(), desk.connect()
+        greedy.sendall(frame(bytes(2000)))
         desk.until_asked(1)
-        (connection,) = desk.clients.connections
-        assert connection.paused
-        connection.close("gone")
-        assert desk.clients.unanswered_bytes == 0
+        modest.sendall(frame(b"x"))
+        desk.until_asked(2)
+        desk.answer(1)
+        desk.settle()
+        (waiting,) = desk.clients.waiting
+        assert waiting.paused
+        waiting.close("gone")
         assert not desk.clients.waiting
 
 
