@@ -339,13 +339,13 @@ class Peers:
             )
 
     def tick(self) -> None:
-        """Housekeeping: close what has not greeted in time, and what has been silent for long."""
+        """Once a second: close what has not greeted in time, and what has been silent for long."""
         now = self._handler.boot_ns()
         for incoming in [*self._ungreeted]:
-            if now - incoming.heard_boot_ns > GREETING_S * 1e9:
+            if now - incoming.accepted_boot_ns > GREETING_S * 1e9:
                 incoming.close("it did not greet in time")
         for incoming in [*self._incoming.values()]:
-            incoming.look(now)
+            incoming.look()
 
     # -- frames -------------------------------------------------------------------------------
 
@@ -394,9 +394,9 @@ class _Incoming:
         self._peers, self.host = peers, host
         self.channel: Channel | None = None
         self.node: NodeId | None = None
-        self.heard_boot_ns = boot_ns
-        """When something was last seen to have come; as exact as housekeeping is often."""
+        self.accepted_boot_ns = boot_ns
         self._received_seen = 0
+        self._silent_looks = 0
 
     def on_frame(self, frame: memoryview, owned: bool) -> None:
         try:
@@ -412,12 +412,16 @@ class _Incoming:
         except PeerError as error:
             self.close(str(error))
 
-    def look(self, now: int) -> None:
+    def look(self) -> None:
+        """Counted in looks, a second apart: a node that was stopped itself must not blame others
+        for the silence."""
         assert self.channel is not None
         if self.channel.received_bytes != self._received_seen:
-            self._received_seen, self.heard_boot_ns = self.channel.received_bytes, now
-        elif now - self.heard_boot_ns > SILENT_S * 1e9:
+            self._received_seen, self._silent_looks = self.channel.received_bytes, 0
+        elif self._silent_looks >= SILENT_S:
             self.close("it was silent")
+        else:
+            self._silent_looks += 1
 
     def close(self, reason: str) -> None:
         assert self.channel is not None

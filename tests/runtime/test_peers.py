@@ -314,6 +314,15 @@ def test_a_peer_that_says_nothing_any_more_is_gone(world: World) -> None:
     silent.peers.close()
 
 
+def test_a_node_that_was_stopped_itself_does_not_blame_its_peers(world: World) -> None:
+    """SIGSTOP, a suspended machine: all its clocks have run on, and what came is still unread."""
+    world.join(1, 2)
+    world.pass_seconds(2)
+    world[1].clock.advance(int(10 * SILENT_S * SECOND_NS))
+    world[1].peers.tick()
+    assert world[1].handler.downs == []
+
+
 # -- messages -------------------------------------------------------------------------------------
 
 
