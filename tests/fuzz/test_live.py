@@ -1,0 +1,18 @@
+"""A short run of live.py: two thousand mutated frames over real sockets (exam, row X2)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.live import run
+
+pytestmark = pytest.mark.cluster
+FRAMES = 2_000
+
+
+async def test_a_node_under_fire_serves_a_healthy_client(tmp_path: Path) -> None:
+    """The node lives, nothing in it fails, its memory is bounded, the client notices nothing."""
+    tally = await run(tmp_path, frames=FRAMES, seed=1)
+    assert not tally.problems, tally.problems
+    assert tally.frames >= FRAMES
+    assert tally.acknowledged > 0
