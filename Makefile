@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim bench faults clean
+.PHONY: setup demo test check sim bench faults fuzz clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -44,6 +44,10 @@ bench: .venv/product.stamp
 # a cluster that is killed as a whole. They are part of `make test`; this runs them alone, in full.
 faults: setup
 	$(RUN) -m pytest -m cluster -v
+
+# Every decoder under mutated input, each target for its share of the time.
+fuzz: setup
+	$(RUN) -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
 # What can be made again; ./data, where clusters keep their logs, stays.
 clean:
