@@ -1,163 +1,560 @@
-"""Planted bugs: each takes one rule of protocol.md section 3 away, and the swarm must notice.
+"""Planted bugs: each takes one rule of protocol.md away, and the checkers must notice.
 
-A mutant patches a method or two while a world runs. The table that `make mutants` will print comes
-from here.
+A mutant is an edit of a line or two (simulator/planting.py). `make mutants` runs each against the
+swarm and writes docs/mutants.md.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
-import attrs
-
-from paxos import handover
-from paxos.entry import BeMaster, Steal
-from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, Epoch, Incarnation, Now, Slot
+from balancer.token_desk import TokenDesk
+from broker.intake import Intake
+from broker.producers import Producers
+from paxos import handover, quorum, timers
+from paxos.acceptor import Acceptor
+from paxos.learner import Learner
 from paxos.lease import Lease
-from paxos.replica import Recovered, Replica
-from paxos.step import Step
+from paxos.proposer import Proposer
+from paxos.rejoin import Rejoin
+from paxos.replica import Replica
 from simulator.node import SimNode
+from simulator.planting import Edit, Mutant, plant
+from simulator.recovery import Found
+
+CORE_TESTS: Final = "tests/paxos"
+PRODUCER_TESTS: Final = "tests/broker/test_producers.py"
+FORGETFUL: Final = "no disk of the swarm forgets what it has synced: only scenario 19's does"
+STAND_IN: Final = "the swarm's state machine stands in for the broker's and has its own table"
 
 
-@attrs.frozen
-class Patch:
-    owner: Any
-    """A class or module. Any: setattr on it is the point."""
-    attribute: str
-    replacement: Callable[..., Any]
-
-
-@attrs.frozen
-class Mutant:
-    rule: str
-    what: str
-    patches: tuple[Patch, ...]
-
-
-def mutant(rule: str, what: str, *patches: tuple[Any, str, Callable[..., Any]]) -> Mutant:
-    return Mutant(rule, what, tuple(Patch(*patch) for patch in patches))
+def mutant(
+    rule: str,
+    what: str,
+    *edits: tuple[Callable[..., Any], str, str],
+    tests: str = CORE_TESTS,
+    why_not: str = "",
+) -> Mutant:
+    return Mutant(rule, what, tuple(Edit(*edit) for edit in edits), tests, why_not)
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Run the body with the mutant in place; with no name, as it is."""
-    with ExitStack() as originals:
-        for patch in MUTANTS[name].patches if name else ():
-            original = patch.owner.__dict__[patch.attribute]
-            originals.callback(setattr, patch.owner, patch.attribute, original)
-            setattr(patch.owner, patch.attribute, patch.replacement)
+    if not name:
+        yield
+        return
+    with plant(MUTANTS[name]):
         yield
 
 
-# -- R1, R18: what is durable -----------------------------------------------------------------
-
-
-def _forget_promise(_node: SimNode, recovered: Recovered) -> Recovered:
-    """Of all promises it remembers only those that a vote came with."""
-    voted = max((ballot for ballot, _ in recovered.votes.values()), default=BALLOT_ZERO)
-    return attrs.evolve(recovered, promised=voted)
-
-
-def _send_at_once(_node: SimNode) -> bool:
-    return True
-
-
-# -- R4, R5, R6: the delegated ballot ----------------------------------------------------------
-
-_take_over: Final[Callable[..., None]] = Replica._take_over
-
-
-def _naive_take_over(replica: Replica, now: Now, slot: Slot, ballot: Ballot) -> None:
-    fresh = Ballot(1 + max(ballot.round, replica.acceptor.promised.round), replica.me)
-    _take_over(replica, now, slot, fresh)
-
-
-def _resume_same_ballot(replica: Replica, now: Now, _step: Step, _may_prepare: bool) -> None:
-    if now.boot_ns - replica.settle_since > replica.timing.settle_ns:
-        replica.suspended, replica.handover = SLOT_ZERO, None
-        replica.proposer.hi = Slot(2**62)
-
-
-def _same_incarnation(_node: SimNode, _counted: Incarnation) -> Incarnation:
-    return Incarnation(1)
-
-
-# -- R3, R7, R8, R12: the lease ----------------------------------------------------------------
-
-
-def _acting_while_suspended(replica: Replica, now: Now) -> bool:
-    return replica.lease.held_by(
-        replica.me, replica.incarnation
-    ) and replica.lease.safely_before_expiry(now, replica.timing.margin_ns)
-
-
-_before_expiry: Final[Callable[..., bool]] = Lease.safely_before_expiry
-_free: Final[Callable[..., bool]] = Lease.free
-
-
-def _no_margin(lease: Lease, now: Now, _margin_ns: int) -> bool:
-    return _before_expiry(lease, now, 0)
-
-
-def _no_margin_for_others(lease: Lease, now: Now, margin_ns: int) -> bool:
-    return _free(lease, now, -margin_ns)
-
-
-_apply_be_master: Final[Callable[..., bool]] = Lease.apply_be_master
-
-
-def _no_cas(lease: Lease, slot: Slot, value: BeMaster, now: Now, longest_ns: int) -> bool:
-    return _apply_be_master(lease, slot, attrs.evolve(value, prev_ver=lease.ver), now, longest_ns)
-
-
-_apply_steal: Final[Callable[..., bool]] = Lease.apply_steal
-
-
-def _no_cas_steal(lease: Lease, slot: Slot, value: Steal, now: Now, longest_ns: int) -> bool:
-    return _apply_steal(lease, slot, attrs.evolve(value, prev_ver=lease.ver), now, longest_ns)
-
-
-# -- R14 ---------------------------------------------------------------------------------------
-
-
-def _read_without_epoch(node: SimNode, replica: Replica, _epoch: Epoch) -> bool:
-    return replica.acting(node.now())
-
-
-MUTANTS: Final[Mapping[str, Mutant]] = {
+BALLOTS: Final[Mapping[str, Mutant]] = {
     "forget-promise": mutant(
-        "R1", "a restarted node re-uses ballots", (SimNode, "recovered_of", _forget_promise)
+        "R1",
+        "a restarted node remembers only promises that a vote came with",
+        (
+            Replica.__init__,
+            "promised=max(recovered.promised, recovered.floor)",
+            "promised=max([recovered.floor, *(vote[0] for vote in recovered.votes.values())])",
+        ),
     ),
-    "reply-before-fsync": mutant(
-        "R18", "what needs the disk leaves before it", (SimNode, "may_send_after", _send_at_once)
+    "reuse-ballot": mutant(
+        "R1",
+        "a new Prepare uses the last ballot's round again",
+        (
+            Replica.prepare,
+            "1 + max(self._round_seen, self.acceptor.promised.round)",
+            "max(1, self.acceptor.promised.round)",
+        ),
+        (
+            Acceptor.promise_own,
+            'assert ballot > self.promised, f"{ballot} was used or outbid: promised '
+            '{self.promised}"',
+            "ballot = max(ballot, self.promised)",
+        ),
     ),
-    "naive-fresh-ballot": mutant(
-        "R5", "the target makes up its own ballot", (Replica, "_take_over", _naive_take_over)
+    "promise-forgets-votes": mutant(
+        "basis",
+        "a Promise does not tell what was voted for",
+        (Acceptor.on_prepare, "self.votes_from(prepare.start)", "()"),
+    ),
+    "promise-below-promise": mutant(
+        "basis",
+        "a Prepare below the promise is promised, too",
+        (Acceptor.on_prepare, "ballot < self.promised", "False"),
+    ),
+    "vote-below-promise": mutant(
+        "basis",
+        "an Accept below the promise is voted for",
+        (Acceptor.on_accept, "ballot < self.promised", "False"),
+        (
+            Acceptor._vote,
+            "self.promised = ballot",
+            "self.promised = max(ballot, self.promised)",
+        ),
+    ),
+    "promise-without-behind": mutant(
+        "ADR 3",
+        "a Prepare from below the applied prefix is promised without the forgotten votes",
+        (Acceptor.on_prepare, "prepare.start <= applied", "False"),
+    ),
+    "quorum-minus-one-promises": mutant(
+        "basis",
+        "phase 1 ends one promise early",
+        (
+            Proposer.on_promise,
+            "is_quorum(self.promises, self.members)",
+            "len(self.promises) >= len(self.members) // 2",
+        ),
+    ),
+    "quorum-minus-one-votes": mutant(
+        "basis",
+        "a slot is chosen one vote early",
+        (
+            Proposer.on_accepted,
+            "not is_quorum(flight.votes, self.members)",
+            "len(flight.votes) < len(self.members) // 2",
+        ),
+    ),
+    "found-lowest": mutant(
+        "basis",
+        "of the votes found the lowest ballot's is taken",
+        (Proposer.found, "ballot > best[slot][0]", "ballot < best[slot][0]"),
+    ),
+    "found-ignored": mutant(
+        "R4b",
+        "what phase 1 found is not proposed again",
+        (Replica._lead, "found = proposer.found()", "found: dict[Slot, Entry] = {}"),
+    ),
+    "new-value-sent-again": mutant(
+        "R2",
+        "what is sent again is made anew",
+        (
+            timers._retransmit,
+            "replica.send_accept(slot, flight.entry, deaf, step)",
+            "replica.send_accept(slot, replica._lease_entry(now), deaf, step)",
+        ),
+    ),
+    "no-yield": mutant(
+        "basis",
+        "a proposer that promised a higher ballot goes on",
+        (Replica._yield_to, "self.proposer.ballot < ballot", "False"),
+    ),
+    "nack-ignored": mutant(
+        "liveness",
+        "a proposer that is told of a higher ballot goes on",
+        (Replica._on_nack, "self.step_down(now, step)", "pass"),
+    ),
+}
+
+STEALS: Final[Mapping[str, Mutant]] = {
+    "act-until-apply": mutant(
+        "R3",
+        "the master acts while its Steal is under way",
+        (Replica.acting, "self.suspended == SLOT_ZERO\n        and ", ""),
     ),
     "resume-same-ballot": mutant(
-        "R4", "an unresolved Steal is forgotten", (handover, "tick_suspended", _resume_same_ballot)
+        "R4",
+        "an unresolved Steal is forgotten and the old ballot used again",
+        (
+            handover.tick_suspended,
+            "replica.prepare(now, step)",
+            "replica.suspended, replica.handover = SLOT_ZERO, None\n"
+            "        proposer = replica.proposer\n"
+            "        proposer.hi = Slot(2**62)",
+        ),
     ),
-    "no-incarnation": mutant(
-        "R6, R11", "boots are not counted", (SimNode, "incarnation_of", _same_incarnation)
+    "keep-range": mutant(
+        "R4",
+        "the master keeps the slots above its Steal",
+        (handover.try_to_send, "proposer.close_at(slot)", "pass"),
     ),
-    "act-until-apply": mutant(
-        "R3", "the master acts while suspended", (Replica, "acting", _acting_while_suspended)
+    "naive-fresh-ballot": mutant(
+        "R5",
+        "the target makes up its own ballot",
+        (
+            Replica._take_over,
+            "if (\n        ballot <",
+            "ballot = Ballot(1 + max(ballot.round, self.acceptor.promised.round), self.me)\n"
+            "    if (\n        ballot <",
+        ),
     ),
-    "no-holder-margin": mutant(
-        "R12", "the holder acts to the last moment", (Lease, "safely_before_expiry", _no_margin)
+    "usurped-ballot": mutant(
+        "R5",
+        "the target uses the highest ballot it knows, another's perhaps",
+        (
+            Replica._apply_control,
+            "self._take_over(now, slot, control.ballot)",
+            "self._take_over(now, slot, max(control.ballot, self.acceptor.promised))",
+        ),
     ),
-    "no-other-margin": mutant(
-        "R12", "others start too early", (Lease, "free", _no_margin_for_others)
+    "steal-for-any-life": mutant(
+        "R6",
+        "a Steal is for a node, whatever its incarnation",
+        (
+            Replica._apply_control,
+            "(control.target, control.target_incarnation) == (self.me, self.incarnation)",
+            "control.target == self.me",
+        ),
     ),
+    "replay-takes-over": mutant(
+        "R6",
+        "a replayed Steal is taken over again",
+        (
+            Replica._apply_control,
+            "if valid and live and mine:",
+            "if valid and control.target == self.me:",
+        ),
+        (Replica._take_over, "or not self.can_vote()\n", ""),
+    ),
+    "range-from-old-next": mutant(
+        "R6b",
+        "a ballot that comes back goes on in the old range",
+        (
+            Proposer.take_over,
+            "self.ballot, self.members = ballot, members\n    self.lo = self.next = Slot(slot + 1)",
+            "again = self.next if self.ballot == ballot else Slot(slot + 1)\n"
+            "    self.ballot, self.members = ballot, members\n"
+            "    self.lo = self.next = again",
+        ),
+        (
+            Replica._apply_ready,
+            "self.proposer.role is Role.LEADER and self.proposer.next <= applied",
+            "False",
+        ),
+    ),
+    "resume-after-phase-1": mutant(
+        "R7",
+        "a Steal that phase 1 does not find is taken for lost",
+        (
+            Replica._lead,
+            "last = max(",
+            "if self.suspended not in found:\n"
+            "        self.suspended, self.handover = SLOT_ZERO, None\n"
+            "    last = max(",
+        ),
+    ),
+    "renew-while-suspended": mutant(
+        "R13",
+        "the master renews under the old ballot while its Steal is under way",
+        (handover.try_to_send, "proposer.close_at(slot)", "proposer.close_at(Slot(slot + 1))"),
+        (
+            timers.tick,
+            "    elif replica.handover",
+            "        _mastership(replica, now, step, False)\n    elif replica.handover",
+        ),
+        (Replica.propose_lease, "assert not self.suspended", "pass"),
+    ),
+    "steal-of-old-version": mutant(
+        "R8",
+        "a request for an older version of the lease is granted",
+        (handover._refusal, "request.lease_ver != replica.lease.ver", "False"),
+        why_not="the Steal names the master's own version: such a request only moves the group",
+    ),
+    "steal-to-old-life": mutant(
+        "R6",
+        "a request of an earlier incarnation is granted",
+        (handover._refusal, "known is not None and known != request.incarnation", "False"),
+        why_not="nobody acts on it: the group is only without master for a lease",
+    ),
+    "no-drain": mutant(
+        "liveness",
+        "the Steal leaves while commands are under way",
+        (Intake.flush, "if not self.proposed:", "if True:"),
+        (handover.try_to_send, " or proposer.in_flight", ""),
+        (handover.try_to_send, "replica.learner.applied == proposer.next - 1", "True"),
+        why_not="not needed for safety (protocol.md): it costs clients errors",
+    ),
+    "token-ignored": mutant(
+        "I9",
+        "the registry grants the steal token to everybody",
+        (TokenDesk.acquire, "held = self.token", "held = None"),
+    ),
+}
+
+LEASES: Final[Mapping[str, Mutant]] = {
     "no-cas": mutant(
         "R8",
         "lease entries are valid whatever they have seen",
-        (Lease, "apply_be_master", _no_cas),
-        (Lease, "apply_steal", _no_cas_steal),
+        (Lease.apply_be_master, "value.prev_ver != self.ver", "False"),
+        (Lease.apply_steal, "value.prev_ver != self.ver", "False"),
+        why_not="the draining master leaves chance little opening: scenario 11 builds the case",
+    ),
+    "no-incarnation": mutant(
+        "R6, R11",
+        "boots are not counted",
+        (SimNode.incarnation_of, "return counted", "return Incarnation(1)"),
+    ),
+    "act-on-replayed-lease": mutant(
+        "R11",
+        "a restarted node goes on with its old lease",
+        (
+            Lease.held_by,
+            "self.holder == node and self.incarnation == incarnation",
+            "self.holder == node",
+        ),
+    ),
+    "no-holder-margin": mutant(
+        "R12",
+        "the holder acts to the last moment",
+        (Lease.safely_before_expiry, " - margin_ns", ""),
+    ),
+    "no-other-margin": mutant(
+        "R12",
+        "others start too early",
+        (Lease.free, " + margin_ns", " - margin_ns"),
+    ),
+    "wall-clock-only": mutant(
+        "R12",
+        "the holder believes its wall clock alone",
+        (Lease.safely_before_expiry, "now.boot_ns < self.deadline_boot_ns - margin_ns", "True"),
+        why_not="the swarm's wall clocks stay within the bound or promise nothing (I5)",
+    ),
+    "distrusted-clock": mutant(
+        "R12",
+        "the holder acts by a clock it knows to be wrong",
+        (Lease.safely_before_expiry, "now.trusted", "True"),
+    ),
+    "renewal-shortens": mutant(
+        "R15",
+        "a renewal sets the expiry, earlier or later",
+        (
+            Lease.apply_be_master,
+            "max(value.expires_wall_ns, self.expires_wall_ns)",
+            "value.expires_wall_ns",
+        ),
+        (Lease.apply_be_master, "max(deadline, self.deadline_boot_ns)", "deadline"),
+    ),
+}
+
+LEARNING: Final[Mapping[str, Mutant]] = {
+    "config-keeps-ballot": mutant(
+        "R10",
+        "a change of members does not close the ballot",
+        (Replica.change_members, "self.proposer.close_at(slot)", "pass"),
+        (Replica._lead, "entry.kind == EntryKind.CONFIG", "False"),
+        (
+            Replica._apply_control,
+            "self.proposer.role is not Role.FOLLOWER and step is not None",
+            "False",
+        ),
+    ),
+    "outsiders-count": mutant(
+        "R10",
+        "votes of nodes that are no members count",
+        (quorum.is_quorum, "sum(1 for voter in voters if voter in members)", "len(voters)"),
+        why_not="Accept and Prepare go to members alone: nobody else answers",
+    ),
+    "commit-any": mutant(
+        "R17",
+        "a slot number alone makes any vote there a chosen one",
+        (Replica._on_counted, "vote is not None and vote[0] == ballot", "vote is not None"),
+    ),
+    "count-what-was-learned": mutant(
+        "R17",
+        "a slot that was learned is told by number even if it was not our value",
+        (Proposer.done, " and flight.entry.same_as(entry)", ""),
+        why_not="whoever learns another value than its own steps down before it counts",
+    ),
+    "apply-out-of-order": mutant(
+        "I3",
+        "chosen entries are applied across a gap",
+        (
+            Learner.take_ready,
+            "(slot := Slot(self.applied + 1)) in self.chosen",
+            "self.chosen and (slot := min(self.chosen))",
+        ),
+    ),
+    "vote-over-chosen": mutant(
+        "ADR 3",
+        "a slot known to be chosen is voted for again",
+        (Replica._on_accept, "slot <= applied or slot in self.learner.chosen", "slot <= applied"),
+    ),
+    "learned-not-written": mutant(
+        "R18",
+        "what was learned by value is not written down",
+        (Replica._learn, "vote is None or not vote[1].same_as(entry)", "False"),
+    ),
+    "recovery-ignores-learned": mutant(
+        "R18",
+        "a restart takes the last vote for the chosen entry",
+        (
+            Found.absorb,
+            "self._last[record.slot] = record.entry",
+            "if isinstance(record, AcceptRecord) or record.slot not in self._last:\n"
+            "            self._last[record.slot] = record.entry",
+        ),
+    ),
+    "vote-before-verified": mutant(
+        "ADR 4",
+        "a restarted node votes before its peers said what they witnessed",
+        (
+            Replica.can_vote,
+            "len(self._verified) + 1 > len(self.members) // 2 or self.members == (self.me,)",
+            "True",
+        ),
+        why_not=FORGETFUL,
+    ),
+    "lost-disk-unnoticed": mutant(
+        "ADR 4",
+        "a node that has forgotten promises goes on voting",
+        (Replica._on_progress, "message.witnessed > self.acceptor.promised", "False"),
+        why_not=FORGETFUL,
+    ),
+    "rejoin-at-once": mutant(
+        "ADR 4",
+        "a node that has forgotten promises votes after the first answer",
+        (
+            Rejoin.may_vote,
+            "others >= quorum_size(members) and applied > self.bar + WINDOW_MAX",
+            "others >= 1",
+        ),
+        why_not=FORGETFUL,
+    ),
+}
+
+DURABLE: Final[Mapping[str, Mutant]] = {
+    "reply-before-fsync": mutant(
+        "R18",
+        "what needs the disk leaves before it",
+        (SimNode.may_send_after, "self._synced == self._appended", "True"),
+    ),
+    "prepare-before-fsync": mutant(
+        "R1",
+        "a Prepare leaves before its ballot is durable",
+        (
+            Replica.prepare,
+            "step.after.extend(Send(peer, message)",
+            "step.before.extend(Send(peer, message)",
+        ),
+    ),
+    "promise-before-fsync": mutant(
+        "R18",
+        "a Promise leaves before it is durable",
+        (
+            Acceptor.on_prepare,
+            "step.after.append(Send(sender, promise))",
+            "step.before.append(Send(sender, promise))",
+        ),
+    ),
+    "accepted-before-fsync": mutant(
+        "R18",
+        "an Accepted leaves before the vote is durable",
+        (
+            Acceptor.on_accept,
+            "step.after.append(Send(sender, Accepted(",
+            "step.before.append(Send(sender, Accepted(",
+        ),
+    ),
+    "own-vote-before-fsync": mutant(
+        "R18",
+        "the proposer counts its own vote before it is durable",
+        (Acceptor.vote_own, "step.after.append", "step.before.append"),
+    ),
+    "promise-not-written": mutant(
+        "R18",
+        "a Promise is not written down",
+        (Acceptor.on_prepare, "step.persist.append(PromiseRecord(group, ballot))", "pass"),
+    ),
+}
+
+CLIENTS: Final[Mapping[str, Mutant]] = {
+    "ack-while-not-acting": mutant(
+        "R14",
+        "a master of yesterday acknowledges what it sees applied",
+        (Intake.applied, " and self.replica.acting(now)", ""),
+    ),
+    "ack-anothers-entry": mutant(
+        "R14",
+        "what is applied in the slot is taken for one's own entry",
+        (Intake.applied, "ours.same_as(entry) and ", ""),
+        (Intake.applied, "assert len(results) == len(batch)", "pass"),
+        (Intake.applied, "strict=True", "strict=False"),
+    ),
+    "ack-unknown": mutant(
+        "R14",
+        "a command of unknown fate is acknowledged",
+        (
+            Intake.tick,
+            "for _, batch in proposed.values():\n            self._bounce(batch, Why.UNKNOWN, now)",
+            "for slot, (_, batch) in proposed.items():\n"
+            "            for pending in batch:\n"
+            '                pending.done(Done(slot.to_bytes(8, "big")))',
+        ),
+    ),
+    "ack-when-proposed": mutant(
+        "R14",
+        "a command is acknowledged as soon as it is proposed",
+        (
+            Intake.flush,
+            "self.proposed[slot] = (entry, batch)",
+            "for pending in batch:\n"
+            '            pending.done(Done(slot.to_bytes(8, "big")))\n'
+            "        self.proposed[slot] = (entry, [])",
+        ),
+        (Intake.applied, "assert len(results) == len(batch)", "pass"),
+        (Intake.applied, "strict=True", "strict=False"),
     ),
     "read-no-epoch": mutant(
         "R14",
         "a read survives a change of master",
-        (SimNode, "may_answer_read", _read_without_epoch),
+        (SimNode.may_answer_read, " and replica.lease.epoch == epoch", ""),
     ),
+    "read-checked-before": mutant(
+        "R14",
+        "a read looks whether it may first, and reads then",
+        (
+            SimNode._on_read,
+            "group = self.groups[read.group]\n",
+            "group = self.groups[read.group]\n"
+            "    if not group.replica.acting(self.now()):\n        return\n",
+        ),
+        (
+            SimNode.may_answer_read,
+            "replica.acting(self.now()) and replica.lease.epoch == epoch",
+            "True",
+        ),
+    ),
+    "dedup-table-lost": mutant(
+        "R16",
+        "a restarted node has forgotten which commands it executed",
+        (
+            SimNode.boot,
+            "replica.replayed(now, step)",
+            "group.machine.where.clear()\n        replica.replayed(now, step)",
+        ),
+    ),
+    "forwarded-twice": mutant(
+        "forward",
+        "a forwarded command is forwarded again",
+        (
+            Intake.submit_forwarded,
+            "pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))",
+            "self.forwards.append(Forward(replica.lease.holder, pending, handing=False))",
+        ),
+        why_not="a command that goes round still executes once",
+    ),
+    "duplicate-appended": mutant(
+        "R16",
+        "a producer's duplicate is appended again",
+        (Producers.judge, "return Verdict(ErrorCode.NONE, base_offset)", "return None"),
+        tests=PRODUCER_TESTS,
+        why_not=STAND_IN,
+    ),
+    "gap-appended": mutant(
+        "R16",
+        "a producer's batch is appended though one is missing before it",
+        (Producers.judge, "first == (producer.last + 1) % SEQUENCES", "first > producer.last"),
+        tests=PRODUCER_TESTS,
+        why_not=STAND_IN,
+    ),
+}
+
+MUTANTS: Final[Mapping[str, Mutant]] = {
+    **BALLOTS,
+    **STEALS,
+    **LEASES,
+    **LEARNING,
+    **DURABLE,
+    **CLIENTS,
 }

@@ -1,0 +1,272 @@
+"""`python -m simulator.mutation`: are the checkers any good? Plant each bug and look who notices.
+
+Every mutant of simulator/mutants.py runs in the worlds of seeds 0, 1, 2, ... until one of them
+fails. What the swarm does not find is looked for by the tests that the mutant names, with the bug
+in place. What neither finds is a hole, or a rule that is not needed, and the report says so.
+
+`--only` runs some mutants and leaves the other rows of the report as they are; `--resume` runs
+those that no world has shown so far, from the seed at which they ended (the code must be the same).
+"""
+
+import argparse
+import contextlib
+import io
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import attrs
+import pytest
+
+from simulator.checkers import Violation
+from simulator.mutants import MUTANTS, planted
+from simulator.options import draw
+from simulator.swarm import PROCESSES
+from simulator.world import World
+
+SEEDS: Final = 200
+UNEXPECTED_SHARE: Final = 10
+"""Of the seeds, one in so many is tried where the mutant says why the swarm cannot notice."""
+WORLD_SECONDS_MAX: Final = 60.0
+"""A mutant may make a world that never ends; such a world counts as one that found nothing."""
+NICENESS: Final = 10
+REPORT: Final = Path("docs/mutants.md")
+CHECKERS: Final = {
+    "I1": "I1 one value per ballot",
+    "I2": "I2 one value chosen",
+    "I3": "I3 one log",
+    "I4": "I4 one master",
+    "I6": "I6 acknowledged",
+    "I7": "I7 reads",
+    "I8": "I8 lease never shorter",
+    "I9": "I9 one steal",
+    "I10": "I10 progress",
+    "group": "one lease per version",
+}
+
+
+class EndlessWorldError(Exception):
+    """A world took longer than any good one does."""
+
+
+@attrs.frozen
+class Finding:
+    """What became of one mutant. `seeds` were run; `checker` is empty where none noticed."""
+
+    name: str
+    seeds: int
+    checker: str
+    endless: int
+    test: str
+    """The first test that fails with the mutant in place; looked for if no checker noticed."""
+
+    @property
+    def caught(self) -> bool:
+        return bool(self.checker or self.test)
+
+
+@attrs.frozen
+class Hunt:
+    name: str
+    first: int
+    seeds: int
+    test: str = ""
+    """Known to fail with the mutant in place: it need not be looked for."""
+
+
+def hunt(job: Hunt) -> Finding:
+    """Run worlds with the mutant until one fails; else the tests."""
+    limit = seeds_of(job.name, job.seeds)
+    endless = 0
+    for seed in range(job.first, limit):
+        try:
+            checker = noticed_by(job.name, seed)
+        except EndlessWorldError:
+            endless += 1
+            continue
+        if checker:
+            return Finding(job.name, seed + 1, checker, endless, "")
+    return Finding(job.name, limit, "", endless, job.test or failing_test(job.name))
+
+
+def seeds_of(name: str, seeds: int) -> int:
+    """How many seeds are tried, where `seeds` are asked for."""
+    return max(1, seeds // UNEXPECTED_SHARE) if MUTANTS[name].why_not else seeds
+
+
+def noticed_by(name: str, seed: int) -> str:
+    """The checker or assertion that ends the world of `seed`, "" if it ends well.
+
+    Raises:
+        EndlessWorldError: it does not end.
+    """
+    signal.signal(signal.SIGALRM, _give_up)
+    world = World(draw(seed))
+    with planted(name):
+        signal.setitimer(signal.ITIMER_REAL, WORLD_SECONDS_MAX)
+        try:
+            world.run()
+        except EndlessWorldError:
+            raise
+        except Exception as error:  # noqa: BLE001 # whatever it is, it is the finding
+            return _checker(error)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    return ""
+
+
+def _give_up(_signal: int, _frame: FrameType | None) -> None:
+    raise EndlessWorldError
+
+
+def _checker(error: Exception) -> str:
+    """A checker by its name; the code's own assertions and crashes by the place they are in."""
+    if isinstance(error, Violation):
+        word = str(error).partition(" ")[0].rstrip(":")
+        return CHECKERS[word]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"`{frame.name}`"
+    if not frame.filename.startswith("<"):
+        path = Path(frame.filename)
+        place = f"`{path.parent.name}/{path.name}` {place}"
+    kind = "assertion" if isinstance(error, AssertionError) else type(error).__name__
+    return f"{kind} in {place}"
+
+
+class _FirstFailure:
+    """A pytest plugin that remembers the first test that fails."""
+
+    test = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.test:
+            self.test = report.nodeid
+
+
+def failing_test(name: str) -> str:
+    """The first test that fails with the mutant in place."""
+    first = _FirstFailure()
+    arguments = ["-x", "-q", "-p", "no:cacheprovider", MUTANTS[name].tests]
+    with planted(name), contextlib.redirect_stdout(io.StringIO()):
+        status = pytest.main(arguments, plugins=[first])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise RuntimeError(f"{name}: pytest ended with {status!r}")
+    return first.test
+
+
+def hunt_all(jobs: Iterable[Hunt], processes: int) -> Iterator[Finding]:
+    """In the order in which they end. A process for each mutant: nothing is left of the last."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, initializer=_be_nice, maxtasksperchild=1) as pool:
+        yield from pool.imap_unordered(hunt, jobs)
+
+
+def _be_nice() -> None:
+    os.nice(max(0, NICENESS - os.nice(0)))
+
+
+# -- the report -------------------------------------------------------------------------------
+
+
+ROW: Final = re.compile(
+    r"\| `(?P<name>[^`]+)` \|.*"
+    r"\| (?P<missed>not in )?(?P<seeds>\d+)(?:, (?P<endless>\d+) endless)? \| (?P<by>.*) \|"
+)
+NOBODY: Final = "**nobody**"
+
+
+def row(finding: Finding) -> str:
+    mutant = MUTANTS[finding.name]
+    if finding.checker:
+        seeds, by = str(finding.seeds), finding.checker
+    else:
+        seeds = f"not in {finding.seeds}"
+        by = f"`{finding.test}`" if finding.test else NOBODY
+    if finding.endless:
+        seeds += f", {finding.endless} endless"
+    cells = (f"`{finding.name}`", mutant.rule, mutant.what, seeds, by)
+    return f"| {' | '.join(cells)} |"
+
+
+def findings_in(text: str) -> dict[str, Finding]:
+    """What the rows of a report say; rows of mutants that are no more are left out."""
+    findings = {}
+    for line in text.splitlines():
+        match = ROW.fullmatch(line)
+        if match is not None and match["name"] in MUTANTS:
+            missed, by = bool(match["missed"]), match["by"]
+            findings[match["name"]] = Finding(
+                match["name"],
+                int(match["seeds"]),
+                "" if missed else by,
+                int(match["endless"] or 0),
+                by.strip("`") if missed and by != NOBODY else "",
+            )
+    return findings
+
+
+def report(findings: Sequence[Finding]) -> str:
+    """docs/mutants.md: what was planted, and who noticed."""
+    found = [one for one in findings if one.checker]
+    tested = [one for one in findings if not one.checker and one.test]
+    holes = [one for one in findings if not one.caught]
+    lines = [
+        "# Planted bugs",
+        "",
+        "Made by `make mutants`; do not edit. Each mutant changes a line or two of the code",
+        "(`simulator/mutants.py`), then worlds of seeds 0, 1, 2, ... run until one fails. What no",
+        "world shows is given to the tests, with the bug in place. Where the swarm is known not to",
+        "show a mutant, only a tenth of the seeds is tried.",
+        "",
+        f"{len(findings)} mutants: {len(found)} found by the swarm, {len(tested)} by a test alone, "
+        f"{len(holes)} by nobody;",
+        f"{sum(one.seeds for one in findings)} worlds.",
+        "",
+        "| mutant | rule | what | seeds until found | found by |",
+        "|---|---|---|---|---|",
+        *map(row, findings),
+        "",
+    ]
+    for title, some in (("Not found by the swarm", tested), ("Found by nobody", holes)):
+        if some:
+            lines += [f"## {title}", "", *map(_explained, some), ""]
+    return "\n".join(lines)
+
+
+def _explained(finding: Finding) -> str:
+    why = MUTANTS[finding.name].why_not
+    return f"- `{finding.name}`: {why or 'no reason is known; more seeds may show it'}."
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m simulator.mutation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="for each mutant, at most")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    parser.add_argument("--only", nargs="*", choices=sorted(MUTANTS), default=[], metavar="MUTANT")
+    parser.add_argument("--resume", action="store_true")
+    arguments = parser.parse_args()
+    findings = findings_in(REPORT.read_text()) if REPORT.exists() else {}
+    jobs = []
+    for name in arguments.only or MUTANTS:
+        known = findings.get(name)
+        if not arguments.resume or known is None:
+            jobs.append(Hunt(name, 0, arguments.seeds))
+        elif not known.checker and known.seeds < seeds_of(name, arguments.seeds):
+            jobs.append(Hunt(name, known.seeds, arguments.seeds, known.test))
+    for finding in hunt_all(jobs, arguments.processes):
+        findings[finding.name] = finding
+        print(row(finding), flush=True)
+        if findings.keys() == MUTANTS.keys():
+            REPORT.write_text(report([findings[name] for name in MUTANTS]))
+    return 0 if all(one.caught for one in findings.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
