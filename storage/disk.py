@@ -81,6 +81,10 @@ class Disk(Protocol):
 
     def sync_directory(self) -> None: ...
 
+    def free_bytes(self) -> int:
+        """How much may still be written, for all that this process knows."""
+        ...
+
 
 LOCK_NAME: Final = "lock"
 
@@ -225,6 +229,13 @@ class RealDisk:
             os.fsync(self._descriptor)
         except OSError as error:
             raise storage_failed("fsync", str(self.directory), error) from error
+
+    def free_bytes(self) -> int:
+        try:
+            found = os.fstatvfs(self._descriptor)
+        except OSError as error:
+            raise storage_failed("statvfs", str(self.directory), error) from error
+        return found.f_bavail * found.f_frsize
 
 
 def _sync_path(path: Path) -> None:

@@ -3,7 +3,8 @@
 `StorageFailed`: the disk failed a write or an fsync; never retried, because after a failed fsync
 the kernel may have dropped the very pages that a second fsync would then report as safe
 ("fsyncgate", PostgreSQL 2018). `DiskFull` is the part of it that an operator can mend.
-`WalDamaged`: what is on the disk is not what was written. `DirectoryRefused`: the files are fine,
+`WalDamaged`: what is on the disk is not what was written; a read that meets it is not answered, a
+restart raises it only where it cannot tell what was lost. `DirectoryRefused`: the files are fine,
 but not ours to use.
 """
 
@@ -31,6 +32,18 @@ class StorageFailed(StorageError):
 
 class DiskFull(StorageFailed):
     """No space (ENOSPC, EDQUOT). From `prepare_next` it costs nothing yet: free space and go on."""
+
+
+class NoSegment(StorageError):
+    """The disk is too full for the next segment's file.
+
+    Nothing of the batch was written behind the border, so the same batch may be written again once
+    there is room; that cannot be said of a write that failed.
+    """
+
+    def __init__(self, full: DiskFull) -> None:
+        super().__init__(str(full))
+        self.full = full
 
 
 class WalDamaged(StorageError):

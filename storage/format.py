@@ -1,7 +1,8 @@
 """The bytes of a segment file. docs/storage-format.md draws the same tables with the reasons.
 
 A segment file has a fixed size and is full of zeros, or of another segment's stale content, before
-it is used. It begins with one 512-byte sector, written whole or not at all::
+it is used. It begins with one 512-byte sector, written whole or not at all, that holds this header
+twice (at byte 0 and at byte 256), because without it the records behind cannot be checked::
 
     magic 8s | version u32 | header bytes u32 | number u64 | size u64 | previous end u64
     | oldest u64 | seed u32 | node i32 | incarnation i64 | cluster 64s | crc32c u32 | zeros
@@ -12,14 +13,17 @@ chain over the border. `oldest` is the oldest segment that was still kept when t
 
 Then come records, without padding, none of them across the border of a segment::
 
-    crc32c u32 | magic u16 | kind u8 | flags u8 | payload bytes u32 | crc of the previous record u32
-    | place u64 | synced u64 | group u32 | ballot node i32 | ballot round i64 | slot u64
-    | applied u64 | payload
+    crc32c u32 | header crc32c u32 | magic u16 | kind u8 | flags u8 | payload bytes u32
+    | crc of the previous record u32 | offset u32 | synced u64 | group u32 | ballot node i32
+    | ballot round i64 | slot u64 | applied u64 | payload
 
-The checksum begins with the segment's seed and covers everything behind itself, payload included.
-A record is what it claims to be only at its own `place`, in its own segment, behind its very
-predecessor: stale content of a recycled file, a block written to the wrong place, or a record that
-a client has smuggled into a payload is never taken for one. `synced` is a place below which
+Both checksums begin with the segment's seed at the magic; the second ends with the header, and the
+first goes on over the payload. So the second costs nothing but its bytes, and says of a record with
+a damaged payload whose it was and where the next one begins.
+
+A record is what it claims to be only at its own `offset`, in its own segment (the seed), behind its
+very predecessor: stale content of a recycled file, a block written to the wrong place, or a record
+that a client has smuggled into a payload is never taken for one. `synced` is a place below which
 everything was durable when the record was made: a bad record there is damage, not a torn tail.
 
 All numbers are big-endian. A *place* is one integer: segment number << 32 | byte offset; places
@@ -37,7 +41,7 @@ from paxos.ids import Ballot, Incarnation, NodeId
 Place: TypeAlias = int
 """A position in the log: segment number << 32 | byte offset in the segment's file."""
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 SEGMENT_SUFFIX: Final = ".wal"
 SEGMENT_HEADER_BYTES: Final = 512
 SEGMENT_BYTES_MAX: Final = 1 << 30
@@ -54,22 +58,29 @@ STATE: Final = 5
 older segments can be retired. slot = highest slot recorded before; payload = the voting floor."""
 RETIRE: Final = 6
 """Written by the log itself: segments below number `slot` are no longer needed."""
+DAMAGE: Final = 7
+"""Written by the log itself: it is known that what lies from place `slot` to place `applied` is
+damaged, and what has to follow from it was written before this record."""
 
 FLAG_VOTING: Final = 1
 
 RECORD_MAGIC: Final = 0xE7B1
 RECORD_HEADER_BYTES: Final = 64
-CHECKSUM_BYTES: Final = 4
-MAGIC_OFFSET: Final = CHECKSUM_BYTES
+CHECKSUMS_BYTES: Final = 8
+MAGIC_OFFSET: Final = CHECKSUMS_BYTES
 """Where the magic stands in a record header."""
-RECORD_BODY: Final = struct.Struct(">HBBIIQQIiqQQ")
-"""A record header behind its checksum."""
-RECORD: Final = struct.Struct(">IHBBIIQQIiqQQ")
-assert RECORD.size == RECORD_HEADER_BYTES == RECORD_BODY.size + CHECKSUM_BYTES
+RECORD_CHECKSUMS: Final = struct.Struct(">II")
+RECORD_BODY: Final = struct.Struct(">HBBIIIQIiqQQ")
+"""A record header behind its checksums."""
+RECORD: Final = struct.Struct(">IIHBBIIIQIiqQQ")
+assert RECORD.size == RECORD_HEADER_BYTES == RECORD_BODY.size + CHECKSUMS_BYTES
 
-RecordFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""crc, magic, kind, flags, payload bytes, previous, place, synced, group, ballot node, ballot
-round, slot, applied: in the order of the bytes, because a class would cost more than the parse."""
+RecordFields: TypeAlias = tuple[
+    int, int, int, int, int, int, int, int, int, int, int, int, int, int
+]
+"""crc, header crc, magic, kind, flags, payload bytes, previous, offset, synced, group, ballot node,
+ballot round, slot, applied: in the order of the bytes, for a class would cost more than the
+parse."""
 
 FLOOR: Final = struct.Struct(">qi")
 """The payload of a STATE record: the round and node of the voting floor."""
@@ -77,6 +88,8 @@ FLOOR: Final = struct.Struct(">qi")
 _SEGMENT_MAGIC: Final = b"EVENKEEL"
 _SEGMENT: Final = struct.Struct(">8sIIQQQQIiq64s")
 _SEGMENT_CHECKSUM: Final = struct.Struct(">I")
+_SEGMENT_COPIES: Final = (0, SEGMENT_HEADER_BYTES // 2)
+assert _SEGMENT.size + _SEGMENT_CHECKSUM.size <= SEGMENT_HEADER_BYTES // 2
 
 
 def place_of(number: int, offset: int) -> Place:
@@ -125,21 +138,27 @@ class SegmentHeader:
             self.incarnation,
             self.cluster.encode("ascii"),
         )
-        whole = body + _SEGMENT_CHECKSUM.pack(crc32c(body))
-        return whole.ljust(SEGMENT_HEADER_BYTES, b"\0")
+        copy = body + _SEGMENT_CHECKSUM.pack(crc32c(body))
+        return copy.ljust(SEGMENT_HEADER_BYTES // 2, b"\0") * len(_SEGMENT_COPIES)
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | None:
-    """None if these bytes are no header, or a damaged one: the caller knows which would be wrong.
+    """The header, from whichever copy is intact; None if there is none.
 
     Later versions keep the magic, the version and the checksum where they are.
     """
-    if len(data) < SEGMENT_HEADER_BYTES or not data.startswith(_SEGMENT_MAGIC):
+    for at in _SEGMENT_COPIES:
+        header = _decode_copy(data[at : at + SEGMENT_HEADER_BYTES // 2])
+        if header is not None:
+            return header
+    return None
+
+
+def _decode_copy(data: bytes) -> SegmentHeader | None:
+    if len(data) < SEGMENT_HEADER_BYTES // 2 or not data.startswith(_SEGMENT_MAGIC):
         return None
     (checksum,) = _SEGMENT_CHECKSUM.unpack_from(data, _SEGMENT.size)
     if crc32c(data[: _SEGMENT.size]) != checksum:
-        return None
-    if any(data[_SEGMENT.size + _SEGMENT_CHECKSUM.size : SEGMENT_HEADER_BYTES]):
         return None
     fields = _SEGMENT.unpack_from(data)
     _, version, _, number, size, previous_end, oldest, seed, node, incarnation, cluster = fields
@@ -158,15 +177,24 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
     )
 
 
+def header_intact(data: memoryview, offset: int, seed: int) -> bool:
+    """Whether `data` begins with the header of the record at `offset`, whatever its payload."""
+    (_, checksum, magic, _, _, _, _, own_offset, *_) = RECORD.unpack_from(data)
+    return bool(
+        magic == RECORD_MAGIC
+        and own_offset == offset
+        and crc32c(data[CHECKSUMS_BYTES:RECORD_HEADER_BYTES], seed) == checksum
+    )
+
+
 def record_intact(data: memoryview, place: Place, seed: int) -> bool:
     """Whether `data`, a header and its payload, is the record of `place`, unharmed."""
-    fields: RecordFields = RECORD.unpack_from(data)
-    checksum, magic, _, _, size, _, own_place, *_ = fields
-    return (
+    checksum, _, magic, _, _, size, _, offset, *_ = RECORD.unpack_from(data)
+    return bool(
         magic == RECORD_MAGIC
-        and own_place == place
+        and offset == place & OFFSET_MASK
         and size == len(data) - RECORD_HEADER_BYTES
-        and crc32c(data[CHECKSUM_BYTES:], seed) == checksum
+        and crc32c(data[CHECKSUMS_BYTES:], seed) == checksum
     )
 
 

@@ -4,6 +4,9 @@ The incarnation is durable before the node says anything (protocol.md section 1:
 for a lease is held by (node, incarnation) and a takeover happens once per incarnation (R6, R11).
 The file is replaced as a whole (temporary file, fsync, rename, fsync of the directory), it is text
 so that an operator can read it, and it is checksummed because a flipped digit would be a lie.
+
+There are two of them. The copy is written first, so it is never behind, and a boot that ended
+between the two has said nothing to anybody: whichever is intact may be used.
 """
 
 from typing import Final
@@ -11,15 +14,18 @@ from typing import Final
 import attrs
 from crc32c import crc32c
 
-from paxos.ids import Incarnation, NodeId
+from paxos.ids import INCARNATION_ZERO, Incarnation, NodeId
 from storage.disk import Disk, write_all
-from storage.errors import DirectoryRefused
+from storage.errors import DirectoryRefused, DiskFull
 from storage.format import CLUSTER_BYTES_MAX, SEGMENT_SUFFIX
+from storage.space import RESERVE_NAME
 
 IDENTITY_NAME: Final = "identity"
+IDENTITY_COPY_NAME: Final = "identity.copy"
 _TEMPORARY_NAME: Final = "identity.tmp"
 IDENTITY_BYTES_MAX: Final = 1024
 FORMAT_VERSION: Final = 1
+_TITLE: Final = b"evenkeel data directory, format "
 INCARNATION_MAX: Final = 2**63 - 1
 """What records of the log can hold."""
 
@@ -37,38 +43,83 @@ class Identity:
     node: NodeId
     incarnation: Incarnation
     has_log: bool = False
+    previous: Incarnation = INCARNATION_ZERO
+    """Whose log this is: the incarnation that used the directory last. 0 for an empty one."""
+    damaged: tuple[str, ...] = ()
+    """Files of the two that were damaged when this boot read them; it has replaced them."""
 
 
 def boot(disk: Disk, cluster: str, node: NodeId, *, first: int = 1) -> Identity:
     """Lock the directory, check that it is ours, and count this boot durably.
 
-    `first` is the incarnation of an empty directory's first boot. The shell takes it from the wall
-    clock: a node that lost its directory must not come back under an incarnation that its peers or
-    the log know, or an old Steal or lease would be taken for its own (R6, R11).
+    The new incarnation is at least `first`, which the shell takes from the wall clock: a node that
+    lost its directory, or got an old copy of it back, must not come back under an incarnation that
+    its peers or the log know, or an old Steal or lease would be taken for its own (R6, R11).
 
     Raises:
         DirectoryLocked: another process uses the directory.
         DirectoryRefused: it is another node's or cluster's, of another format, or damaged.
     """
     disk.lock()
-    names = disk.names()
-    if IDENTITY_NAME in names:
-        old = _decode(disk.open(IDENTITY_NAME).pread(IDENTITY_BYTES_MAX, 0))
+    old, damaged = read_identity(disk)
+    if old is None:
+        previous = INCARNATION_ZERO
+        old = Identity(cluster, node, previous)
+    else:
+        previous = old.incarnation
         if (old.cluster, old.node) != (cluster, node):
             raise DirectoryRefused(
                 f"the data directory belongs to node {old.node} of cluster {old.cluster!r}; this is"
                 f" node {node} of cluster {cluster!r}: correct the configuration or the path"
             )
-    elif any(name.endswith(SEGMENT_SUFFIX) for name in names):
+    incarnation = Incarnation(max(previous + 1, first))
+    new = attrs.evolve(old, incarnation=incarnation, previous=previous, damaged=damaged)
+    try:
+        _write(disk, new)
+    except DiskFull:
+        if RESERVE_NAME not in disk.names():
+            raise
+        disk.remove(RESERVE_NAME)  # it is there for this
+        disk.sync_directory()
+        _write(disk, new)
+    return new
+
+
+def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
+    """What the directory says it is, None for an empty one; and which file of it is damaged.
+
+    Raises:
+        DirectoryRefused: it does not say, or in words of another format.
+    """
+    names = disk.names()
+    found: list[Identity] = []
+    damaged: list[str] = []
+    for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
+        if name in names:
+            identity = _decode(disk.open(name).pread(IDENTITY_BYTES_MAX, 0))
+            if identity is None:
+                damaged.append(name)
+            else:
+                found.append(identity)
+    if found:
+        return max(found, key=lambda one: (one.incarnation, one.has_log)), tuple(damaged)
+    if damaged:
+        title = disk.open(damaged[0]).pread(IDENTITY_BYTES_MAX, 0).partition(b"\n")[0]
+        if title.startswith(_TITLE) and title != _TITLE + b"%d" % FORMAT_VERSION:
+            raise DirectoryRefused(
+                f"the data directory says {title.decode('ascii', 'replace')!r}; this program reads "
+                f"format {FORMAT_VERSION}: use the version of the program that wrote it"
+            )
+        raise DirectoryRefused(
+            f"the file {damaged[0]!r} is damaged: restore it from an exact copy, or let the node"
+            " rejoin with an empty directory"
+        )
+    if any(name.endswith(SEGMENT_SUFFIX) for name in names):
         raise DirectoryRefused(
             f"the data directory has a log but no file {IDENTITY_NAME!r}, so nobody knows whose it "
             "is nor how often it booted: restore the file, or start with an empty directory"
         )
-    else:
-        old = Identity(cluster, node, Incarnation(first - 1))
-    new = attrs.evolve(old, incarnation=Incarnation(old.incarnation + 1))
-    _write(disk, new)
-    return new
+    return None, ()
 
 
 def mark_log_created(disk: Disk, identity: Identity) -> None:
@@ -77,13 +128,14 @@ def mark_log_created(disk: Disk, identity: Identity) -> None:
 
 
 def _write(disk: Disk, identity: Identity) -> None:
-    if _TEMPORARY_NAME in disk.names():
-        disk.remove(_TEMPORARY_NAME)  # left by a crash in the lines below
-    file = disk.create(_TEMPORARY_NAME)
-    write_all(file, [_encode(identity)], 0)
-    file.fdatasync()
-    disk.rename(_TEMPORARY_NAME, IDENTITY_NAME)
-    disk.sync_directory()
+    for name in (IDENTITY_COPY_NAME, IDENTITY_NAME):
+        if _TEMPORARY_NAME in disk.names():
+            disk.remove(_TEMPORARY_NAME)  # left by a crash, or a full disk, in the lines below
+        file = disk.create(_TEMPORARY_NAME)
+        write_all(file, [_encode(identity)], 0)
+        file.fdatasync()
+        disk.rename(_TEMPORARY_NAME, name)
+        disk.sync_directory()
 
 
 def _encode(identity: Identity) -> bytes:
@@ -97,25 +149,15 @@ def _encode(identity: Identity) -> bytes:
     return text + f"crc32c {crc32c(text):08x}\n".encode()
 
 
-def _decode(data: bytes) -> Identity:
+def _decode(data: bytes) -> Identity | None:
     """Read back; only the very bytes `_encode` makes are accepted, so every flip is found."""
     try:
-        title, *fields, _ = data.decode("ascii").splitlines()
-        if title.startswith("evenkeel") and not title.endswith(f" {FORMAT_VERSION}"):
-            raise DirectoryRefused(
-                f"the data directory says {title!r}; this program reads format {FORMAT_VERSION}: "
-                "use the version of the program that wrote it"
-            )
+        _title, *fields, _ = data.decode("ascii").splitlines()
         cluster, node, incarnation, has_log = (field.split(" ", 1)[1] for field in fields)
         identity = Identity(
             cluster, NodeId(int(node)), Incarnation(int(incarnation)), has_log == "1"
         )
         intact = _encode(identity) == data and 0 <= identity.incarnation < INCARNATION_MAX
     except (ValueError, IndexError):
-        intact = False
-    if not intact:
-        raise DirectoryRefused(
-            f"the file {IDENTITY_NAME!r} is damaged: restore it from an exact copy, or let the node"
-            " rejoin with an empty directory"
-        )
-    return identity
+        return None
+    return identity if intact else None

@@ -44,6 +44,8 @@ class GroupState:
     floor: Ballot = BALLOT_ZERO
     applied: int = 0
     first: int = 1
+    proven: int = 0
+    """Every slot up to here is chosen; above `applied` only where damage has left a gap there."""
     places: "array[int]" = attrs.Factory(_words)
     sizes: "array[int]" = attrs.Factory(_halves)
     votes: dict[int, tuple[Ballot, Place, int]] = attrs.Factory(dict)
@@ -87,6 +89,43 @@ class GroupState:
                 f"{self.first} to {self.highest}"
             )
         return self.places[at], self.sizes[at] & _SIZE_MASK
+
+    def lose(self, slot: int) -> None:
+        """A later record of the slot is damaged: what was recorded before it is not the slot's
+        entry, unless it was learned by value."""
+        at = slot - self.first
+        if 0 <= at < len(self.places) and not self.sizes[at] & LEARNED_BIT:
+            self.drop(slot)
+
+    def drop(self, slot: int) -> None:
+        """Never read the slot's entry from where it lies now."""
+        at = slot - self.first
+        self.places[at] = self.sizes[at] = 0
+        self.votes.pop(slot, None)
+
+    def lose_open(self) -> None:
+        """Any record may be damaged, and of any slot that was open then."""
+        for slot in range(max(self.applied + 1, self.first), self.highest + 1):
+            self.lose(slot)
+
+    def close_gap(self) -> None:
+        """Let `applied` be what can be replayed; `proven` remembers how far it went."""
+        self.proven = self.applied
+        end = self.applied - self.first + 1
+        if end > len(self.places):  # the records of the highest slots are lost
+            self.applied = self.highest
+            end = len(self.places)
+        if end > 0:
+            try:
+                gap = self.places.index(0, 0, end)
+            except ValueError:
+                return
+            self.applied = self.first + gap - 1
+
+    def within(self, start: Place, end: Place) -> list[Slot]:
+        """The slots whose latest record begins in [start, end)."""
+        first = self.first
+        return [Slot(first + at) for at, place in enumerate(self.places) if start <= place < end]
 
     def learned_after(self, applied: int) -> list[Slot]:
         """The slots above `applied` whose entry was learned by value."""

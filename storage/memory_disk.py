@@ -18,6 +18,8 @@ from storage.disk import IOV_MAX, File
 from storage.errors import DirectoryLocked, StorageFailed, storage_failed
 
 SECTOR_BYTES: Final = 512
+ENDLESS_BYTES: Final = 1 << 60
+"""Free on a disk without a capacity."""
 
 
 class PowerCut(Exception):
@@ -192,10 +194,7 @@ class MemoryDisk:
                     raise storage_failed(operation, name, error)
 
     def allocate(self, name: str, more: int) -> None:
-        if self.capacity_bytes is None or more <= 0:
-            return
-        used = sum(len(inode.cached) for inode in self._names.values())
-        if used + more > self.capacity_bytes:
+        if more > max(0, self.free_bytes()):
             raise storage_failed("write", name, OSError(errno.ENOSPC, "no space left"))
 
     def _inodes(self) -> list[_Inode]:
@@ -252,3 +251,8 @@ class MemoryDisk:
         self.touch("fsync", "directory")
         self._durable_names = dict(self._names)
         self._pending_names.clear()
+
+    def free_bytes(self) -> int:
+        if self.capacity_bytes is None:
+            return ENDLESS_BYTES
+        return self.capacity_bytes - sum(len(inode.cached) for inode in self._names.values())

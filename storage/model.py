@@ -9,6 +9,7 @@ from paxos.entry import Buffer, Entry
 from paxos.ids import Ballot, GroupId, Slot
 from storage.format import SEGMENT_BYTES_MAX, Place
 from storage.recovery import Cut
+from storage.walk import Hole
 
 GROUPS_MAX: Final = 4096
 """Every segment begins with the state of all groups."""
@@ -36,9 +37,11 @@ class WalConfig:
 
 @attrs.frozen
 class RecoveredGroup:
-    """What one group starts from. `votes` and `learned` hold slots above `applied` only.
+    """What one group starts from. `votes` and `learned` hold slots above `proven` only.
 
     Every applied slot from `retained_from` on can be read and replayed; earlier ones were retired.
+    `proven` is above `applied` only where damage has left a gap: slots up to it are chosen, and
+    those that can be read need not be learned from peers.
     """
 
     promised: Ballot
@@ -48,17 +51,24 @@ class RecoveredGroup:
     retained_from: Slot
     votes: dict[Slot, tuple[Ballot, Entry]]
     learned: dict[Slot, Entry]
+    proven: Slot
 
 
 @attrs.frozen(kw_only=True)
 class Recovered:
-    """`cut` is None after a clean stop, and after a crash that tore nothing."""
+    """`cut` is None after a clean stop, and after a crash that tore nothing.
+
+    `damage` is what nobody had found before; the groups it concerns are non-voting now, durably.
+    `anybodys`: a group without any records may have had some in it.
+    """
 
     groups: dict[GroupId, RecoveredGroup]
     records: int
     bytes_read: int
     end: Place
     cut: Cut | None
+    damage: tuple[Hole, ...] = ()
+    anybodys: bool = False
 
 
 @attrs.frozen(eq=False)

@@ -1,7 +1,11 @@
 """Opening a node's log: recover what is there, or begin; only then is anything staged."""
 
-from paxos.ids import Slot
+from collections.abc import Iterable
+
+from paxos.ids import GroupId, Slot
+from paxos.step import VotingRecord
 from storage.disk import Disk, write_all
+from storage.errors import NoSegment
 from storage.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -16,13 +20,20 @@ from storage.model import Recovered, RecoveredGroup, WalConfig
 from storage.recovery import LogState, Recovery
 from storage.segments import SegmentFiles
 from storage.wal import Wal
+from storage.walk import Hole
 
 
-def open_wal(disk: Disk, identity: Identity, config: WalConfig) -> tuple[Wal, Recovered]:
+def open_wal(
+    disk: Disk, identity: Identity, config: WalConfig, expected: Iterable[GroupId] = ()
+) -> tuple[Wal, Recovered]:
     """Recover the log of a directory that `identity.boot` has locked, or begin a new one.
 
+    Where damage may have hit any group, the `expected` ones are concerned even if no record of
+    theirs is left.
+
     Raises:
-        WalDamaged: the log does not hold what was written to it; the node must not start.
+        WalDamaged: the log does not hold what was written to it, nobody knows how much of it is
+            missing; the node must not start.
         DirectoryRefused: the log is another node's, or of another format.
         StorageFailed: the disk fails.
     """
@@ -38,12 +49,42 @@ def open_wal(disk: Disk, identity: Identity, config: WalConfig) -> tuple[Wal, Re
     if not identity.has_log:
         mark_log_created(disk, identity)
     wal = Wal(files, mark, identity, config, log)
+    damage = tuple(log.new_damage)
+    if damage:
+        _stop_voting(wal, log, damage, expected)
     groups = {group: _recovered_group(wal, state) for group, state in sorted(log.groups.items())}
     for state in log.groups.values():
         state.votes.clear()
     return wal, Recovered(
-        groups=groups, records=log.records, bytes_read=log.bytes_read, end=end, cut=log.cut
+        groups=groups,
+        records=log.records,
+        bytes_read=log.bytes_read,
+        end=wal.end,
+        cut=log.cut,
+        damage=damage,
+        anybodys=any(hole.group is None for hole in damage),
     )
+
+
+def _stop_voting(
+    wal: Wal, log: LogState, damage: tuple[Hole, ...], expected: Iterable[GroupId]
+) -> None:
+    """What follows from damage, durably, and only then that it is known."""
+    concerned = {hole.group for hole in damage if hole.group is not None}
+    if any(hole.group is None for hole in damage):
+        concerned |= {*log.groups, *expected}
+    for group in sorted(concerned):
+        known = log.groups.get(group, GroupState(group))
+        wal.stage(VotingRecord(group, False, max(known.promised, known.floor)))
+    for hole in damage:
+        wal.note_damage(hole.start, hole.end)
+    batch = wal.take()
+    assert batch is not None
+    try:
+        wal.write(batch)
+    except NoSegment as refused:
+        raise refused.full from refused
+    wal.written(batch)
 
 
 def _begin_log(disk: Disk, identity: Identity, config: WalConfig, seed: int) -> LogState:
@@ -81,7 +122,7 @@ def _recovered_group(wal: Wal, state: GroupState) -> RecoveredGroup:
         Slot(slot): (ballot, wal.read_recorded(place, size, group, Slot(slot)))
         for slot, (ballot, place, size) in sorted(state.votes.items())
     }
-    learned = {slot: wal.read_entry(group, slot) for slot in state.learned_after(state.applied)}
+    learned = {slot: wal.read_entry(group, slot) for slot in state.learned_after(state.proven)}
     return RecoveredGroup(
         promised=state.promised,
         voting=state.voting,
@@ -90,4 +131,5 @@ def _recovered_group(wal: Wal, state: GroupState) -> RecoveredGroup:
         retained_from=Slot(state.first),
         votes=votes,
         learned=learned,
+        proven=Slot(state.proven),
     )

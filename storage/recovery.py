@@ -5,43 +5,43 @@ predecessor and a right checksum of its own. Where that ends is either the torn 
 nobody was ever told about, or damage to something this node has vouched for. The difference is one
 comparison: everything below the last known synced place was durable, so
 
-* the end lies below it: `WalDamaged`, the node refuses to start;
-* otherwise: what follows is cut off. Whole records behind a bad one are legitimate there, for
-  un-synced writes may survive in any subset of sectors; but each of them says what was synced when
-  it was written, and one that proves the bad place synced turns the cut into a refusal.
+* the end lies at or above it: what follows is cut off. Whole records behind a bad one are
+  legitimate there, for un-synced writes may survive in any subset of sectors; but each of them says
+  what was synced when it was written, and one that proves the bad place synced turns it into
+* damage: what is left of the log is read on behind it (walk.py). Entries that may have been in the
+  damaged part are not given out any more, and the groups they may have belonged to become
+  non-voting: they learn what is missing from their peers (docs/storage-format.md, "Damage").
 
 The last known synced place is the highest of the mark (mark.py) and the `synced` fields of all
 intact records, those behind the bad place included. (Protocol-aware recovery, Alagappan et al.,
 FAST '18: distinguish a crash from corruption, or lose one or the other.)
 
+What makes the log unreadable or a lie is refused: a segment's header or file that is gone, or two
+histories in one log.
+
 Before the log is used again, the rest of the last segment and everything after it is made harmless,
 durably, or a stale record could be taken for the successor of a new one.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 import attrs
-from crc32c import crc32c
 
-from paxos.entry import ENTRY_BYTES_MAX
 from paxos.ids import Ballot, GroupId, NodeId, Slot
 from storage.disk import Disk, File, write_all
 from storage.errors import DirectoryRefused, WalDamaged
 from storage.format import (
     ACCEPT,
-    CHECKSUM_BYTES,
+    DAMAGE,
     FLAG_VOTING,
     FLOOR,
     FORMAT_VERSION,
     LEARNED,
-    MAGIC_OFFSET,
     OFFSET_BITS,
     OFFSET_MASK,
     PROMISE,
     RECORD,
     RECORD_HEADER_BYTES,
-    RECORD_MAGIC,
     RETIRE,
     SEGMENT_HEADER_BYTES,
     STATE,
@@ -51,22 +51,20 @@ from storage.format import (
     SegmentHeader,
     decode_floor,
     decode_segment_header,
+    header_intact,
     place_of,
-    record_intact,
     segment_name,
     segment_number,
 )
 from storage.identity import Identity
 from storage.index import LEARNED_BIT, SLOT_GAP_MAX, GroupState
 from storage.segments import fill_with_zeros
+from storage.walk import WINDOW_BYTES, Cursor, Hole, Remains, hunt, skip, walk
 
-WINDOW_BYTES: Final = 4 << 20
-"""How much of a segment is read at once; a larger record is read whole."""
-
-_MAGIC: Final = RECORD_MAGIC.to_bytes(2, "big")
 _VOTES_PRUNE_MASK: Final = 4095
 _PROMISING: Final = (ACCEPT, PROMISE)
 _SLOTTED: Final = (ACCEPT, LEARNED)
+_OF_NO_GROUP: Final = (RETIRE, DAMAGE)
 
 
 @attrs.frozen(kw_only=True)
@@ -98,96 +96,17 @@ class LogState:
     ends: dict[int, int] = attrs.Factory(dict)
     """Where the records of every closed segment end."""
     retired: range = range(0)
+    holes: list[Hole] = attrs.Factory(list)
+    """All damage there is, old and new."""
+    known_damage: set[tuple[Place, Place]] = attrs.Factory(set)
+    """Damage that an earlier restart, or the running node, has found and dealt with."""
     records: int = 0
     bytes_read: int = 0
     cut: Cut | None = None
 
-
-@attrs.define(eq=False)
-class _Cursor:
-    offset: int
-    chain: int
-    why: str = ""
-
-
-@attrs.define(eq=False)
-class _Remains:
-    """What looks like records of this segment behind its end."""
-
-    headers: int = 0
-    intact: int = 0
-    synced: Place = 0
-
-
-def walk(file: File, header: SegmentHeader, cursor: _Cursor) -> Iterator[RecordFields]:
-    """The segment's records, as far as the chain is unbroken; the cursor says where and why not."""
-    window = memoryview(b"")
-    base = cursor.offset
-    unpack = RECORD.unpack_from
-    seed = header.seed
-    place = place_of(header.number, cursor.offset)
-    while True:
-        at = cursor.offset - base
-        if at + RECORD_HEADER_BYTES > len(window):
-            base, at = cursor.offset, 0
-            window = _read(file, base, min(WINDOW_BYTES, header.size - base))
-            if len(window) < RECORD_HEADER_BYTES:
-                cursor.why = "the file ends here"
-                return
-        fields: RecordFields = unpack(window, at)
-        checksum, magic, _, _, size, previous, own_place, *_ = fields
-        if magic != RECORD_MAGIC or own_place != place:
-            cursor.why = "there is no record here"
-            return
-        if previous != cursor.chain:
-            cursor.why = "the record here does not continue the one before it"
-            return
-        end = at + RECORD_HEADER_BYTES + size
-        if size > ENTRY_BYTES_MAX or base + end > header.size:
-            cursor.why = f"the record here claims {size} bytes"
-            return
-        if end > len(window):
-            base, at, end = cursor.offset, 0, end - at
-            window = _read(file, base, min(max(WINDOW_BYTES, end), header.size - base))
-        if end > len(window) or crc32c(window[at + CHECKSUM_BYTES : end], seed) != checksum:
-            cursor.why = "the checksum of the record here is wrong"
-            return
-        cursor.offset = base + end
-        cursor.chain = checksum
-        place += end - at
-        yield fields
-
-
-def _read(file: File, start: int, size: int) -> memoryview:
-    return memoryview(file.pread(size, start)) if size > 0 else memoryview(b"")
-
-
-def hunt(file: File, number: int, start: int, seed: int) -> _Remains:
-    """Look for anything at or behind `start` that claims to be a record of this very segment."""
-    remains = _Remains()
-    base = start
-    while len(window := file.pread(WINDOW_BYTES, base)) >= RECORD_HEADER_BYTES:
-        resume = len(window) - RECORD_HEADER_BYTES + 1
-        at = window.find(_MAGIC, MAGIC_OFFSET)
-        while 0 <= at - MAGIC_OFFSET < resume:
-            begin = at - MAGIC_OFFSET
-            end = begin + 1
-            fields: RecordFields = RECORD.unpack_from(window, begin)
-            size, place, synced = fields[4], fields[6], fields[7]
-            if place == place_of(number, base + begin):
-                remains.headers += 1
-                if size <= ENTRY_BYTES_MAX and record_intact(
-                    _read(file, base + begin, RECORD_HEADER_BYTES + size), place, seed
-                ):
-                    remains.intact += 1
-                    remains.synced = max(remains.synced, synced)
-                    end = begin + RECORD_HEADER_BYTES + size
-            if end >= resume:
-                resume = end
-                break
-            at = window.find(_MAGIC, end + MAGIC_OFFSET)
-        base += resume
-    return remains
+    @property
+    def new_damage(self) -> list[Hole]:
+        return [hole for hole in self.holes if (hole.start, hole.end) not in self.known_damage]
 
 
 class Recovery:
@@ -197,6 +116,8 @@ class Recovery:
         self._disk = disk
         self._identity = identity
         self._known = known_synced
+        self._hunted = False
+        """Whether `_known` takes the whole log into account, what lies behind damage included."""
         self._headers: dict[int, SegmentHeader | None] = {}
         self._files: dict[int, File] = {}
         self._soiled: set[int] = set()
@@ -206,13 +127,12 @@ class Recovery:
         """The recovered log, ready to be written to; None if it has never been made.
 
         Raises:
-            WalDamaged: something that was vouched for is not there any more.
+            WalDamaged: what was vouched for is not there any more, and it cannot be said what.
             DirectoryRefused: the segments are not this node's, or of another format.
         """
         self._open_all()
         if not any(self._headers.values()):
-            if self._identity.has_log or self._known:
-                raise WalDamaged(segment_name(1), 0, "the log that was here is gone")
+            self._check_never_made()
             self._drop_unused(0, segment_bytes)
             return None
         log = self._scan()
@@ -220,6 +140,21 @@ class Recovery:
         self._make_harmless(log, remains, segment_bytes)
         self._finish_retiring(log)
         return log
+
+    def examine(self) -> LogState | None:
+        """As `run`, for a log that is only looked at: nothing is written."""
+        self._open_all()
+        if not any(self._headers.values()):
+            self._check_never_made()
+            return None
+        log = self._scan()
+        self._judge(log)
+        self._finish_retiring(log)
+        return log
+
+    def _check_never_made(self) -> None:
+        if self._identity.has_log or self._known:
+            raise WalDamaged(segment_name(1), 0, "the log that was here is gone")
 
     def _open_all(self) -> None:
         numbers = []
@@ -257,42 +192,104 @@ class Recovery:
             )
 
     def _scan(self) -> LogState:
-        """Follow the chain from the oldest segment as far as it goes."""
+        """Follow the chain from the oldest segment as far as it goes, past what is damaged."""
         number = min(self._headers)
         header = self._headers[number]
         if header is None:
             raise WalDamaged(segment_name(number), 0, "the segment's header is unreadable")
         log = LogState(number, 0, header.seed, header.size, 1, max(self._headers))
         while True:
-            log.oldest = max(log.oldest, header.oldest)
-            log.seeds[number] = header.seed
-            cursor = _Cursor(SEGMENT_HEADER_BYTES, header.seed)
-            for fields in walk(self._files[number], header, cursor):
-                self._absorb(log, fields)
+            cursor = self._scan_segment(log, header)
             log.number, log.segment_end = number, header.size
-            log.offset, log.chain = cursor.offset, cursor.chain
+            log.offset, log.chain = cursor.offset, cursor.chain or 0
             log.bytes_read += cursor.offset
-            end = place_of(number, cursor.offset)
             following = self._headers.get(number + 1)
-            if following is None or (following.seed, following.previous_end) != (log.chain, end):
+            goes_on = following is not None and _continues(following, number, cursor)
+            if not goes_on and place_of(number + 1, 0) >= self._known:
                 log.cut = Cut(
-                    file=segment_name(number),
-                    byte=cursor.offset,
-                    why=cursor.why,
-                    records_after=0,
+                    file=segment_name(number), byte=cursor.offset, why=cursor.why, records_after=0
                 )
                 return log
+            if following is None:
+                raise WalDamaged(segment_name(number + 1), 0, "the segment's header is unreadable")
             log.ends[number] = cursor.offset
             log.highs[number] = {group: state.highest for group, state in log.groups.items()}
             number, header = number + 1, following
 
-    def _absorb(self, log: LogState, fields: RecordFields) -> None:
-        _, _, kind, flags, size, _, place, synced, group_id, node, round_, slot, applied = fields
+    def _scan_segment(self, log: LogState, header: SegmentHeader) -> Cursor:
+        """One segment; damage is noted and passed over. The cursor stands where its records end."""
+        number, file = header.number, self._files[header.number]
+        log.oldest = max(log.oldest, header.oldest)
+        log.seeds[number] = header.seed
+        following = self._headers.get(number + 1)
+        cursor = Cursor(SEGMENT_HEADER_BYTES, header.seed)
+        while True:
+            for fields in walk(file, header, cursor):
+                self._absorb(log, header, fields)
+            if following is not None and _continues(following, number, cursor):
+                return cursor
+            self._hunt_behind(number, cursor)
+            if place_of(number, cursor.offset) >= self._known:
+                return cursor
+            limit = self._limit(number, following)
+            if limit > header.size or cursor.offset > limit:
+                raise self._refused(number, cursor)
+            if cursor.offset == limit:
+                if following is None or cursor.chain is not None:
+                    raise self._refused(number, cursor)
+                return cursor
+            hole = skip(file, header, cursor, limit)
+            if hole.foreign:
+                raise self._refused(number, cursor)
+            self._absorb_hole(log, hole)
+
+    def _limit(self, number: int, following: SegmentHeader | None) -> int:
+        """Up to which offset this segment held durable records, where some are damaged."""
+        if self._known >> OFFSET_BITS == number:
+            return self._known & OFFSET_MASK
+        if following is None:
+            raise WalDamaged(segment_name(number + 1), 0, "the segment's header is unreadable")
+        if following.previous_end >> OFFSET_BITS != number:
+            raise WalDamaged(segment_name(number + 1), 0, "it does not continue the one before it")
+        return following.previous_end & OFFSET_MASK
+
+    def _refused(self, number: int, cursor: Cursor) -> WalDamaged:
+        known = self._known
+        return _damaged(
+            place_of(number, cursor.offset),
+            f"{cursor.why}, but the log was durable up to {segment_name(known >> OFFSET_BITS)}, "
+            f"byte {known & OFFSET_MASK}: two histories have been mixed",
+            self._fields_at(number, cursor.offset),
+        )
+
+    def _hunt_behind(self, number: int, cursor: Cursor) -> None:
+        """Take into account what is left behind the first break of the chain, to the very end."""
+        if self._hunted:
+            return
+        header = self._headers[number]
+        assert header is not None
+        here = hunt(self._files[number], number, cursor.offset, header.seed)
+        self._known = max(self._known, here.synced)
+        for later in range(number + 1, max(self._headers) + 1):
+            found = self._hunt_segment(later, cursor.chain or 0)
+            self._known = max(self._known, found.synced)
+        self._hunted = True
+
+    def _hunt_segment(self, number: int, chain: int) -> Remains:
+        header = self._headers[number]
+        seed = header.seed if header else chain
+        return hunt(self._files[number], number, SEGMENT_HEADER_BYTES, seed)
+
+    def _absorb(self, log: LogState, header: SegmentHeader, fields: RecordFields) -> None:
+        (_, _, _, kind, flags, size, _, offset, synced, group_id, node, round_, slot, applied) = (
+            fields
+        )
+        place = header.number << OFFSET_BITS | offset
         log.records += 1
         if synced > self._known:
             self._known = synced
-        if kind == RETIRE:
-            log.oldest = max(log.oldest, slot)
+        if kind in _OF_NO_GROUP:
+            _absorb_own(log, kind, slot, applied)
             return
         group = log.groups.get(GroupId(group_id))
         if group is None:
@@ -314,12 +311,12 @@ class Recovery:
         elif kind == VOTING:
             group.voting, group.floor = bool(flags & FLAG_VOTING), ballot
         elif kind == STATE:
-            self._absorb_state(group, fields)
+            self._absorb_state(group, place, fields)
         else:
             raise _damaged(place, f"a record of unknown kind {kind}", fields)
 
-    def _absorb_state(self, group: GroupState, fields: RecordFields) -> None:
-        flags, size, place, node, round_, slot = (fields[at] for at in (3, 4, 6, 9, 10, 11))
+    def _absorb_state(self, group: GroupState, place: Place, fields: RecordFields) -> None:
+        flags, size, node, round_, slot = (fields[at] for at in (4, 5, 10, 11, 12))
         number, offset = place >> OFFSET_BITS, place & OFFSET_MASK
         payload = self._files[number].pread(size, offset + RECORD_HEADER_BYTES)
         if size != FLOOR.size:
@@ -330,29 +327,34 @@ class Recovery:
         if number == min(self._files):  # what came before was retired with its segments
             group.first = slot + 1
 
-    def _judge(self, log: LogState) -> _Remains:
-        """Decide whether the end of the chain may be an end; what is behind it is returned."""
+    def _absorb_hole(self, log: LogState, hole: Hole) -> None:
+        """Forget what may have been changed by the records that were there."""
+        log.holes.append(hole)
+        if hole.group is None:
+            for state in log.groups.values():
+                state.lose_open()
+            return
+        group = log.groups.get(hole.group)
+        if group is None:
+            group = log.groups[hole.group] = GroupState(hole.group)
+        assert hole.ballot is not None
+        group.applied = max(group.applied, hole.applied)
+        group.promised = max(group.promised, hole.ballot)
+        if hole.kind in _SLOTTED:
+            group.lose(hole.slot)
+        elif hole.kind == STATE and hole.start >> OFFSET_BITS == min(self._files):
+            group.first = hole.slot + 1
+
+    def _judge(self, log: LogState) -> Remains:
+        """Whether something is cut off at the end of the chain, and what."""
         remains = hunt(self._files[log.number], log.number, log.offset, log.seeds[log.number])
         for number in range(log.number + 1, log.highest_file + 1):
-            header = self._headers[number]
-            seed = header.seed if header else log.chain
-            later = hunt(self._files[number], number, SEGMENT_HEADER_BYTES, seed)
+            later = self._hunt_segment(number, log.chain)
             remains.intact += later.intact
-            remains.synced = max(remains.synced, later.synced)
-            if header is not None or later.headers:
+            if self._headers[number] is not None or later.headers:
                 self._soiled.add(number)
-        known = max(self._known, remains.synced)
         cut = log.cut
         assert cut is not None, "a scan ends somewhere"
-        if place_of(log.number, log.offset) < known:
-            fields = self._fields_at(log.number, log.offset)
-            raise _damaged(
-                place_of(log.number, log.offset),
-                f"{cut.why}, but the log was durable up to {segment_name(known >> OFFSET_BITS)}, "
-                f"byte {known & OFFSET_MASK}",
-                fields,
-            )
-        self._known = known
         torn = remains.headers or self._soiled
         log.cut = attrs.evolve(cut, records_after=remains.intact) if torn else None
         return remains
@@ -363,10 +365,11 @@ class Recovery:
         if len(data) < RECORD_HEADER_BYTES:
             return None
         fields: RecordFields = RECORD.unpack(data)
-        whole = fields[1] == RECORD_MAGIC and fields[6] == place_of(number, offset)
-        return fields if whole else None
+        header = self._headers[number]
+        assert header is not None
+        return fields if header_intact(memoryview(data), offset, header.seed) else None
 
-    def _make_harmless(self, log: LogState, remains: _Remains, segment_bytes: int) -> None:
+    def _make_harmless(self, log: LogState, remains: Remains, segment_bytes: int) -> None:
         """Durably: nothing behind the end looks like ours, and nothing before it is un-synced."""
         self._drop_unused(log.number, segment_bytes)
         log.highest_file = max(self._files)
@@ -412,7 +415,10 @@ class Recovery:
     def _finish_retiring(self, log: LogState) -> None:
         """Forget what the log itself says is no longer needed; refuse if more than that is gone."""
         lowest = min(self._files)
-        if lowest > log.oldest:
+        if log.holes:
+            for state in log.groups.values():
+                state.close_gap()
+        if lowest > log.oldest and not any(hole.group is None for hole in log.holes):
             raise WalDamaged(segment_name(lowest - 1), 0, "the file is missing")
         if log.oldest > log.number:
             what = f"the log says that segments up to {log.oldest - 1} are no longer needed"
@@ -422,10 +428,19 @@ class Recovery:
                 log.groups[group].forget_through(highest)
             log.retired = range(lowest, log.oldest)
             for number in log.retired:
-                del log.highs[number], log.seeds[number]
+                del log.highs[number], log.seeds[number], log.ends[number]
         for state in log.groups.values():
             state.applied = max(state.applied, state.first - 1)  # retired, hence applied
-            _prune(state)
+            state.proven = max(state.applied, state.proven)
+            _prune(state, state.proven)
+
+
+def _absorb_own(log: LogState, kind: int, slot: int, applied: int) -> None:
+    """A record the log has written about itself."""
+    if kind == RETIRE:
+        log.oldest = max(log.oldest, slot)
+    else:
+        log.known_damage.add((slot, applied))
 
 
 def _absorb_vote(group: GroupState, slot: int, ballot: Ballot, place: Place, size: int) -> None:
@@ -433,12 +448,18 @@ def _absorb_vote(group: GroupState, slot: int, ballot: Ballot, place: Place, siz
     votes = group.votes
     votes[slot] = (ballot, place, size)
     if not len(votes) & _VOTES_PRUNE_MASK:
-        _prune(group)
+        _prune(group, group.applied)
 
 
-def _prune(group: GroupState) -> None:
+def _continues(following: SegmentHeader, number: int, cursor: Cursor) -> bool:
+    """Whether nothing is missing between where the cursor stands and the next segment."""
+    if following.previous_end != place_of(number, cursor.offset):
+        return False
+    return cursor.chain is None or following.seed == cursor.chain
+
+
+def _prune(group: GroupState, applied: int) -> None:
     """Votes of applied slots are decided: nobody will ask for them."""
-    applied = group.applied
     group.votes = {slot: vote for slot, vote in group.votes.items() if slot > applied}
 
 
@@ -446,4 +467,4 @@ def _damaged(place: Place, what: str, fields: RecordFields | None) -> WalDamaged
     file, byte = segment_name(place >> OFFSET_BITS), place & OFFSET_MASK
     if fields is None:
         return WalDamaged(file, byte, what)
-    return WalDamaged(file, byte, what, group=GroupId(fields[8]), slot=Slot(fields[11]))
+    return WalDamaged(file, byte, what, group=GroupId(fields[9]), slot=Slot(fields[12]))

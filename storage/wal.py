@@ -27,10 +27,11 @@ from crc32c import crc32c
 from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry, EntryError, decode
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
-from storage.disk import join_small, write_all
-from storage.errors import NotInLog, StorageFailed, WalDamaged
+from storage.disk import File, join_small, write_all
+from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed, WalDamaged
 from storage.format import (
     ACCEPT,
+    DAMAGE,
     FLAG_VOTING,
     FLOOR,
     LEARNED,
@@ -39,6 +40,7 @@ from storage.format import (
     PROMISE,
     RECORD,
     RECORD_BODY,
+    RECORD_CHECKSUMS,
     RECORD_HEADER_BYTES,
     RECORD_MAGIC,
     RETIRE,
@@ -47,6 +49,7 @@ from storage.format import (
     VOTING,
     Place,
     SegmentHeader,
+    decode_segment_header,
     encode_floor,
     place_of,
     record_intact,
@@ -91,6 +94,8 @@ class Wal:
         self._highs = log.highs
         self._seeds = log.seeds
         self._oldest = log.oldest
+        self._ends = log.ends
+        self._known_damage = log.known_damage
         self._retiring: deque[tuple[Place, range]] = deque()
         self._groups_max = min(
             GROUPS_MAX, config.segment_bytes // 2 // (RECORD_HEADER_BYTES + FLOOR.size)
@@ -214,7 +219,7 @@ class Wal:
             for group, highest in self._highs[oldest - 1].items():
                 self._groups[group].forget_through(highest)
             for number in freed:
-                del self._highs[number], self._seeds[number]
+                del self._highs[number], self._seeds[number], self._ends[number]
             self._oldest = oldest
             self._append(RETIRE, 0, GroupId(0), oldest, BALLOT_ZERO, 0, (), 0)
             self._retiring.append((self.end, freed))
@@ -242,15 +247,14 @@ class Wal:
 
         Raises:
             StorageFailed: the disk failed; so does every later call.
+            NoSegment: there is no room yet; call again with the same batch.
         """
         if self._failure is not None:
             raise self._failure
+        files = [self._ensure(part.number) for part in batch.parts]
         try:
-            files = []
-            for part in batch.parts:
-                file = self._files.ensure(part.number)
+            for file, part in zip(files, batch.parts, strict=True):
                 write_all(file, join_small(part.buffers), part.offset)
-                files.append(file)
             if self._config.durability is Durability.FSYNC:
                 for file in files:  # more than one only where the batch crosses into a new segment
                     file.fdatasync()
@@ -261,6 +265,16 @@ class Wal:
             raise
         self._batches += 1
 
+    def _ensure(self, number: int) -> File:
+        """The file of a segment about to be written; made now where nobody has prepared it."""
+        try:
+            return self._files.ensure(number)
+        except DiskFull as full:
+            raise NoSegment(full) from full
+        except StorageFailed as failure:
+            self._failure = failure
+            raise
+
     def prepare_next(self, *, zeros: bool = True) -> bool:
         """Make the file of the next segment, in any thread but the loop's; False if it is there.
 
@@ -270,6 +284,53 @@ class Wal:
             DiskFull: nothing is lost yet; the log goes on until the ready segments are full.
         """
         return self._files.prepare(self._number + 1, zeros=zeros)
+
+    # ---- damage ---------------------------------------------------------------------------------
+
+    @property
+    def reached(self) -> Place:
+        """Everything below this place is as durable as the configuration says."""
+        return self._written
+
+    def kept(self) -> range:
+        """The numbers of the segments in use."""
+        return range(self._oldest, self._number + 1)
+
+    def scrub_target(self, number: int) -> tuple[File, SegmentHeader, int]:
+        """What to check of a segment in any thread: its file, its header, where its records end.
+
+        Raises:
+            NotInLog: it was retired.
+        """
+        end, seed, written = self._ends.get(number), self._seeds.get(number), self._written
+        if seed is None or number not in self.kept():
+            raise NotInLog(f"{segment_name(number)} was retired")
+        if end is None:
+            end = written & OFFSET_MASK if written >> OFFSET_BITS == number else 0
+        file = self._files.file(number)
+        header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0))
+        if header is None or (header.number, header.seed) != (number, seed):
+            raise WalDamaged(file.name, 0, "the segment's header is unreadable")
+        return file, header, end
+
+    def is_known(self, start: Place, end: Place) -> bool:
+        """Whether this damage is noted in the log already."""
+        return (start, end) in self._known_damage
+
+    def losses(self, start: Place, end: Place) -> Iterator[tuple[GroupId, Slot, Place, int]]:
+        """The entries that are read from [start, end), with place and size of their records."""
+        for group, state in sorted(self._groups.items()):
+            for slot in state.within(start, end):
+                yield group, slot, *state.find(slot)
+
+    def drop(self, group: GroupId, slot: Slot) -> None:
+        """The slot's record is damaged: from now on `NotInLog`, until the slot is learned anew."""
+        self._group(group).drop(slot)
+
+    def note_damage(self, start: Place, end: Place) -> None:
+        """Remember damage across restarts. Stage first what has to follow from it."""
+        self._known_damage.add((start, end))
+        self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (), 0)
 
     # ---- reading --------------------------------------------------------------------------------
 
@@ -388,7 +449,7 @@ class Wal:
         fields = RECORD.unpack_from(record)
         intact = record_intact(record, place, self._seeds[place >> OFFSET_BITS])
         problem = "the checksum of the record here is wrong"
-        if intact and (fields[8], fields[11]) == (group, slot):
+        if intact and (fields[9], fields[12]) == (group, slot):
             try:
                 return decode(record[RECORD_HEADER_BYTES:])
             except EntryError as error:
@@ -443,7 +504,7 @@ class Wal:
             flags,
             size,
             self._chain,
-            place,
+            self._offset,
             self._synced,
             group,
             ballot[1],
@@ -451,12 +512,13 @@ class Wal:
             slot,
             applied,
         )
-        checksum = crc32c(body, self._seed)
+        checksum = header_checksum = crc32c(body, self._seed)
         for chunk in chunks:
             checksum = crc32c(chunk, checksum)
         self._chain = checksum
         self._records += 1
-        self._keep(place, (checksum.to_bytes(4, "big") + body, *chunks), whole)
+        head = RECORD_CHECKSUMS.pack(checksum, header_checksum) + body
+        self._keep(place, (head, *chunks), whole)
         return place
 
     def _keep(self, place: Place, piece: tuple[Buffer, ...], size: int) -> None:
@@ -473,6 +535,7 @@ class Wal:
         segments before it can be retired one day without losing a promise."""
         previous_end = self._base | self._offset
         self._highs[self._number] = {group: state.highest for group, state in self._groups.items()}
+        self._ends[self._number] = self._offset
         if self._buffers:
             self._parts.append(Part(self._number, self._part_offset, self._buffers))
         self._number += 1

@@ -3,7 +3,8 @@
 An input of the log target is a script of damages to a directory of which everything that was ever
 written is known: bits flipped, ranges zeroed, sectors written to the wrong place, files cut, lost,
 renamed, swapped or brought back from an old copy. A restart on it finds some prefix of what was
-written, or refuses with a declared error. Never another value.
+written, or less of groups it knows to be damaged, or refuses with a declared error. Never another
+value.
 
 Damages that also make the checksums right again are forgeries, not damage: no disk makes them (a
 CRC-32C is not a signature). There the promise is smaller: a declared error or a start.
@@ -18,11 +19,11 @@ from typing import ClassVar, Final, NamedTuple
 import attrs
 from crc32c import crc32c
 
+from paxos.ids import Ballot, GroupId
 from paxos.step import Record
 from storage.errors import DirectoryRefused, DiskFull, WalDamaged
 from storage.format import (
-    CHECKSUM_BYTES,
-    RECORD,
+    MAGIC_OFFSET,
     RECORD_HEADER_BYTES,
     RECORD_MAGIC,
     SEGMENT_HEADER_BYTES,
@@ -38,9 +39,11 @@ from tests.storage.log_maker import (
     Author,
     Image,
     accept,
+    concerned,
     differences,
     image_of,
     images,
+    is_salvaged,
     start,
     sync,
 )
@@ -51,14 +54,13 @@ STEP: Final = struct.Struct(">BBHHH")
 SCENES: Final = ((1, 3), (3, 4), (2, 5))
 """Segments and seed of each directory."""
 STEPS_MAX: Final = 64
-_FIELDS: Final = (
-    (0, 4), (4, 2), (6, 1), (7, 1), (8, 4), (12, 4), (16, 8), (24, 8), (32, 4), (36, 4), (40, 8),
-    (48, 8), (56, 8),
-)  # fmt: skip
-"""Offset and size of the fields of a record's header."""
-SEED_AT: Final = 48
+GROUPS_MAX: Final = 8
+"""More than there are in any scene."""
+_MAGIC: Final = RECORD_MAGIC.to_bytes(2, "big")
 HEADER_CRC_AT: Final = 128
-"""In a segment's header."""
+"""In a segment's header; the second copy of it, if there is one, is half a sector further."""
+RECORD_KINDS: Final = 9
+"""One more than there are, to have one that nobody knows."""
 
 
 class Scene(NamedTuple):
@@ -67,6 +69,12 @@ class Scene(NamedTuple):
     """The same directory at earlier moments."""
     images: list[Image]
     """What a restart may find: one for each prefix of what was written."""
+
+    def wrote(self, group: int, slot: int, data: bytes) -> bool:
+        """Whether this was ever written for the slot."""
+        return any(
+            group in image and image[group].entries.get(slot) == data for image in self.images
+        )
 
 
 @cache
@@ -109,14 +117,11 @@ class _Damage:
         return names[index % len(names)]
 
     def records(self, data: bytearray) -> list[int]:
-        """Where records begin, as far as their sizes lead."""
-        found, at = [], SEGMENT_HEADER_BYTES
-        while at + RECORD_HEADER_BYTES <= len(data):
-            fields = RECORD.unpack_from(data, at)
-            if fields[1] != RECORD_MAGIC or at + RECORD_HEADER_BYTES + fields[4] > len(data):
-                break
-            found.append(at)
-            at += RECORD_HEADER_BYTES + fields[4]
+        """Where something that looks like a record's header begins."""
+        found, at = [], data.find(_MAGIC, SEGMENT_HEADER_BYTES)
+        while at >= 0:
+            found.append(at - MAGIC_OFFSET)
+            at = data.find(_MAGIC, at + 1)
         return found
 
     def step(self, op: int, file: int, at: int, size: int, argument: int) -> None:
@@ -191,39 +196,38 @@ def _bring_back(damage: _Damage, name: str, _at: int, _size: int, argument: int)
 
 
 def _set_field(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
-    """A field of a record's header."""
+    """A number in a record's header."""
     data = damage.files[name]
     records = damage.records(data)
     if records:
-        offset, width = _FIELDS[size % len(_FIELDS)]
-        begin = records[at % len(records)] + offset
+        width = (1, 2, 4, 8)[size % 4]
+        begin = records[at % len(records)] + size // 4 % (RECORD_HEADER_BYTES // width) * width
         data[begin : begin + width] = number(Random(argument), width)
 
 
-def _forge(damage: _Damage, name: str, at: int, _size: int, _argument: int) -> None:
-    """Make the checksums of a segment right again, from a record on, chain included."""
-    data = damage.files[name]
-    records = damage.records(data)
-    if not records:
+def _forge_record(damage: _Damage, _name: str, at: int, size: int, argument: int) -> None:
+    """One more record, of any kind and with any numbers, and everything right about its bytes."""
+    disk = _disk(damage.files)
+    try:
+        wal, _ = start(disk)
+    except (WalDamaged, DirectoryRefused, DiskFull):
         return
     damage.forged = True
-    seed = int.from_bytes(data[SEED_AT : SEED_AT + 4], "big")
-    chain = None
-    for begin in records[at % len(records) :]:
-        end = begin + RECORD_HEADER_BYTES + int.from_bytes(data[begin + 8 : begin + 12], "big")
-        if chain is not None:
-            data[begin + 12 : begin + 16] = chain
-        chain = crc32c(bytes(data[begin + CHECKSUM_BYTES : end]), seed).to_bytes(4, "big")
-        data[begin : begin + 4] = chain
-
-
-def _forge_field(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
-    _set_field(damage, name, at, size, argument)
-    _forge(damage, name, 0, 0, 0)
+    dice = Random(argument)
+    small = dice.random() < 0.5
+    group, slot, applied = (
+        int.from_bytes(b"\0\1" if small else number(dice, width), "big") for width in (4, 8, 8)
+    )
+    ballot = Ballot(at if small else (1 << 62) + at, NODE)
+    payload = (b"\1x", b"\0", bytes(12), b"\xff", dice.randbytes(20))[size % 5]
+    kind, flags = dice.randrange(RECORD_KINDS), dice.randrange(2)
+    wal._append(kind, flags, GroupId(group), slot, ballot, applied, (payload,), len(payload))
+    sync(wal)
+    damage.files = {name: bytearray(data) for name, data in _files(disk).items()}
 
 
 def _forge_header(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
-    """A field of a segment's header, with a right checksum."""
+    """A number in a segment's header, with a right checksum."""
     data = damage.files[name]
     if len(data) < SEGMENT_HEADER_BYTES or not data.startswith(b"EVENKEEL"):
         return
@@ -233,12 +237,15 @@ def _forge_header(damage: _Damage, name: str, at: int, size: int, argument: int)
     data[begin : begin + width] = number(Random(argument), width)
     checksum = crc32c(bytes(data[:HEADER_CRC_AT]))
     data[HEADER_CRC_AT : HEADER_CRC_AT + 4] = checksum.to_bytes(4, "big")
+    half = SEGMENT_HEADER_BYTES // 2
+    if data[half : half + 8] == b"EVENKEEL":
+        data[half : 2 * half] = data[:half]
 
 
 _Operation = Callable[[_Damage, str, int, int, int], None]
 _OPERATIONS: Final[tuple[_Operation, ...]] = (
     _flip, _flip, _flip, _flip, _fill, _fill, _cut, _misplace, _misplace, _lose, _copy,
-    _bring_back, _set_field, _set_field, _forge, _forge_field, _forge_field, _forge_header,
+    _bring_back, _set_field, _set_field, _forge_record, _forge_header,
 )  # fmt: skip
 
 
@@ -285,9 +292,10 @@ class Log(Target):
         disk = _disk(damage.files)
         how = "forged" if damage.forged else "damaged"
         try:
-            found = {} if damage.forged else _restarted(disk)
             if damage.forged:
                 start(disk)
+                return (f"{how} started",)
+            return _restarted(disk, made)
         except (WalDamaged, DirectoryRefused) as refusal:
             what = refusal.what.partition(",")[0] if isinstance(refusal, WalDamaged) else refusal
             return (f"{how} {type(refusal).__name__} {feature_of(ValueError(what))}",)
@@ -295,11 +303,6 @@ class Log(Target):
             if not damage.forged:
                 raise
             return ("forged: the segment is larger than this disk",)
-        if damage.forged:
-            return (f"{how} started",)
-        assert found in made.images, differences(found, made.images[-1])
-        position = max((at for at, image in enumerate(made.images) if image == found), default=0)
-        return (f"{how} {'whole' if position == len(made.images) - 1 else 'prefix'} {which}",)
 
 
 def _disk(files: dict[str, bytearray]) -> MemoryDisk:
@@ -312,18 +315,42 @@ def _disk(files: dict[str, bytearray]) -> MemoryDisk:
     return disk.clone()
 
 
-def _restarted(disk: MemoryDisk) -> Image:
-    """What a restart finds; it can be written to, and restarted, and finds the same again."""
+def _restarted(disk: MemoryDisk, made: Scene) -> tuple[str, ...]:
+    """What a restart finds was written; it can be written to, and restarted, and finds it again.
+
+    Where it says that something is damaged, what is left may be less than any prefix, but nothing
+    else than what was written.
+    """
     wal, recovered = start(disk)
     found = image_of(wal, recovered)
+    damaged = bool(recovered.damage)
+    if damaged:
+        hit = concerned(recovered, range(GROUPS_MAX))
+        assert any(is_salvaged(found, hit, image) for image in made.images), (
+            f"{recovered.damage}: {differences(found, made.images[-1])}"
+        )
+    else:
+        assert found in made.images, differences(found, made.images[-1])
+    _check_written(found, made)
     wal.stage(accept(99, b"after", group=5))
     sync(wal)
     disk.close()
     wal, recovered = start(disk)
     again = image_of(wal, recovered)
     assert again.pop(5).entries == {99: b"\x01after"}
-    assert again == found, differences(again, found)
-    return found
+    _check_written(again, made)
+    if found not in made.images:
+        return ("damaged, and it knows",)
+    assert again == found or damaged, differences(again, found)
+    last = len(made.images) - 1
+    position = max(at for at, image in enumerate(made.images) if image == found)
+    return ("damaged whole" if position == last else "damaged prefix",)
+
+
+def _check_written(found: Image, made: Scene) -> None:
+    for group, image in found.items():
+        for slot, data in image.entries.items():
+            assert made.wrote(group, slot, data), f"group {group}, slot {slot}: {data.hex()}"
 
 
 class IdentityFile(Target):

@@ -168,7 +168,6 @@ def test_a_length_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_recovery_that_forgives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the chain of checksums a segment brought back from an old copy is believed."""
-    monkeypatch.setattr("storage.recovery.crc32c", lambda _data, _seed: -1)
     monkeypatch.setattr("storage.recovery.walk", _walk_without_checks)
     finding = finding_of(Log(), 5_000)
     assert isinstance(finding.__cause__, Exception)
@@ -181,8 +180,8 @@ def _walk_without_checks(file, header, cursor):  # type: ignore[no-untyped-def] 
     data = file.pread(header.size, 0)
     while cursor.offset + RECORD_HEADER_BYTES <= len(data):
         fields = RECORD.unpack_from(data, cursor.offset)
-        end = cursor.offset + RECORD_HEADER_BYTES + fields[4]
-        if fields[1] != RECORD_MAGIC or end > len(data):
+        end = cursor.offset + RECORD_HEADER_BYTES + fields[5]
+        if fields[2] != RECORD_MAGIC or end > len(data):
             break
         cursor.offset, cursor.chain = end, fields[0]
         yield fields
@@ -249,5 +248,5 @@ def test_the_command_replays_and_reports(
 def test_scenes_are_what_they_claim() -> None:
     """Undamaged, each directory restarts to all that was written."""
     for number in range(len(SCENES)):
-        assert set(Log().run(bytes([number]))) == {f"damaged whole {number}"}
+        assert set(Log().run(bytes([number]))) == {"damaged whole"}
         assert len(scene(*SCENES[number]).images) > 12

@@ -120,6 +120,33 @@ def entries_of(wal: Wal, group: GroupId) -> dict[int, bytes]:
     return entries
 
 
+def concerned(recovered: Recovered, groups: Iterable[int]) -> set[int]:
+    """The groups that may have lost something to the damage a restart has found."""
+    if recovered.anybodys:
+        return set(groups)
+    return {hole.group for hole in recovered.damage if hole.group is not None}
+
+
+def is_salvaged(found: Image, hit: set[int], truth: Image) -> bool:
+    """Whether `found` is `truth` but for groups that were hit; and of these nothing is wrong.
+
+    They may lack entries, and they must not vote. Nobody else may lack anything.
+    """
+    if {number: one for number, one in found.items() if number not in hit} != {
+        number: one for number, one in truth.items() if number not in hit
+    }:
+        return False
+    for number in hit & found.keys():
+        one, whole = found[number], truth.get(number, GroupImage())
+        if one.voting or one.applied > whole.applied:
+            return False
+        if one.entries.items() - whole.entries.items():
+            return False
+        if any(slot not in one.entries for slot in range(1, one.applied + 1)):
+            return False
+    return True
+
+
 class Author:
     """Draws legal records: ballots never go back, slots stay within a window above `applied`."""
 
@@ -128,6 +155,8 @@ class Author:
         self._size_max = size_max
         self._rounds = dict.fromkeys(range(groups), 0)
         self._applied = dict.fromkeys(range(groups), 0)
+        self._chosen: dict[tuple[int, int], bytes] = {}
+        """What was learned: it is chosen, so it is the same each time."""
 
     def record(self) -> Record:
         dice = self._dice
@@ -143,7 +172,9 @@ class Author:
         slot = applied + dice.choice([1, 1, 1, 1, 1, 2, 3, 4])
         data = dice.randbytes(dice.randint(0, self._size_max))
         if kind == "learned":
+            data = self._chosen.setdefault((group, slot), data)
             return learned(slot, data, group=group, applied=applied)
+        data = self._chosen.get((group, slot), data)  # no other value is voted for after that
         return accept(slot, data, group=group, round_=self._rounds[group], applied=applied)
 
     def note(self, record: Record) -> None:

@@ -1,6 +1,7 @@
 """Whose directory it is: boots are counted durably, and nothing of another's is ever used."""
 
 import errno
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,13 @@ import pytest
 from paxos.ids import Incarnation, NodeId
 from storage.disk import RealDisk
 from storage.errors import DirectoryLocked, DirectoryRefused, StorageFailed
-from storage.identity import IDENTITY_NAME, Identity, boot, mark_log_created
+from storage.identity import (
+    IDENTITY_COPY_NAME,
+    IDENTITY_NAME,
+    Identity,
+    boot,
+    mark_log_created,
+)
 from storage.memory_disk import MemoryDisk, PowerCut
 
 NODE = NodeId(3)
@@ -24,7 +31,10 @@ def test_every_boot_has_a_higher_incarnation(tmp_path: Path) -> None:
         first = boot(disk, "c", NODE)
         assert (first.node, first.incarnation, first.has_log) == (NODE, 1, False)
         mark_log_created(disk, first)
-        assert boot_again(disk) == Identity("c", NODE, Incarnation(2), has_log=True)
+        second = boot_again(disk)
+        assert second == Identity(
+            "c", NODE, Incarnation(2), has_log=True, previous=first.incarnation
+        )
 
 
 def test_two_processes_cannot_boot_in_one_directory(tmp_path: Path) -> None:
@@ -48,25 +58,48 @@ def test_another_format_is_refused() -> None:
     disk = MemoryDisk()
     boot(disk, "c", NODE)
     changed = disk.content(IDENTITY_NAME).replace(b"format 1", b"format 2")
-    disk.open(IDENTITY_NAME).pwritev([changed], 0)
+    for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
+        disk.open(name).pwritev([changed], 0)
     with pytest.raises(DirectoryRefused, match="reads format 1"):
         boot(disk.clone(), "c", NODE)
 
 
-def test_every_flipped_bit_and_every_truncation_is_refused() -> None:
+def test_every_flipped_bit_and_every_truncation_of_one_file_is_mended() -> None:
+    """The other one says the same; the boot writes both anew."""
     disk = MemoryDisk()
     boot(disk, "c", NODE)
-    size = len(disk.content(IDENTITY_NAME))
-    for at in range(size):
-        for mask in (1, 2, 4, 8, 16, 32, 64, 128):
-            damaged = disk.clone()
-            damaged.corrupt(IDENTITY_NAME, at, mask)
-            with pytest.raises(DirectoryRefused):
-                boot(damaged, "c", NODE)
-        cut = disk.clone()
-        cut.truncate(IDENTITY_NAME, at)
-        with pytest.raises(DirectoryRefused):
-            boot(cut, "c", NODE)
+    for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
+        size = len(disk.content(name))
+        for at in range(size):
+            for mask in (1, 2, 4, 8, 16, 32, 64, 128):
+                damaged = disk.clone()
+                damaged.corrupt(name, at, mask)
+                identity = boot(damaged, "c", NODE)
+                assert (identity.incarnation, identity.damaged) == (2, (name,))
+                assert not boot_again(damaged).damaged
+            cut = disk.clone()
+            cut.truncate(name, at)
+            assert boot(cut, "c", NODE).incarnation == 2
+
+
+def test_damage_to_both_files_is_refused() -> None:
+    disk = MemoryDisk()
+    boot(disk, "c", NODE)
+    for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
+        disk.corrupt(name, 50, 1)
+    with pytest.raises(DirectoryRefused, match="damaged"):
+        boot(disk.clone(), "c", NODE)
+
+
+def test_the_clock_takes_the_incarnation_past_what_the_directory_remembers() -> None:
+    """A directory that was rolled back must not repeat what its lost future has used."""
+    disk = MemoryDisk()
+    boot(disk, "c", NODE, first=1_000)
+    old = disk.clone()
+    assert boot_again(disk).incarnation == 1_001
+    identity = boot(old, "c", NODE, first=1_500)
+    assert (identity.incarnation, identity.previous) == (1_500, 1_000)
+    assert boot(old.clone(), "c", NODE, first=3).incarnation == 1_501, "a clock set back is ignored"
 
 
 def test_a_log_without_an_identity_is_refused() -> None:
@@ -82,12 +115,12 @@ def test_a_boot_that_fails_or_crashes_anywhere_never_repeats_an_incarnation() ->
     highest = boot(disk, "c", NODE).incarnation
     for keep in (True, False):
         for operation in ("open", "write", "fdatasync", "rename", "fsync"):
-            for failure in (errno.EIO, None):
+            for failure, after in product((errno.EIO, None), (0, 1)):
                 disk.crash(lambda: True)
                 if failure is None:
-                    disk.stop(operation)
+                    disk.stop(operation, after=after)
                 else:
-                    disk.fail(operation, failure)
+                    disk.fail(operation, failure, after=after)
                 with pytest.raises((StorageFailed, PowerCut)):
                     boot(disk, "c", NODE)
                 disk.crash(lambda keep=keep: keep)
