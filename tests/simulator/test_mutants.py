@@ -3,6 +3,7 @@
 Only a few quick mutants run here; `make mutants` runs them all and writes docs/mutants.md.
 """
 
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -15,6 +16,7 @@ from simulator.mutation import Finding, findings_in, noticed_by, report, row
 from simulator.planting import Edit, Mutant, StaleEditError, plant
 from simulator.swarm import Job, run_world
 
+REPORT: Final = Path(__file__).parents[2] / "docs" / "mutants.md"
 MUTANTS_MIN: Final = 30
 SEEDS_MAX: Final = 10
 
@@ -73,6 +75,14 @@ def test_a_mutant_reaches_whoever_imported_the_function_by_name() -> None:
         proposer = Proposer(members=(1, 2, 3))  # type: ignore[arg-type] # plain ints do
         proposer.on_promise(8, ())  # type: ignore[arg-type]
         assert proposer.on_promise(9, ())  # type: ignore[arg-type]
+
+
+def test_the_committed_report_has_every_mutant_and_no_other() -> None:
+    rows = [line for line in REPORT.read_text().splitlines() if line.startswith("| `")]
+    assert [line.split("`")[1] for line in rows] == list(MUTANTS)
+    for line in rows:
+        mutant = MUTANTS[line.split("`")[1]]
+        assert f"| {mutant.rule} | {mutant.what} |" in line, "run `make mutants` again"
 
 
 def test_the_report_says_who_noticed_and_who_did_not() -> None:
