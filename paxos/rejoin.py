@@ -8,14 +8,27 @@ they have seen, and votes again once
   at least any ballot it promised, and `bar` covers every slot such a quorum may have decided;
 - a slot beyond `bar + WINDOW_MAX` is applied. A master has at most WINDOW_MAX open slots, so such a
   slot was begun after the answers, and older votes of ours still in flight concern earlier slots.
+
+What was lost is noticed in three ways: a peer has witnessed a higher ballot than our disk knows,
+the shell has found damage in the log (`distrust`), or the peers say that the whole directory is not
+the one they know (docs/storage-format.md, "Damage" and "A directory that is not the one").
 """
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import attrs
 
-from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, NodeId, Slot
-from paxos.messages import RejoinAnswer
+from paxos.entry import Entry
+from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, NodeId, Now, Slot
+from paxos.messages import RejoinAnswer, RejoinAsk
+from paxos.proposer import Role
 from paxos.quorum import quorum_size
+from paxos.step import Notice, Send, Step, VotingRecord
 from paxos.timing import WINDOW_MAX
+
+if TYPE_CHECKING:
+    from paxos.replica import Replica
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -36,3 +49,46 @@ class Rejoin:
     def may_vote(self, me: NodeId, members: tuple[NodeId, ...], applied: Slot) -> bool:
         others = sum(1 for node in self.answered if node in members and node != me)
         return others >= quorum_size(members) and applied > self.bar + WINDOW_MAX
+
+
+def stop_voting(replica: "Replica", now: Now, floor: Ballot, why: str, step: Step) -> None:
+    """Promises or votes of ours may be forgotten: be silent until that can do no harm."""
+    replica.rejoin = Rejoin(floor=floor)
+    replica.acceptor.voting = False
+    step.persist.append(VotingRecord(replica.group, False, floor))
+    step.notices.append(Notice(replica.group, "non-voting", why))
+    if replica.proposer.role is not Role.FOLLOWER:
+        replica.step_down(now, step)
+    ask = RejoinAsk(replica.group, replica.incarnation)
+    step.before.extend(Send(node, ask) for node in replica.others(replica.members))
+
+
+def try_to_vote_again(replica: "Replica", step: Step) -> None:
+    rejoin = replica.rejoin
+    assert rejoin is not None
+    if rejoin.may_vote(replica.me, replica.members, replica.learner.applied):
+        replica.acceptor.promised = max(replica.acceptor.promised, rejoin.floor)
+        replica.acceptor.voting = True
+        replica.rejoin = None
+        floor = replica.acceptor.promised
+        step.persist.append(VotingRecord(replica.group, True, floor))
+        step.notices.append(Notice(replica.group, "voting-again", f"floor {floor}"))
+
+
+def distrust(replica: "Replica", now: Now, lost: Iterable[Slot], why: str, step: Step) -> None:
+    """The log is not what this replica has written. The entries of the `lost` slots are gone: those
+    not applied yet are forgotten here as well, to be learned anew with a record of their own."""
+    for slot in lost:
+        if slot > replica.learner.applied:
+            replica.acceptor.forget(slot)
+            replica.learner.chosen.pop(slot, None)
+    if replica.rejoin is None:
+        stop_voting(replica, now, replica.acceptor.promised, why, step)
+
+
+def recall(replica: "Replica", now: Now, slot: Slot, entry: Entry, step: Step) -> None:
+    """The next slot's entry, known from our own log to be chosen: it lay behind damage, and what
+    was missing before it has been learned. It needs no new record."""
+    assert slot == replica.learner.applied + 1, f"gap: {replica.learner.applied} then {slot}"
+    if replica.learner.add(slot, entry):
+        replica._apply_ready(now, step)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import attrs
 
 from paxos import entry as entries
-from paxos import handover
+from paxos import handover, rejoin
 from paxos.acceptor import Acceptor, Vote
 from paxos.chain import ChainHash
 from paxos.election import Dice, Election
@@ -54,7 +54,7 @@ from paxos.messages import (
 from paxos.proposer import Proposer, Role
 from paxos.rejoin import Rejoin
 from paxos.statistics import GroupStatistics
-from paxos.step import Applied, LearnedRecord, Notice, Send, ServeLog, Step, VotingRecord
+from paxos.step import Applied, LearnedRecord, Notice, Send, ServeLog, Step
 from paxos.timing import SERVE_SLOTS_MAX, Timing
 
 
@@ -295,7 +295,8 @@ class Replica:
             # It was removed and does not know: nobody else sends it anything.
             step.before.append(Send(sender, self.progress_for(sender)))
         if message.witnessed > self.acceptor.promised and self.rejoin is None:
-            self._lost_disk(now, message.witnessed, step)
+            lost = message.witnessed
+            rejoin.stop_voting(self, now, lost, f"lost promise {lost}", step)
 
     def _on_rejoin_ask(self, now: Now, sender: NodeId, message: RejoinAsk, step: Step) -> None:
         if self.rejoin is not None:
@@ -318,7 +319,7 @@ class Replica:
             return
         self.rejoin.on_answer(sender, message)
         self._note_progress(sender, message.applied)
-        self._try_to_vote_again(step)
+        rejoin.try_to_vote_again(self, step)
 
     def _on_steal_request(
         self, now: Now, sender: NodeId, message: StealRequest, step: Step
@@ -460,7 +461,7 @@ class Replica:
         if self.suspended:
             handover.slot_applied(self)
         if self.rejoin is not None:
-            self._try_to_vote_again(step)
+            rejoin.try_to_vote_again(self, step)
 
     def _apply_control(
         self, now: Now, slot: Slot, entry: Entry, *, live: bool, step: Step | None = None
@@ -499,30 +500,6 @@ class Replica:
         if proposer.role is Role.LEADER and proposer.counted_to >= proposer.lo:
             commit = Commit(self.group, proposer.ballot, proposer.lo, proposer.counted_to)
             step.before.extend(Send(peer, commit) for peer in self.others(proposer.members))
-
-    # -- lost disk ----------------------------------------------------------------------------
-
-    def _lost_disk(self, now: Now, witnessed: Ballot, step: Step) -> None:
-        """A peer saw us promise more than our disk remembers: stop voting until it is safe."""
-        self.rejoin = Rejoin(floor=witnessed)
-        self.acceptor.voting = False
-        step.persist.append(VotingRecord(self.group, False, witnessed))
-        step.notices.append(Notice(self.group, "non-voting", f"lost promise {witnessed}"))
-        if self.proposer.role is not Role.FOLLOWER:
-            self.step_down(now, step)
-        ask = RejoinAsk(self.group, self.incarnation)
-        step.before.extend(Send(node, ask) for node in self.others(self.members))
-
-    def _try_to_vote_again(self, step: Step) -> None:
-        rejoin = self.rejoin
-        assert rejoin is not None
-        if rejoin.may_vote(self.me, self.members, self.learner.applied):
-            self.acceptor.promised = max(self.acceptor.promised, rejoin.floor)
-            self.acceptor.voting = True
-            self.rejoin = None
-            floor = self.acceptor.promised
-            step.persist.append(VotingRecord(self.group, True, floor))
-            step.notices.append(Notice(self.group, "voting-again", f"floor {floor}"))
 
     # -- small things -------------------------------------------------------------------------
 
