@@ -6,6 +6,7 @@ the mutant, too. An edit that no longer matches the source raises: the table can
 """
 
 import ast
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ def _plain(function: Callable[..., Any]) -> FunctionType:
 
 
 def _edited(function: Callable[..., Any], changes: list[tuple[str, str]]) -> CodeType:
-    source = textwrap.dedent(inspect.getsource(function))
+    source = _source(function)
     for old, new in changes:
         if old not in source:
             raise StaleEditError(f"{function.__qualname__} has no {old!r}")
@@ -73,3 +74,9 @@ def _edited(function: Callable[..., Any], changes: list[tuple[str, str]]) -> Cod
     codes = [one for one in module.co_consts if isinstance(one, CodeType) and one.co_name == name]
     assert len(codes) == 1
     return codes[0]
+
+
+@functools.cache
+def _source(function: Callable[..., Any]) -> str:
+    """As it was before anything was planted: a code object of ours has no file to read."""
+    return textwrap.dedent(inspect.getsource(function))
