@@ -1,20 +1,21 @@
 // explore.h - breadth-first search through every state a model can reach.
 //
 // A model is a struct with
-//   State                     plain bytes, all of them meaningful (value-initialised: no padding rubbish)
-//   initial()                 the one initial state
-//   successors(s, emit)       calls emit(next, text) for every step; text() names the step for a reader
-//   canonical(s)              replaces s by the representative of the states it is equivalent to
-//   violated(s)               the invariant that s breaks, or nullptr
-//   outcome(s)                what of s must not depend on reductions: the number of different ones, and
-//                             their digest, must be the same for all reductions of the same bounds
-//   describe(s)               a few lines about s, printed under a counterexample
-//   flags, witnesses          see below
+//   State                plain bytes without padding: states are compared byte by byte
+//   initial()            the one initial state
+//   successors(s, emit)  calls emit(next, text) for every step; text() tells a reader what it is
+//   canonical(s)         replaces s by the representative of the states it is equivalent to
+//   violated(s)          the invariant that s breaks, or nullptr
+//   outcome(s)           what must not depend on reductions: runs that differ in nothing else must
+//                        print the same number of outcomes, and the same digest of them
+//   describe(s)          a few lines about s, printed under a counterexample
+//   flags(), witnesses() rules that can be taken away; what must happen somewhere
 //
-// The search keeps a 64-bit fingerprint of every state it has seen (as TLC and SPIN's hash compaction
-// do) and whole states of two levels only. Two states may share a fingerprint; the bound on the chance
-// that this hid one is printed. A violation is found at the least depth at which there is one; then
-// the search runs again, remembering who came from whom, to print that shortest way.
+// The search keeps a 64-bit fingerprint of every state it has seen (as TLC and SPIN's hash
+// compaction do) and whole states of two levels only. Two states may share a fingerprint; the bound
+// on the chance that this hid one is printed. A violation is found at the least depth at which
+// there is one; then the search runs again, remembering who came from whom, to print that shortest
+// way.
 //
 // Exit codes: 0 holds, 1 violated, 2 wrong usage, 3 out of memory or over --limit, 4 something the
 // model must be able to do was never done (it would hold for want of behaviour).
@@ -145,7 +146,7 @@ class Level {
 template <class Model>
 class Explorer {
     using State = typename Model::State;
-    static_assert(std::is_trivially_copyable<State>::value, "states are compared as bytes");
+    static_assert(std::has_unique_object_representations_v<State>, "states are compared as bytes");
 
   public:
     u64 limit = ~u64(0);
@@ -265,7 +266,7 @@ class Explorer {
                     ++transitions;
                     offer(successor, parent);
                 });
-                return pending.size() < AHEAD || absorb();
+                return pending.size() < AHEAD || (absorb() && seen.count() <= limit);
             });
             if (!broken) absorb();
             first += level.count();
@@ -316,7 +317,7 @@ class Explorer {
                 said = text();
             });
             if (!found) {
-                std::printf("  (the model's reductions are not sound: this way cannot be replayed)\n");
+                std::printf("  (not replayable: the reductions are not sound)\n");
                 std::exit(USAGE);
             }
             std::printf("  %2d. %s\n", ++number, said.c_str());
@@ -359,7 +360,7 @@ int explore(int argc, char** argv) {
                     title += std::string(" without ") + flag.rule + " (" + flag.without + ")";
                 }
             if (!known) {
-                std::fprintf(stderr, "unknown: %s (--flags lists what can be taken away)\n", argv[at]);
+                std::fprintf(stderr, "unknown: %s (--flags lists the rules)\n", argv[at]);
                 return USAGE;
             }
         }

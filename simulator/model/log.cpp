@@ -1,11 +1,11 @@
 // log.cpp - the replicated log of one group, with Steals that hand a ballot over; no clocks.
 //
 // What is checked: at most one value per ballot and slot (I1), at most one value decided per slot
-// (I2; then applied logs are prefixes of one log, I3), at most one node that may think itself master
-// as far as that does not depend on clocks (R3, R7, R11). lease.cpp adds the clocks.
+// (I2; then applied logs are prefixes of one log, I3), at most one node that may think itself
+// master as far as that does not depend on clocks (R3, R7, R11). lease.cpp adds the clocks.
 //
-// With MEMBERS=1 the group has four acceptors and one Config entry replaces {A0,A1,A2} by {A1,A2,A3},
-// two configurations that have disjoint majorities (R10).
+// With MEMBERS=1 the group has four acceptors and one Config entry replaces {A0,A1,A2} by
+// {A1,A2,A3}, two configurations that have disjoint majorities (R10).
 //
 // Messages are a growing set: what was once sent may be received at any later time, any number of
 // times, or never. So loss, delay, repetition and order need no actions of their own, and an
@@ -26,9 +26,9 @@
 // REDUCTION=0: every message is a step of its own, nobody is equal to anybody.
 // REDUCTION=1: R-A  phase 1 is one step, in which a quorum answers. An acceptor that has promised a
 //                   higher ballot meanwhile may answer, too: its votes below this ballot are final,
-//                   so its answer is the one it gave, or could have given, when it passed the ballot.
-//                   That is a superset of the real behaviour. A promise that nobody waits for only
-//                   forbids things and is left out.
+//                   so its answer is the one it gave, or could have given, when it passed the
+//                   ballot. That is a superset of the real behaviour. A promise that nobody waits
+//                   for only forbids things and is left out.
 //              R-B  a vote commutes with everything but a later promise of its acceptor and the
 //                   decision it contributes to. So votes are cast, any subset of them, just before
 //                   their acceptor promises more; and a slot is decided in one step, in which the
@@ -37,10 +37,10 @@
 //                   proposers other than P0, the first master.
 //              R-D  of slots applied only those matter that give the node something: a Steal to it
 //                   (taken in order), and the slot of its own Steal.
-// REDUCTION=2: R-E  a decided prefix is forgotten but for Steals its targets have not applied: phase 1
-//                   starts above it (values below would be found and proposed again, changing
-//                   nothing). That nobody can decide such a slot again is checked when it is
-//                   forgotten, and for every leader that still has to pass it.
+// REDUCTION=2: R-E  a decided prefix is forgotten but for Steals its targets have not applied:
+//                   phase 1 starts above it (values below would be found and proposed again,
+//                   changing nothing). That nobody can decide such a slot again is checked when it
+//                   is forgotten, and for every leader that still has to pass it.
 //              R-F  what can have no effect is dropped: votes that are neither part of a possible
 //                   decision nor visible to a ballot still unused, proposals nobody can vote for,
 //                   leaders without an acceptor, the owner of a ballot where it forbids nothing.
@@ -104,7 +104,7 @@ std::vector<Flag> RULES = {
     {"BUG_ACT_UNTIL_APPLY", "R3", "the master acts until it has applied its Steal"},
     {"BUG_RESUME_SAME_B", "R4", "the master goes on above its Steal with the ballot it gave away"},
     {"BUG_STEAL_BEFORE_RECOVERED", "R4b", "a Steal goes into a gap below values phase 1 found"},
-    {"BUG_NAIVE_FRESH_BALLOT", "R5", "the target goes on without phase 1 under a ballot of its own"},
+    {"BUG_NAIVE_FRESH_BALLOT", "R5", "the target goes on under a fresh ballot without phase 1"},
     {"BUG_CHOSEN_BALLOT", "R5", "the target takes the ballot at which the Steal was decided"},
     {"BUG_NO_INC", "R6", "a takeover is repeated when a restarted node replays its log"},
     {"BUG_CHAIN_NORANGE", "R6b", "a ballot that comes back is used from where it was left"},
@@ -119,21 +119,24 @@ std::vector<Flag> RULES = {
     {"BUG_NOFSYNC_PROMISE", "R18", "a promise is told before it is durable"},
     {"BUG_NOFSYNC_ACCEPT", "R18", "a vote is told before it is durable"},
 };
+// R-E and R-F rely on the rules: without one of them the model runs at a lower level.
 inline bool without(Rule rule) { return LEVEL < 2 && RULES[rule].on; }
 
-enum Seen_ { STEAL_DECIDED, STEAL_OF_OTHER_BALLOT, HANDED_PROPOSED, HANDED_DECIDED, VOIDED, FULL,
-             CONFIG_DECIDED, BEYOND_CONFIG };
+enum Happened {
+    STEAL_DECIDED, STEAL_OF_OTHER_BALLOT, TAKEN_OVER, HANDED_DECIDED, VOIDED, FULL, CONFIG_DECIDED,
+    BEYOND_CONFIG
+};
 std::vector<Witness> WITNESSES = {
     {"a Steal is decided"},
     {"a Steal is decided at a higher ballot than its own"},
-    {"the target proposes under the ballot it was given"},
+    {"the target of a Steal takes its ballot over"},
     {"a proposal of the target under the ballot it was given is decided", LEVEL == 2},
     {"a suspended master goes on because its slot was decided otherwise"},
     {"every slot is decided"},
     {"a Config is decided", !MEMBERS},
     {"a slot above a Config is decided", !MEMBERS},
 };
-inline void saw(Seen_ what) { WITNESSES[what].seen = true; }
+inline void saw(Happened what) { WITNESSES[what].seen = true; }
 
 // -- state ----------------------------------------------------------------------------------------
 
@@ -159,7 +162,8 @@ struct Proposer {
     u8 applied;     // length of the applied prefix
     u8 suspended;   // slot of its unresolved Steal
     u8 holds;       // holds the lease, as far as it has applied the log
-    u8 gave, gave_next;  // the ballot it gave away, and the slot after that Steal (only without R6b)
+    u8 gave, gave_next;  // only without R6b: the ballot it gave away, and the slot after the Steal
+    u8 restarted;        // only without R1
 };
 struct State {
     Acceptor acceptor[A];
@@ -172,6 +176,7 @@ struct State {
     u8 fixed[S];      // level 2: the forgotten prefix: 0, NOTHING, or a Steal not yet applied
     u8 crashes;
     u8 broken;
+    u8 none[2 - (B + S) % 2];  // no padding
 };
 constexpr u8 NOTHING = 1;
 constexpr u8 fixed_steal(int to, int ballot) { return u8(2 + to * B + ballot - 1); }
@@ -409,6 +414,9 @@ State swap_rivals(const State& s) {
 // -- steps ----------------------------------------------------------------------------------------
 
 std::string node(int p) { return "P" + str(p); }
+std::string voting(int a, int b, int k) {
+    return "A" + str(a) + " votes (b" + str(b) + ", slot " + str(k) + ")";
+}
 std::string name(const Entry& entry) {
     if (!entry.origin) return "nothing";
     const std::string at = "@b" + str(entry.origin);
@@ -462,7 +470,7 @@ class Steps {
     }
     bool usable(int p, int b) const {  // a ballot never used before (R1)
         if (s.owner[b - 1] == 0) return b > highest_ballot(p);
-        return without(BUG_REUSE_BALLOT) && b == highest_ballot(p) && s.proposer[p].role == IDLE;
+        return s.proposer[p].restarted && b == highest_ballot(p);
     }
 
     // prepare(): phase 1, in one step or in three.
@@ -513,7 +521,7 @@ class Steps {
         for (int y = std::max<int>(1, from.acceptor[a].promised); y < b; ++y)
             for (int k = 1; k <= S; ++k)
                 if (from.origin[y - 1][k - 1] && open(from, a, y, k) &&
-                    is_member(config_for(from, d, y, k), a))
+                    is_member(config_for(from, d, y, k), a) && may_matter(from, a, b, y, k))
                     votes[count++] = {y, k};
         for (int subset = 0; subset < 1 << count; ++subset) {
             State t = from;
@@ -521,12 +529,24 @@ class Steps {
             for (int at = 0; at < count; ++at)
                 if (subset >> at & 1) {
                     t.acceptor[a].votes |= bit(votes[at].first, votes[at].second);
-                    text += "A" + str(a) + " votes (b" + str(votes[at].first) + ", slot " +
-                            str(votes[at].second) + "); ";
+                    text += voting(a, votes[at].first, votes[at].second) + "; ";
                 }
             t.acceptor[a].promised = u8(b);
             then(t, text);
         }
+    }
+
+    // R-F: is a vote at ballot y before the promise of b worth casting?
+    bool may_matter(const State& t, int a, int b, int y, int k) const {
+        if (LEVEL < 2 || decidable(t, d, y, k)) return true;
+        const bool preparing = std::any_of(t.proposer, t.proposer + P, [&](const Proposer& p) {
+            return p.role == PREPARING && p.ballot == b;
+        });
+        for (int higher = y + 1; higher <= B; ++higher) {
+            if (!t.owner[higher - 1] || (preparing && higher == b)) return true;
+            if (voted(t, a, higher, k)) return false;
+        }
+        return false;
     }
 
     void lead_if_promised(int p) {
@@ -585,7 +605,6 @@ class Steps {
         const int b = my.ballot;
         u8& place = t.origin[b - 1][k - 1];
         if (place && (place != origin || origin == b)) t.broken = TWO_PROPOSED;
-        if (LEVEL == 2 || t.owner[b - 1] != p + 1) saw(HANDED_PROPOSED);
         place = origin;
         if (origin == b) t.kind[b - 1][k - 1] = kind;
         my.next = u8(k + 1);
@@ -610,17 +629,19 @@ class Steps {
         fresh(p, k, COMMAND);
         if (acting(me) && may_hand_over(p, k))
             for (int to = 0; to < P; ++to)
-                for (int current = CRASHES ? 0 : 1; current <= 1; ++current)
+                for (int current = 1; current >= (CRASHES ? 0 : 1); --current)
                     if (to != p) fresh(p, k, steal(to, current));
         if (MEMBERS && !d.config_at(k) && !s.config[b - 1] && d.prefix >= k - 1)
             fresh(p, k, CONFIG);
-        if (without(BUG_SECOND_VALUE) && k > 1 && s.origin[b - 1][k - 2] == b) fresh(p, k - 1, COMMAND);
+        if (without(BUG_SECOND_VALUE) && k > 1 && s.origin[b - 1][k - 2] == b)
+            fresh(p, k - 1, COMMAND);
     }
 
     bool may_hand_over(int p, int k) const {
         if (DRAIN && d.prefix < k - 1) return false;
         for (int j = s.proposer[p].applied + 1; j < k; ++j)  // it has applied what it knows of
-            if (d.prefix >= j && is_current(d.at[j].kind) && target(d.at[j].kind) == p) return false;
+            if (d.prefix >= j && is_current(d.at[j].kind) && target(d.at[j].kind) == p)
+                return false;
         return true;
     }
 
@@ -698,6 +719,7 @@ class Steps {
             if (without(BUG_CHAIN_NORANGE) && my.gave == b) my.next = my.gave_next;
             if (!s.owner[b - 1]) t.owner[b - 1] = u8(p + 1);
             if (LEVEL < 2) t.handed[b - 1] = u8(k);
+            saw(TAKEN_OVER);
             go(t, [&] {
                 return node(p) + " applies slot " + str(k) + ": " + name(d.at[k]) +
                        " and takes ballot " + str(b) + " over from slot " + str(my.next) + " on";
@@ -711,6 +733,7 @@ class Steps {
         if (CRASHES < 9) ++t.crashes;  // 9: any number
         Proposer& my = t.proposer[p];
         my = Proposer{};
+        my.restarted = without(BUG_REUSE_BALLOT);
         my.holds = without(BUG_RESTART_ACT) && p == 0;  // replayed: it was the first master
         if (!without(BUG_NO_INC)) {
             for (auto& row : t.kind)
@@ -746,7 +769,7 @@ class Steps {
                 State t = s;
                 t.acceptor[a].promised = u8(b);
                 t.acceptor[a].votes |= bit(b, k);
-                go(t, [&] { return "A" + str(a) + " votes (b" + str(b) + ", slot " + str(k) + ")"; });
+                go(t, [&] { return voting(a, b, k); });
             }
     }
 
@@ -776,8 +799,7 @@ class Steps {
                 State t = raised;
                 t.acceptor[a].votes |= bit(b, k);
                 complete(t, b, k, config, votes + 1, a + 1,
-                         said + lower + "A" + str(a) + " votes (b" + str(b) + ", slot " + str(k) +
-                             "); ");
+                         said + lower + voting(a, b, k) + "; ");
             });
         }
     }
@@ -818,7 +840,10 @@ struct Model {
                (CRASHES >= 9 ? "any number of" : str(CRASHES)) + " crashes" +
                (DRAIN ? ", drained" : "") + (LEVEL ? "" : ", unreduced") + ")";
     }
-    static std::vector<Flag>& flags() { return RULES; }
+    static std::vector<Flag>& flags() {
+        static std::vector<Flag> none;
+        return LEVEL < 2 ? RULES : none;
+    }
     static std::vector<Witness>& witnesses() { return WITNESSES; }
 
     static State initial() {
@@ -861,8 +886,6 @@ struct Model {
         for (int p = 0; p < P; ++p) masters |= u64(acting(s.proposer[p])) << (p ? 1 : 0);
 #ifdef RICH
         for (int k = 1; k <= S; ++k) slots = slots*31 + d.at[k].origin*64+d.at[k].kind;
-        for (int p = 0; p < P; ++p) slots = slots*131 + s.proposer[p].role%2*7 + s.proposer[p].suspended;
-        for (int a = 0; a < A; ++a) slots = slots*31;
 #endif
         return slots << 8 | masters;
     }
