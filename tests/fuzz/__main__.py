@@ -26,7 +26,7 @@ import attrs
 
 from tests.fuzz import corpus
 from tests.fuzz.engine import Campaign, Finding, Target, execute, feature_of, peak_rss_kib
-from tests.fuzz.targets import all_targets, target_named
+from tests.fuzz.targets import targets_named
 
 OUT: Final = Path("build/fuzz")
 STEPS_BETWEEN_LOOKS: Final = 50
@@ -170,7 +170,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--minutes", type=float, default=1.0, help="for all targets together")
     parser.add_argument("--executions", type=int, default=0, help="of each target, not by time")
-    parser.add_argument("--target", default="", help="only this one")
+    parser.add_argument("--target", default="", help="only those whose names begin so")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="write the corpus anew")
     parser.add_argument("--guided", action="store_true", help="by branch coverage, with atheris")
@@ -188,7 +188,7 @@ def _show(row: Row) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parsed(arguments)
-    targets = [target_named(options.target)] if options.target else all_targets()
+    targets = targets_named(options.target)
     if options.replay:
         return replay(targets[0], options.replay)
     seconds = 60 * options.minutes / len(targets)

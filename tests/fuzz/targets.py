@@ -21,13 +21,25 @@ def all_targets() -> list[Target]:
     ]
 
 
-def target_named(name: str) -> Target:
-    """The target of this name.
+def targets_named(beginning: str) -> list[Target]:
+    """All targets whose names begin so; the one that is named exactly, if there is one.
 
     Raises:
         ValueError: there is none; the message names those there are.
     """
-    targets = {target.name: target for target in all_targets()}
-    if name not in targets:
-        raise ValueError(f"no target {name!r}; there are {', '.join(targets)}")
-    return targets[name]
+    targets = all_targets()
+    exact = [target for target in targets if target.name == beginning]
+    found = exact or [target for target in targets if target.name.startswith(beginning)]
+    if not found:
+        known = ", ".join(target.name for target in targets)
+        raise ValueError(f"no target {beginning!r}; there are {known}")
+    return found
+
+
+def target_named(name: str) -> Target:
+    """The target of this name.
+
+    Raises:
+        ValueError: as `targets_named`.
+    """
+    return targets_named(name)[0]

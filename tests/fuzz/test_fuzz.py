@@ -29,7 +29,7 @@ from wire import primitives
 from wire.apis import APIS, Api, ApiKey, RequestHeader, encode_request, encode_response
 
 TARGETS = all_targets()
-SHORT_RUN = {"broker": 300, "http-admin": 200, "config-environment": 200, "write-ahead-log": 800}
+SHORT_RUN = {"broker": 300, "http-admin": 200, "config-environment": 200, "write-ahead-log": 300}
 """Slow ones; the others get a thousand mutants. About fifteen seconds in all."""
 
 
