@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim mutants bench faults fuzz clean
+.PHONY: setup demo test check sim model mutants bench faults fuzz clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -36,6 +36,10 @@ check: setup
 # make sim SEEDS=0:200 runs these worlds; make sim SEED=123 replays one.
 sim: .venv/product.stamp
 	$(RUN) -m simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+# The protocol's explicit-state models; needs g++. ARGS=--quick takes about a minute.
+model: .venv/product.stamp
+	$(RUN) -m simulator.model $(ARGS)
 
 # Each planted bug against the swarm, and what that misses against the tests; writes docs/mutants.md.
 mutants: setup

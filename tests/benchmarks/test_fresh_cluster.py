@@ -43,7 +43,9 @@ async def test_every_kind_of_benchmark_measures_a_fresh_cluster(
     assert [outcome.name for outcome in run.outcomes] == list(NAMES), told
     for outcome in run.outcomes:
         assert not outcome.failure, told
-        assert all(figure.value > 0 for figure in outcome.figures if "%" not in figure.name), told
+        # CPU is counted in ticks of 10 ms: so short a run may cost a node none of them.
+        rates = [one for one in outcome.figures if not one.name.startswith(("%", "node us"))]
+        assert all(figure.value > 0 for figure in rates), told
     assert len(run.configurations) == 1
     assert run.configurations[0]["settings"]["storage"]["durability"] == "fsync"
     assert not list((tmp_path / "data").iterdir()), "a cluster's data goes with it"
