@@ -228,6 +228,14 @@ class LoadProducer:
             self.errors += 1
 
 
+MOVING_PAUSE_S: Final = 0.1
+_MOVING: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._TRANSPORT,
+)
+
+
 def stored(bootstrap: str, topic: str, partitions: int) -> int:
     """How many messages the topic holds, by its partitions' watermarks.
 
@@ -236,17 +244,35 @@ def stored(bootstrap: str, topic: str, partitions: int) -> int:
     """
     consumer = _consumer(bootstrap, "evenkeel-count")
     try:
-        marks = [
-            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_S)
-            for partition in range(partitions)
-        ]
+        marks = [_watermarks(consumer, topic, partition) for partition in range(partitions)]
     except KafkaException as error:
         raise WorkloadError(f"no watermarks of {topic}: {error}") from error
     finally:
         consumer.close()
-    if any(mark is None for mark in marks):
-        raise WorkloadError(f"no watermarks of {topic} within {REQUEST_S:.0f} s")
     return sum(high - low for low, high in marks)
+
+
+def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first and the next offset. While a master moves, librdkafka gives this call up with the
+    retriable error that it would ride out in any other, so it is asked again for a while.
+
+    Raises:
+        KafkaException: an error that is not retriable, or for too long.
+        WorkloadError: no answer in time.
+    """
+    deadline = time.monotonic() + REQUEST_S
+    while True:
+        place = TopicPartition(topic, partition)
+        try:
+            marks: tuple[int, int] | None = consumer.get_watermark_offsets(place, timeout=REQUEST_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
+                raise
+            time.sleep(MOVING_PAUSE_S)
+            continue
+        if marks is None:
+            raise WorkloadError(f"no watermarks of {topic}-{partition} within {REQUEST_S:.0f} s")
+        return marks
 
 
 def read_everything(
@@ -265,12 +291,7 @@ def read_everything(
     try:
         ends = {}
         for partition in range(partitions):
-            marks = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=REQUEST_S
-            )
-            if marks is None:
-                raise WorkloadError(f"no watermarks of {topic}-{partition}")
-            ends[partition] = marks[1]
+            ends[partition] = _watermarks(consumer, topic, partition)[1]
             history.append(Record(Op.ASSIGN, name, Key(topic, partition), offset=0))
         places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends]
         consumer.assign(places)
