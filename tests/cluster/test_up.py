@@ -116,5 +116,8 @@ def test_no_node_survives_the_launcher(tmp_path: Path, up: "subprocess.Popen[str
     before = pids(tmp_path)
     assert all(alive(pid) for pid in before)
     up.kill()
+    # The nodes are told by the end of the launcher's first thread: its last one, and with it the
+    # lock on the directory, may go a moment after them.
+    up.wait(STEP_S)
     until(lambda: not any(alive(pid) for pid in before))
     assert not state.is_running(tmp_path / "data")
