@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from wire.apis import APIS, Api
+from wire.messages.fetch import PRIVATE_TAG
 from wire.schema import FIXED_KINDS, Field, Kind, Spec, fields_of
 
 INTEGER_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
@@ -40,15 +41,22 @@ def name_of(value: object) -> str:
 
 @functools.cache
 def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
-    """Instances of `cls` whose fields that `version` does not have keep their defaults."""
+    """Instances of `cls` whose fields that `version` does not have keep their defaults.
+
+    So do the fields that only we know: nobody else can say whether we write them well.
+    """
     return st.builds(
         cls,
         **{
             field.name: _field(field, version)
             for field in fields_of(cls)
-            if field.spec.versions.has(version)
+            if field.spec.versions.has(version) and is_kafkas(field)
         },
     )
+
+
+def is_kafkas(field: Field) -> bool:
+    return field.spec.tag is None or field.spec.tag < PRIVATE_TAG
 
 
 def _field(field: Field, version: int) -> st.SearchStrategy[Any]:
@@ -133,4 +141,8 @@ def body(chunks: list[Any]) -> bytes:
 
 def present(message: Any, version: int) -> list[Field]:
     assert attrs.has(type(message))
-    return [field for field in fields_of(type(message)) if field.spec.versions.has(version)]
+    return [
+        field
+        for field in fields_of(type(message))
+        if field.spec.versions.has(version) and is_kafkas(field)
+    ]

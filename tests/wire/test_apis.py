@@ -21,7 +21,14 @@ from wire.apis import (
 from wire.error_codes import ErrorCode
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
-from wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ProgressReport,
+    ReportProgress,
+)
 from wire.messages.membership import JoinGroupResponse
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.produce import (
@@ -62,6 +69,13 @@ GOLDEN_REQUESTS = [
         "0000 0009 00000007 0007 72646b61666b61 00"
         "00 ffff 00007530 02 02 74 02 00000005 03 5242 00 00 00",
     ),
+    (
+        FetchRequest(max_wait_ms=500, min_bytes=1, progress=ProgressReport(3, 4)),
+        12,
+        "0001 000c 00000007 0007 72646b61666b61 00"
+        "ffffffff 000001f4 00000001 7fffffff 00 00000000 ffffffff 01 01 01"
+        "01 904e 11 0000000000000003 0000000000000004 00",  # one tag: 10000, 17 bytes
+    ),
 ]
 
 GOLDEN_RESPONSES = [
@@ -93,6 +107,31 @@ GOLDEN_RESPONSES = [
         "01 00 09 00000002 00000009 00"  # one tag: 0, 9 bytes, leader 2, epoch 9, no tags
         "00 00000000"
         "01 00 0d 02 00000002 02 68 00002384 00 00",  # one tag: 0, 13 bytes, one endpoint
+    ),
+    (
+        ApiKey.FETCH,
+        FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    "t",
+                    partitions=[
+                        PartitionData(
+                            5,
+                            0,
+                            9,
+                            9,
+                            0,
+                            report_progress=ReportProgress(6, 50),
+                            records=memoryview(b""),
+                        )
+                    ],
+                )
+            ]
+        ),
+        12,
+        "00000007 00 00000000 0000 00000000 02 02 74 02"
+        "00000005 0000 0000000000000009 0000000000000009 0000000000000000 00 ffffffff 01"
+        "01 904e 0d 0000000000000006 00000032 00 00 00",  # one tag: 10000, 13 bytes
     ),
 ]
 

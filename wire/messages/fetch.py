@@ -2,9 +2,14 @@
 
 Fetch sessions (KIP-227, version 7) are never granted: session id 0 makes every client send full
 requests. The new leader (KIP-951) is a tag of the partition from 12 on, its address from 16 on.
+
+Tags from `PRIVATE_TAG` on are ours (docs/kafka.md, "Progress on request"): Kafka's own are numbered
+from 0 without a gap, and a client skips a tag it does not know (KIP-482).
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
+
+from typing import Final
 
 import attrs
 
@@ -22,6 +27,8 @@ from wire.schema import (
     struct,
     uuid,
 )
+
+PRIVATE_TAG: Final = 10_000
 
 
 @attrs.define
@@ -61,6 +68,18 @@ class ForgottenTopic:
 
 
 @attrs.define
+class ProgressReport:
+    """A consumer that answers ReportProgress says so in every Fetch, and how far it has answered.
+
+    `consumer` is any number it keeps for its life; `reported` the last request of this very node
+    that it has answered by an OffsetCommit, 0 before the first.
+    """
+
+    consumer: int = int64()
+    reported: int = int64()
+
+
+@attrs.define
 class FetchRequest:
     """`max_bytes` is soft: a first batch that is larger is returned whole (KIP-74)."""
 
@@ -76,6 +95,7 @@ class FetchRequest:
     rack_id: str = string("11+")
     cluster_id: str | None = string("12+", nullable="0+", tag=0)
     replica_state: ReplicaState | None = struct(ReplicaState, "15+", tag=1)
+    progress: ProgressReport | None = struct(ProgressReport, "12+", tag=PRIVATE_TAG)
 
 
 @attrs.define
@@ -103,6 +123,14 @@ class SnapshotId:
 
 
 @attrs.define
+class ReportProgress:
+    """The partition's master is about to move: commit now; nobody waits longer than `wait_ms`."""
+
+    request: int = int64()
+    wait_ms: int = int32()
+
+
+@attrs.define
 class PartitionData:
     """`records` may be several buffers: a batch's patched head and its untouched rest, say."""
 
@@ -117,6 +145,7 @@ class PartitionData:
     diverging_epoch: EpochEndOffset | None = struct(EpochEndOffset, "12+", tag=0)
     current_leader: LeaderIdAndEpoch | None = struct(LeaderIdAndEpoch, "12+", tag=1)
     snapshot_id: SnapshotId | None = struct(SnapshotId, "12+", tag=2)
+    report_progress: ReportProgress | None = struct(ReportProgress, "12+", tag=PRIVATE_TAG)
 
 
 @attrs.define
