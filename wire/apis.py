@@ -16,7 +16,14 @@ from wire.compiler import decoder, encoder
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from wire.messages.fetch import FetchRequest, FetchResponse
 from wire.messages.group_admin import (
     DeleteGroupsRequest,
@@ -27,6 +34,14 @@ from wire.messages.group_admin import (
     ListGroupsResponse,
 )
 from wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from wire.messages.logs import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from wire.messages.membership import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -48,8 +63,18 @@ from wire.messages.metadata import (
 from wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+)
+from wire.messages.placement import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from wire.messages.produce import ProduceRequest, ProduceResponse
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
@@ -82,10 +107,19 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
 
 
@@ -111,6 +145,15 @@ Request: TypeAlias = (
     | CreatePartitionsRequest
     | DeleteGroupsRequest
     | DescribeClusterRequest
+    | DeleteRecordsRequest
+    | OffsetForLeaderEpochRequest
+    | AlterConfigsRequest
+    | DescribeLogDirsRequest
+    | ElectLeadersRequest
+    | IncrementalAlterConfigsRequest
+    | AlterPartitionReassignmentsRequest
+    | ListPartitionReassignmentsRequest
+    | OffsetDeleteRequest
 )
 
 Response: TypeAlias = (
@@ -135,6 +178,15 @@ Response: TypeAlias = (
     | CreatePartitionsResponse
     | DeleteGroupsResponse
     | DescribeClusterResponse
+    | DeleteRecordsResponse
+    | OffsetForLeaderEpochResponse
+    | AlterConfigsResponse
+    | DescribeLogDirsResponse
+    | ElectLeadersResponse
+    | IncrementalAlterConfigsResponse
+    | AlterPartitionReassignmentsResponse
+    | ListPartitionReassignmentsResponse
+    | OffsetDeleteResponse
 )
 
 
@@ -195,10 +247,43 @@ _ROWS: Final = (
     _api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, "0-4", 3),
     _api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, "2-7", 5),
     _api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, "1-6", 4),
+    _api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse, "0-2", 2),
     _api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, "0-4", 2),
+    _api(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+        "2-4",
+        4,
+    ),
     _api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, "1-4", 4),
+    _api(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse, "0-2", 2),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, "1-4", 2),
     _api(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, "0-3", 2),
     _api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse, "0-2", 2),
+    _api(ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, "0-2", 2),
+    _api(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+        "0-1",
+        1,
+    ),
+    _api(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        "0-1",
+        0,
+    ),
+    _api(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        "0",
+        0,
+    ),
+    _api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, "0", 1),
     _api(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse, "0-2", 0),
 )
 

@@ -201,8 +201,12 @@ def array(
     return cast("list[T] | None", _array(element, versions, nullable, tag))
 
 
-def int32_array(versions: str = "0+") -> list[int]:
-    return cast("list[int]", _array(Spec(kind=Kind.INT32), versions, None, None))
+@overload
+def int32_array(versions: str = "0+") -> list[int]: ...
+@overload
+def int32_array(versions: str = "0+", *, nullable: str) -> list[int] | None: ...
+def int32_array(versions: str = "0+", *, nullable: str | None = None) -> list[int] | None:
+    return cast("list[int] | None", _array(Spec(kind=Kind.INT32), versions, nullable, None))
 
 
 @overload

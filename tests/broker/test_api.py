@@ -9,7 +9,7 @@ from broker.api import HANDLERS, ApiTable
 from broker.context import Broker, Request
 from broker.guard import gather, guarded
 from tests.broker.fakes import FakeReply
-from tests.broker.world import CLIENT_HOST, Asked, World
+from tests.broker.world import CLIENT_HOST, SERVED, Asked, World
 from wire.apis import APIS, ApiKey, encode_request
 from wire.error_codes import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest
@@ -40,7 +40,7 @@ def test_what_is_advertised_is_what_is_served(version: int) -> None:
     response = World().ask(1, ApiVersionsRequest("test", "1"), version)
     ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
     assert set(ranges) == {int(key) for key in HANDLERS} | {int(ApiKey.API_VERSIONS)}
-    assert set(ranges) == set(APIS)
+    assert set(ranges) <= set(APIS)
     assert not NEVER & set(ranges)
     for key, (first, last) in LIBRDKAFKA_NEEDS.items():
         assert ranges[key][0] <= first
@@ -139,7 +139,7 @@ def test_the_page_for_users_says_what_is_true() -> None:
     served = page[: page.index("## Not served")]
     rows = [line.split("|")[1:4] for line in served.splitlines() if line.startswith("| ")]
     told = [tuple(cell.strip() for cell in row) for row in rows[1:]]
-    first_last = [(api, api.advertised) for api in APIS.values()]
+    first_last = [(api, api.advertised) for api in SERVED]
     assert told == [
         (str(int(api.key)), api.name, f"{first}-{last}") for api, (first, last) in first_last
     ]

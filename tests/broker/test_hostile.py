@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.broker.batches import batch
 from tests.broker.fakes import FakeReply
-from tests.broker.world import CLIENT_HOST, World
+from tests.broker.world import CLIENT_HOST, SERVED, World
 from tests.wire.messages_of import example, messages
-from wire.apis import APIS, Api, ApiKey, Request, encode_request
+from wire.apis import Api, ApiKey, Request, encode_request
 from wire.messages import (
     api_versions,
     configs,
@@ -37,8 +37,8 @@ MUTANTS = 40
 PATIENCE_MS = 70_000
 """Longer than any wait a client can ask for, members of consumer groups excepted."""
 
-REQUESTS = [(api, version) for api in APIS.values() for version in range(*api.accepted)] + [
-    (api, api.accepted.last) for api in APIS.values()
+REQUESTS = [(api, version) for api in SERVED for version in range(*api.accepted)] + [
+    (api, api.accepted.last) for api in SERVED
 ]
 
 
@@ -178,7 +178,7 @@ def test_damaged_frames(api: Api, version: int) -> None:
     victim.check()
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
 @settings(
     max_examples=12,
     deadline=None,

@@ -12,7 +12,7 @@ from typing import Any
 from balancer.records import Address
 from balancer.registry import Registry
 from balancer.registry_commands import Command, FoundCluster, RegisterNode, encode_command
-from broker.api import ApiTable
+from broker.api import HANDLERS, ApiTable
 from broker.commands import CommandKind, opaque
 from broker.consumer_groups import ConsumerGroups
 from broker.context import Broker, BrokerConfig
@@ -25,10 +25,11 @@ from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
 from tests.broker.fakes import FakeCluster, FakeReply
-from wire.apis import APIS, Request, Response, decode_response, encode_request
+from wire.apis import APIS, ApiKey, Request, Response, decode_response, encode_request
 
 CLIENT_HOST = "198.51.100.7"
 KAFKA_PORT = 9000
+SERVED = [api for api in APIS.values() if api.key in {*HANDLERS, ApiKey.API_VERSIONS}]
 
 
 class FakeLog:

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): settings of topics and nodes, read only."""
+"""DescribeConfigs (key 32), AlterConfigs (33) and IncrementalAlterConfigs (44, KIP-339)."""
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
 
@@ -55,3 +55,66 @@ class DescribeConfigsResult:
 class DescribeConfigsResponse:
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
+
+
+@attrs.define
+class AlterableConfig:
+    name: str = string()
+    value: str | None = string(nullable="0+")
+
+
+@attrs.define
+class AlterConfigsResource:
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterableConfig] = array(AlterableConfig)
+
+
+@attrs.define
+class AlterConfigsRequest:
+    """Replaces all settings of a resource: what is not named goes back to its default."""
+
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    validate_only: bool = boolean()
+
+
+@attrs.define
+class AlterConfigsResourceResponse:
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    resource_type: int = int8()
+    resource_name: str = string()
+
+
+@attrs.define
+class AlterConfigsResponse:
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+
+
+@attrs.define
+class IncrementalAlterableConfig:
+    """`config_operation` is 0 to set, 1 to delete, 2 to append to a list, 3 to take from it."""
+
+    name: str = string()
+    config_operation: int = int8()
+    value: str | None = string(nullable="0+")
+
+
+@attrs.define
+class IncrementalAlterConfigsResource:
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[IncrementalAlterableConfig] = array(IncrementalAlterableConfig)
+
+
+@attrs.define
+class IncrementalAlterConfigsRequest:
+    resources: list[IncrementalAlterConfigsResource] = array(IncrementalAlterConfigsResource)
+    validate_only: bool = boolean()
+
+
+@attrs.define
+class IncrementalAlterConfigsResponse:
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

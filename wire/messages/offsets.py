@@ -107,3 +107,41 @@ class OffsetFetchResponse:
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, "8+")
     error_code: int = int16("2-7")
+
+
+@attrs.define
+class OffsetDeletePartition:
+    partition_index: int = int32()
+
+
+@attrs.define
+class OffsetDeleteTopic:
+    name: str = string()
+    partitions: list[OffsetDeletePartition] = array(OffsetDeletePartition)
+
+
+@attrs.define
+class OffsetDeleteRequest:
+    """KIP-496."""
+
+    group_id: str = string()
+    topics: list[OffsetDeleteTopic] = array(OffsetDeleteTopic)
+
+
+@attrs.define
+class OffsetDeletePartitionResult:
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+@attrs.define
+class OffsetDeleteTopicResult:
+    name: str = string()
+    partitions: list[OffsetDeletePartitionResult] = array(OffsetDeletePartitionResult)
+
+
+@attrs.define
+class OffsetDeleteResponse:
+    error_code: int = int16()
+    throttle_time_ms: int = int32()
+    topics: list[OffsetDeleteTopicResult] = array(OffsetDeleteTopicResult)

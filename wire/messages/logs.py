@@ -1,0 +1,134 @@
+"""DeleteRecords (key 21), OffsetForLeaderEpoch (23) and DescribeLogDirs (35)."""
+
+# ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
+
+import attrs
+
+from wire.schema import array, boolean, int16, int32, int32_array, int64, string
+
+
+@attrs.define
+class DeleteRecordsPartition:
+    """Records below `offset` go; -1 means up to the high watermark."""
+
+    partition_index: int = int32()
+    offset: int = int64()
+
+
+@attrs.define
+class DeleteRecordsTopic:
+    name: str = string()
+    partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
+
+
+@attrs.define
+class DeleteRecordsRequest:
+    topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
+    timeout_ms: int = int32()
+
+
+@attrs.define
+class DeleteRecordsPartitionResult:
+    partition_index: int = int32()
+    low_watermark: int = int64()
+    error_code: int = int16()
+
+
+@attrs.define
+class DeleteRecordsTopicResult:
+    name: str = string()
+    partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
+
+
+@attrs.define
+class DeleteRecordsResponse:
+    throttle_time_ms: int = int32()
+    topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
+
+
+@attrs.define
+class OffsetForLeaderPartition:
+    partition: int = int32()
+    current_leader_epoch: int = int32("2+", default=-1)
+    leader_epoch: int = int32()
+
+
+@attrs.define
+class OffsetForLeaderTopic:
+    topic: str = string()
+    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
+
+
+@attrs.define
+class OffsetForLeaderEpochRequest:
+    """Where does the log of an epoch end (KIP-320)? `replica_id` -2 is a consumer."""
+
+    replica_id: int = int32("3+", default=-2)
+    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
+
+
+@attrs.define
+class EpochEndOffset:
+    """`leader_epoch` is the largest one asked for or below that has records."""
+
+    error_code: int = int16()
+    partition: int = int32()
+    leader_epoch: int = int32("1+", default=-1)
+    end_offset: int = int64(default=-1)
+
+
+@attrs.define
+class OffsetForLeaderTopicResult:
+    topic: str = string()
+    partitions: list[EpochEndOffset] = array(EpochEndOffset)
+
+
+@attrs.define
+class OffsetForLeaderEpochResponse:
+    throttle_time_ms: int = int32("2+")
+    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
+
+
+@attrs.define
+class DescribableLogDirTopic:
+    topic: str = string()
+    partitions: list[int] = int32_array()
+
+
+@attrs.define
+class DescribeLogDirsRequest:
+    """Null topics: all of them."""
+
+    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
+
+
+@attrs.define
+class DescribeLogDirsPartition:
+    partition_index: int = int32()
+    partition_size: int = int64()
+    offset_lag: int = int64()
+    is_future_key: bool = boolean()
+
+
+@attrs.define
+class DescribeLogDirsTopic:
+    name: str = string()
+    partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
+
+
+@attrs.define
+class DescribeLogDirsResult:
+    """The sizes of the volume are known from version 4 on (KIP-827)."""
+
+    error_code: int = int16()
+    log_dir: str = string()
+    topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
+    total_bytes: int = int64("4+", default=-1)
+    usable_bytes: int = int64("4+", default=-1)
+
+
+@attrs.define
+class DescribeLogDirsResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16("3+")
+    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
