@@ -31,11 +31,12 @@ from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
-from paxos.ids import MS, REGISTRY_GROUP, GroupId, Slot
+from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, Slot
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered, Replica
 from runtime import settings
 from runtime.admin import Admin
+from runtime.admission import Admission
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
 from runtime.clock import Clock
@@ -50,13 +51,16 @@ from runtime.log_writer import LogWriter
 from runtime.metrics import NodeMetrics
 from runtime.peers import Hello, Peers
 from runtime.registry_client import Joining, RegistryClient
+from runtime.scrubber import Scrubber
 from runtime.shell import Shell
 from runtime.status import node_status
 from storage.disk import RealDisk
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
-from storage.identity import boot
+from storage.identity import Identity, boot
+from storage.model import Recovered as RecoveredLog
 from storage.model import RecoveredGroup
 from storage.opening import open_wal
+from storage.space import Space
 
 DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
@@ -118,7 +122,7 @@ def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
     failed: list[StorageError] = []
     try:
         trio.run(partial(run_node, config, parent_pid, journal))
-    except* (StorageFailed, WalDamaged) as group:
+    except* (StorageFailed, WalDamaged, DirectoryRefused) as group:
         failed += _leaves(group)
     if failed:
         raise failed[0]
@@ -155,39 +159,67 @@ class Node:
         self.disk = disk = RealDisk(config.node.data_dir)
         first = self.clock.now().wall_ns // 1_000_000_000
         identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
-        self.wal, recovered = open_wal(disk, identity, settings.wal(config))
+        groups = [GroupId(number) for number in range(config.groups.count + 1)]
+        self.wal, recovered = open_wal(disk, identity, settings.wal(config), groups)
         journal.info(
             "log opened",
             incarnation=identity.incarnation,
             records=recovered.records,
             bytes=recovered.bytes_read,
             cut=None if recovered.cut is None else str(recovered.cut),
+            damage=[str(hole) for hole in recovered.damage],
         )
+        for name in identity.damaged:
+            journal.error("damaged file replaced by its copy", file=name)
+        _refuse_alone(config, recovered)
         self.plane = DataPlane(self.clock_boot_ns, journal.bug)
         self.wakeup = Wakeup()
-        self.writer = LogWriter(self.wal, self.wakeup)
+        self.writer = LogWriter(self.wal, self.wakeup, Space(disk, settings.space(config)))
         dice = random.Random(f"{config.node.cluster_id} {identity.node} {identity.incarnation}")
         self.multi = MultiGroup(identity.node, identity.incarnation, settings.timing(config), dice)
         self.engine = Engine(
             self.multi, self.wal, self.writer, self.clock, settings.intake(config), journal
+        )
+        self.engine.scrubber = Scrubber(
+            self.wal,
+            self.wakeup,
+            journal,
+            bytes_per_s=config.storage.scrub_bytes_per_s,
+            every_s=config.storage.scrub_every_s,
         )
         self.registry = Registry()
         self.statistics = BrokerStatistics()
         self.tail = Tail(config.limits.tail_bytes)
         self.machines: dict[GroupId, GroupMachine] = {}
         self.listeners: list[Listener] = []
-        self._recover(recovered.groups)
+        self._recover(recovered)
+        self._ask_peers(identity, blank=not recovered.groups)
         self._wire()
 
     def clock_boot_ns(self) -> int:
         return self.clock.now().boot_ns
 
-    def _recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
+    def _ask_peers(self, identity: Identity, *, blank: bool) -> None:
+        """Whether this is the directory they know; a node on its own has nobody to ask."""
+        me = identity.node
+        others = [node for node in self.config.peers if node != me]
+        if others:
+            self.engine.admission = Admission(
+                me,
+                others,
+                identity.incarnation,
+                INCARNATION_ZERO if blank else identity.previous,
+                nodes=lambda: self.registry.nodes,
+                untouched=lambda: not self.wal.groups(),
+            )
+
+    def _recover(self, recovered: RecoveredLog) -> None:
         """Bring every group's replica and state machine to where the log leaves them."""
+        self.engine.repairs.at_boot(recovered.damage)
         members = list(self.config.peers)
         for number in range(self.config.groups.count + 1):
             group = GroupId(number)
-            found = recovered.get(group)
+            found = recovered.groups.get(group)
             known = None if found is None else _as_paxos(found)
             replica = self.multi.add(group, members, known)
             machine = GroupMachine(
@@ -207,6 +239,8 @@ class Node:
         for slot, entry, position in self.wal.replay(replica.group, Slot(1), found.applied):
             replica.replay(now, slot, entry)
             machine.apply(slot, entry, position, keep_in_tail=False)
+        if found.proven > found.applied:
+            self.engine.repairs.recall_to(replica.group, found.proven)
         machine.take_grown()
 
     def _wire(self) -> None:
@@ -278,8 +312,26 @@ class Node:
         self.peers.close()
         for listener in self.listeners:
             listener.close()
+        assert self.engine.scrubber is not None
+        self.engine.scrubber.stop()
         self.writer.stop()
         self.disk.close()
+
+
+def _refuse_alone(config: Config, recovered: RecoveredLog) -> None:
+    """Damage is repaired from other nodes: where there is none, the data is lost.
+
+    Raises:
+        DirectoryRefused: this node may never vote again.
+    """
+    silent = sorted(group for group, found in recovered.groups.items() if not found.voting)
+    if silent and len(config.peers) == 1:
+        where = "; ".join(str(hole) for hole in recovered.damage) or "see an earlier start's log"
+        raise DirectoryRefused(
+            f"the log is damaged in groups {', '.join(map(str, silent))} and there is no other "
+            f"node to learn from: restore the directory from a copy made after the last stop "
+            f"({where})"
+        )
 
 
 def _as_paxos(found: RecoveredGroup) -> Recovered:

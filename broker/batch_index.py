@@ -80,6 +80,11 @@ class BatchIndex:
     def position(self, number: int) -> int:
         return self._positions[number - self.first]
 
+    def relocate(self, old: int, new: int) -> None:
+        """The batch at position `old` lies at `new` now; if there is none, nothing changes."""
+        if old in self._positions:
+            self._positions[self._positions.index(old)] = new
+
     def places(self, first: int, stop: int) -> tuple[Sequence[int], Sequence[int]]:
         """Positions and sizes of the batches numbered `first` to `stop` - 1."""
         at, end = first - self.first, stop - self.first

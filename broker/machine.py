@@ -81,6 +81,17 @@ class GroupMachine:
                 self._lease.apply_steal(slot, control, _NO_TIME, 0)
         return results
 
+    def relocate(self, entry: Entry, old: int, new: int) -> None:
+        """An applied entry was damaged on the disk and is written again: it begins at `new`."""
+        payload = entry.payload()
+        if payload:
+            head = len(entry.chunks[0])
+            for command in parse(payload):
+                state = self.partitions.get(command.uid)
+                if command.kind == CommandKind.RECORDS and state is not None:
+                    at = head + command.at
+                    state.index.relocate(old + at, new + at)
+
     def partition(self, uid: int) -> PartitionState:
         """The state of a partition of this group; empty if nothing was appended to it yet."""
         state = self.partitions.get(uid)

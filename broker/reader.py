@@ -132,6 +132,7 @@ class Reader:
                     batches.append(batch)
             except UnreadableError as error:
                 self._statistics.damaged_reads += 1
+                self._statistics.damaged_at.append(start)
                 if batches:  # served up to the damage; the next fetch begins with it
                     return batches
                 raise UnreadableError(f"partition {partition.uid}: {error}") from error

@@ -1,6 +1,11 @@
 """What the data path counts: plain integers, added to on the hot path, read by the metrics."""
 
+from collections import deque
+from typing import Final
+
 import attrs
+
+DAMAGED_AT_MAX: Final = 64
 
 
 @attrs.define(eq=False)
@@ -24,6 +29,8 @@ class BrokerStatistics:
     log_bytes: int = 0
     """Read from the log, because the memory tail did not reach back so far."""
     damaged_reads: int = 0
+    damaged_at: deque[int] = attrs.Factory(lambda: deque(maxlen=DAMAGED_AT_MAX))
+    """Positions of the log where that was, for whoever looks after the log; it takes them away."""
     errors: dict[int, int] = attrs.Factory(dict)
 
     def count_error(self, code: int) -> None:

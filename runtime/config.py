@@ -218,6 +218,18 @@ class StorageSection:
     segment_bytes: int = int_field(
         64 * MIB, 1 * MIB, 1024 * MIB, "size of one write-ahead log file"
     )
+    low_water_bytes: int = int_field(
+        64 * MIB, 0, 1 << 50, "with less free space clients' writes are refused, retriably"
+    )
+    reserve_bytes: int = int_field(
+        32 * MIB, 0, 1 << 40, "held back in a file, for elections while the disk is full"
+    )
+    scrub_bytes_per_s: int = int_field(
+        8 * MIB, 0, 1 << 40, "how fast cold data is read again to find damage; 0: never"
+    )
+    scrub_every_s: int = int_field(
+        3600, 1, 365 * 24 * 3600, "a new pass over all data begins so long after the last one"
+    )
 
     @property
     def is_unsafe(self) -> bool:

@@ -14,22 +14,31 @@ from typing import Final, Protocol
 import attrs
 
 from broker.intake import Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
+from paxos import rejoin
 from paxos.entry import Buffer, Entry
-from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot
-from paxos.messages import Learned, Message, StealRequest
+from paxos.ids import MS, NOBODY, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.messages import Accept, Learned, Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
 from paxos.step import Applied, Notice, Send, ServeLog, Step
 from runtime import forwarded
+from runtime.admission import Admission, Life, Verdict
 from runtime.clock import Clock
 from runtime.journal import Journal
 from runtime.log_writer import LogWriter
+from runtime.repair import Repairs
+from runtime.scrubber import Scrubber
+from storage.errors import WalDamaged
 from storage.format import Place
 from storage.wal import Wal
+from storage.walk import Hole
 
 FORWARD_TIMEOUT_NS: Final = 3_000 * MS
 SERVE_BYTES_MAX: Final = 1024 * 1024
 """Entries sent to a member that catches up, per request of it."""
+SMALL_BYTES: Final = 512
+"""An entry up to this is taken in even while the disk is nearly full."""
+LEARNED_SMALL_BYTES: Final = 64 * 1024
 PARKED_STEALS_MAX: Final = 64
 """Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
 PARKED_STEAL_NS: Final = 200 * MS
@@ -41,6 +50,8 @@ class Machine(Protocol):
     def apply(
         self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool
     ) -> list[bytes]: ...
+
+    def relocate(self, entry: Entry, old: int, new: int) -> None: ...
 
 
 class Links(Protocol):
@@ -59,6 +70,8 @@ class Links(Protocol):
     ) -> bool: ...
 
     def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None: ...
+
+    def answer_life(self, to: NodeId, verdict: Verdict) -> None: ...
 
     def connected(self, node: NodeId) -> bool: ...
 
@@ -99,6 +112,16 @@ class EngineStatistics:
     batches: int = 0
     loop_lag_ns_max: int = 0
     """The longest gap between two ticks since the metrics took it."""
+    refused_disk_full: int = 0
+
+
+def _is_bulk(message: Message) -> bool:
+    """Whether it would cost much room on the disk: leases, promises and steals do not."""
+    if type(message) is Accept:
+        return message.entry.size > SMALL_BYTES
+    if type(message) is Learned:
+        return sum(entry.size for entry in message.entries) > LEARNED_SMALL_BYTES
+    return False
 
 
 class Engine:
@@ -132,6 +155,15 @@ class Engine:
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
         self._acting: dict[GroupId, tuple[bool, int]] = {}
         self._ticked_boot_ns = 0
+        self.admission: Admission | None = None
+        """None: there is nobody to ask (a cluster of one, or a test)."""
+        self._settles_at: Place | None = None
+        self.scrubber: Scrubber | None = None
+        self.repairs = Repairs(multi, wal, self.machines, journal)
+        self.disk_low = False
+        """There is little room: clients' commands are refused, and peers' bulk is not taken."""
+        self.disk_stuck = False
+        """There is none, not for another record: as good as paused, until there is."""
 
     @property
     def step(self) -> Step:
@@ -182,6 +214,10 @@ class Engine:
         if intake is None:
             done(Elsewhere(Why.NOT_MASTER))
             return
+        if self.disk_low and group != REGISTRY_GROUP:
+            self.statistics.refused_disk_full += 1
+            done(Elsewhere(Why.OVERLOADED, self.multi.me))
+            return
         pending = Pending(chunks, sum(map(len, chunks)), done)
         intake.submit(self.clock.now(), pending, anywhere=anywhere)
         self.statistics.commands += 1
@@ -200,7 +236,11 @@ class Engine:
             self._settle(number, Elsewhere(Why.UNKNOWN))
 
     def on_message(self, sender: NodeId, message: Message) -> None:
+        if not self.takes_part or (self.disk_low and _is_bulk(message)):
+            return  # as legal as losing it
         now = self.clock.now()
+        if type(message) is Learned and not self.repairs.idle:
+            self.repairs.on_learned(sender, message)
         if type(message) is StealRequest and message.group in self.intakes:
             self._on_steal_request(now, now.boot_ns, sender, message)
             return
@@ -220,6 +260,10 @@ class Engine:
         problem = forwarded.problem(group, command)
         if not problem and len(command) >= self.wal.entry_bytes_max:
             problem = f"{len(command)} bytes do not fit this node's storage.segment_bytes"
+        if self.disk_low and group != REGISTRY_GROUP:
+            self.statistics.refused_disk_full += 1
+            answer(Elsewhere(Why.OVERLOADED, self.multi.me))
+            return
         if problem:
             self._journal.warning("forwarded command refused", peer=sender, reason=problem)
             answer(Elsewhere(Why.NOT_MASTER))
@@ -262,6 +306,7 @@ class Engine:
         if batch is not None:
             self.wal.written(batch)
             self._durable = batch.end
+            self._try_to_settle()
             self._release()
 
     def tick(self) -> None:
@@ -271,7 +316,14 @@ class Engine:
             self.statistics.loop_lag_ns_max = max(self.statistics.loop_lag_ns_max, lag)
         self._ticked_boot_ns = now.boot_ns
         self.clock.slew()
-        self.multi.tick(now, self._step)
+        if self.scrubber is not None:
+            for hole in self.scrubber.take():
+                self._damaged(now, hole)
+        if self.takes_part:
+            self.multi.tick(now, self._step)
+            if not self.repairs.idle:
+                for place in self.repairs.tick(now, self._step):
+                    self._suspect(place)
         for group, intake in self.intakes.items():
             intake.tick(now)
             if intake.busy:
@@ -382,12 +434,72 @@ class Engine:
         assert self.links is not None
         entries: list[Entry] = []
         size = 0
-        for _slot, entry, _position in self.wal.replay(serve.group, serve.start, serve.end):
-            entries.append(entry)
-            size += entry.size
-            if size >= SERVE_BYTES_MAX:
-                break
-        self.links.send(serve.to, Learned(serve.group, serve.start, tuple(entries)))
+        end = self.wal.readable_to(serve.group, serve.start, serve.end)
+        try:
+            for _slot, entry, _position in self.wal.replay(serve.group, serve.start, end):
+                entries.append(entry)
+                size += entry.size
+                if size >= SERVE_BYTES_MAX:
+                    break
+        except WalDamaged as damage:
+            self._suspect(damage.place)  # what was read before it is good
+        if entries:
+            self.links.send(serve.to, Learned(serve.group, serve.start, tuple(entries)))
+
+    # -- damage and amnesia -------------------------------------------------------------------
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this node may say anything in its groups, and could write it down."""
+        return not self.disk_stuck and (self.admission is None or self.admission.settled)
+
+    def _suspect(self, place: Place) -> None:
+        if self.scrubber is not None:
+            self.scrubber.suspect(place)
+
+    def _damaged(self, now: Now, hole: Hole) -> None:
+        """Damage was found in the log: what follows from it, and only then that it is known."""
+        step = Step()
+        if self.repairs.damaged(now, hole, step):
+            self._carry_out(step)
+            self.wal.note_damage(hole.start, hole.end)
+
+    def on_life(self, node: NodeId, life: Life) -> None:
+        """A peer says whose directory it has; until it is settled it wants to know what we know."""
+        if self.admission is None:
+            return
+        if life.settled:
+            self.admission.witness(node, life)
+        else:
+            assert self.links is not None
+            self.links.answer_life(node, self.admission.judge(node, life))
+
+    def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
+        """A peer says whether it knows our directory.
+
+        Raises:
+            DirectoryRefused: this node must not run.
+        """
+        admission = self.admission
+        if admission is None:
+            return
+        admission.on_verdict(node, verdict)
+        if admission.forgetful and self._settles_at is None:
+            self._journal.error("directory is not the one the peers know", peer=node)
+            now, step = self.clock.now(), Step()
+            for replica in self.multi.replicas.values():
+                rejoin.distrust(replica, now, (), f"forgotten, says node {node}", step)
+            self._carry_out(step)
+            self._settles_at = self.wal.end
+            self._try_to_settle()
+
+    def _try_to_settle(self) -> None:
+        """Once it is durable that we do not vote, we may take part as one that does not."""
+        if self.admission is not None and self._settles_at is not None:
+            self.admission.settled |= self._durable >= self._settles_at
+
+    def life(self) -> Life | None:
+        return None if self.admission is None else self.admission.life(self.wal.reached)
 
     # -- masters ------------------------------------------------------------------------------
 

@@ -3,6 +3,10 @@
 One batch is under way at a time; everything staged meanwhile shares the next fdatasync (group
 commit). Completion wakes the data plane through an eventfd. A failure is final: the shell exits 74
 and never retries, because the kernel may have dropped the pages (exam.md section 4).
+
+A full disk is not a failure as long as the segments that are ready last: the preparing thread looks
+at the free space (storage.space), gives up the reserve when a segment cannot be made otherwise, and
+goes on trying. When not even the next record has a place, the writer waits for it (`starved`).
 """
 
 import queue
@@ -11,22 +15,33 @@ import time
 from typing import Final
 
 from runtime.dataplane import Wakeup
+from storage.errors import DiskFull, NoSegment
 from storage.model import WriteBatch
+from storage.space import Room, Space
 from storage.wal import Wal
 
 SLOW_SYNCS_KEPT: Final = 512
 WRITER_STOP_S: Final = 10.0
 PREPARER_STOP_S: Final = 0.5
+LOOK_EVERY_S: Final = 0.5
+"""How often the free space is measured, and a segment that could not be made is tried again."""
+STARVED_RETRY_S: Final = 0.1
 HURRIED_S: Final = 5.0
 """Segments that fill faster than this are followed by one that is reserved, not zeroed."""
 
 
 class LogWriter:
-    def __init__(self, wal: Wal, wakeup: Wakeup) -> None:
-        self._wal, self._wakeup = wal, wakeup
+    def __init__(self, wal: Wal, wakeup: Wakeup, space: Space | None = None) -> None:
+        self._wal, self._wakeup, self._space = wal, wakeup, space
         self._todo: queue.SimpleQueue[WriteBatch | None] = queue.SimpleQueue()
         self._prepare = threading.Event()
         self._stopping = False
+        self._retry = threading.Event()
+        """Set when the starved writer need not sleep: only to stop."""
+        self.room: Room | None = None
+        """What was last seen of the disk's free space."""
+        self.starved = False
+        """A batch waits for a segment that the disk has no room for."""
         self._prepared_at = -HURRIED_S
         self._done: WriteBatch | None = None
         self._failure: Exception | None = None
@@ -69,6 +84,7 @@ class LogWriter:
     def stop(self) -> None:
         """Let both threads end; what was submitted is written first."""
         self._stopping = True
+        self._retry.set()
         self._todo.put(None)
         self._prepare.set()
         writer, preparer = self._threads
@@ -83,7 +99,8 @@ class LogWriter:
         while (batch := self._todo.get()) is not None:
             started = time.perf_counter()
             try:
-                self._wal.write(batch)
+                if not self._written(batch):
+                    return
             except Exception as failure:  # noqa: BLE001  raised again by take_done
                 self._failed(failure)
                 return
@@ -92,20 +109,54 @@ class LogWriter:
             self._done = batch
             self._wakeup.set()
 
-    def _prepare_segments(self) -> None:
+    def _written(self, batch: WriteBatch) -> bool:
+        """Write it, however long that takes while there is no room; False: told to stop."""
         while True:
-            self._prepare.wait()
+            try:
+                self._wal.write(batch)
+            except NoSegment:
+                self.starved = True
+                if self._retry.wait(STARVED_RETRY_S):
+                    return False
+            else:
+                self.starved = False
+                return True
+
+    def _prepare_segments(self) -> None:
+        wait_s = None if self._space is None else LOOK_EVERY_S
+        while True:
+            asked = self._prepare.wait(wait_s)
             self._prepare.clear()  # first: stop() must not be taken for what was just done
             if self._stopping:
                 return
-            began = time.monotonic()
-            hurried = began - self._prepared_at < HURRIED_S
-            self._prepared_at = began
             try:
-                self._wal.prepare_next(zeros=not hurried)
+                if asked or self._wal.wants_segment:
+                    self._prepare_segment()
+                if self._space is not None:
+                    self.room = self._space.look()
             except Exception as failure:  # noqa: BLE001  raised again by take_done
                 self._failed(failure)
                 return
+
+    def _prepare_segment(self) -> None:
+        """Make the file of the next segment, or note that there is no room for it."""
+        began = time.monotonic()
+        hurried = began - self._prepared_at < HURRIED_S
+        self._prepared_at = began
+        space = self._space
+        try:
+            self._wal.prepare_next(zeros=not hurried)
+        except DiskFull:
+            if space is None:
+                raise
+            if not space.segment_refused():
+                return
+            try:
+                self._wal.prepare_next(zeros=False)
+            except DiskFull:
+                return
+        if space is not None:
+            space.segment_made()
 
     def _failed(self, failure: Exception) -> None:
         """A thread that died unseen would leave a node that lives and acknowledges nothing."""

@@ -97,6 +97,7 @@ class NodeMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield from self._groups()
+        yield from self._disk()
         yield from self._engine_and_log()
         yield from self._kafka()
         yield from self._links()
@@ -164,6 +165,24 @@ class NodeMetrics(Collector):
         for outcome, count in sorted(self._loop.outcomes.items()):
             steals.add_metric([outcome], count)
         yield steals
+
+    def _disk(self) -> Iterable[Metric]:
+        engine, room = self._engine, self._engine.writer.room
+        repairs, scrubber = engine.repairs, engine.scrubber
+        silent = sum(replica.rejoin is not None for replica in engine.multi.replicas.values())
+        yield _gauge("evenkeel_groups_non_voting", "Groups this node may not vote in.", silent)
+        yield _counter("evenkeel_log_damage", "Damaged places found in the log.", repairs.found)
+        yield _gauge("evenkeel_entries_missing", "Damaged, not repaired yet.", repairs.missing)
+        yield _counter("evenkeel_entries_repaired", "Learned again.", repairs.repaired)
+        if scrubber is not None:
+            yield _counter("evenkeel_scrubbed_bytes", "Read again.", scrubber.bytes_read)
+            yield _counter("evenkeel_scrub_errors", "Failed reads.", scrubber.errors)
+        if room is not None:
+            yield _gauge("evenkeel_disk_free_bytes", "Of the data directory.", room.free_bytes)
+        yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.disk_low))
+        yield _gauge("evenkeel_disk_stuck", "1: this node pauses.", int(engine.disk_stuck))
+        refused = engine.statistics.refused_disk_full
+        yield _counter("evenkeel_refused_disk_full", "Commands refused for it.", refused)
 
     def _kafka(self) -> Iterable[Metric]:
         statistics = self._broker.statistics

@@ -6,7 +6,8 @@ is refused with a logged reason. Losing messages is legal (the protocol retransm
 queue drops and a broken link forgets what it held; forwarded commands are told to be unknown.
 
 Frame: u32 length, u8 kind, body. Kinds: HELLO, PAXOS (messages of paxos.codec, one after another),
-PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes).
+PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes), LIFE and
+VERDICT (whose directory a node has, and what the others know of it: runtime.admission).
 """
 
 import socket
@@ -23,6 +24,7 @@ from paxos.codec import PeerError
 from paxos.entry import Buffer
 from paxos.ids import GroupId, Incarnation, NodeId
 from paxos.messages import Message
+from runtime.admission import Life, Verdict
 from runtime.channel import Channel
 from runtime.dataplane import Plane
 from runtime.fields import Address
@@ -57,6 +59,8 @@ class Kind(IntEnum):
     PONG = 4
     FORWARD = 5
     FORWARDED = 6
+    LIFE = 7
+    VERDICT = 8
 
 
 _FRAME: Final = struct.Struct(">IB")
@@ -86,6 +90,14 @@ class Handler(Protocol):
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None: ...
 
     def on_draining(self, node: NodeId, draining: bool) -> None: ...
+
+    def on_life(self, node: NodeId, life: Life) -> None: ...
+
+    def on_verdict(self, node: NodeId, verdict: Verdict) -> None: ...
+
+    def life(self) -> Life | None:
+        """What we say of ourselves, first of all and from time to time."""
+        ...
 
     def wall_ns(self) -> int: ...
 
@@ -195,10 +207,16 @@ class Peers:
             body = _FORWARDED.pack(number, 1 + _WHY.index(outcome.why), master)
         self._send_small(to, Kind.FORWARDED, body)
 
+    def answer_life(self, to: NodeId, verdict: Verdict) -> None:
+        self._send_small(to, Kind.VERDICT, verdict.encode())
+
     def ping(self, *, draining: bool) -> None:
         """Ask every peer for its clock, and say whether this node still takes masters."""
         body = _PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), draining)
+        life = self._handler.life()
         for node in self.outgoing:
+            if life is not None:
+                self._send_small(node, Kind.LIFE, life.encode())
             self._send_small(node, Kind.PING, body)
 
     def _send_small(self, to: NodeId, kind: Kind, body: bytes) -> None:
@@ -265,6 +283,10 @@ class Peers:
         link.reconnects += 1
         body = self._hello.encode()
         frame = _FRAME.pack(1 + len(body), Kind.HELLO) + body
+        life = self._handler.life()
+        if life is not None:  # before any verdict of ours can travel on this link
+            body = life.encode()
+            frame += _FRAME.pack(1 + len(body), Kind.LIFE) + body
         channel.send([frame], len(frame))
         channel.flush()
 
@@ -376,6 +398,10 @@ class Peers:
             asked_wall, asked_boot, theirs = _PONG.unpack(body)
             half = (handler.boot_ns() - asked_boot) // 2
             handler.on_clock(node, theirs - (asked_wall + half), half)
+        elif kind == Kind.LIFE:
+            handler.on_life(node, Life.decode(body))
+        elif kind == Kind.VERDICT:
+            handler.on_verdict(node, Verdict.decode(body))
         else:
             raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
 

@@ -14,6 +14,7 @@ from runtime.clients import ClientLimits
 from runtime.config import Config
 from runtime.fields import Address
 from storage.model import Durability, WalConfig
+from storage.space import SpaceConfig
 from wire.framing import FRAME_BYTES_MAX, FrameLimits
 
 REQUEST_OVERHEAD_BYTES: Final = 64 * 1024
@@ -50,6 +51,11 @@ def wal(config: Config) -> WalConfig:
         segment_bytes=config.storage.segment_bytes,
         durability=Durability(config.storage.durability),
     )
+
+
+def space(config: Config) -> SpaceConfig:
+    section = config.storage
+    return SpaceConfig(low_water_bytes=section.low_water_bytes, reserve_bytes=section.reserve_bytes)
 
 
 def balancing(config: Config) -> BalancingConfig:

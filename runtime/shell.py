@@ -71,6 +71,7 @@ class Shell:
     def tick(self) -> None:
         """Every runtime.dataplane.TICK_S."""
         engine = self.engine
+        self._look_at_disk()
         engine.tick()
         now = engine.now()
         if now.boot_ns - self._pinged >= PING_EVERY_NS:
@@ -82,7 +83,8 @@ class Shell:
             or now.boot_ns - self._balanced >= self._balance_every_ns
         ):
             self._balance(now)
-        self.joining.tick(now)
+        if engine.takes_part:
+            self.joining.tick(now)
         self.broker.consumer_groups.tick(now)
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
             self._kept_house = now.boot_ns
@@ -90,6 +92,25 @@ class Shell:
             self.peers.tick()
             self.metrics.tick()
         self.end_of_round()
+
+    def _look_at_disk(self) -> None:
+        """Full or not, as the threads that write have seen it; and what readers have met there."""
+        engine, room = self.engine, self.engine.writer.room
+        low = room is not None and room.low
+        if low != engine.disk_low:
+            engine.disk_low = low
+            free = 0 if room is None else room.free_bytes
+            if low:
+                self._journal.error("disk nearly full: clients' writes are refused", free=free)
+            else:
+                self._journal.warning("disk has room again", free=free)
+        if engine.writer.starved != engine.disk_stuck:
+            engine.disk_stuck = engine.writer.starved
+            log = self._journal.error if engine.disk_stuck else self._journal.warning
+            log("disk full: this node pauses" if engine.disk_stuck else "this node goes on")
+        damaged_at = self.broker.statistics.damaged_at
+        while damaged_at and engine.scrubber is not None:
+            engine.scrubber.suspect(damaged_at.popleft())
 
     def _balance(self, now: Now) -> None:
         self._look_soon = False
@@ -159,6 +180,11 @@ class Shell:
         """Why this node should not be sent clients yet, or "" if it may."""
         if self.loop.draining:
             return "draining"
+        admission = self.engine.admission
+        if admission is not None and not admission.settled:
+            return f"waiting for {admission.waits_for} nodes to say that they know this directory"
+        if self.engine.disk_stuck:
+            return "the disk is full"
         if not self.joining.registered:
             return "not registered with the cluster yet: is a majority of the nodes up?"
         here, cluster = len(self.engine.multi.replicas) - 1, self.registry.cluster

@@ -12,6 +12,7 @@ import errno
 from typing import Final
 
 from paxos.ids import GroupId, Slot
+from storage.format import Place, place_of, segment_number
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -73,6 +74,10 @@ class WalDamaged(StorageError):
         self.what = what
         self.group = group
         self.slot = slot
+
+    @property
+    def place(self) -> Place:
+        return place_of(segment_number(self.file) or 0, self.byte)
 
 
 class DirectoryRefused(StorageError):

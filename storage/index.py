@@ -122,6 +122,15 @@ class GroupState:
                 return
             self.applied = self.first + gap - 1
 
+    def readable_to(self, slot: int, end: int) -> Slot:
+        """The last slot from `slot` to `end` before the first one that is missing."""
+        try:
+            return Slot(
+                self.first + self.places.index(0, slot - self.first, end - self.first + 1) - 1
+            )
+        except ValueError:
+            return Slot(min(end, self.highest))
+
     def within(self, start: Place, end: Place) -> list[Slot]:
         """The slots whose latest record begins in [start, end)."""
         first = self.first

@@ -15,11 +15,13 @@ and disappear from the oldest on, each made durable before the next, so that a c
 hole in the numbers.
 """
 
+import errno
 import threading
 from collections import deque
 from typing import Final
 
 from storage.disk import Disk, File, write_all
+from storage.errors import DiskFull, storage_failed
 from storage.format import segment_name
 
 ZEROS_BYTES: Final = 1 << 20
@@ -116,12 +118,20 @@ class SegmentFiles:
     def _make(self, name: str, zeros: bool) -> None:
         if _TEMPORARY_NAME in self._disk.names():
             self._disk.remove(_TEMPORARY_NAME)  # a crash, or a full disk, has left it
+        missing = self._segment_bytes - self._disk.free_bytes()
+        if missing > 0:  # half a file would take the last room from those who need less
+            full = OSError(errno.ENOSPC, f"{missing} bytes are missing")
+            raise storage_failed("create", name, full)
         file = self._disk.create(_TEMPORARY_NAME)
-        if zeros:
-            fill_with_zeros(file, 0, self._segment_bytes)
-        else:
-            file.reserve(self._segment_bytes)
-            file.fdatasync()
+        try:
+            if zeros:
+                fill_with_zeros(file, 0, self._segment_bytes)
+            else:
+                file.reserve(self._segment_bytes)
+                file.fdatasync()
+        except DiskFull:
+            self._disk.remove(_TEMPORARY_NAME)
+            raise
         self._disk.rename(_TEMPORARY_NAME, name)
         self._disk.sync_directory()
 

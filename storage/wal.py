@@ -17,7 +17,6 @@ A failed write or fdatasync is final (`StorageFailed`): the log takes nothing mo
 File format: format.py. What a restart makes of the files: recovery.py.
 """
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, assert_never
@@ -68,6 +67,7 @@ from storage.model import (
 )
 from storage.recovery import LogState
 from storage.segments import SegmentFiles
+from storage.staged import cut_out
 
 REPLAY_GAP_BYTES: Final = 4096
 """Two entries of a group closer than this are read in one go: skipping costs less than a call."""
@@ -323,6 +323,10 @@ class Wal:
             for slot in state.within(start, end):
                 yield group, slot, *state.find(slot)
 
+    def readable_to(self, group: GroupId, slot: Slot, end: Slot) -> Slot:
+        """The last slot of those from `slot` to `end` before the first one that is missing."""
+        return self._group(group).readable_to(slot, end)
+
     def drop(self, group: GroupId, slot: Slot) -> None:
         """The slot's record is damaged: from now on `NotInLog`, until the slot is learned anew."""
         self._group(group).drop(slot)
@@ -345,6 +349,10 @@ class Wal:
     def payload_position(self, group: GroupId, slot: Slot) -> Place:
         """Where the entry's encoding begins: position + k is its byte k, for `read_span`."""
         return self._find(group, slot)[0] + RECORD_HEADER_BYTES
+
+    def groups(self) -> list[GroupId]:
+        """Those that have records."""
+        return sorted(self._groups)
 
     def slots(self, group: GroupId) -> range:
         """From the first slot that is kept to the highest one recorded; there may be gaps."""
@@ -382,10 +390,10 @@ class Wal:
         if not places or end <= places[0]:
             data = memoryview(self._read_file(position, size))
         elif position >= places[0]:
-            data = _cut_out(places, pieces, position, end)
+            data = cut_out(places, pieces, position, end)
         else:
             head = self._read_file(position, places[0] - position)
-            data = memoryview(head + _cut_out(places, pieces, places[0], end))
+            data = memoryview(head + cut_out(places, pieces, places[0], end))
         if position >> OFFSET_BITS < self._oldest:  # retired, and perhaps reused, while we read
             raise NotInLog(f"{_say(position)} was retired")
         return data
@@ -572,23 +580,6 @@ class Wal:
                 (floor,),
                 len(floor),
             )
-
-
-def _cut_out(
-    places: list[Place], pieces: list[tuple[Buffer, ...]], start: Place, end: Place
-) -> memoryview:
-    """The bytes [start, end) out of consecutive staged pieces, without copying if one holds all."""
-    found: list[Buffer] = []
-    at = bisect_right(places, start) - 1
-    place = places[at]
-    while place < end:
-        for buffer in pieces[at]:
-            behind = place + len(buffer)
-            if place < end and behind > start:
-                found.append(memoryview(buffer)[max(0, start - place) : end - place])
-            place = behind
-        at += 1
-    return memoryview(found[0] if len(found) == 1 else b"".join(found))
 
 
 def _say(place: Place) -> str:

@@ -40,6 +40,7 @@ from paxos.messages import (
     StealAbort,
     StealRequest,
 )
+from runtime.admission import Judgement, Life, Verdict
 from runtime.dataplane import READ
 from runtime.fields import Address
 from runtime.peers import PEER_FRAME_BYTES_MAX, Hello, Kind, Peers
@@ -133,6 +134,8 @@ def link_frames() -> list[bytes]:
         frame(Kind.PAXOS, encoded(messages())),
         frame(Kind.PING, struct.pack(">qqB", 1, 2, 1)),
         frame(Kind.PONG, struct.pack(">qqq", 1, 2, 3)),
+        frame(Kind.LIFE, Life(Incarnation(5), Incarnation(4), 1 << 33, settled=False).encode()),
+        frame(Kind.VERDICT, Verdict(Incarnation(1), Judgement.KNOWN, Incarnation(1)).encode()),
         frame(Kind.FORWARD, forward),
         frame(Kind.FORWARDED, struct.pack(">QBi", 1, 0, -1) + done.result),
         frame(Kind.FORWARDED, struct.pack(">QBi", 2, 1, elsewhere.master or -1)),
@@ -198,6 +201,15 @@ class _Engine:
 
     def on_draining(self, node: NodeId, draining: bool) -> None:
         self.features.add(f"draining {draining}")
+
+    def on_life(self, node: NodeId, life: Life) -> None:
+        self.features.add(f"life {life.settled}")
+
+    def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
+        self.features.add(f"verdict {verdict.judgement.name}")
+
+    def life(self) -> Life | None:
+        return None
 
     def wall_ns(self) -> int:
         return 10**18

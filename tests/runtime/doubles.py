@@ -11,9 +11,11 @@ import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
-from paxos.ids import MS
+from paxos.ids import MS, NodeId
+from runtime.admission import Life, Verdict
 from runtime.dataplane import Callback
 from runtime.journal import Journal
 
@@ -38,6 +40,29 @@ class FakeSystemClock:
     def advance(self, ns: int) -> None:
         self.wall += ns
         self.boot += ns
+
+
+class Lives:
+    """The part of a peers' handler that concerns directories (runtime.admission)."""
+
+    own_life: Life | None = None
+
+    @cached_property
+    def lives(self) -> list[tuple[NodeId, Life]]:
+        return []
+
+    @cached_property
+    def verdicts(self) -> list[tuple[NodeId, Verdict]]:
+        return []
+
+    def on_life(self, node: NodeId, life: Life) -> None:
+        self.lives.append((node, life))
+
+    def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
+        self.verdicts.append((node, verdict))
+
+    def life(self) -> Life | None:
+        return self.own_life
 
 
 class FakePlane:

@@ -28,7 +28,7 @@ from runtime.peers import (
     Kind,
     Peers,
 )
-from tests.runtime.doubles import FakePlane, FakeSystemClock, Recorder, Tcp, frame
+from tests.runtime.doubles import FakePlane, FakeSystemClock, Lives, Recorder, Tcp, frame
 
 GROUP = GroupId(1)
 QUEUE_BYTES = 8 << 20
@@ -36,7 +36,7 @@ SECOND_NS = 1_000 * MS
 NOWHERE = Address("127.0.0.1", 1)
 
 
-class Handler:
+class Handler(Lives):
     """What the engine would be told."""
 
     def __init__(self, clock: FakeSystemClock) -> None:

@@ -43,6 +43,9 @@ def test_without_a_majority_it_is_not_registered(tmp_path: Path) -> None:
     with one_node(tmp_path, peers=(1, 2, 3)) as node:
         for _ in range(20):
             node.shell.tick()
+        assert "waiting for 2 nodes to say that they know" in node.shell.not_ready()
+        assert node.engine.admission is not None
+        node.engine.admission.settled = True
         assert "is a majority of the nodes up?" in node.shell.not_ready()
 
 

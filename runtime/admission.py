@@ -1,0 +1,185 @@
+"""Is this the directory this node has always had? The peers are asked before it votes.
+
+A directory that is empty, or an old copy, knows less than its node once promised and voted for. It
+cannot know that itself, so every node says at each start which incarnation used its directory last
+and how far its log goes (Life), and the others compare (Verdict):
+
+* with the registry, which every node has on its disk: the incarnation registered last must be in
+  the directory's past. A node registers only after it was admitted or has durably stopped voting;
+* with how far its log went when they heard of it last, in memory: this finds a copy taken while the
+  same incarnation was running, and a tail that was lost with the power and looks merely torn;
+* and a directory without any record must be somebody's first one: known to nobody who has a log.
+
+Whoever is told that it has forgotten something becomes non-voting in all its groups and comes back
+by the rule of paxos.rejoin. Until that is settled, a node says nothing in any group.
+
+How many have to answer. Usually as many as make a majority with this node: more would keep a
+cluster from restarting that has lost a node. For an empty directory a majority *without* it, like
+the answers of paxos.rejoin: then every quorum it may ever have been part of has a member among
+those who answer. So a new cluster of three begins when all three are up.
+
+No node of a new cluster can be mistaken for one that has forgotten: a node answers on its own link,
+which begins with its own Life, so it cannot be admitted (and begin to have a log) by somebody who
+has not heard it say before that its directory is empty, and who remembers that.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Final
+
+import attrs
+
+from balancer.records import Node
+from paxos.codec import PeerError
+from paxos.ids import Incarnation, NodeId
+from paxos.quorum import quorum_size
+from storage.errors import DirectoryRefused
+from storage.format import Place
+
+_LIFE: Final = struct.Struct(">QQQB")
+_VERDICT: Final = struct.Struct(">QBQ")
+_SETTLED: Final = 1
+
+
+class Judgement(IntEnum):
+    KNOWN = 1
+    FORGETFUL = 2
+    """This directory is not the one the node had, or not all of it."""
+    OUTDATED = 3
+    """The incarnation itself was used before: such a node must not even run."""
+
+
+@attrs.frozen
+class Life:
+    """What a node says of itself. `previous` is 0 where the directory holds no record."""
+
+    incarnation: Incarnation
+    previous: Incarnation
+    place: Place
+    """How far its log goes: what it found at its start, or has written since."""
+    settled: bool
+
+    def encode(self) -> bytes:
+        flags = _SETTLED if self.settled else 0
+        return _LIFE.pack(self.incarnation, self.previous, self.place, flags)
+
+    @classmethod
+    def decode(cls, body: memoryview) -> "Life":
+        if len(body) != _LIFE.size:
+            raise PeerError(f"a life of {len(body)} bytes")
+        incarnation, previous, place, flags = _LIFE.unpack(body)
+        return cls(Incarnation(incarnation), Incarnation(previous), place, bool(flags & _SETTLED))
+
+
+@attrs.frozen
+class Verdict:
+    """The answer to the Life of one incarnation; `known` is the one registered last."""
+
+    incarnation: Incarnation
+    judgement: Judgement
+    known: Incarnation
+
+    def encode(self) -> bytes:
+        return _VERDICT.pack(self.incarnation, self.judgement, self.known)
+
+    @classmethod
+    def decode(cls, body: memoryview) -> "Verdict":
+        if len(body) != _VERDICT.size:
+            raise PeerError(f"a verdict of {len(body)} bytes")
+        incarnation, judgement, known = _VERDICT.unpack(body)
+        if not 1 <= judgement <= len(Judgement):
+            raise PeerError(f"a verdict of kind {judgement}")
+        return cls(Incarnation(incarnation), Judgement(judgement), Incarnation(known))
+
+
+class Admission:
+    """`nodes` is the registry's list, `untouched` whether our own log has no record of a group."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        others: Iterable[NodeId],
+        incarnation: Incarnation,
+        previous: Incarnation,
+        *,
+        nodes: Callable[[], Mapping[NodeId, Node]],
+        untouched: Callable[[], bool],
+    ) -> None:
+        self.me, self.incarnation, self.previous = me, incarnation, previous
+        self._nodes, self._untouched = nodes, untouched
+        self._others = frozenset(others)
+        members = (me, *self._others)
+        majority_with_me = len(members) // 2
+        needed = majority_with_me if previous else quorum_size(members)
+        self._needed = min(needed, len(self._others))
+        self._known_by: set[NodeId] = set()
+        self._met: dict[NodeId, Incarnation] = {}
+        """Whose empty directory we heard of while our own log was untouched."""
+        self._witnessed: dict[NodeId, tuple[Incarnation, Place]] = {}
+        self.settled = self._needed == 0
+        """Admitted, or durably non-voting: this node may take part."""
+        self.forgetful = False
+
+    @property
+    def waits_for(self) -> int:
+        """How many more have to say that they know this directory."""
+        return 0 if self.settled else self._needed - len(self._known_by)
+
+    def life(self, place: Place) -> Life:
+        return Life(self.incarnation, self.previous, place, self.settled)
+
+    # -- others ask us ------------------------------------------------------------------------
+
+    def judge(self, node: NodeId, life: Life) -> Verdict:
+        registered = self._nodes().get(node)
+        known = Incarnation(0) if registered is None else registered.incarnation
+        return Verdict(life.incarnation, self._judgement(node, life, known), known)
+
+    def _judgement(self, node: NodeId, life: Life, known: Incarnation) -> Judgement:
+        if life.incarnation < known:
+            return Judgement.OUTDATED
+        seen = self._witnessed.get(node)
+        if seen is not None and seen[0] < life.incarnation and life.place < seen[1]:
+            return Judgement.FORGETFUL
+        if known:
+            mine = life.incarnation == known or life.previous >= known
+            return Judgement.KNOWN if mine else Judgement.FORGETFUL
+        if life.previous:
+            return Judgement.KNOWN
+        if self._untouched():
+            self._met[node] = life.incarnation
+        met = self._met.get(node) == life.incarnation
+        return Judgement.KNOWN if met else Judgement.FORGETFUL
+
+    def witness(self, node: NodeId, life: Life) -> None:
+        """A settled node says how far its log goes."""
+        seen = self._witnessed.get(node)
+        if seen is None or seen[0] < life.incarnation:
+            self._witnessed[node] = (life.incarnation, life.place)
+        elif seen[0] == life.incarnation:
+            self._witnessed[node] = (life.incarnation, max(life.place, seen[1]))
+
+    # -- they answer --------------------------------------------------------------------------
+
+    def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
+        """One answer; `settled` or `forgetful` may be true now, whichever was first.
+
+        Raises:
+            DirectoryRefused: this incarnation was used before.
+        """
+        if verdict.incarnation != self.incarnation or node not in self._others:
+            return
+        if self.settled or self.forgetful:
+            return
+        if verdict.judgement is Judgement.KNOWN:
+            self._known_by.add(node)
+            self.settled = len(self._known_by) >= self._needed
+        elif verdict.judgement is Judgement.FORGETFUL:
+            self.forgetful = True
+        else:
+            raise DirectoryRefused(
+                f"node {node} knows incarnation {verdict.known} of this node, and this is "
+                f"{self.incarnation}: the directory is an old copy, or the clock was set back. Set "
+                "the clock right and start again; the node then learns from its peers"
+            )

@@ -1,0 +1,184 @@
+"""What a running node does about damage in its log: distrust, forget, learn again.
+
+Damage is known by where it lies (storage.walk.Hole). The groups it may concern become non-voting by
+the rule of paxos.rejoin, as after a restart, so that it makes no difference when damage is found;
+the slots that were read from there are not read any more; and only then, in the log's order, is it
+noted that this damage is known, so that the next restart does not begin all over.
+
+The lost entries of applied slots are asked of the peers, one group at a time and node after node,
+by the same Learn with which anybody catches up. They come by value from an applied log, are written
+again behind everything else, and the state machine is told where they lie now. Entries of slots
+that were not applied yet come by the usual way. After a restart there is a gap instead: what lies
+behind it on our own disk is `recalled` once the peers have closed it, and never sent twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+import attrs
+
+from paxos import rejoin
+from paxos.entry import Entry
+from paxos.ids import MS, GroupId, NodeId, Now, Slot
+from paxos.messages import Learn, Learned
+from paxos.multigroup import MultiGroup
+from paxos.replica import Replica
+from paxos.step import LearnedRecord, Send, Step
+from runtime.journal import Journal
+from storage.errors import WalDamaged
+from storage.format import RECORD_HEADER_BYTES, Place
+from storage.wal import Wal
+from storage.walk import Hole
+
+ASK_EVERY_NS: Final = 500 * MS
+RECALL_BYTES: Final = 512 * 1024
+"""Brought back from our own log in one tick and group: the loop has other things to do."""
+
+
+class Relocating(Protocol):
+    def relocate(self, entry: Entry, old: int, new: int) -> None:
+        """An applied entry is written again: its encoding begins at position `new` now."""
+
+
+@attrs.frozen
+class Lost:
+    """Where the damaged record of a slot lies, and how long its entry is."""
+
+    place: Place
+    size: int
+
+
+class Repairs:
+    def __init__(
+        self,
+        multi: MultiGroup,
+        wal: Wal,
+        machines: Mapping[GroupId, Relocating],
+        journal: Journal,
+    ) -> None:
+        self._multi, self._wal, self._journal = multi, wal, journal
+        self._machines = machines
+        self._lost: dict[GroupId, dict[Slot, Lost]] = {}
+        self._proven: dict[GroupId, Slot] = {}
+        self._ask_at = 0
+        self._turn = 0
+        self.found = 0
+        """Damaged places in the log, those of the restart included."""
+        self.repaired = 0
+        """Entries learned again."""
+
+    @property
+    def missing(self) -> int:
+        """Applied entries that cannot be read here now."""
+        return sum(map(len, self._lost.values()))
+
+    @property
+    def idle(self) -> bool:
+        return not self._lost and not self._proven
+
+    # -- damage -------------------------------------------------------------------------------
+
+    def at_boot(self, holes: Iterable[Hole]) -> None:
+        """The restart has found damage; it has drawn the consequences already."""
+        for hole in holes:
+            self.found += 1
+            self._journal.error("log damaged", where=str(hole))
+
+    def recall_to(self, group: GroupId, proven: Slot) -> None:
+        """Slots up to `proven` are chosen; those that we have are on our own disk."""
+        self._proven[group] = proven
+
+    def damaged(self, now: Now, hole: Hole, step: Step) -> bool:
+        """Draw the consequences of damage found while running; False if it is known.
+
+        The caller stages what `step` persists, and then notes the damage in the log.
+        """
+        wal = self._wal
+        if wal.is_known(hole.start, hole.end):
+            return False
+        self.found += 1
+        self._journal.error("log damaged", where=str(hole))
+        lost: dict[GroupId, dict[Slot, Lost]] = {}
+        for group, slot, place, size in wal.losses(hole.start, hole.end):
+            lost.setdefault(group, {})[slot] = Lost(place, size)
+            wal.drop(group, slot)
+        groups = {*self._multi.replicas} if hole.group is None else {hole.group, *lost}
+        for group in sorted(groups):
+            replica = self._multi.replicas.get(group)
+            if replica is not None:
+                slots = lost.get(group, {})
+                rejoin.distrust(replica, now, sorted(slots), str(hole), step)
+                self._miss(replica, slots)
+        return True
+
+    def _miss(self, replica: Replica, slots: dict[Slot, Lost]) -> None:
+        applied = {slot: one for slot, one in slots.items() if slot <= replica.learner.applied}
+        if applied:
+            self._lost.setdefault(replica.group, {}).update(applied)
+            self._ask_at = 0
+
+    # -- repair -------------------------------------------------------------------------------
+
+    def tick(self, now: Now, step: Step) -> list[Place]:
+        """Ask for what is missing, recall what is not; returns where more damage was met."""
+        if now.boot_ns >= self._ask_at and self._lost:
+            self._ask_at = now.boot_ns + ASK_EVERY_NS
+            self._ask(step)
+        return [place for group in [*self._proven] for place in self._recall(now, group, step)]
+
+    def _ask(self, step: Step) -> None:
+        self._turn += 1
+        for group, slots in self._lost.items():
+            replica = self._multi.replicas[group]
+            others = replica.others(replica.members)
+            if others:
+                node = others[self._turn % len(others)]
+                step.before.append(Send(node, Learn(group, Slot(min(slots) - 1))))
+
+    def on_learned(self, sender: NodeId, message: Learned) -> None:
+        """Take what we miss from a peer's answer."""
+        lost = self._lost.get(message.group)
+        if lost is None:
+            return
+        replica = self._multi.replicas[message.group]
+        for offset, entry in enumerate(message.entries):
+            one = lost.get(Slot(message.start + offset))
+            if one is not None:
+                self._repair(sender, replica, Slot(message.start + offset), one, entry)
+        if not lost:
+            del self._lost[message.group]
+        self._ask_at = 0
+
+    def _repair(
+        self, sender: NodeId, replica: Replica, slot: Slot, lost: Lost, entry: Entry
+    ) -> None:
+        """The slot's entry came by value: write it again, and say where it is now."""
+        if entry.size != lost.size:
+            what = f"an entry of {entry.size} bytes instead of {lost.size}"
+            self._journal.error("repair refused", peer=sender, group=replica.group, reason=what)
+            return
+        record = LearnedRecord(replica.group, slot, entry, replica.learner.applied)
+        place = self._wal.stage(record)
+        machine = self._machines[replica.group]
+        machine.relocate(entry, lost.place + RECORD_HEADER_BYTES, place + RECORD_HEADER_BYTES)
+        del self._lost[replica.group][slot]
+        self.repaired += 1
+
+    def _recall(self, now: Now, group: GroupId, step: Step) -> list[Place]:
+        """Go on with what lies behind a gap, where that is closed."""
+        replica, proven = self._multi.replicas[group], self._proven[group]
+        start = Slot(replica.learner.applied + 1)
+        if start > proven:
+            del self._proven[group]
+            return []
+        size = 0
+        end = self._wal.readable_to(group, start, proven)
+        try:
+            for slot, entry, _ in self._wal.replay(group, start, end):
+                rejoin.recall(replica, now, slot, entry, step)
+                size += entry.size
+                if size >= RECALL_BYTES:
+                    break
+        except WalDamaged as damage:
+            return [damage.place]
+        return []

@@ -1,0 +1,123 @@
+"""Reading cold data again, so that damage is found while the peers still have what was lost.
+
+A thread of its own walks all segments, from the oldest on, at a bounded rate, and starts over after
+a rest. It reads as a restart would (storage.walk), so it finds the same damage under the same name.
+Where somebody else has met damage (a consumer's fetch, a peer that catches up), that segment is
+read at once and in one go. What it finds is taken by the engine, which acts on it (runtime.repair).
+"""
+
+import queue
+import threading
+import time
+from collections import deque
+from typing import Final
+
+from runtime.dataplane import Wakeup
+from runtime.journal import Journal
+from storage.errors import NotInLog, StorageError
+from storage.format import OFFSET_BITS, SEGMENT_HEADER_BYTES, Place, place_of
+from storage.wal import Wal
+from storage.walk import Cursor, Hole, survey
+
+WINDOW_BYTES: Final = 256 * 1024
+"""Read in one go; with small records, so long the interpreter is kept from others."""
+STOP_S: Final = 2.0
+URGENT_MAX: Final = 1024
+
+
+class Scrubber:
+    """`bytes_per_s` of 0: only what is asked for is read."""
+
+    def __init__(
+        self, wal: Wal, wakeup: Wakeup, journal: Journal, *, bytes_per_s: int, every_s: float
+    ) -> None:
+        self._wal, self._wakeup, self._journal = wal, wakeup, journal
+        self._bytes_per_s, self._every_s = bytes_per_s, every_s
+        self._urgent: queue.Queue[int | None] = queue.Queue(URGENT_MAX)
+        self._found: deque[Hole] = deque()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="evenkeel-scrub", daemon=True)
+        self.bytes_read = 0
+        self.passes = 0
+        self.errors = 0
+        self._thread.start()
+
+    # -- on the loop's thread -----------------------------------------------------------------
+
+    def suspect(self, position: Place) -> None:
+        """Something at this position is not what was written: look at once."""
+        try:
+            self._urgent.put_nowait(position >> OFFSET_BITS)
+        except queue.Full:
+            self.errors += 1  # it will come round
+
+    def take(self) -> list[Hole]:
+        """What was found since the last call."""
+        found = []
+        while self._found:
+            found.append(self._found.popleft())
+        return found
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.suspect(0)
+        self._thread.join(STOP_S)
+
+    # -- on its own thread --------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wait(self._every_s if self._bytes_per_s else None)
+            if self._stopping.is_set():
+                return
+            for number in self._wal.kept():
+                self._look(number, paced=True)
+                if self._stopping.is_set():
+                    return
+            self.passes += 1
+
+    def _wait(self, seconds: float | None) -> None:
+        """Let time pass, but look at what is urgent."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while not self._stopping.is_set():
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            try:
+                number = self._urgent.get(timeout=left)
+            except queue.Empty:
+                return
+            if number:
+                self._look(number, paced=False)
+
+    def _look(self, number: int, *, paced: bool) -> None:
+        try:
+            self._survey(number, paced=paced)
+        except NotInLog:
+            return  # retired meanwhile
+        except StorageError as error:
+            # No verdict about any record: a disk that fails to read now and then must not stop a
+            # node; one that fails for good is met by the reads that matter, and by the writes.
+            self.errors += 1
+            self._journal.error("scrub failed", reason=str(error))
+
+    def _survey(self, number: int, *, paced: bool) -> None:
+        file, header, limit = self._wal.scrub_target(number)
+        cursor = Cursor(SEGMENT_HEADER_BYTES, header.seed, window_bytes=WINDOW_BYTES)
+        began, accounted = time.monotonic(), cursor.offset
+        for item in survey(file, header, cursor, limit):
+            if isinstance(item, Hole) and not self._wal.is_known(item.start, item.end):
+                if number not in self._wal.kept():
+                    return  # its file has got another life while we read
+                self._found.append(item)
+                self._wakeup.set()
+            if cursor.offset - accounted >= WINDOW_BYTES:
+                self.bytes_read += cursor.offset - accounted
+                accounted = cursor.offset
+                due = began + (accounted - SEGMENT_HEADER_BYTES) / max(1, self._bytes_per_s)
+                if paced and due > time.monotonic():
+                    self._wait(due - time.monotonic())
+                if self._stopping.is_set():
+                    return
+        self.bytes_read += cursor.offset - accounted
+        assert place_of(number, cursor.offset) <= self._wal.end

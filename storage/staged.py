@@ -1,0 +1,23 @@
+"""Reading what is staged and not yet written, from the buffers themselves."""
+
+from bisect import bisect_right
+
+from paxos.entry import Buffer
+from storage.format import Place
+
+
+def cut_out(
+    places: list[Place], pieces: list[tuple[Buffer, ...]], start: Place, end: Place
+) -> memoryview:
+    """The bytes [start, end) out of consecutive staged pieces, without copying if one holds all."""
+    found: list[Buffer] = []
+    at = bisect_right(places, start) - 1
+    place = places[at]
+    while place < end:
+        for buffer in pieces[at]:
+            behind = place + len(buffer)
+            if place < end and behind > start:
+                found.append(memoryview(buffer)[max(0, start - place) : end - place])
+            place = behind
+        at += 1
+    return memoryview(found[0] if len(found) == 1 else b"".join(found))

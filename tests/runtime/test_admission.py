@@ -1,0 +1,185 @@
+"""Whose directory a node has: what peers compare, and who may take part when.
+
+The question is always whether a node may vote that does not know what it has promised; the tests
+name the story of the directory.
+"""
+
+import attrs
+import pytest
+
+from balancer.records import Address, Node
+from paxos.ids import Incarnation, NodeId
+from runtime.admission import Admission, Judgement, Life, Verdict
+from storage.errors import DirectoryRefused
+from tests.runtime.test_peers import World
+from tests.runtime.test_peers import world as world  # a fixture
+
+NOWHERE = Address("127.0.0.1", 1)
+EARLY, LATE = 1 << 32 | 900, 3 << 32 | 40
+
+
+@attrs.define
+class Story:
+    """One node as another one knows it: what is registered, and whether the other has a log."""
+
+    registered: dict[NodeId, Node] = attrs.Factory(dict)
+    untouched: bool = False
+
+    def asked(self) -> Admission:
+        """The node that is asked: number 1 of three."""
+        return Admission(
+            NodeId(1),
+            [NodeId(2), NodeId(3)],
+            Incarnation(100),
+            Incarnation(99),
+            nodes=lambda: self.registered,
+            untouched=lambda: self.untouched,
+        )
+
+    def register(self, incarnation: int, node: int = 2) -> None:
+        who = NodeId(node)
+        self.registered[who] = Node(
+            who, Incarnation(incarnation), NOWHERE, NOWHERE, NOWHERE, "", draining=False
+        )
+
+
+def life(incarnation: int, previous: int, place: int = LATE, *, settled: bool = False) -> Life:
+    return Life(Incarnation(incarnation), Incarnation(previous), place, settled)
+
+
+def judged(asked: Admission, one: Life, node: int = 2) -> Judgement:
+    return asked.judge(NodeId(node), one).judgement
+
+
+# -- what peers say -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "previous", "judgement"),
+    [
+        (51, 50, Judgement.KNOWN),  # the usual restart
+        (60, 55, Judgement.KNOWN),  # boots in between that reached nobody
+        (50, 40, Judgement.KNOWN),  # the same process again, its link was lost
+        (60, 49, Judgement.FORGETFUL),  # an old copy of the directory
+        (60, 0, Judgement.FORGETFUL),  # an empty one
+        (49, 48, Judgement.OUTDATED),  # an old copy, and a clock that was set back
+    ],
+)
+def test_a_registered_incarnation_must_be_in_the_directorys_past(
+    incarnation: int, previous: int, judgement: Judgement
+) -> None:
+    story = Story()
+    story.register(50)
+    assert judged(story.asked(), life(incarnation, previous)) is judgement
+
+
+def test_a_copy_taken_while_the_same_incarnation_ran_is_too_short() -> None:
+    story = Story()
+    story.register(50)
+    asked = story.asked()
+    asked.witness(NodeId(2), life(50, 49, EARLY, settled=True))
+    asked.witness(NodeId(2), life(50, 49, LATE, settled=True))
+    assert judged(asked, life(51, 50, EARLY)) is Judgement.FORGETFUL
+    assert judged(asked, life(51, 50, LATE)) is Judgement.KNOWN
+    # once it has come to terms with that, its new log counts
+    asked.witness(NodeId(2), life(51, 50, EARLY, settled=True))
+    story.register(51)
+    assert judged(asked, life(52, 51, EARLY)) is Judgement.KNOWN
+
+
+def test_an_empty_directory_is_the_first_one_only_where_nobody_has_a_log() -> None:
+    story = Story(untouched=True)
+    asked = story.asked()
+    assert judged(asked, life(7, 0)) is Judgement.KNOWN
+    story.untouched = False  # a master was elected meanwhile
+    assert judged(asked, life(7, 0)) is Judgement.KNOWN, "the same one asks again"
+    assert judged(asked, life(8, 0)) is Judgement.FORGETFUL, "emptied since"
+    assert judged(asked, life(7, 0), node=3) is Judgement.FORGETFUL, "too late"
+
+
+def test_a_node_that_was_never_registered_may_have_a_log() -> None:
+    """It has crashed between its first votes and its registration."""
+    assert judged(Story().asked(), life(8, 7)) is Judgement.KNOWN
+
+
+# -- what a node makes of it ----------------------------------------------------------------------
+
+
+def asking(previous: int, others: int = 2) -> Admission:
+    peers = [NodeId(node) for node in range(2, 2 + others)]
+    return Admission(
+        NodeId(1),
+        peers,
+        Incarnation(100),
+        Incarnation(previous),
+        nodes=dict,
+        untouched=lambda: not previous,
+    )
+
+
+def verdict(judgement: Judgement, incarnation: int = 100) -> Verdict:
+    return Verdict(Incarnation(incarnation), judgement, Incarnation(50))
+
+
+@pytest.mark.parametrize(
+    ("previous", "others", "needed"),
+    [(99, 2, 1), (0, 2, 2), (99, 4, 2), (0, 4, 3), (99, 1, 1), (0, 1, 1), (0, 0, 0), (99, 3, 2)],
+)
+def test_how_many_have_to_know_it(previous: int, others: int, needed: int) -> None:
+    """A majority with the node itself; for an empty directory one without it, or everybody."""
+    admission = asking(previous, others)
+    for node in range(needed):
+        assert not admission.settled
+        assert admission.waits_for == needed - node
+        admission.on_verdict(NodeId(2 + node), verdict(Judgement.KNOWN))
+        admission.on_verdict(NodeId(2 + node), verdict(Judgement.KNOWN))  # counts once
+    assert admission.settled
+    assert not admission.forgetful
+
+
+def test_one_that_remembers_more_is_enough_to_be_careful() -> None:
+    admission = asking(0)
+    admission.on_verdict(NodeId(2), verdict(Judgement.KNOWN))
+    admission.on_verdict(NodeId(3), verdict(Judgement.FORGETFUL))
+    assert admission.forgetful
+    assert not admission.settled
+
+
+def test_verdicts_on_other_lives_and_from_strangers_mean_nothing() -> None:
+    admission = asking(99)
+    admission.on_verdict(NodeId(2), verdict(Judgement.KNOWN, incarnation=99))
+    admission.on_verdict(NodeId(9), verdict(Judgement.KNOWN))
+    admission.on_verdict(NodeId(1), verdict(Judgement.FORGETFUL))
+    assert not admission.settled
+    assert not admission.forgetful
+
+
+def test_who_is_settled_is_not_asked_again() -> None:
+    admission = asking(99)
+    admission.on_verdict(NodeId(2), verdict(Judgement.KNOWN))
+    admission.on_verdict(NodeId(3), verdict(Judgement.FORGETFUL))
+    assert admission.settled
+    assert not admission.forgetful
+
+
+def test_a_used_incarnation_must_not_run() -> None:
+    with pytest.raises(DirectoryRefused, match="knows incarnation 50 of this node"):
+        asking(99).on_verdict(NodeId(2), verdict(Judgement.OUTDATED))
+
+
+# -- on the wire ----------------------------------------------------------------------------------
+
+
+def test_a_life_is_told_first_and_with_every_ping_and_answered(world: World) -> None:
+    mine = life(7, 6, 1 << 33)
+    world[1].handler.own_life = mine
+    world.connect(1, 2)
+    world.plane.run_until(lambda: world[2].handler.lives == [(1, mine)])
+    world[1].peers.ping(draining=False)
+    world.settle()
+    assert world[2].handler.lives == [(1, mine), (1, mine)]
+    world.connect(2, 1)
+    answer = verdict(Judgement.FORGETFUL, 7)
+    world[2].peers.answer_life(NodeId(1), answer)
+    world.settle()
+    assert world[1].handler.verdicts == [(2, answer)]
