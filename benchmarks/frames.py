@@ -17,7 +17,8 @@ from wire.apis import (
     encode_response,
     response_correlation_id,
 )
-from wire.batch import Record, build_batch
+from wire.batch import Record
+from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

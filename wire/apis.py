@@ -447,6 +447,11 @@ def encode_unsupported(request: UnsupportedVersion) -> list[Buffer] | None:
     return encode_response(header, message)
 
 
+def api_of(request: type[Request]) -> Api:
+    """The row of a request class."""
+    return _API_OF_REQUEST[request]
+
+
 def encode_request(
     message: Request, api_version: int, correlation_id: int, client_id: str | None
 ) -> list[Buffer]:

@@ -3,7 +3,8 @@
 A batch is opaque to us but for its 61-byte header. The CRC covers bytes 21 to the end, so the base
 offset (bytes 0-7) and the leader epoch (12-15) are patched on the way out without touching it.
 Records themselves are walked only for offsets-for-times and in tests and our own client; gzip is
-decompressed here, the other codecs are refused with a typed error.
+decompressed here, the other codecs are refused with a typed error (the client has libraries for
+them, `evenkeel.compression`). Batches are made in `wire.batch_writer`.
 
     offset  0 baseOffset i64           17 crc u32 (CRC-32C)      43 producerId i64
             8 batchLength i32          21 attributes i16         51 producerEpoch i16
@@ -14,7 +15,7 @@ decompressed here, the other codecs are refused with a typed error.
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -325,77 +326,3 @@ def _read_varint(payload: bytes, pos: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), pos
     raise _corrupt("a varint longer than 10 bytes")
-
-
-def _put_varint(out: bytearray, value: int) -> None:
-    value = value << 1 if value >= 0 else (-value << 1) - 1
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def _put_bytes(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        out.append(1)
-        return
-    _put_varint(out, len(value))
-    out += value
-
-
-def build_batch(
-    records: Sequence[Record],
-    *,
-    base_offset: int = 0,
-    leader_epoch: int = -1,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
-    base_sequence: int = NO_SEQUENCE,
-    compression: Compression = Compression.NONE,
-) -> bytes:
-    """Encode records as one batch; their own offsets are ignored, they get consecutive ones.
-
-    Raises:
-        BatchError: UNSUPPORTED_COMPRESSION_TYPE for a codec the standard library does not have.
-    """
-    assert records, "a batch has at least one record"
-    base_timestamp_ms = records[0].timestamp_ms
-    payload = bytearray()
-    for delta, record in enumerate(records):
-        one = bytearray(1)
-        _put_varint(one, record.timestamp_ms - base_timestamp_ms)
-        _put_varint(one, delta)
-        _put_bytes(one, record.key)
-        _put_bytes(one, record.value)
-        _put_varint(one, len(record.headers))
-        for name, content in record.headers:
-            _put_bytes(one, name.encode())
-            _put_bytes(one, content)
-        _put_varint(payload, len(one))
-        payload += one
-    if compression is Compression.GZIP:
-        deflater = zlib.compressobj(wbits=31)
-        payload = bytearray(deflater.compress(payload) + deflater.flush())
-    elif compression is not Compression.NONE:
-        raise BatchError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"cannot compress with {compression.name}"
-        )
-    head = bytearray(
-        _HEADER.pack(
-            base_offset,
-            HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
-            leader_epoch,
-            MAGIC,
-            0,
-            compression,
-            len(records) - 1,
-            base_timestamp_ms,
-            max(record.timestamp_ms for record in records),
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            len(records),
-        )
-    )
-    _CRC.pack_into(head, _CRC_AT, crc32c(payload, crc32c(head[_COVERED_FROM:])))
-    return bytes(head + payload)

@@ -169,9 +169,14 @@ def string(
     return cast("str | None", _declare(Kind.STRING, versions, value, nullable=nullable, tag=tag))
 
 
-def octets(versions: str = "0+") -> bytes:
+@overload
+def octets(versions: str = "0+") -> bytes: ...
+@overload
+def octets(versions: str = "0+", *, nullable: str) -> bytes | None: ...
+def octets(versions: str = "0+", *, nullable: str | None = None) -> bytes | None:
     """Opaque bytes that are kept (group metadata, assignments): copied out of the frame."""
-    return cast(bytes, _declare(Kind.BYTES, versions, b""))
+    value = b"" if nullable is None else None
+    return cast("bytes | None", _declare(Kind.BYTES, versions, value, nullable=nullable))
 
 
 def records(versions: str = "0+") -> memoryview | None:

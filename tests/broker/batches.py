@@ -1,6 +1,7 @@
 """Record batches for the stories: values are what tells them apart."""
 
-from wire.batch import Batch, Compression, Record, build_batch, iterate_records, split
+from wire.batch import Batch, Compression, Record, iterate_records, split
+from wire.batch_writer import build_batch
 
 START_MS = 1_700_000_000_000
 

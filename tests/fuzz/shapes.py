@@ -19,7 +19,8 @@ from tests.fuzz.kafka import CLIENT, CORRELATION_ID, lay_out_request, versions_o
 from tests.fuzz.mutate import Mark, uvarint
 from tests.wire.messages_of import example
 from wire.apis import Api, ApiKey, Request, encode_request
-from wire.batch import Compression, Record, build_batch
+from wire.batch import Compression, Record
+from wire.batch_writer import build_batch
 from wire.framing import KIB, MIB
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.list_offsets import (

@@ -16,7 +16,8 @@ from tests.fuzz.engine import execute
 from tests.fuzz.shapes import Shape
 from tests.wire.messages_of import name_of
 from wire.apis import APIS, Api, UnsupportedVersion, decode_request, parse_request_header
-from wire.batch import Compression, Record, build_batch
+from wire.batch import Compression, Record
+from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.framing import KIB, MIB

@@ -37,11 +37,11 @@ from wire.batch import (
     BatchError,
     Compression,
     Record,
-    build_batch,
     iterate_records,
     split,
     validate,
 )
+from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.framing import (

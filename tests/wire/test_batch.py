@@ -16,7 +16,6 @@ from wire.batch import (
     Compression,
     Record,
     as_view,
-    build_batch,
     iterate_records,
     parse_header,
     patched_head,
@@ -24,6 +23,7 @@ from wire.batch import (
     split,
     validate,
 )
+from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 
 NOW_MS = 1_700_000_000_000
