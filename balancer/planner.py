@@ -1,12 +1,9 @@
-"""The ideal placement: masters even by count over the usable nodes, with the fewest moves.
+"""The ideal placement: as even as can be over the usable nodes, with the fewest moves.
 
-Pure and deterministic: every node that is given the same arguments makes the same plan. How it is
-found: water is poured on the nodes' pinned load, which fixes how many free groups each node must
-end with (`base`, and one more for `extras` of the nodes that stand lowest); of all ways to hand out
-the extras the one wins that lets most groups stay, that is nodes which have more than their base
-already. A node then keeps its lowest-numbered groups up to its quota, and the rest goes, in
-ascending order, to whoever has fewest. No placement as even as this needs fewer moves: with the
-quotas q, at least sum(max(0, held - q)) groups must leave, and exactly those do.
+Pure and deterministic: every node that is given the same problem makes the same plan. By count
+the plan is exact (`quotas.py`), by weight it is good and says how good (`levels.py`); zones,
+capacities, pins and pauses hold in both. Every plan carries a certificate (`proof.py`) and a reason
+for each group, moved or not.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,6 +12,19 @@ from typing import Final
 
 import attrs
 
+from balancer.levels import Levelling, weights_on
+from balancer.problem import (
+    Evenness,
+    Frame,
+    GroupNeed,
+    NodeOffer,
+    Problem,
+    Unfit,
+    frame,
+)
+from balancer.proof import Certificate, certify, reached, search
+from balancer.quotas import quotas
+from balancer.topic_spread import TopicLoad, spread_topics
 from paxos.ids import GroupId, NodeId
 
 _NOTHING_PINNED: Final[Mapping[GroupId, NodeId]] = {}
@@ -26,8 +36,14 @@ class PlanReason(StrEnum):
     STAYS = "stays"
     PINNED = "pinned"
     """An operator chose the node (it may be a move)."""
+    PAUSED = "paused"
+    """An operator wants it left alone."""
     EVENNESS = "evenness"
-    """Its node has more groups than its share."""
+    """Its node has more groups, or more weight, than its share."""
+    TOPICS = "topics"
+    """It changes places with another group, to spread a topic."""
+    ZONE = "zone"
+    """Its node is not in a preferred zone."""
     UNPLACED = "unplaced"
     """It had no node."""
     NODE_UNUSABLE = "node-unusable"
@@ -44,6 +60,7 @@ class Decision:
     source: NodeId | None
     target: NodeId | None
     reason: PlanReason
+    detail: str = ""
 
     @property
     def is_move(self) -> bool:
@@ -56,6 +73,8 @@ class Plan:
 
     placement: Mapping[GroupId, NodeId]
     decisions: tuple[Decision, ...]
+    certificate: Certificate | None = None
+    """None where nothing could be planned."""
 
     @property
     def moves(self) -> tuple[Decision, ...]:
@@ -83,93 +102,140 @@ def plan_placement(
     excluded: Collection[NodeId] = (),
     pinned: Mapping[GroupId, NodeId] = _NOTHING_PINNED,
 ) -> Plan:
-    """Place `groups` on `nodes` minus `excluded`, starting from `current`.
+    """By count, on `nodes` minus `excluded`, all alike; `solve` for everything else."""
+    offers = tuple(
+        NodeOffer(node, unfit=Unfit.DRAINING if node in excluded else None)
+        for node in sorted(set(nodes))
+    )
+    needs = tuple(GroupNeed(group) for group in sorted(set(groups)))
+    return solve(Problem(nodes=offers, groups=needs, current=current, pinned=pinned))
+
+
+def solve(problem: Problem) -> Plan:
+    """The plan for a problem.
 
     A group pinned to a usable node goes there and counts for that node's load; a pin to an unusable
-    node is disregarded. Without pins the loads differ by at most one; with pins they are as even as
-    the pins allow.
+    node is disregarded. By count, without pins and with equal capacities, the loads differ by at
+    most one; otherwise they are as even as pins and capacities allow.
     """
-    usable = sorted(set(nodes).difference(excluded))
-    wanted = sorted(set(groups))
-    if not usable:
-        return _nothing_usable(wanted, current)
-    fixed = {group: pinned[group] for group in wanted if pinned.get(group) in usable}
-    free = [group for group in wanted if group not in fixed]
-    load = dict.fromkeys(usable, 0)
-    for node in fixed.values():
-        load[node] += 1
-    held: dict[NodeId, list[GroupId]] = {node: [] for node in usable}
-    for group in free:
-        if current.get(group) in held:
-            held[current[group]].append(group)
-    quota = _quotas(load, {node: len(mine) for node, mine in held.items()}, len(free))
+    framed = frame(problem)
+    if not framed.usable:
+        return _nothing_usable(framed)
+    by_count = problem.wishes.evenness is Evenness.COUNT
+    placed = {**framed.fixed, **(_by_count(framed) if by_count else Levelling(framed).run())}
+    before = dict(placed)
+    _spread(framed, placed)
+    placement = _ordered(framed, placed)
+    certificate = certify(framed, placement)
+    if not certificate.proven:
+        placement, certificate = _improve(framed, placement, certificate)
+    decisions = tuple(_decide(framed, group, placement, before) for group in framed.needs)
+    return Plan(placement, decisions, certificate)
 
-    placement = dict(fixed)
-    for node, mine in held.items():
-        placement.update(dict.fromkeys(mine[: quota[node]], node))
-    room = {node: quota[node] - min(quota[node], len(mine)) for node, mine in held.items()}
-    for group in free:
-        if group not in placement:
-            # Who has most room is furthest below its share; the lowest id among equals.
-            node = max(usable, key=lambda node: (room[node], -node))
-            room[node] -= 1
-            placement[group] = node
+
+def _by_count(framed: Frame) -> dict[GroupId, NodeId]:
+    """Each node keeps groups up to its quota; the rest goes to whoever has most room."""
+    quota = quotas(framed)
+    topics = TopicLoad(framed)
+    for group, node in framed.fixed.items():
+        topics.add(node, group)
+    placed: dict[GroupId, NodeId] = {}
+    room = {}
+    for node, mine in framed.held().items():
+        kept = topics.keepers(node, mine, quota[node])
+        placed |= dict.fromkeys(kept, node)
+        room[node] = quota[node] - len(kept)
+    for group in framed.free:
+        if group in placed:
+            continue
+        # Where its topics are rarest; then furthest below its share; the lowest id among equals.
+        target = min(
+            (node for node in room if room[node]),
+            key=lambda node: (topics.rise(node, group), -room[node], node),
+        )
+        room[target] -= 1
+        topics.add(target, group)
+        placed[group] = target
     assert not any(room.values()), f"quotas do not add up: {room}"
-    ordered = {group: placement[group] for group in wanted}
-    decisions = tuple(
-        _decide(group, current.get(group), ordered[group], group in fixed, held) for group in wanted
-    )
-    return Plan(ordered, decisions)
+    return placed
 
 
-def _quotas(
-    pinned_load: Mapping[NodeId, int], held: Mapping[NodeId, int], free: int
-) -> dict[NodeId, int]:
-    """How many free groups each node ends with."""
-    level = _water_level(sorted(pinned_load.values()), free)
-    base = {node: max(0, level - load) for node, load in pinned_load.items()}
-    extras = free - sum(base.values())
-    takers = [node for node, load in pinned_load.items() if load <= level]
-    # First those for which the extra group is one that need not move.
-    takers.sort(key=lambda node: (held[node] <= base[node], node))
-    assert 0 <= extras < max(len(takers), 1), f"{extras} extras for {len(takers)} nodes"
-    return {node: base[node] + (node in takers[:extras]) for node in base}
+def _spread(framed: Frame, placed: dict[GroupId, NodeId]) -> None:
+    """Swaps for topics, which must not undo what was levelled."""
+    if framed.problem.wishes.evenness is Evenness.COUNT:
+        spread_topics(framed, placed, lambda _mine, _theirs: True)
+        return
+    most, weight = reached(framed, placed), framed.needs
+
+    def fits(mine: GroupId, theirs: GroupId) -> bool:
+        loads = weights_on(framed, placed)
+        here, there = placed[mine], placed[theirs]
+        shift = weight[mine].weight - weight[theirs].weight
+        return loads[here] - shift <= most[here] and loads[there] + shift <= most[there]
+
+    spread_topics(framed, placed, fits)
 
 
-def _water_level(loads: list[int], amount: int) -> int:
-    """The highest level to which `amount` fills every one of the ascending `loads`."""
-    poured_over = 0
-    for count, load in enumerate(loads, start=1):
-        poured_over += load
-        level = (poured_over + amount) // count
-        if count == len(loads) or level < loads[count]:
-            return level
-    raise AssertionError("no node to pour on")
+def _improve(
+    framed: Frame, placement: dict[GroupId, NodeId], certificate: Certificate
+) -> tuple[dict[GroupId, NodeId], Certificate]:
+    """Where all can be tried: fewer moves, until it is proven that there are none."""
+    while not certificate.proven:
+        found, _ = search(framed, placement, certificate.moves - 1)
+        if found is None:
+            break
+        placement = _ordered(framed, found)
+        certificate = certify(framed, placement)
+    return placement, certificate
+
+
+def _ordered(framed: Frame, placed: Mapping[GroupId, NodeId]) -> dict[GroupId, NodeId]:
+    """All groups ascending, those nobody touches included."""
+    current = framed.problem.current
+    return {
+        group: placed[group] if group in placed else current[group]
+        for group in framed.needs
+        if group in placed or group in current
+    }
 
 
 def _decide(
+    framed: Frame,
     group: GroupId,
-    source: NodeId | None,
-    target: NodeId,
-    is_pinned: bool,
-    usable: Collection[NodeId],
+    placement: Mapping[GroupId, NodeId],
+    before: Mapping[GroupId, NodeId],
 ) -> Decision:
-    if is_pinned:
+    """`before` is the plan without the swaps for topics."""
+    problem = framed.problem
+    source, target = problem.current.get(group), placement.get(group)
+    detail = ""
+    if group in problem.paused:
+        reason = PlanReason.PAUSED
+    elif group in framed.fixed:
         reason = PlanReason.PINNED
     elif source == target:
         reason = PlanReason.STAYS
     elif source is None:
         reason = PlanReason.UNPLACED
+    elif source not in framed.usable:
+        reason = PlanReason.NODE_UNUSABLE
+        why = next((one.why_unfit for one in problem.nodes if one.node == source), None)
+        detail = "not in the cluster" if why is None else why.value
+    elif source not in framed.allowed:
+        reason, detail = PlanReason.ZONE, framed.usable[source].zone
+    elif before.get(group) == source:
+        reason = PlanReason.TOPICS
     else:
-        reason = PlanReason.EVENNESS if source in usable else PlanReason.NODE_UNUSABLE
-    return Decision(group, source, target, reason)
+        reason = PlanReason.EVENNESS
+    return Decision(group, source, target, reason, detail)
 
 
-def _nothing_usable(groups: list[GroupId], current: Mapping[GroupId, NodeId]) -> Plan:
+def _nothing_usable(framed: Frame) -> Plan:
+    current = framed.problem.current
     return Plan(
-        {group: current[group] for group in groups if group in current},
+        {group: current[group] for group in framed.needs if group in current},
         tuple(
             Decision(group, current.get(group), current.get(group), PlanReason.NO_USABLE_NODE)
-            for group in groups
+            for group in framed.needs
         ),
     )

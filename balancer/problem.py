@@ -1,0 +1,166 @@
+"""What a plan is made from, and what it must satisfy: values only, shared by planner and proof.
+
+All numbers are integers, so that every node computes the same plan from the same problem: weights
+in thousandths of an average group, capacities in percent of a normal node.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+from typing import Final
+
+import attrs
+
+from paxos.ids import GroupId, NodeId
+
+CAPACITY_NORMAL: Final = 100
+WEIGHT_NORMAL: Final = 1_000
+TOLERANCE_PERCENT: Final = 10
+_NO_TOPICS: Final[Mapping[str, int]] = {}
+_NOTHING: Final[Mapping[GroupId, NodeId]] = {}
+
+
+class Unfit(StrEnum):
+    """Why a node gets no masters."""
+
+    DRAINING = "draining"
+    DEAD = "dead"
+    MUTED = "muted"
+    """Steals to it have failed again and again."""
+    SLOW = "slow"
+    """Its produce requests take too long already."""
+    LAGGING = "lagging"
+    RESTARTED = "just-restarted"
+    NO_CAPACITY = "no-capacity"
+
+
+class Evenness(IntEnum):
+    """What is levelled out between nodes, in proportion to their capacities."""
+
+    COUNT = 0
+    WEIGHT = 1
+
+
+@attrs.frozen
+class NodeOffer:
+    node: NodeId
+    zone: str = ""
+    capacity: int = CAPACITY_NORMAL
+    unfit: Unfit | None = None
+
+    @property
+    def why_unfit(self) -> Unfit | None:
+        return Unfit.NO_CAPACITY if self.unfit is None and self.capacity <= 0 else self.unfit
+
+
+@attrs.frozen
+class GroupNeed:
+    group: GroupId
+    weight: int = WEIGHT_NORMAL
+    topics: Mapping[str, int] = _NO_TOPICS
+    """How many partitions of each topic live in the group."""
+
+
+@attrs.frozen(kw_only=True)
+class Wishes:
+    """What an operator wants of a placement."""
+
+    evenness: Evenness = Evenness.COUNT
+    spread_zones: bool = False
+    """Zones get equal shares first; nodes share within their zone."""
+    preferred_zones: tuple[str, ...] = ()
+    """Masters stay in these zones while any of their nodes is usable."""
+    tolerance_percent: int = TOLERANCE_PERCENT
+    """By weight, so far above its share a node may be: packing is never exact, and load moves."""
+    topic_excess_max: int | None = None
+    """At most so many partitions of one topic above an even share on a node; None: as it comes."""
+
+
+@attrs.frozen(kw_only=True)
+class Problem:
+    nodes: tuple[NodeOffer, ...]
+    groups: tuple[GroupNeed, ...]
+    current: Mapping[GroupId, NodeId]
+    pinned: Mapping[GroupId, NodeId] = _NOTHING
+    paused: frozenset[GroupId] = frozenset()
+    """They stay wherever they are."""
+    wishes: Wishes = Wishes()
+
+
+@attrs.frozen(kw_only=True)
+class Frame:
+    """A problem with everything decided that leaves no choice."""
+
+    problem: Problem
+    needs: Mapping[GroupId, GroupNeed]
+    """All groups, ascending."""
+    usable: Mapping[NodeId, NodeOffer]
+    allowed: Mapping[NodeId, NodeOffer]
+    """Nodes that free groups may be placed on, ascending: usable, and in a preferred zone."""
+    fixed: Mapping[GroupId, NodeId]
+    """Pinned to a usable node, or paused on an allowed one."""
+    left: frozenset[GroupId]
+    """Paused on a node that is not usable, or nowhere: nobody touches them."""
+    free: tuple[GroupId, ...]
+    """The rest, ascending."""
+
+    @property
+    def zones(self) -> dict[str, list[NodeId]]:
+        """Allowed nodes by zone; one zone for all where zones do not matter."""
+        by_zone: dict[str, list[NodeId]] = {}
+        for node, offer in self.allowed.items():
+            zone = offer.zone if self.problem.wishes.spread_zones else ""
+            by_zone.setdefault(zone, []).append(node)
+        return dict(sorted(by_zone.items()))
+
+    def home(self, group: GroupId) -> NodeId | None:
+        """The allowed node a free group could stay on."""
+        node = self.problem.current.get(group)
+        return node if node in self.allowed else None
+
+    def held(self) -> dict[NodeId, list[GroupId]]:
+        """Free groups by the allowed node they are on, ascending."""
+        held: dict[NodeId, list[GroupId]] = {node: [] for node in self.allowed}
+        for group in self.free:
+            home = self.home(group)
+            if home is not None:
+                held[home].append(group)
+        return held
+
+    def forced_moves(self) -> int:
+        """Moves that every plan makes: of groups with a fixed place, and of those without a home.
+
+        A group that has no master yet counts as moved too.
+        """
+        current = self.problem.current
+        elsewhere = sum(current.get(group) != node for group, node in self.fixed.items())
+        return elsewhere + sum(self.home(group) is None for group in self.free)
+
+
+def frame(problem: Problem) -> Frame:
+    """Sort out who is usable, what is fixed and what is free."""
+    needs = {need.group: need for need in sorted(problem.groups, key=lambda need: need.group)}
+    offers = {one.node: one for one in sorted(problem.nodes, key=lambda one: one.node)}
+    usable = {node: one for node, one in offers.items() if one.why_unfit is None}
+    zones = problem.wishes.preferred_zones
+    allowed = {node: one for node, one in usable.items() if one.zone in zones} or usable
+    fixed: dict[GroupId, NodeId] = {}
+    left = set()
+    for group in needs:
+        current, pin = problem.current.get(group), problem.pinned.get(group)
+        if group in problem.paused:
+            if current is not None and current in usable:
+                fixed[group] = current
+            else:
+                left.add(group)
+        elif pin is not None and pin in usable:
+            fixed[group] = pin
+    free = tuple(group for group in needs if group not in fixed and group not in left)
+    return Frame(
+        problem=problem,
+        needs=needs,
+        usable=usable,
+        allowed=allowed,
+        fixed=fixed,
+        left=frozenset(left),
+        free=free,
+    )

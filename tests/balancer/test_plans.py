@@ -1,0 +1,361 @@
+"""The planner with everything an operator may wish for, and the proofs that come with its plans."""
+
+from itertools import product
+from random import Random
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer.levels import ceilings, weights_on
+from balancer.planner import Plan, PlanReason, solve
+from balancer.problem import (
+    Evenness,
+    Frame,
+    GroupNeed,
+    NodeOffer,
+    Problem,
+    Unfit,
+    Wishes,
+    frame,
+)
+from balancer.proof import (
+    Certificate,
+    Proof,
+    as_even,
+    count_moves,
+    counts_on,
+    objections,
+    reached,
+)
+from balancer.topic_spread import total_excess
+from paxos.ids import GroupId, NodeId
+
+
+def offers(text: str) -> tuple[NodeOffer, ...]:
+    """`"1a 2a 3b*50 4b!"`: node, zone, capacity in percent; `!` is draining."""
+    made = []
+    for word in text.split():
+        unfit = Unfit.DRAINING if word.endswith("!") else None
+        name, _, capacity = word.rstrip("!").partition("*")
+        made.append(NodeOffer(NodeId(int(name[0])), name[1:], int(capacity or 100), unfit))
+    return tuple(made)
+
+
+def placed(text: str) -> dict[GroupId, NodeId]:
+    return {GroupId(at): NodeId(int(node)) for at, node in enumerate(text) if node != "."}
+
+
+def needs(text: str, weights: str = "", topics: str = "") -> tuple[GroupNeed, ...]:
+    """As many groups as there are characters; weights as digits; a topic's letter per group."""
+    return tuple(
+        GroupNeed(
+            GroupId(at),
+            int(weights[at]) * 100 if weights else 1_000,
+            {topics[at]: 1} if topics and topics[at] != "." else {},
+        )
+        for at in range(len(text))
+    )
+
+
+def planned(
+    nodes: str,
+    before: str,
+    wishes: Wishes | None = None,
+    *,
+    weights: str = "",
+    topics: str = "",
+    pinned: dict[int, int] | None = None,
+    paused: tuple[int, ...] = (),
+) -> tuple[Problem, Plan]:
+    problem = Problem(
+        nodes=offers(nodes),
+        groups=needs(before, weights, topics),
+        current=placed(before),
+        pinned={GroupId(group): NodeId(node) for group, node in (pinned or {}).items()},
+        paused=frozenset(GroupId(group) for group in paused),
+        wishes=wishes or Wishes(),
+    )
+    plan = solve(problem)
+    assert plan.certificate is not None
+    assert objections(frame(problem), plan.placement, plan.certificate) == []
+    return problem, plan
+
+
+def drawn(plan: Plan) -> str:
+    return "".join(str(node) for node in plan.placement.values())
+
+
+def reasons(plan: Plan) -> dict[int, PlanReason]:
+    return {int(one.group): one.reason for one in plan.moves}
+
+
+# ---- by count ------------------------------------------------------------------------------------
+
+
+def test_a_node_of_half_the_capacity_gets_half_the_groups() -> None:
+    _, plan = planned("1*100 2*100 3*50", "1111111111")
+    assert sorted(drawn(plan)) == list("1111222233")
+
+
+def test_a_node_without_capacity_is_no_target_and_says_so() -> None:
+    _, plan = planned("1 2*0", "1122")
+    assert drawn(plan) == "1111"
+    assert [one.detail for one in plan.moves] == ["no-capacity", "no-capacity"]
+
+
+def test_zones_get_equal_shares_before_nodes_do() -> None:
+    """Three nodes in zone a, one in zone b: spread over zones, b's node carries half."""
+    _, plan = planned("1a 2a 3a 4b", "111222333444", Wishes(spread_zones=True))
+    assert sorted(drawn(plan)) == list("112233444444")
+    _, level = planned("1a 2a 3a 4b", "111222333444")
+    assert level.moves == ()
+
+
+def test_preferred_zones_hold_while_one_of_their_nodes_is_usable() -> None:
+    """Even inside the zone; when all of it drains, the others take over."""
+    wishes = Wishes(preferred_zones=("a",))
+    _, plan = planned("1a 2a 3b", "123123", wishes)
+    assert sorted(drawn(plan)) == list("111222")
+    assert set(reasons(plan).values()) == {PlanReason.ZONE}
+    _, elsewhere = planned("1a! 2a! 3b", "112233", wishes)
+    assert drawn(elsewhere) == "333333"
+
+
+def test_a_paused_group_stays_even_on_a_node_that_drains() -> None:
+    _, plan = planned("1! 2", "11", paused=(0,))
+    assert drawn(plan) == "12"
+    assert plan.decisions[0].reason is PlanReason.PAUSED
+    assert plan.decisions[1].detail == "draining"
+
+
+def test_a_paused_group_counts_for_its_node() -> None:
+    """Of four groups on node 1 the two that may move do."""
+    _, plan = planned("1 2", "1111", paused=(0, 1))
+    assert drawn(plan) == "1122"
+
+
+def test_topics_break_ties_without_a_move_more() -> None:
+    """Node 1 gives two groups away: one of each topic, and each goes where its topic is not."""
+    _, plan = planned("1 2", "1111", topics="aabb")
+    assert len(plan.moves) == 2
+    for node in "12":
+        there = [topic for topic, at in zip("aabb", drawn(plan), strict=True) if at == node]
+        assert sorted(there) == ["a", "b"]
+
+
+def test_a_topic_on_one_node_is_spread_by_swaps_if_an_operator_wants_it() -> None:
+    """Counts are even already; topic a has all its partitions on node 1."""
+    _, as_it_is = planned("1 2", "1111222222"[:8], topics="aaaabbbb")
+    assert as_it_is.moves == ()
+    problem, plan = planned("1 2", "11112222", Wishes(topic_excess_max=0), topics="aaaabbbb")
+    assert total_excess(frame(problem), plan.placement) == 0
+    assert set(reasons(plan).values()) == {PlanReason.TOPICS}
+    assert len(plan.moves) == 4
+    assert plan.certificate is not None
+    assert plan.certificate.proven
+
+
+# ---- by weight -----------------------------------------------------------------------------------
+
+BY_WEIGHT = Wishes(evenness=Evenness.WEIGHT)
+
+
+def test_weights_within_the_tolerance_move_nothing() -> None:
+    _, plan = planned("1 2", "1122", BY_WEIGHT, weights="5556")
+    assert plan.moves == ()
+
+
+def test_one_heavy_group_moves_rather_than_two_light_ones() -> None:
+    """And of those that suffice alone the lightest."""
+    _, plan = planned("1 2", "111112", BY_WEIGHT, weights="532116")
+    assert reasons(plan) == {1: PlanReason.EVENNESS}
+    assert plan.certificate is not None
+    assert plan.certificate.proven
+
+
+def test_a_group_heavier_than_a_share_keeps_its_node_to_itself() -> None:
+    """It cannot be divided: the other groups share the other nodes."""
+    _, plan = planned("1 2 3", "111111", BY_WEIGHT, weights="922222")
+    assert drawn(plan)[0] == "1"
+    loads = {node: drawn(plan)[1:].count(node) for node in "123"}
+    assert loads["1"] == 0
+    assert sorted((loads["2"], loads["3"])) == [2, 3]
+
+
+def test_zones_share_weight_before_nodes_do() -> None:
+    wishes = attrs.evolve(BY_WEIGHT, spread_zones=True)
+    _, plan = planned("1a 2a 3b", "121212", wishes, weights="555555")
+    assert drawn(plan).count("3") == 3
+
+
+# ---- any problem ---------------------------------------------------------------------------------
+
+
+@st.composite
+def problems(draw: st.DrawFn, groups_max: int, nodes_max: int) -> Problem:
+    numbers = [NodeId(number) for number in range(1, draw(st.integers(1, nodes_max)) + 1)]
+    zones, capacities = st.sampled_from(["a", "b", "c"]), st.sampled_from([100, 100, 100, 50, 200])
+    unfit = st.sampled_from([None, None, None, None, Unfit.DEAD, Unfit.DRAINING])
+    nodes = [NodeOffer(node, draw(zones), draw(capacities), draw(unfit)) for node in numbers]
+    groups = []
+    for number in range(draw(st.integers(0, groups_max))):
+        topics = draw(st.dictionaries(st.sampled_from("xyz"), st.integers(1, 3), max_size=2))
+        groups.append(GroupNeed(GroupId(number), draw(st.integers(1, 12)) * 100, topics))
+    ids = st.sampled_from([one.group for one in groups]) if groups else st.nothing()
+    anyone = st.sampled_from([*numbers, NodeId(99)])
+    wishes = Wishes(
+        evenness=draw(st.sampled_from(Evenness)),
+        spread_zones=draw(st.booleans()),
+        preferred_zones=draw(st.sampled_from([(), (), ("a",), ("b", "c")])),
+        topic_excess_max=draw(st.sampled_from([None, None, 0, 1])),
+    )
+    return Problem(
+        nodes=tuple(draw(st.permutations(nodes))),
+        groups=tuple(draw(st.permutations(groups))),
+        current=draw(st.dictionaries(ids, anyone)) if groups else {},
+        pinned=draw(st.dictionaries(ids, anyone, max_size=2)) if groups else {},
+        paused=draw(st.frozensets(ids, max_size=2)) if groups else frozenset(),
+        wishes=wishes,
+    )
+
+
+def every_placement(framed: Frame) -> list[dict[GroupId, NodeId]]:
+    current = framed.problem.current
+    left = {group: current[group] for group in framed.left if group in current}
+    return [
+        {**framed.fixed, **left, **dict(zip(framed.free, targets, strict=True))}
+        for targets in product(framed.allowed, repeat=len(framed.free))
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(groups_max=5, nodes_max=3))
+def test_brute_force_agrees_with_every_certificate(problem: Problem) -> None:
+    """Nothing with fewer moves is as even; and on clusters this small it is always proven."""
+    framed, plan = frame(problem), solve(problem)
+    if plan.certificate is None:
+        assert not framed.usable
+        return
+    assert plan.certificate.proven
+    fewest = min(
+        count_moves(framed, candidate)
+        for candidate in every_placement(framed)
+        if as_even(framed, candidate, plan.placement)
+    )
+    assert plan.certificate.moves == fewest
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(groups_max=5, nodes_max=3))
+def test_by_count_nothing_at_all_is_more_even(problem: Problem) -> None:
+    wishes = attrs.evolve(problem.wishes, evenness=Evenness.COUNT, topic_excess_max=None)
+    problem = attrs.evolve(problem, wishes=wishes)
+    framed, plan = frame(problem), solve(problem)
+    if plan.certificate is None:
+        return
+    assert plan.certificate.proof is Proof.EXCHANGE
+    assert all(as_even(framed, plan.placement, candidate) for candidate in every_placement(framed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(groups_max=30, nodes_max=8))
+def test_every_plan_stands_up_to_its_checker(problem: Problem) -> None:
+    framed, plan = frame(problem), solve(problem)
+    if plan.certificate is not None:
+        assert objections(framed, plan.placement, plan.certificate) == []
+        assert plan.certificate.at_least <= plan.certificate.moves == len(plan.moves)
+    assert [one.group for one in plan.decisions] == sorted(framed.needs)
+    for one in plan.decisions:
+        assert one.is_move or one.reason in (
+            PlanReason.STAYS,
+            PlanReason.PINNED,
+            PlanReason.PAUSED,
+            PlanReason.NO_USABLE_NODE,
+        )
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(groups_max=25, nodes_max=8), st.randoms(use_true_random=False))
+def test_the_order_of_what_is_given_means_nothing(problem: Problem, dice: Random) -> None:
+    nodes, groups, current = list(problem.nodes), list(problem.groups), list(problem.current)
+    for one in (nodes, groups, current):
+        dice.shuffle(one)
+    other = attrs.evolve(
+        problem,
+        nodes=tuple(nodes),
+        groups=tuple(groups),
+        current={group: problem.current[group] for group in current},
+    )
+    assert solve(other) == solve(problem)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(groups_max=25, nodes_max=8))
+def test_a_plan_carried_out_needs_no_other(problem: Problem) -> None:
+    """By count always, and by weight wherever all nodes came below their ceilings."""
+    first = solve(problem)
+    again = attrs.evolve(problem, current=dict(first.placement))
+    framed = frame(again)
+    if total_excess(framed, first.placement):
+        return  # swaps came to an end before the operator's bound held
+    if problem.wishes.evenness is Evenness.WEIGHT:
+        limits = ceilings(framed).limits
+        loads = weights_on(framed, first.placement)
+        if any(loads[node] > limits[node] for node in limits):
+            return  # it cannot be packed so tightly
+    assert solve(again).moves == ()
+
+
+# ---- the checker itself --------------------------------------------------------------------------
+
+
+def forged(plan: Plan, **changes: object) -> Certificate:
+    assert plan.certificate is not None
+    return attrs.evolve(plan.certificate, **changes)
+
+
+def test_the_checker_finds_a_wasted_move() -> None:
+    """Groups 0 and 1 have changed places for nothing."""
+    problem, plan = planned("1 2", "1212")
+    wasteful = placed("2112")
+    certificate = forged(plan, moves=2, at_least=2)
+    found = objections(frame(problem), wasteful, certificate)
+    assert found == ["2 moves where these counts need 0"]
+
+
+def test_the_checker_finds_a_plan_that_could_be_more_even() -> None:
+    problem, plan = planned("1 2", "1111")
+    certificate = forged(plan, moves=1, limits=counts_on(frame(problem), placed("1112")))
+    found = objections(frame(problem), placed("1112"), certificate)
+    assert found == ["a group from node 1 to node 2 would be more even"]
+
+
+def test_the_checker_finds_an_extra_place_given_to_the_wrong_node() -> None:
+    """Three groups on node 1, two on node 2: the third may stay, and the plan moved it."""
+    problem, plan = planned("1 2", "11122")
+    certificate = forged(plan, moves=1, limits=counts_on(frame(problem), placed("11222")))
+    found = objections(frame(problem), placed("11222"), certificate)
+    assert found == ["as even with a move less: node 2 one less, node 1 one more"]
+
+
+@pytest.mark.parametrize(
+    ("placement", "text"),
+    [("1", "group 1 is"), ("31", "node 3, which is not allowed"), ("12", "fixed on node 1")],
+)
+def test_the_checker_finds_what_no_plan_may_do(placement: str, text: str) -> None:
+    problem, plan = planned("1 2 3!", "11", pinned={1: 1})
+    assert plan.certificate is not None
+    found = objections(frame(problem), placed(placement), plan.certificate)
+    assert text in " ".join(found)
+
+
+def test_the_checker_does_not_believe_a_bound_or_a_search() -> None:
+    problem, plan = planned("1 2", "111112", BY_WEIGHT, weights="322113")
+    framed = frame(problem)
+    for proof in (Proof.BOUND, Proof.OPEN):
+        assert objections(framed, plan.placement, forged(plan, proof=proof, at_least=0))
+    worse = placed("112212")
+    lied = forged(plan, proof=Proof.SEARCH, limits=reached(framed, worse))
+    assert objections(framed, worse, attrs.evolve(lied, moves=2)) != []
