@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench faults fuzz clean
+.PHONY: setup demo test check sim model mutants bench plans faults fuzz clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -47,6 +47,10 @@ mutants: setup
 
 bench: .venv/product.stamp
 	$(RUN) -m benchmarks $(ARGS)
+
+# How long the balancer's planner thinks: hundreds of groups on ten nodes.
+plans: .venv/product.stamp
+	$(RUN) -m benchmarks.planner $(ARGS)
 
 # The tests that start real node processes and hurt them: SIGKILL under load, steals under load,
 # a cluster that is killed as a whole. They are part of `make test`; this runs them alone, in full.

@@ -1,4 +1,4 @@
-"""How long a plan takes: `python -m benchmarks.planner`, figures in docs/balancer.md.
+"""How long a plan takes: `make plans`, figures in docs/balancer.md.
 
 Clusters of hundreds of groups, as the balancer meets them: a new node, a dead node, everything on
 one node, and load that has shifted; by count and by weight.
