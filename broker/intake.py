@@ -110,6 +110,8 @@ class Intake:
         pending.since_boot_ns = now.boot_ns
         replica = self.replica
         target = replica.handing_to
+        if target is None and self._handing is not None:
+            self.handover_seen(now)  # the Steal is applied in this very round: its grace begins
         if target is not None:
             self._handing = target
             self.forwards.append(Forward(target, pending, handing=True))

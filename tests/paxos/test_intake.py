@@ -42,14 +42,18 @@ class Desk:
     def proposed(self, text: str) -> int:
         """Submit and propose; the slot it went to."""
         self.submit(text)
-        accepts = messages(self.flush().before, Accept)
-        assert accepts
-        assert isinstance(accepts[0], Accept)
-        return accepts[0].slot
+        return accepted_slot(self.flush())
 
     def lose_lease(self) -> None:
         self.one.now_ns += 2 * self.one.replica.timing.lease_ns
         assert not self.one.replica.acting(self.one.now)
+
+
+def accepted_slot(step: Step) -> int:
+    accepts = messages(step.before, Accept)
+    assert accepts
+    assert isinstance(accepts[0], Accept)
+    return accepts[0].slot
 
 
 def test_a_command_is_answered_when_its_entry_is_applied() -> None:
@@ -133,6 +137,22 @@ def test_while_handing_over_commands_go_to_the_target() -> None:
     desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"r"])
     assert desk.answers["a"] == [Done(b"r")]
     assert len(messages(desk.flush().before, Accept)) == 2, "the Steal leaves"
+
+
+def test_between_a_steal_and_the_end_of_its_round_commands_go_to_the_target() -> None:
+    """Requests read in the round in which the Steal was chosen: they used to be sent away, and
+    every one of those clients paid its back-off of 100 ms for nothing."""
+    desk = Desk()
+    assert handover.steal_away(desk.one.replica, desk.one.now, NodeId(1)) == ""
+    slot = accepted_slot(desk.flush())
+    desk.one.accepted(slot, 0, 1)
+    assert desk.one.replica.lease.holder == 1
+    desk.submit("b")
+    assert [(f.to, f.handing) for f in desk.intake.forwards] == [(1, True)]
+    assert desk.answers["b"] == []
+    desk.one.now_ns += desk.intake.config.forward_grace_ns
+    desk.submit("late")
+    assert desk.answers["late"] == [Elsewhere(Why.NOT_MASTER, NodeId(1))]
 
 
 @pytest.mark.parametrize("handing", [True, False])
