@@ -111,7 +111,9 @@ class SimBalancing:
                 self._node.world.loop.after(0, self._result, done, result)
 
         chunks = opaque(CommandKind.REGISTRY, encode_command(command))
-        self._node.submit(REGISTRY_GROUP, Pending(chunks, sum(map(len, chunks)), answered))
+        self._node.submit(
+            REGISTRY_GROUP, Pending(chunks, sum(map(len, chunks)), answered), anywhere=True
+        )
 
     def _result(self, done: Callable[[Result], None], result: Result) -> None:
         if self._alive():

@@ -88,6 +88,24 @@ class Agreement:
             )
 
 
+class Results:
+    """I3 for what the state machines make of the entries: the same on every node, in every life."""
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[GroupId, Slot], list[bytes]] = {}
+
+    def applied(self, node: NodeId, group: GroupId, slot: Slot, results: list[bytes]) -> bool:
+        """Returns whether nobody has applied this slot before."""
+        if not results:
+            return False
+        known = self._results.setdefault((group, slot), results)
+        if known != results:
+            raise Violation(
+                f"I3: node {node} makes {results} of group {group} slot {slot}, others {known}"
+            )
+        return known is results
+
+
 class OneMaster:
     """I4: at any true time at most one node acts for a group, while clocks are within the bound."""
 

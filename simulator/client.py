@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from paxos.ids import MS, GroupId
+from simulator.commands import Read, Write, Written
 from simulator.dice import between, dice
-from simulator.node import Read, Write, Written
 
 if TYPE_CHECKING:
     from simulator.world import World

@@ -18,6 +18,7 @@ from paxos.lease import Lease
 from paxos.proposer import Proposer
 from paxos.rejoin import Rejoin
 from paxos.replica import Replica
+from simulator.commands import CommandNode
 from simulator.node import SimNode
 from simulator.planting import Edit, Mutant, plant
 from simulator.recovery import Found
@@ -498,19 +499,19 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
     "read-no-epoch": mutant(
         "R14",
         "a read survives a change of master",
-        (SimNode.may_answer_read, " and replica.lease.epoch == epoch", ""),
+        (CommandNode.may_answer_read, " and replica.lease.epoch == epoch", ""),
     ),
     "read-checked-before": mutant(
         "R14",
         "a read looks whether it may first, and reads then",
         (
-            SimNode._on_read,
+            CommandNode._on_read,
             "group = self.groups[read.group]\n",
             "group = self.groups[read.group]\n"
             "    if not group.replica.acting(self.now()):\n        return\n",
         ),
         (
-            SimNode.may_answer_read,
+            CommandNode.may_answer_read,
             "replica.acting(self.now()) and replica.lease.epoch == epoch",
             "True",
         ),
@@ -521,7 +522,7 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
         (
             SimNode.boot,
             "replica.replayed(now, step)",
-            "group.machine.where.clear()\n        replica.replayed(now, step)",
+            "self.machines[ident].where.clear()\n        replica.replayed(now, step)",
         ),
     ),
     "forwarded-twice": mutant(

@@ -1,18 +1,22 @@
 """One simulated node: the production core of its groups, and a shell that honours the Step order.
 
+What its groups' entries mean, and what its clients ask, is for the two kinds of node to say:
+`simulator.commands` (a stand-in) and `simulator.brokers` (the production broker).
+
 The shell's part is small and is itself under test by mutants: `before` leaves at once; `persist` is
 appended; `after` leaves when everything appended so far is durable; what is chosen is applied and
 answered. A crash forgets everything but the disk.
 """
 
 from collections import deque
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec
 
-from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
+from balancer.registry import Registry
+from broker.intake import Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import codec, handover, invariants
 from paxos.entry import Buffer, Entry
-from paxos.ids import MS, NOBODY, REGISTRY_GROUP, Epoch, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.ids import MS, NOBODY, Epoch, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Learned, Message, StealAbort, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered, Replica
@@ -21,11 +25,11 @@ from simulator.balancing import SimBalancing
 from simulator.clock import Clock
 from simulator.dice import between, dice
 from simulator.disk import Disk
-from simulator.machine import GAP, RESULT, Machine
 
 if TYPE_CHECKING:
     from simulator.world import World
 
+P = ParamSpec("P")
 FORWARD_TIMEOUT_NS: Final = 1_500 * MS
 
 
@@ -50,35 +54,17 @@ class Settled(NamedTuple):
     outcome: Outcome
 
 
-class Write(NamedTuple):
-    group: GroupId
-    seq: int
-    anywhere: bool
-
-
-class Read(NamedTuple):
-    group: GroupId
-    ident: int
-    floor: dict[int, int]
-
-
-class Written(NamedTuple):
-    """`slot` is 0 where the write was not acknowledged."""
-
-    seq: int
-    slot: int
-    master: NodeId | None
-
-
 class Group:
-    """What a node keeps beside the replica: the commands' way in, the state machine, the log."""
+    """What a node keeps beside the replica: the commands' way in, the log, what was seen last."""
 
-    def __init__(self, replica: Replica, config: IntakeConfig, machine: Machine) -> None:
-        self.replica, self.machine = replica, machine
+    def __init__(self, replica: Replica, config: IntakeConfig) -> None:
+        self.replica = replica
         self.intake = Intake(replica, config)
         self.log: list[Entry] = []
         self.lease_seen = Slot(0)
         self.suspended_seen = Slot(0)
+        self.mastership_seen: tuple[bool, Epoch] = (False, Epoch(Slot(-1)))
+        """Whether we act, and the lease's epoch."""
 
 
 class SimNode:
@@ -96,7 +82,35 @@ class SimNode:
         self._local: deque[Message] = deque()
         self._forwarded: dict[int, Pending] = {}
         self._forwards = 0
+        self._in_round = False
+        self._busy: dict[Group, None] = {}
+        """Groups that got commands while a round was under way."""
         self._chance = dice(world.options.seed, "node", me)
+
+    # -- what the two kinds of node say -------------------------------------------------------
+
+    @property
+    def registry(self) -> Registry | None:
+        """This life's copy of the registry, where there is one."""
+        raise NotImplementedError
+
+    def begin_life(self) -> None:
+        """Make anew what is neither the core's nor on the disk."""
+        raise NotImplementedError
+
+    def apply(self, group: GroupId, slot: Slot, entry: Entry, *, live: bool) -> list[bytes]:
+        """Apply a chosen entry to the group's state machine: a result for each of its commands."""
+        raise NotImplementedError
+
+    def asked(self, client: int, what: object) -> None:
+        """A client's request has arrived."""
+        raise NotImplementedError
+
+    def masters_changed(self, now: Now) -> None:
+        """We begin or cease to act for some group, or it has changed hands."""
+
+    def keep_house(self, now: Now) -> None:
+        """Once a tick."""
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -117,29 +131,30 @@ class SimNode:
         self._waiting.clear()
         self._local.clear()
         self._forwarded.clear()
+        self._busy.clear()
+        self._in_round = False
         self._appended = self._synced = self._syncing_to = 0
         self.groups = {}
         world.trace.note(world.loop.now_ns, "boot", self.me, incarnation)
         now, step = self.now(), Step()
         config = IntakeConfig(batch_wait_ns=world.options.batch_wait_ns)
+        self.begin_life()
         for ident, members in world.members.items():
             restart = found.get(ident)
             recovered = self.recovered_of(restart.recovered) if restart else None
             replica = self.core.add(ident, members, recovered)
-            group = self.groups[ident] = Group(replica, config, world.new_machine(ident))
+            group = self.groups[ident] = Group(replica, config)
             for index, entry in enumerate(restart.chosen if restart else ()):
                 replica.replay(now, Slot(index + 1), entry)
-                self._apply(group, Slot(index + 1), entry)
+                self._apply(group, Slot(index + 1), entry, live=False)
             if recovered:
                 for slot, (ballot, entry) in recovered.votes.items():
                     world.chosen.voted(self.me, ident, slot, ballot, entry)
             replica.replayed(now, step)
         self._carry_out(now, step)
         self._after_event(now, self.groups.values())
-        self.balancing = None
-        first = self.groups.get(REGISTRY_GROUP)
-        if first is not None and first.machine.registry is not None:
-            self.balancing = SimBalancing(self, first.machine.registry)
+        registry = self.registry if world.options.balancing else None
+        self.balancing = None if registry is None else SimBalancing(self, registry)
         world.loop.after(between(self._chance, 0, world.options.tick_ns), self._tick, self.life)
 
     def incarnation_of(self, counted: Incarnation) -> Incarnation:
@@ -183,6 +198,7 @@ class SimNode:
         self._finish(now, step, self.groups.values())
         if self.balancing is not None:
             self.balancing.tick(now)
+        self.enter(self.keep_house, now)
         loop.after(self.world.options.tick_ns, self._tick, life)
 
     # -- what arrives -------------------------------------------------------------------------
@@ -196,16 +212,12 @@ class SimNode:
             return
         if type(what) is Frame:
             self._on_frame(NodeId(source), what)
-        elif type(what) is Write:
-            self._on_write(source, what)
-        elif type(what) is Read:
-            self._on_read(source, what)
         elif type(what) is Forwarded:
             self._on_forwarded(NodeId(source), what)
         elif type(what) is Settled:
-            pending = self._forwarded.pop(what.ident, None)
-            if pending is not None:
-                pending.done(what.outcome)
+            self._settle(what.ident, what.outcome)
+        else:
+            self.asked(source, what)
 
     def _on_frame(self, source: NodeId, frame: Frame) -> None:
         now, step = self.now(), Step()
@@ -236,11 +248,21 @@ class SimNode:
         if self.balancing is not None:
             self.balancing.on_abort(now, abort)
 
-    def submit(self, ident: GroupId, pending: Pending) -> None:
-        """A command of this node's own, forwarded to the master wherever that is."""
+    def submit(self, ident: GroupId, pending: Pending, *, anywhere: bool = False) -> None:
+        """A command of this node's own; in a round that is under way, or in one of its own."""
         group, now = self.groups[ident], self.now()
-        group.intake.submit(now, pending, anywhere=True)
-        self._finish(now, Step(), (group,))
+        group.intake.submit(now, pending, anywhere=anywhere)
+        self._busy[group] = None
+        if not self._in_round:
+            self._finish(now, Step(), ())
+
+    def enter(self, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Something outside the core happens on this node; what it submits shares a round."""
+        self._in_round = True
+        act(*args, **kwargs)
+        self._in_round = False
+        if self._busy:
+            self._finish(self.now(), Step(), ())
 
     def _on_local(self, life: int) -> None:
         """Messages to ourselves, once what they say is durable."""
@@ -253,31 +275,6 @@ class SimNode:
             self.core.on_message(now, self.me, message, step)
             touched[message.group] = self.groups[message.group]
         self._finish(now, step, touched.values())
-
-    def _on_write(self, client: int, write: Write) -> None:
-        now, group = self.now(), self.groups[write.group]
-        life = self.life
-
-        def done(outcome: Outcome) -> None:
-            if self._alive(life):
-                self._answer(client, write, outcome)
-
-        chunks = group.machine.chunks(client, write.seq)
-        pending = Pending(chunks, sum(map(len, chunks)), done)
-        group.intake.submit(now, pending, anywhere=write.anywhere)
-        self._finish(now, Step(), (group,))
-
-    def _answer(self, client: int, write: Write, outcome: Outcome) -> None:
-        world = self.world
-        if isinstance(outcome, Done):
-            slot = 0 if outcome.result == GAP else RESULT.unpack(outcome.result)[0]
-            if slot:
-                world.acknowledged.acknowledged(self.me, write.group, client, write.seq, slot)
-            answer = Written(write.seq, slot, self.me)
-        else:
-            answer = Written(write.seq, 0, outcome.master)
-        world.trace.note(world.loop.now_ns, "answer", self.me, client, *answer)
-        world.network.send(self.me, client, answer)
 
     def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
         now, group = self.now(), self.groups[what.group]
@@ -302,37 +299,23 @@ class SimNode:
         world.loop.after(FORWARD_TIMEOUT_NS, self._forward_timed_out, ident)
 
     def _forward_timed_out(self, ident: int) -> None:
+        self._settle(ident, Elsewhere(Why.UNKNOWN))
+
+    def _settle(self, ident: int, outcome: Outcome) -> None:
         pending = self._forwarded.pop(ident, None)
         if pending is not None:
-            pending.done(Elsewhere(Why.UNKNOWN, None))
-
-    # -- reads: the value first, then acting() and the same epoch, then the answer (R14) --------
-
-    def _on_read(self, client: int, read: Read) -> None:
-        group = self.groups[read.group]
-        epoch, value = group.replica.lease.epoch, group.machine.value()
-        delay = self._chance.choice((0, 0, MS // 2, 10 * MS, 300 * MS))
-        self.world.loop.after(delay, self._end_read, self.life, client, read, epoch, value)
-
-    def _end_read(
-        self, life: int, client: int, read: Read, epoch: Epoch, value: dict[int, int]
-    ) -> None:
-        if not self._alive(life):
-            return
-        loop = self.world.loop
-        if loop.now_ns < self.paused_until:
-            loop.at(self.paused_until, self._end_read, life, client, read, epoch, value)
-        elif self.may_answer_read(self.groups[read.group].replica, epoch):
-            self.world.reads.answered(self.me, read.group, read.floor, value)
-
-    def may_answer_read(self, replica: Replica, epoch: Epoch) -> bool:
-        return replica.acting(self.now()) and replica.lease.epoch == epoch
+            self.enter(pending.done, outcome)
 
     # -- carrying out a Step ------------------------------------------------------------------
 
-    def _finish(self, now: Now, step: Step, touched: Collection[Group]) -> None:
+    def _finish(self, now: Now, step: Step, stepped: Iterable[Group]) -> None:
         """The end of a round: carry out, propose what waits, until nothing more follows from it."""
+        touched = dict.fromkeys(stepped)
+        self._in_round = True
         while True:
+            if self._busy:
+                touched.update(self._busy)
+                self._busy.clear()
             for group in touched:
                 group.intake.handover_seen(now)
                 if group.intake.busy:
@@ -341,10 +324,12 @@ class SimNode:
                     forwards, group.intake.forwards = group.intake.forwards, []
                     for forward in forwards:
                         self._forward(group.replica.group, forward)
-            if not (step.before or step.persist or step.after or step.applied or step.serve):
+            if step.before or step.persist or step.after or step.applied or step.serve:
+                done, step = step, Step()
+                self._carry_out(now, done)
+            elif not self._busy:
                 break
-            done, step = step, Step()
-            self._carry_out(now, done)
+        self._in_round = False
         self._notices(step)
         self._after_event(now, touched)
 
@@ -378,10 +363,14 @@ class SimNode:
         """Only when all that was persisted so far, by this step and earlier ones, is durable."""
         return self._synced == self._appended
 
-    def _apply(self, group: Group, slot: Slot, entry: Entry) -> list[bytes]:
-        self.world.agreement.applied(self.me, group.replica.group, slot, entry)
+    def _apply(self, group: Group, slot: Slot, entry: Entry, *, live: bool = True) -> list[bytes]:
+        """`live`: not a replay after a restart."""
+        ident = group.replica.group
+        self.world.agreement.applied(self.me, ident, slot, entry)
         group.log.append(entry)
-        return group.machine.apply(slot, entry)
+        results = self.apply(ident, slot, entry, live=live)
+        self.world.results.applied(self.me, ident, slot, results)
+        return results
 
     def _send(self, sends: list[Send]) -> None:
         """One frame per peer; a message to several is encoded once."""
@@ -475,8 +464,8 @@ class SimNode:
 
     # -- after every event --------------------------------------------------------------------
 
-    def _after_event(self, now: Now, touched: Collection[Group]) -> None:
-        world = self.world
+    def _after_event(self, now: Now, touched: Iterable[Group]) -> None:
+        world, changed = self.world, False
         for group in touched:
             replica = group.replica
             invariants.check(replica, now)
@@ -487,5 +476,11 @@ class SimNode:
                 group.suspended_seen = replica.suspended
                 if replica.suspended:
                     world.suspended(self.me, replica)
-            if replica.acting(now):
+            acting = replica.acting(now)
+            if acting:
                 world.check_one_master(replica.group)
+            if (acting, replica.lease.epoch) != group.mastership_seen:
+                group.mastership_seen = (acting, replica.lease.epoch)
+                changed = True
+        if changed:
+            self.enter(self.masters_changed, now)

@@ -13,16 +13,17 @@ import attrs
 from balancer.registry import Registry
 from paxos import codec
 from paxos.entry import Buffer, EntryKind, batch
-from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, Incarnation, NodeId, Slot
+from paxos.ids import MS, Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import Accept, Message, StealAbort
 from paxos.replica import Replica
 from paxos.timing import Timing
 from simulator.client import CLIENT_ADDRESS
+from simulator.commands import CommandNode, Read, Write, Written
 from simulator.dice import dice
 from simulator.disk import RecordDisk
-from simulator.machine import command
+from simulator.machine import Machine, command
 from simulator.network import Network
-from simulator.node import Frame, Group, Read, SimNode, Write, Written
+from simulator.node import Frame, Group
 from simulator.options import Clocks, DiskKind, Options
 from simulator.world import World
 
@@ -163,11 +164,16 @@ class Script(World):
             assert self.loop.now_ns < end_ns, f"waited {within_ns / 1e9} s in vain"
             self.wait(0.25)
 
-    def node(self, ident: int) -> SimNode:
-        return self.nodes[NodeId(ident)]
+    def node(self, ident: int) -> CommandNode:
+        node = self.nodes[NodeId(ident)]
+        assert isinstance(node, CommandNode)
+        return node
 
     def held(self, ident: int, group: GroupId = GROUP) -> Group:
         return self.node(ident).groups[group]
+
+    def machine(self, ident: int, group: GroupId = GROUP) -> Machine:
+        return self.node(ident).machines[group]
 
     def replica(self, ident: int, group: GroupId = GROUP) -> Replica:
         return self.held(ident, group).replica
@@ -293,7 +299,7 @@ class Script(World):
 
     def registry(self, ident: int) -> Registry:
         """The node's copy of the registry."""
-        registry = self.held(ident, REGISTRY_GROUP).machine.registry
+        registry = self.node(ident).registry
         assert registry is not None
         return registry
 

@@ -23,10 +23,12 @@ from simulator.checkers import (
     OneMaster,
     OneValuePerBallot,
     Reads,
+    Results,
     Violation,
 )
 from simulator.client import CLIENT_ADDRESS, Client
 from simulator.clock import Clock
+from simulator.commands import CommandNode
 from simulator.dice import between, dice, exponential
 from simulator.disk import Disk, RecordDisk, WalDisk
 from simulator.loop import Loop
@@ -61,6 +63,7 @@ class World:
         self.value = OneValuePerBallot()
         self.chosen = Chosen(self.members)
         self.agreement = Agreement({group: self.new_machine(group) for group in options.groups})
+        self.results = Results()
         self.one_steal = OneSteal(enforced=within)
         self.one_master = OneMaster(enforced=within)
         self.acknowledged = Acknowledged(self.agreement)
@@ -93,8 +96,11 @@ class World:
         exact = self.options.clocks is Clocks.EXACT
         clock = Clock(boot_ppm=0 if exact else between(layout, -200, 200))
         disk: Disk = WalDisk(me) if self.options.disk is DiskKind.WAL else RecordDisk()
-        node = self.nodes[me] = SimNode(self, me, disk, clock)
+        node = self.nodes[me] = self.make_node(me, disk, clock)
         self.network.attach(me, node.deliver)
+
+    def make_node(self, me: NodeId, disk: Disk, clock: Clock) -> SimNode:
+        return CommandNode(self, me, disk, clock)
 
     def _add_client(self, group: GroupId, index: int) -> Client:
         address = CLIENT_ADDRESS + 10 * group + index
@@ -161,7 +167,7 @@ class World:
         for group, log in self.agreement.logs.items():
             for node in self.nodes.values():
                 held = node.groups[group]
-                lag = len(log) - held.machine.applied
+                lag = len(log) - held.replica.learner.applied
                 if lag > 2 and self._is_member(held.replica):
                     raise Violation(f"I10: node {node.me} is {lag} behind in group {group}")
 

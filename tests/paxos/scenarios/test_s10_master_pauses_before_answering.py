@@ -5,7 +5,7 @@ import pytest
 from paxos.ids import MS, Epoch
 from paxos.replica import Replica
 from simulator.checkers import Violation
-from simulator.node import SimNode
+from simulator.commands import CommandNode
 from simulator.script import Script
 
 
@@ -33,6 +33,6 @@ def test_an_answer_without_the_check_is_caught(monkeypatch: pytest.MonkeyPatch) 
     def anything_goes(_node: SimNode, _replica: Replica, _epoch: Epoch) -> bool:
         return True
 
-    monkeypatch.setattr(SimNode, "may_answer_read", anything_goes)
+    monkeypatch.setattr(CommandNode, "may_answer_read", anything_goes)
     with pytest.raises(Violation, match="I7"):
         a_read_across_a_change_of_master()

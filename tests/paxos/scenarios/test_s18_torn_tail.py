@@ -42,7 +42,7 @@ def test_an_accept_that_was_acknowledged_is_there_after_the_power_cut() -> None:
     script.boot(2)
     script.mend()
     script.until(lambda: script.masters() != [])
-    assert script.held(script.masters()[0]).machine.where[100][2] == ticket.slot
+    assert script.machine(script.masters()[0]).where[100][2] == ticket.slot
     script.until_acknowledged(script.write(script.masters()[0], 4))
 
 
