@@ -30,7 +30,7 @@ def test_a_sleeper_does_not_answer() -> None:
 
 
 def test_an_answer_without_the_check_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anything_goes(_node: SimNode, _replica: Replica, _epoch: Epoch) -> bool:
+    def anything_goes(_node: CommandNode, _replica: Replica, _epoch: Epoch) -> bool:
         return True
 
     monkeypatch.setattr(CommandNode, "may_answer_read", anything_goes)
