@@ -7,12 +7,20 @@ a moment, the steal token lets one of them through.
 
 from collections.abc import Collection, Iterable
 from enum import StrEnum
+from typing import Final
 
 import attrs
 
-from balancer.records import StealRecord
+from balancer.records import StealRecord, StealToken
 from balancer.view import ClusterView
-from paxos.ids import GroupId, NodeId
+from paxos.ids import MS, GroupId, NodeId
+
+NODE_FAILURES_MAX: Final = 3
+"""So many failed steals to one node in a row, and it is muted ..."""
+NODE_MUTE_NS: Final = 30_000 * MS
+"""... for so long after the last of them."""
+PACED_PAUSE_NS: Final = 2_000 * MS
+"""Between two steals while some node answers its producers slowly."""
 
 
 class Why(StrEnum):
@@ -29,6 +37,10 @@ class Why(StrEnum):
     """The master does not answer; its lease runs out by itself."""
     IDEAL_DEAD = "ideal-dead"
     IDEAL_DRAINING = "ideal-draining"
+    IDEAL_MUTED = "ideal-muted"
+    """The last steals to its ideal node failed, one after the other."""
+    IDEAL_SLOW = "ideal-slow"
+    """Its ideal node answers its producers slowly already."""
     PAUSED = "paused"
     GROUP_PAUSED = "group-paused"
     MUTED = "muted"
@@ -37,6 +49,10 @@ class Why(StrEnum):
     """This node is the ideal one and has too many slots still to apply."""
     PASSED_OVER = "passed-over"
     """Its ideal node had its turn and did nothing: others go on without it for a while."""
+    NODE_BUSY = "node-busy"
+    """Its master or its ideal node takes part in another steal."""
+    PACED = "paced"
+    """Some node answers its producers slowly: steals are further apart."""
     LATER = "later"
     """A lower-numbered group goes first."""
     OTHERS_TURN = "others-turn"
@@ -77,6 +93,32 @@ def muted_groups(
     )
 
 
+def muted_nodes(history: Iterable[StealRecord], now_wall_ns: int) -> frozenset[NodeId]:
+    """Nodes to which the last steals failed, in a row and not long ago."""
+    failures: dict[NodeId, int] = {}
+    last_ns: dict[NodeId, int] = {}
+    for one in history:
+        failures[one.target] = failures.get(one.target, 0) + 1 if one.outcome.failed else 0
+        last_ns[one.target] = one.finished_wall_ns
+    return frozenset(
+        node
+        for node, count in failures.items()
+        if count >= NODE_FAILURES_MAX and now_wall_ns < last_ns[node] + NODE_MUTE_NS
+    )
+
+
+def held_tokens(view: ClusterView) -> list[StealToken]:
+    """All steals that run."""
+    known = (view.token, *view.others)
+    return [one for one in known if one is not None and not one.free_at(view.now.wall_ns)]
+
+
+def paced(view: ClusterView) -> bool:
+    """Whether the next steal has to wait because producers do."""
+    last = max((one.finished_wall_ns for one in view.history), default=0)
+    return bool(view.slow) and view.now.wall_ns < last + PACED_PAUSE_NS
+
+
 def token_held(view: ClusterView) -> bool:
     return view.token is not None and not view.token.free_at(view.now.wall_ns)
 
@@ -88,14 +130,23 @@ def judge(
 
     Whether this node may act on its turn at all is not asked here (`Balancing` does).
     """
-    muted = muted_groups(view.history, view.now.wall_ns, limits.cool_down_ns)
-    stealing = view.token.group if view.token is not None and token_held(view) else None
+    now_ns = view.now.wall_ns
+    mutes = _Mutes(
+        muted_groups(view.history, now_ns, limits.cool_down_ns), muted_nodes(view.history, now_ns)
+    )
+    held = held_tokens(view)
+    stealing = {one.group for one in held}
+    busy = {node for one in held for node in (one.source, one.target)}
+    waits = paced(view)
     reasons: list[tuple[GroupId, Why]] = []
     turn: GroupId | None = None
     for group in sorted(view.placement.keys() | view.groups.keys()):
-        why = Why.STEALING if group == stealing else _obstacle(view, group, muted)
+        why = Why.STEALING if group in stealing else _obstacle(view, group, mutes)
         if why is None:
             why = _bypassed(view, group, limits, passed_over)
+        if why is None and not token_held(view):
+            master, ideal = view.groups[group].master, view.placement[group]
+            why = Why.NODE_BUSY if {master, ideal} & busy else Why.PACED if waits else None
         if why is None:
             why = Why.NEXT if turn is None else Why.LATER
             turn = group if turn is None else turn
@@ -103,7 +154,13 @@ def judge(
     return reasons, turn
 
 
-def _obstacle(view: ClusterView, group: GroupId, muted: Collection[GroupId]) -> Why | None:
+@attrs.frozen
+class _Mutes:
+    groups: frozenset[GroupId]
+    nodes: frozenset[NodeId]
+
+
+def _obstacle(view: ClusterView, group: GroupId, mutes: _Mutes) -> Why | None:
     """What keeps everybody from stealing the group; None where it is misplaced and can be moved."""
     ideal, seen = view.placement.get(group), view.groups.get(group)
     if ideal is None or seen is None:
@@ -117,7 +174,9 @@ def _obstacle(view: ClusterView, group: GroupId, muted: Collection[GroupId]) -> 
         (ideal in view.draining, Why.IDEAL_DRAINING),
         (view.paused, Why.PAUSED),
         (group in view.paused_groups, Why.GROUP_PAUSED),
-        (group in muted, Why.MUTED),
+        (group in mutes.groups, Why.MUTED),
+        (ideal in mutes.nodes, Why.IDEAL_MUTED),
+        (ideal in view.slow and seen.master not in view.slow, Why.IDEAL_SLOW),
     )
     return next((why for blocked, why in checks if blocked), None)
 

@@ -69,7 +69,7 @@ def share(loads: Mapping[NodeId, int], capacities: Mapping[NodeId, int], amount:
 def zone_totals(
     frame: Frame, loads: Mapping[NodeId, int], held: Mapping[NodeId, int]
 ) -> dict[str, int]:
-    """How many free groups each zone gets: even between zones, and most can stay."""
+    """How many free groups each zone gets: even between zones, then nodes, and most can stay."""
     zones = frame.zones
     if len(zones) == 1:
         return {zone: len(frame.free) for zone in zones}
@@ -79,13 +79,15 @@ def zone_totals(
     zone_loads = {at: sum(loads[node] for node in zones[names[at]]) for at in numbers}
     totals = share(zone_loads, dict.fromkeys(numbers, 1), len(frame.free))
 
-    def saved(at: NodeId) -> int:
-        """How many more can stay in the zone if it gets one of the extras."""
+    def price(at: NodeId) -> tuple[Fraction, int]:
+        """What an extra costs in evenness of nodes, and how many groups it lets stay."""
         members, base = zones[names[at]], totals.base[at]
         few, more = (_within(frame, members, loads, base + extra) for extra in (0, 1))
-        return more.stays(held) - few.stays(held)
+        counts = few.quotas(held)
+        rises = [rise(loads[one] + counts[one], frame.allowed[one].capacity) for one in members]
+        return min(rises), few.stays(held) - more.stays(held)
 
-    lucky = sorted(totals.takers, key=lambda at: (-saved(at), at))[: totals.extras]
+    lucky = sorted(totals.takers, key=lambda at: (price(at), at))[: totals.extras]
     return {names[at]: totals.base[at] + (at in lucky) for at in numbers}
 
 

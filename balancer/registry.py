@@ -16,6 +16,15 @@ import attrs
 
 from balancer.catalogue import Catalogue
 from balancer.packing import PackingError
+from balancer.policy import (
+    PLANS_MAX,
+    PlanRecord,
+    Policy,
+    Weights,
+    policy_problem,
+    record_problem,
+    weights_problem,
+)
 from balancer.records import (
     CLUSTER_ID_CHARS_MAX,
     GROUPS_MAX,
@@ -35,7 +44,9 @@ from balancer.records import (
 )
 from balancer.registry_commands import (
     AcquireStealToken,
+    AdoptPlan,
     AllocateProducerIds,
+    CancelSteal,
     Command,
     CreatePartitions,
     CreateTopic,
@@ -46,14 +57,17 @@ from balancer.registry_commands import (
     MergePlacement,
     PartitionsCreated,
     PauseBalancer,
+    PinGroup,
     PlacementSet,
     ProducerIds,
+    PublishWeights,
     Refusal,
     Refused,
     RegisterNode,
     ReleaseStealToken,
     Result,
     SetPlacement,
+    SetPolicy,
     TokenGranted,
     TokenRefused,
     TokenReleased,
@@ -79,7 +93,9 @@ class Versions(NamedTuple):
     topics: int = 0
     placement: int = 0
     steals: int = 0
-    """Token, history and pauses."""
+    """Tokens, history and pauses."""
+    policy: int = 0
+    """Policy, pins and published weights."""
 
 
 class Registry:
@@ -93,6 +109,11 @@ class Registry:
         self.placement: Mapping[GroupId, NodeId] = {}
         self.paused = False
         self.paused_groups: frozenset[GroupId] = frozenset()
+        self.policy = Policy()
+        self.pins: Mapping[GroupId, NodeId] = {}
+        self.weights = Weights()
+        self.plans: tuple[PlanRecord, ...] = ()
+        """The last adopted plans, oldest first."""
         self._catalogue = Catalogue()
         self._desk = TokenDesk()
         self._next_producer_id = 0
@@ -126,23 +147,18 @@ class Registry:
                 return self._found(command)
             case RegisterNode():
                 return self._register(command)
-            case CreateTopic() | CreatePartitions() | DeleteTopic():
-                return self._change_topics(command)
-            case SetPlacement(expected_version=expected, placement=placement):
-                return self._place(expected, dict(sorted(placement.items())))
-            case MergePlacement(expected_version=expected, group=group, node=node):
-                merged = {**self.placement, group: node}
-                return self._place(expected, dict(sorted(merged.items())))
-            case AcquireStealToken():
-                return self._acquire(command)
-            case ReleaseStealToken():
-                return self._release(command)
-            case PauseBalancer():
-                return self._pause(command)
             case DrainNode():
                 return self._drain(command)
+            case CreateTopic() | CreatePartitions() | DeleteTopic():
+                return self._change_topics(command)
             case AllocateProducerIds():
                 return self._allocate(command)
+            case SetPlacement() | MergePlacement() | AdoptPlan() | PinGroup():
+                return self._change_placement(command)
+            case SetPolicy() | PublishWeights():
+                return self._change_policy(command)
+            case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
+                return self._steer(command)
 
     # ---- cluster and nodes -----------------------------------------------------------------------
 
@@ -223,7 +239,104 @@ class Registry:
 
     # ---- placement and steals --------------------------------------------------------------------
 
-    def _place(self, expected: int | None, placement: Mapping[GroupId, NodeId]) -> Result:
+    def _change_placement(
+        self, command: SetPlacement | MergePlacement | AdoptPlan | PinGroup
+    ) -> Result:
+        match command:
+            case SetPlacement(expected_version=expected, placement=placement):
+                return self._place_by_hand(expected, placement)
+            case MergePlacement(expected_version=expected, group=group, node=node):
+                return self._place_by_hand(expected, {**self.placement, group: node})
+            case AdoptPlan():
+                return self._adopt(command)
+            case PinGroup():
+                return self._pin(command)
+
+    def _steer(
+        self, command: AcquireStealToken | ReleaseStealToken | PauseBalancer | CancelSteal
+    ) -> Result:
+        match command:
+            case AcquireStealToken():
+                return self._acquire(command)
+            case ReleaseStealToken():
+                return self._release(command)
+            case PauseBalancer():
+                return self._pause(command)
+            case CancelSteal(token=token):
+                if self._desk.cancel(token):
+                    return self._done("steals")
+                return Refused(Refusal.NOT_STEALING, f"token {token}")
+
+    def _place_by_hand(self, expected: int | None, placement: Mapping[GroupId, NodeId]) -> Result:
+        """What an operator says stays until he asks for a plan; the first placement is nobody's."""
+        first = not self.placement
+        result = self._place(expected, placement)
+        if isinstance(result, PlacementSet) and not first:
+            self._set_policy(attrs.evolve(self.policy, automatic=False))
+        return result
+
+    def _adopt(self, command: AdoptPlan) -> Result:
+        problem = record_problem(command.record)
+        if problem is not None:
+            return Refused(Refusal.INVALID_PLAN, problem)
+        result = self._place(command.expected_version, command.placement)
+        if isinstance(result, PlacementSet):
+            self.plans = (*self.plans, command.record)[-PLANS_MAX:]
+            self._changed()
+            self._set_policy(attrs.evolve(self.policy, automatic=command.automatic))
+        return result
+
+    def _change_policy(self, command: SetPolicy | PublishWeights) -> Result:
+        match command:
+            case SetPolicy(expected_version=expected, policy=policy):
+                if expected is not None and expected != self.versions.policy:
+                    return Refused(
+                        Refusal.POLICY_CONFLICT, f"the version is {self.versions.policy}"
+                    )
+                problem = policy_problem(policy)
+                if problem is not None:
+                    return Refused(Refusal.INVALID_POLICY, problem)
+                capacities = dict(sorted(policy.capacities.items()))
+                self._set_policy(attrs.evolve(policy, capacities=capacities))
+                return self._done()
+            case PublishWeights(weights=weights):
+                return self._publish(weights)
+
+    def _set_policy(self, policy: Policy) -> None:
+        if policy != self.policy:
+            self.policy = policy
+            self._changed("policy")
+
+    def _pin(self, command: PinGroup) -> Result:
+        group, node = command.group, command.node
+        if node is not None:
+            result = self._place(None, {**self.placement, group: node})
+            if isinstance(result, Refused):
+                return result
+        pins = {one: pin for one, pin in self.pins.items() if one != group}
+        if node is not None:
+            pins[group] = node
+        if pins != self.pins:
+            self.pins = dict(sorted(pins.items()))
+            self._changed("policy")
+        return self._done()
+
+    def _publish(self, weights: Weights) -> Result:
+        problem = weights_problem(weights)
+        if problem is not None:
+            return Refused(Refusal.INVALID_WEIGHTS, problem)
+        unknown = weights.weights.keys() - set(self.groups)
+        if unknown:
+            return Refused(Refusal.UNKNOWN_GROUP, f"group {min(unknown)}")
+        if weights.computed_wall_ns < self.weights.computed_wall_ns:
+            return Refused(Refusal.STALE_WEIGHTS, f"older than those of {self.weights.source}")
+        if weights != self.weights:
+            self.weights = attrs.evolve(weights, weights=dict(sorted(weights.weights.items())))
+            self._changed("policy")
+        return self._done()
+
+    def _place(self, expected: int | None, wanted: Mapping[GroupId, NodeId]) -> Result:
+        placement = dict(sorted(wanted.items()))
         current = self.versions.placement
         if self.cluster is None:
             return Refused(Refusal.NOT_FOUNDED, "the cluster is not founded yet")
@@ -243,9 +356,9 @@ class Registry:
         problem = self._acquire_problem(command)
         if problem is not None:
             return TokenRefused(problem, command.group, command.attempt)
-        before = self._desk.token
-        result = self._desk.acquire(command)
-        if self._desk.token is not before:
+        before = self._desk.tokens
+        result = self._desk.acquire(command, self.policy.steals_max)
+        if self._desk.tokens is not before:
             self._changed("steals")
         return result
 
@@ -323,6 +436,20 @@ class Registry:
         return self._desk.token
 
     @property
+    def tokens(self) -> tuple[StealToken, ...]:
+        """All steals that run, or whose token nobody has taken over yet."""
+        return self._desk.tokens
+
+    def token_numbered(self, number: int) -> StealToken | None:
+        """The token of this number if it is still to be honoured."""
+        return None if number == self._desk.cancelled else self._desk.find(number)
+
+    @property
+    def last_token(self) -> int:
+        """The number of the last token ever granted."""
+        return self._desk.next_token - 1
+
+    @property
     def history(self) -> tuple[StealRecord, ...]:
         """The last steals, oldest first."""
         return self._desk.history
@@ -359,12 +486,17 @@ class Registry:
                 next_uid=catalogue.next_uid,
                 next_producer_id=self._next_producer_id,
                 placement=self.placement,
-                token=desk.token,
+                tokens=desk.tokens,
                 next_token=desk.next_token,
                 history=desk.history,
                 stolen_versions=desk.stolen_versions,
+                cancelled=desk.cancelled,
                 paused=self.paused,
                 paused_groups=tuple(sorted(self.paused_groups)),
+                policy=self.policy,
+                pins=self.pins,
+                weights=self.weights,
+                plans=self.plans,
             )
         )
 
@@ -384,10 +516,16 @@ class Registry:
         registry.placement = image.placement
         registry.paused = image.paused
         registry.paused_groups = frozenset(image.paused_groups)
+        registry.policy, registry.pins = image.policy, image.pins
+        registry.weights, registry.plans = image.weights, image.plans
         registry._next_producer_id = image.next_producer_id
         registry._catalogue = Catalogue.from_topics(image.cluster, image.topics, image.next_uid)
         registry._desk = TokenDesk(
-            image.token, image.history, image.next_token, dict(image.stolen_versions)
+            image.tokens,
+            image.history,
+            image.next_token,
+            dict(image.stolen_versions),
+            image.cancelled,
         )
         return registry
 

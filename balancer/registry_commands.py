@@ -26,6 +26,14 @@ from balancer.packing import (
     record,
     union,
 )
+from balancer.policy import (
+    PLAN_RECORD,
+    POLICY,
+    WEIGHTS,
+    PlanRecord,
+    Policy,
+    Weights,
+)
 from balancer.records import (
     ADDRESS,
     CONFIGS,
@@ -160,6 +168,50 @@ class DrainNode:
 
 
 @attrs.frozen
+class SetPolicy:
+    """Replace the policy, provided it is still at `expected_version` (None: whatever)."""
+
+    expected_version: int | None
+    policy: Policy
+
+
+@attrs.frozen
+class PinGroup:
+    """Move one group by hand: it becomes `node`'s and no plan moves it; None gives it back."""
+
+    group: GroupId
+    node: NodeId | None
+
+
+@attrs.frozen
+class AdoptPlan:
+    """A plan replaces the placement it was made for, and is remembered with its reasons.
+
+    `automatic` is what the policy says of it afterwards: an operator's request for a plan turns
+    automatic planning on again.
+    """
+
+    expected_version: int
+    placement: Mapping[GroupId, NodeId]
+    automatic: bool
+    record: PlanRecord
+
+
+@attrs.frozen
+class PublishWeights:
+    """What the groups weigh, by a job that has computed it; an older computation is refused."""
+
+    weights: Weights
+
+
+@attrs.frozen
+class CancelSteal:
+    """Tell the master not to hand over for this token; the token itself ends as it always does."""
+
+    token: int
+
+
+@attrs.frozen
 class AllocateProducerIds:
     """A block of producer ids for one broker to hand out (Kafka's AllocateProducerIds, KIP-730)."""
 
@@ -180,6 +232,11 @@ Command: TypeAlias = (
     | PauseBalancer
     | DrainNode
     | AllocateProducerIds
+    | SetPolicy
+    | PinGroup
+    | AdoptPlan
+    | PublishWeights
+    | CancelSteal
 )
 
 
@@ -218,8 +275,16 @@ class Refusal(IntEnum):
     """A steal from that very lease version has already succeeded."""
     NODE_DRAINING = 55
     INVALID_DURATION = 56
+    INVALID_POLICY = 57
+    INVALID_PLAN = 58
+    INVALID_WEIGHTS = 59
     INVALID_COUNT = 60
     PRODUCER_IDS_EXHAUSTED = 61
+    POLICY_CONFLICT = 62
+    NOT_STEALING = 63
+    """There is no such steal to be cancelled."""
+    STALE_WEIGHTS = 64
+    """Newer ones are known already."""
 
 
 @attrs.frozen
@@ -328,6 +393,11 @@ _COMMAND: Final[Field[Command]] = union(
         10: (PauseBalancer, record(PauseBalancer, FLAG, optional(U32))),
         11: (DrainNode, record(DrainNode, I32, FLAG)),
         12: (AllocateProducerIds, record(AllocateProducerIds, I32, I32)),
+        13: (SetPolicy, record(SetPolicy, _VERSION_OR_NONE, POLICY)),
+        14: (PinGroup, record(PinGroup, U32, optional(I32))),
+        15: (AdoptPlan, record(AdoptPlan, I64, PLACEMENT, FLAG, PLAN_RECORD)),
+        16: (PublishWeights, record(PublishWeights, WEIGHTS)),
+        17: (CancelSteal, record(CancelSteal, I64)),
     },
 )
 

@@ -19,6 +19,17 @@ from balancer.packing import (
     record,
     sequence,
 )
+from balancer.policy import (
+    PINS,
+    PLAN_RECORD,
+    PLANS_MAX,
+    POLICY,
+    STEALS_MAX,
+    WEIGHTS,
+    PlanRecord,
+    Policy,
+    Weights,
+)
 from balancer.records import (
     CLUSTER,
     GROUPS_MAX,
@@ -39,8 +50,9 @@ from balancer.records import (
 )
 from paxos.ids import GroupId, NodeId, Slot
 
-IMAGE_VERSION: Final = 1
-_VERSIONS_COUNT: Final = 5
+IMAGE_VERSION: Final = 2
+"""2: tokens, policy, pins, weights and plans."""
+_VERSIONS_COUNT: Final = 6
 
 
 @attrs.frozen(kw_only=True)
@@ -55,12 +67,17 @@ class Image:
     next_uid: PartitionUid
     next_producer_id: int
     placement: Mapping[GroupId, NodeId]
-    token: StealToken | None
+    tokens: tuple[StealToken, ...]
     next_token: int
     history: tuple[StealRecord, ...]
     stolen_versions: Mapping[GroupId, Slot]
+    cancelled: int
     paused: bool
     paused_groups: tuple[GroupId, ...]
+    policy: Policy
+    pins: Mapping[GroupId, NodeId]
+    weights: Weights
+    plans: tuple[PlanRecord, ...]
 
 
 _IMAGE: Final[Field[Image]] = record(
@@ -73,12 +90,17 @@ _IMAGE: Final[Field[Image]] = record(
     U32,
     I64,
     PLACEMENT,
-    optional(TOKEN),
+    sequence(TOKEN, STEALS_MAX),
     I64,
     sequence(STEAL_RECORD, HISTORY_MAX),
     mapping(U32, I64, GROUPS_MAX + 1),
+    I64,
     FLAG,
     sequence(U32, GROUPS_MAX + 1),
+    POLICY,
+    PINS,
+    WEIGHTS,
+    sequence(PLAN_RECORD, PLANS_MAX),
 )
 
 

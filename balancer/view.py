@@ -53,7 +53,12 @@ class ClusterView:
     paused: bool = False
     paused_groups: frozenset[GroupId] = frozenset()
     token: StealToken | None = None
+    """This node's own steal, else one that is in the way of any other: the budget is used up."""
+    others: tuple[StealToken, ...] = ()
+    """The other steals that run, where the policy allows several."""
     history: tuple[StealRecord, ...] = ()
+    slow: frozenset[NodeId] = frozenset()
+    """Nodes whose produce requests take longer than the policy allows: steals are paced."""
 
     @classmethod
     def of_registry(
@@ -66,8 +71,10 @@ class ClusterView:
         alive: frozenset[NodeId],
         registry_reachable: bool,
         groups: Mapping[GroupId, GroupView],
+        slow: frozenset[NodeId] = frozenset(),
     ) -> "ClusterView":
         """Take from the local copy of the registry what it knows, and the rest as given."""
+        token = _token_for(me, registry.tokens, registry.policy.steals_max, now)
         return cls(
             now=now,
             me=me,
@@ -80,6 +87,21 @@ class ClusterView:
             draining=frozenset(node.node for node in registry.nodes.values() if node.draining),
             paused=registry.paused,
             paused_groups=registry.paused_groups,
-            token=registry.token,
+            token=token,
+            others=tuple(one for one in registry.tokens if one is not token),
             history=registry.history,
+            slow=slow,
         )
+
+
+def _token_for(
+    me: NodeId, tokens: tuple[StealToken, ...], budget: int, now: Now
+) -> StealToken | None:
+    """The token that concerns a node: its own, one that is in its way, or an expired one."""
+    for one in tokens:
+        if one.target == me:
+            return one
+    held = [one for one in tokens if not one.free_at(now.wall_ns)]
+    if held:
+        return held[0] if len(held) >= budget else None
+    return tokens[0] if tokens else None

@@ -136,13 +136,12 @@ class BalancingLoop:
 
     def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
         """The master checks once more: a valid token for this very steal, and no pause (E16)."""
-        registry, token = self._registry, self._registry.token
-        seen = 0 if token is None else token.token
-        if request.token > seen:
+        registry, token = self._registry, self._registry.token_numbered(request.token)
+        if request.token > registry.last_token:
             return None  # our copy of the registry has not got that far
         refusal = ""
-        if token is None or (token.token, token.group) != (request.token, request.group):
-            refusal = "no token"
+        if token is None or token.group != request.group:
+            refusal = "no token"  # given back, taken over, or cancelled
         elif token.target != sender or now.wall_ns > token.expires_wall_ns:
             refusal = "token of another"
         elif registry.paused or request.group in registry.paused_groups:

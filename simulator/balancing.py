@@ -189,12 +189,12 @@ class SimBalancing:
 
     def allows(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
         """A valid token for this very steal; None while our copy has not got that far (E16)."""
-        token = self._registry.token
-        if request.token > (0 if token is None else token.token):
+        token = self._registry.token_numbered(request.token)
+        if request.token > self._registry.last_token:
             return None
         return (
             token is not None
-            and (token.token, token.group, token.target) == (request.token, request.group, sender)
+            and (token.group, token.target) == (request.group, sender)
             and now.wall_ns <= token.expires_wall_ns
         )
 

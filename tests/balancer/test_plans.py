@@ -113,6 +113,12 @@ def test_zones_get_equal_shares_before_nodes_do() -> None:
     assert level.moves == ()
 
 
+def test_the_odd_group_goes_to_the_zone_where_nodes_stay_level() -> None:
+    """Found by Hypothesis: zone totals 1 and 2 are as even as 2 and 1, but nodes are not."""
+    _, plan = planned("1a 2a 3b", "33.", Wishes(spread_zones=True))
+    assert sorted(drawn(plan)) == list("123")
+
+
 def test_preferred_zones_hold_while_one_of_their_nodes_is_usable() -> None:
     """Even inside the zone; when all of it drains, the others take over."""
     wishes = Wishes(preferred_zones=("a",))

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.packing import PackingError
+from balancer.policy import PlanMove, PlanRecord, Policy, Weights
+from balancer.problem import Evenness
 from balancer.records import (
     Address,
     Outcome,
@@ -17,7 +19,9 @@ from balancer.records import (
 from balancer.registry import Registry
 from balancer.registry_commands import (
     AcquireStealToken,
+    AdoptPlan,
     AllocateProducerIds,
+    CancelSteal,
     Command,
     CreatePartitions,
     CreateTopic,
@@ -28,14 +32,17 @@ from balancer.registry_commands import (
     MergePlacement,
     PartitionsCreated,
     PauseBalancer,
+    PinGroup,
     PlacementSet,
     ProducerIds,
+    PublishWeights,
     Refusal,
     Refused,
     RegisterNode,
     ReleaseStealToken,
     Result,
     SetPlacement,
+    SetPolicy,
     TokenGranted,
     TokenRefused,
     TokenReleased,
@@ -61,6 +68,25 @@ tokens = st.builds(StealToken, i64, u32, i32, i32, i64, i64, i64, i64, i64, i64)
 places = st.lists(st.builds(PartitionPlace, u32, u32), max_size=5).map(tuple)
 topics = st.builds(Topic, text, topic_ids, i32, configs, places)
 refusals = st.sampled_from(Refusal)
+u16 = st.integers(0, 2**16 - 1)
+policies = st.builds(
+    Policy,
+    st.booleans(),
+    st.sampled_from(Evenness),
+    st.booleans(),
+    st.lists(text, max_size=3).map(tuple),
+    i32,
+    i32,
+    st.none() | i32,
+    i32,
+    i32,
+    st.dictionaries(i32, i32, max_size=4),
+)
+moves = st.lists(st.builds(PlanMove, u32, st.none() | i32, i32, text), max_size=4).map(tuple)
+plans = st.builds(
+    PlanRecord, i64, i32, text, st.sampled_from(Evenness), text, moves, u16, u16, text
+)
+published = st.builds(Weights, text, i64, st.dictionaries(u32, i32, max_size=6))
 
 COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     FoundCluster: st.builds(FoundCluster, text, u32),
@@ -75,6 +101,13 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     PauseBalancer: st.builds(PauseBalancer, st.booleans(), st.none() | u32),
     DrainNode: st.builds(DrainNode, i32, st.booleans()),
     AllocateProducerIds: st.builds(AllocateProducerIds, i32, i32),
+    SetPolicy: st.builds(SetPolicy, versions, policies),
+    PinGroup: st.builds(PinGroup, u32, st.none() | i32),
+    AdoptPlan: st.builds(
+        AdoptPlan, i64, st.dictionaries(u32, i32, max_size=6), st.booleans(), plans
+    ),
+    PublishWeights: st.builds(PublishWeights, published),
+    CancelSteal: st.builds(CancelSteal, i64),
 }
 RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
     Refused: st.builds(Refused, refusals, text),
@@ -109,6 +142,12 @@ GOLDEN: list[tuple[Command, str]] = [
     (ReleaseStealToken(4, Outcome.TIMED_OUT, 5), "0109 0000000000000004 02 0000000000000005"),
     (PauseBalancer(True), "010a 01 00"),
     (DrainNode(NodeId(2), True), "010b 00000002 01"),
+    (PinGroup(GroupId(3), NodeId(2)), "010e 00000003 01 00000002"),
+    (
+        PublishWeights(Weights("s", 7, {GroupId(1): 900})),
+        "0110 000173 000000000000000700000001 00000001 00000384",
+    ),
+    (CancelSteal(9), "0111 0000000000000009"),
 ]
 
 

@@ -10,10 +10,14 @@ from random import Random
 from typing import ClassVar, Final
 
 from balancer.packing import PackingError
+from balancer.policy import PlanMove, PlanRecord, Policy, Weights
+from balancer.problem import Evenness
 from balancer.records import Outcome, PartitionPlace, PartitionUid, StealToken, Topic
 from balancer.registry import Registry
 from balancer.registry_commands import (
+    AdoptPlan,
     AllocateProducerIds,
+    CancelSteal,
     Command,
     CreatePartitions,
     CreateTopic,
@@ -24,12 +28,15 @@ from balancer.registry_commands import (
     MergePlacement,
     PartitionsCreated,
     PauseBalancer,
+    PinGroup,
     PlacementSet,
     ProducerIds,
+    PublishWeights,
     Refusal,
     Refused,
     ReleaseStealToken,
     Result,
+    SetPolicy,
     TokenGranted,
     TokenRefused,
     TokenReleased,
@@ -199,7 +206,18 @@ def registry_commands() -> list[Command]:
         PauseBalancer(False),
         DrainNode(NodeId(3), True),
         AllocateProducerIds(NodeId(1), 1_000),
+        SetPolicy(None, Policy(preferred_zones=("zone",), capacities={NodeId(1): 50})),
+        PinGroup(GroupId(2), NodeId(3)),
+        PinGroup(GroupId(2), None),
+        AdoptPlan(0, {GroupId(1): NodeId(2)}, True, plan_record()),
+        PublishWeights(Weights("spark", 5, {GroupId(1): 2_000})),
+        CancelSteal(1),
     ]
+
+
+def plan_record() -> PlanRecord:
+    moves = (PlanMove(GroupId(1), NodeId(1), NodeId(2), "evenness"),)
+    return PlanRecord(5, NodeId(1), "operator", Evenness.COUNT, "counts", moves, 1, 1, "exchange")
 
 
 def registry_results() -> list[Result]:
@@ -228,6 +246,9 @@ def registry_results() -> list[Result]:
 def _busy() -> Registry:
     registry = founded()
     run(registry, *registry_commands()[2:4], *registry_commands()[6:9])
+    placed = registry.versions.placement
+    adopt = AdoptPlan(placed, registry.placement, True, plan_record())
+    run(registry, *registry_commands()[14:17], adopt, registry_commands()[18])
     return registry
 
 
