@@ -37,7 +37,8 @@ check: setup
 sim: .venv/product.stamp
 	$(RUN) -m simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-# The protocol's explicit-state models; needs g++. ARGS=--quick takes about a minute.
+# The protocol as explicit-state models (needs g++), and the traces of 200 worlds judged by its rules;
+# ARGS=--quick takes about a minute.
 model: .venv/product.stamp
 	$(RUN) -m simulator.model $(ARGS)
 

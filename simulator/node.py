@@ -282,11 +282,14 @@ class SimNode:
 
         def done(outcome: Outcome) -> None:
             if self._alive(life):
-                self.world.network.send(self.me, source, Settled(what.ident, outcome))
+                self._answer_forwarded(source, what, outcome)
 
         pending = Pending(what.chunks, sum(map(len, what.chunks)), done)
         group.intake.submit_forwarded(now, pending, handing=what.handing)
         self._finish(now, Step(), (group,))
+
+    def _answer_forwarded(self, source: NodeId, what: Forwarded, outcome: Outcome) -> None:
+        self.world.network.send(self.me, source, Settled(what.ident, outcome))
 
     def _forward(self, group: GroupId, forward: Forward) -> None:
         world = self.world

@@ -884,9 +884,6 @@ struct Model {
         u64 slots = 0, masters = 0;
         for (int k = 1; k <= S; ++k) slots |= u64(d.is(k)) << k;
         for (int p = 0; p < P; ++p) masters |= u64(acting(s.proposer[p])) << (p ? 1 : 0);
-#ifdef RICH
-        for (int k = 1; k <= S; ++k) slots = slots*31 + d.at[k].origin*64+d.at[k].kind;
-#endif
         return slots << 8 | masters;
     }
 

@@ -1,0 +1,279 @@
+"""What a trace tells: the protocol's events of one group, in the order in which they happened.
+
+Events are what can be seen of a node from outside: what has become durable, what it tells others
+(at the moment it leaves), what it applies, and when it thinks that it may act. A trace is a list of
+them, or a file with one JSON object per line.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, Final, NamedTuple, TypeAlias
+
+from paxos.entry import BeMaster, Config, Entry, EntryKind, Steal
+from paxos.ids import BALLOT_ZERO, NOBODY, Ballot, Epoch, GroupId, Incarnation, NodeId, Slot
+
+
+class Value(NamedTuple):
+    """An entry: its digest is its identity, the rest is what the protocol looks at."""
+
+    digest: str
+    kind: EntryKind
+    node: NodeId = NOBODY
+    """Whom a lease entry makes master."""
+    incarnation: Incarnation = Incarnation(0)
+    prev_ver: Slot = Slot(0)
+    expires_ns: int = 0
+    source: NodeId = NOBODY
+    """Who gives the lease away, in a Steal; and the ballot that goes with it."""
+    ballot: Ballot = BALLOT_ZERO
+    members: tuple[NodeId, ...] = ()
+
+
+Vote: TypeAlias = tuple[Slot, Ballot, Value]
+
+
+def value_of(entry: Entry) -> Value:
+    sha = hashlib.blake2b(digest_size=10)
+    for chunk in entry.chunks:
+        sha.update(chunk)
+    digest, kind, control = sha.hexdigest(), entry.kind, entry.control
+    if isinstance(control, BeMaster):
+        return Value(
+            digest,
+            kind,
+            control.node,
+            control.incarnation,
+            control.prev_ver,
+            control.expires_wall_ns,
+        )
+    if isinstance(control, Steal):
+        return Value(
+            digest,
+            kind,
+            control.target,
+            control.target_incarnation,
+            control.prev_ver,
+            control.expires_wall_ns,
+            control.source,
+            control.ballot,
+        )
+    if isinstance(control, Config):
+        return Value(digest, kind, members=control.members)
+    return Value(digest, kind)
+
+
+# -- a node's life ----------------------------------------------------------------------------
+
+
+class Booted(NamedTuple):
+    """What a restarted node believes: `log` was replayed, `votes` concern slots not applied."""
+
+    group: GroupId
+    node: NodeId
+    incarnation: Incarnation
+    promised: Ballot
+    applied: Slot
+    votes: tuple[Vote, ...]
+    log: tuple[Value, ...]
+    forgot: bool
+    """Its disk has lost what it had acknowledged (docs/adr/0004)."""
+
+
+class Crashed(NamedTuple):
+    group: GroupId
+    node: NodeId
+
+
+# -- what has become durable ------------------------------------------------------------------
+
+
+class PromiseDurable(NamedTuple):
+    group: GroupId
+    node: NodeId
+    ballot: Ballot
+
+
+class VoteDurable(NamedTuple):
+    group: GroupId
+    node: NodeId
+    slot: Slot
+    ballot: Ballot
+    value: Value
+
+
+# -- what leaves a node, and the one thing that has to be known of what arrives ---------------
+
+
+class Prepared(NamedTuple):
+    group: GroupId
+    node: NodeId
+    ballot: Ballot
+    start: Slot
+
+
+class Promised(NamedTuple):
+    group: GroupId
+    node: NodeId
+    ballot: Ballot
+    votes: tuple[Vote, ...]
+
+
+class PromiseReceived(NamedTuple):
+    group: GroupId
+    node: NodeId
+    source: NodeId
+    ballot: Ballot
+    votes: tuple[Vote, ...]
+
+
+class Proposed(NamedTuple):
+    """An Accept leaves, perhaps not for the first time."""
+
+    group: GroupId
+    node: NodeId
+    ballot: Ballot
+    slot: Slot
+    value: Value
+    suspended: Slot
+    wall_ns: int
+
+
+class Accepted(NamedTuple):
+    group: GroupId
+    node: NodeId
+    ballot: Ballot
+    slot: Slot
+
+
+class Counted(NamedTuple):
+    """`node` says, in an Accept or a Commit, that these slots are decided at its ballot."""
+
+    group: GroupId
+    node: NodeId
+    ballot: Ballot
+    first: Slot
+    last: Slot
+
+
+class Taught(NamedTuple):
+    group: GroupId
+    node: NodeId
+    slot: Slot
+    value: Value
+
+
+# -- what it does -----------------------------------------------------------------------------
+
+
+class Applied(NamedTuple):
+    group: GroupId
+    node: NodeId
+    slot: Slot
+    value: Value
+
+
+class Suspended(NamedTuple):
+    """The slot of its unresolved Steal has changed; 0: it may act again."""
+
+    group: GroupId
+    node: NodeId
+    slot: Slot
+
+
+class Acts(NamedTuple):
+    """At this reading of its clock it would answer a client."""
+
+    group: GroupId
+    node: NodeId
+    wall_ns: int
+
+
+class ReadAnswered(NamedTuple):
+    group: GroupId
+    node: NodeId
+    epoch: Epoch
+    """Under which the read began."""
+    wall_ns: int
+
+
+class Acknowledged(NamedTuple):
+    """A command of the entry applied in `slot` is done, says the node that has proposed it; 0: it
+    says so without having applied anything just now."""
+
+    group: GroupId
+    node: NodeId
+    slot: Slot
+    wall_ns: int
+
+
+Event: TypeAlias = (
+    Booted
+    | Crashed
+    | PromiseDurable
+    | VoteDurable
+    | Prepared
+    | Promised
+    | PromiseReceived
+    | Proposed
+    | Accepted
+    | Counted
+    | Taught
+    | Applied
+    | Suspended
+    | Acts
+    | ReadAnswered
+    | Acknowledged
+)
+
+KINDS: Final[dict[str, Any]] = {kind.__name__: kind for kind in Event.__args__}
+"""Any: NamedTuple classes have no common type that mypy knows."""
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def write_header(file: IO[str], header: dict[str, Any]) -> None:
+    """The first line: what a specification has to know of the groups."""
+    file.write(json.dumps(header) + "\n")
+
+
+def read_header(file: IO[str]) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(file.readline())
+    return header
+
+
+def write(event: Event, file: IO[str]) -> None:
+    fields = {"event": type(event).__name__, **event._asdict()}
+    file.write(json.dumps(fields, separators=(",", ":")) + "\n")
+
+
+def read(lines: Iterable[str]) -> Iterator[Event]:
+    for line in lines:
+        fields = json.loads(line)
+        kind = KINDS[fields.pop("event")]
+        yield kind(**{name: _FIELDS.get(name, _same)(data) for name, data in fields.items()})
+
+
+def _same(data: Any) -> Any:  # noqa: ANN401 # whatever JSON holds
+    return data
+
+
+def _ballot(data: list[int]) -> Ballot:
+    return Ballot(data[0], NodeId(data[1]))
+
+
+def _value(data: list[Any]) -> Value:
+    value = Value(*data)
+    return value._replace(
+        kind=EntryKind(value.kind), ballot=Ballot(*value.ballot), members=tuple(value.members)
+    )
+
+
+_FIELDS: Final[dict[str, Any]] = {
+    "ballot": _ballot,
+    "promised": _ballot,
+    "value": _value,
+    "log": lambda data: tuple(map(_value, data)),
+    "votes": lambda data: tuple((slot, _ballot(at), _value(value)) for slot, at, value in data),
+}

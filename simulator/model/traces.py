@@ -1,0 +1,129 @@
+"""Trace validation: a world runs, and the specification must accept all that its nodes do.
+
+A mutant that breaks a rule must be refused, with the rule's name; what the simulator's own checkers
+think of the world does not count here. A trace is judged as it happens, or written to a file and
+judged from there: both must come to the same verdict.
+"""
+
+import multiprocessing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from paxos.ids import GroupId, NodeId
+from simulator import mutants
+from simulator.model import events
+from simulator.model.events import Event
+from simulator.model.observe import ObservedWorld
+from simulator.model.specification import Refused, Specification
+from simulator.options import draw
+
+SEEDS: Final = range(200)
+QUICK_SEEDS: Final = range(10)
+
+
+@attrs.frozen
+class Validation:
+    """`rule` and `refusal` are empty where the whole trace was accepted."""
+
+    seed: int
+    events: int
+    slots: int
+    rule: str = ""
+    refusal: str = ""
+    stopped_by: str = ""
+    """What ended the world before its time: a checker that was faster than the specification."""
+
+    @property
+    def accepted(self) -> bool:
+        return not self.refusal and not self.stopped_by
+
+    def line(self) -> str:
+        said = f"trace {self.seed}: {self.events:,} events, {self.slots:,} slots: "
+        if self.refusal:
+            return said + f"refused: {self.refusal}"
+        return said + (f"accepted, then {self.stopped_by}" if self.stopped_by else "accepted")
+
+
+class Judge:
+    """A specification for every group of a world."""
+
+    def __init__(self, members: Mapping[GroupId, Iterable[int]], margin_ns: int) -> None:
+        self.groups = {
+            group: Specification(map(NodeId, some), margin_ns) for group, some in members.items()
+        }
+
+    def feed(self, event: Event) -> None:
+        self.groups[event.group].feed(event)
+
+    def validation(self, seed: int, refused: Refused | None, stopped_by: str = "") -> Validation:
+        groups = self.groups.values()
+        return Validation(
+            seed,
+            sum(one.events for one in groups),
+            sum(len(one.decided) for one in groups),
+            "" if refused is None else refused.rule,
+            "" if refused is None else str(refused),
+            stopped_by,
+        )
+
+
+def validate(seed: int, mutant: str = "") -> Validation:
+    """Run the world of `seed` and judge it as it goes."""
+    options = draw(seed)
+    judges: list[Judge] = []
+    world = ObservedWorld(options, lambda event: judges[0].feed(event))
+    judges.append(Judge(world.members, options.timing.margin_ns))
+    refused, stopped_by = None, ""
+    with mutants.planted(mutant):
+        try:
+            world.run()
+        except Refused as refusal:
+            refused = refusal
+        except Exception as error:  # noqa: BLE001 # the world's end, whatever it was
+            stopped_by = f"{type(error).__name__}: {error}"
+    return judges[0].validation(seed, refused, stopped_by)
+
+
+def record(seed: int, path: Path) -> None:
+    """Write the trace of the world of `seed`, with what is needed to judge it."""
+    options = draw(seed)
+    with path.open("w", encoding="utf-8") as file:
+        world = ObservedWorld(options, lambda event: events.write(event, file))
+        members = {int(group): list(some) for group, some in world.members.items()}
+        margin_ns = options.timing.margin_ns
+        events.write_header(file, {"seed": seed, "margin_ns": margin_ns, "members": members})
+        world.run()
+
+
+def judge_file(path: Path) -> Validation:
+    with path.open(encoding="utf-8") as file:
+        header = events.read_header(file)
+        members = {GroupId(int(group)): some for group, some in header["members"].items()}
+        return judge(Judge(members, header["margin_ns"]), events.read(file), header["seed"])
+
+
+def judge(by: Judge, trace: Iterable[Event], seed: int) -> Validation:
+    try:
+        for event in trace:
+            by.feed(event)
+    except Refused as refusal:
+        return by.validation(seed, refusal)
+    return by.validation(seed, None)
+
+
+def validate_all(seeds: range, processes: int) -> Iterator[Validation]:
+    """In the order of the seeds."""
+    if processes <= 1:
+        yield from map(validate, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap(validate, seeds)
+
+
+def seed_range(text: str) -> range:
+    """`0:200`, the second excluded."""
+    first, _, last = text.partition(":")
+    return range(int(first), int(last))

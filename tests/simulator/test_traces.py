@@ -1,0 +1,266 @@
+"""Trace validation: the specification accepts what the core does, and refuses what it must not."""
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from paxos.entry import EntryKind
+from paxos.ids import MS, Slot
+from simulator.model import events
+from simulator.model.events import Event
+from simulator.model.observe import ObservedWorld
+from simulator.model.traces import Judge, Validation, judge, judge_file, record, validate
+from simulator.mutants import MUTANTS
+from simulator.options import draw
+from simulator.world import World
+
+WORLDS: Final = 6
+"""`make model` runs more; these are a taste in every test run."""
+SEEDS_MAX: Final = 8
+
+REFUSED_BY: Final = {
+    "forget-promise": "R1",
+    "reuse-ballot": "R1",
+    "promise-below-promise": "R1",
+    "prepare-before-fsync": "R1",
+    "promise-forgets-votes": "promise",
+    "promise-without-behind": "promise",
+    "vote-below-promise": "acceptor",
+    "quorum-minus-one-promises": "phase 1",
+    "quorum-minus-one-votes": "I3",
+    "found-lowest": "phase 1",
+    "found-ignored": "phase 1",
+    "new-value-sent-again": "I1",
+    "act-until-apply": "R3 R11 R12",
+    "keep-range": "R4 R10",
+    "resume-same-ballot": "R7",
+    "naive-fresh-ballot": "R5",
+    "usurped-ballot": "R5 R6",
+    "steal-for-any-life": "R5 R6",
+    "replay-takes-over": "R5 R6",
+    "no-incarnation": "R6",
+    "no-cas": "R8",
+    "act-on-replayed-lease": "R3 R11 R12",
+    "no-holder-margin": "R3 R11 R12",
+    "no-other-margin": "R12",
+    "ack-unknown": "R14",
+    "ack-when-proposed": "R14",
+    "read-no-epoch": "R14",
+    "read-checked-before": "R14",
+    "promise-before-fsync": "R18",
+    "accepted-before-fsync": "R18",
+    "own-vote-before-fsync": "R18",
+    "promise-not-written": "R18",
+}
+"""Planted bugs, and the rule that the specification names when it refuses what they do."""
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_what_the_core_does_is_accepted(seed: int) -> None:
+    verdict = validate(seed)
+    assert verdict.accepted, verdict.line()
+    assert verdict.slots > 100
+
+
+@pytest.mark.parametrize("mutant", sorted(REFUSED_BY))
+def test_what_a_planted_bug_does_is_refused_by_the_rule_it_breaks(mutant: str) -> None:
+    """In some world soon: not every world gives every bug its opportunity."""
+    for seed in range(SEEDS_MAX):
+        verdict = validate(seed, mutant)
+        if verdict.refusal:
+            assert verdict.rule == REFUSED_BY[mutant], verdict.line()
+            return
+    pytest.fail(f"{mutant} ({MUTANTS[mutant].what}) was accepted in {SEEDS_MAX} worlds")
+
+
+def test_a_watched_world_is_the_same_world() -> None:
+    """Who watches must not be noticed, or what was validated is not what runs."""
+    plain = World(draw(0))
+    watched = ObservedWorld(draw(0), lambda _: None)
+    plain.run()
+    watched.run()
+    assert watched.trace.digest() == plain.trace.digest()
+
+
+# -- traces that were changed by hand -------------------------------------------------------------
+
+
+class Recorded:
+    """The trace of one world, one group, kept to be changed and judged again."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, options = seed, draw(seed)
+        everything: list[Event] = []
+        world = ObservedWorld(options, everything.append)
+        world.run()
+        self.members, self.margin_ns = world.members, options.timing.margin_ns
+        self.trace = everything
+
+    def judged(self, trace: list[Event]) -> Validation:
+        return judge(Judge(self.members, self.margin_ns), trace, 0)
+
+    def changed(self, which: Callable[[Any], bool], change: Callable[[Any], Any]) -> Validation:
+        """The first event that is so is changed, or left out (None)."""
+        at = next(index for index, event in enumerate(self.trace) if which(event))
+        new = change(self.trace[at])
+        return self.judged([*self.trace[:at], *([new] if new else []), *self.trace[at + 1 :]])
+
+
+def is_a(kind: type[Any], **fields: object) -> Callable[[Any], bool]:
+    return lambda event: (
+        type(event) is kind
+        and all(getattr(event, name) == wanted for name, wanted in fields.items())
+    )
+
+
+def of_kind(kind: EntryKind) -> Callable[[Any], bool]:
+    return lambda event: type(event) is events.Proposed and event.value.kind is kind
+
+
+def with_votes(event: Any) -> bool:  # any event
+    return type(event) is events.Promised and bool(event.votes)
+
+
+def other_value(event: Any) -> Any:  # any event with a value
+    return event._replace(value=event.value._replace(digest="another"))
+
+
+CHANGES: Final[dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]]] = {
+    "a promise did not become durable": ("R1", is_a(events.PromiseDurable), lambda _: None),
+    "a vote did not become durable": ("R18", is_a(events.VoteDurable, slot=9), lambda _: None),
+    "a Promise conceals a vote": ("promise", with_votes, lambda one: one._replace(votes=())),
+    "a Promise reaches nobody as it was sent": (
+        "network",
+        is_a(events.PromiseReceived),
+        lambda one: one._replace(votes=((Slot(1), one.ballot, events.Value("x", 1)),)),
+    ),
+    "a slot is left out": (
+        "I3",
+        is_a(events.Applied, slot=9),
+        lambda one: one._replace(slot=Slot(10)),
+    ),
+    "another entry is applied": ("I3", is_a(events.Applied, slot=9), other_value),
+    "another entry is taught": ("I3", is_a(events.Taught), other_value),
+    "another entry is voted for": ("I1", is_a(events.VoteDurable, slot=9), other_value),
+    "more is counted than was chosen": (
+        "R17",
+        is_a(events.Counted, first=1),
+        lambda one: one._replace(last=one.last + 5),
+    ),
+    "a Steal leaves before its master stops acting": (
+        "R3",
+        of_kind(EntryKind.STEAL),
+        lambda one: one._replace(suspended=0),
+    ),
+    "a Steal gives another ballot away": (
+        "R5",
+        of_kind(EntryKind.STEAL),
+        lambda one: one._replace(value=one.value._replace(ballot=one.ballot._replace(round=99))),
+    ),
+    "a lease for somebody else": (
+        "R11",
+        of_kind(EntryKind.BE_MASTER),
+        lambda one: one._replace(value=one.value._replace(incarnation=99)),
+    ),
+    "a lease of another version": (
+        "R8",
+        of_kind(EntryKind.BE_MASTER),
+        lambda one: one._replace(value=one.value._replace(prev_ver=7)),
+    ),
+    "acting after the lease": (
+        "R3 R11 R12",
+        is_a(events.Acts),
+        lambda one: one._replace(wall_ns=one.wall_ns + 60_000 * MS),
+    ),
+    "commands after the lease": (
+        "R13",
+        of_kind(EntryKind.BATCH),
+        lambda one: one._replace(wall_ns=one.wall_ns + 60_000 * MS),
+    ),
+    "acknowledged after the lease": (
+        "R14",
+        is_a(events.Acknowledged),
+        lambda one: one._replace(wall_ns=one.wall_ns + 60_000 * MS),
+    ),
+    "acknowledged before it is applied": (
+        "R14",
+        is_a(events.Acknowledged),
+        lambda one: one._replace(slot=one.slot + 50),
+    ),
+    "acknowledged by another node": (
+        "R14",
+        is_a(events.Acknowledged),
+        lambda one: one._replace(node=(one.node + 1) % 3),
+    ),
+    "a read under an older epoch": (
+        "R14",
+        is_a(events.ReadAnswered),
+        lambda one: one._replace(epoch=one.epoch - 1),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorded:
+    """The first world in which everything happens that is to be changed."""
+    for seed in range(SEEDS_MAX):
+        one = Recorded(seed)
+        if all(any(map(which, one.trace)) for _, which, _ in CHANGES.values()):
+            return one
+    pytest.fail(f"none of {SEEDS_MAX} worlds shows all that is to be changed")
+
+
+@pytest.mark.parametrize("what", sorted(CHANGES))
+def test_a_trace_changed_by_hand_is_refused(recorded: Recorded, what: str) -> None:
+    rule, which, change = CHANGES[what]
+    verdict = recorded.changed(which, change)
+    assert verdict.rule == rule, verdict.line()
+
+
+def test_the_trace_that_was_changed_was_good(recorded: Recorded) -> None:
+    assert recorded.judged(recorded.trace).accepted
+
+
+def test_a_trace_is_the_same_from_a_file(recorded: Recorded, tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    record(recorded.seed, path)
+    verdict = judge_file(path)
+    assert verdict == Validation(recorded.seed, len(recorded.trace), verdict.slots)
+    assert verdict.slots > 100
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    assert list(events.read(lines)) == recorded.trace
+
+
+# -- a disk that forgets --------------------------------------------------------------------------
+
+
+def forgetful_boots(one: Recorded) -> Iterator[tuple[Validation, Validation]]:
+    """Every boot with votes, judged as if the disk had lost them: unsaid, and said."""
+    for index, event in enumerate(one.trace):
+        if isinstance(event, events.Booted) and event.votes:
+            before, after = one.trace[:index], one.trace[index + 1 :]
+            lost = event._replace(votes=())
+            yield (
+                one.judged([*before, lost, *after]),
+                one.judged([*before, lost._replace(forgot=True), *after]),
+            )
+
+
+def test_a_node_that_has_forgotten_votes_may_not_vote_again() -> None:
+    """Not before the slots it voted in are decided: what the honest node did was too soon."""
+    for seed in range(SEEDS_MAX):
+        for unsaid, said in forgetful_boots(Recorded(seed)):
+            assert unsaid.rule == "R18", unsaid.line()
+            if said.rule == "ADR 4":
+                return
+    pytest.fail(f"in {SEEDS_MAX} worlds no restarted node votes while its slots are undecided")
+
+
+def test_events_are_written_as_json_lines(recorded: Recorded) -> None:
+    file = io.StringIO()
+    for event in recorded.trace[:50]:
+        events.write(event, file)
+    assert list(events.read(file.getvalue().splitlines())) == recorded.trace[:50]
