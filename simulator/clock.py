@@ -1,7 +1,7 @@
 """A node's two clocks as functions of true time (protocol.md section 1, "Clock bound").
 
-The wall clock is off by an offset that may step, and drifts; the boot clock never steps, has a rate
-of its own, and starts anew at a power cut.
+The wall clock is off by an offset that may step, and drifts, or stands still; the boot clock never
+steps, has a rate of its own, and starts anew at a power cut.
 """
 
 from typing import Final
@@ -9,29 +9,50 @@ from typing import Final
 from paxos.ids import Now
 
 EPOCH_NS: Final = 1_700_000_000_000_000_000
-DRIFT_PPM_MAX: Final = 200
 _MILLION: Final = 1_000_000
+STOPPED_PPM: Final = -_MILLION
+"""A drift by which the wall clock stands still."""
 
 
 class Clock:
     def __init__(self, *, boot_ppm: int = 0) -> None:
         self.offset_ns = 0
-        self.trusted = True
+        self._trusted = True
         self._drift_ppm = 0
         self._since_ns = 0
         self._boot_ppm = boot_ppm
         self._boot_base_ns = 0
+        self._read_at = -1
+        self._read = Now(0, 0, True)
 
     def wall_offset(self, true_ns: int) -> int:
         return self.offset_ns + (true_ns - self._since_ns) * self._drift_ppm // _MILLION
 
     def read(self, true_ns: int) -> Now:
-        boot_ns = true_ns + true_ns * self._boot_ppm // _MILLION - self._boot_base_ns
-        return Now(EPOCH_NS + true_ns + self.wall_offset(true_ns), boot_ns, self.trusted)
+        if true_ns != self._read_at:
+            self._read_at = true_ns
+            wall_ns = EPOCH_NS + true_ns + self.offset_ns
+            if self._drift_ppm:
+                wall_ns += (true_ns - self._since_ns) * self._drift_ppm // _MILLION
+            boot_ns = true_ns + true_ns * self._boot_ppm // _MILLION - self._boot_base_ns
+            self._read = Now(wall_ns, boot_ns, self._trusted)
+        return self._read
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the node believes its wall clock to be within the bound."""
+        return self._trusted
+
+    @trusted.setter
+    def trusted(self, trusted: bool) -> None:
+        self._trusted = trusted
+        self._read_at = -1
 
     def step(self, true_ns: int, offset_ns: int, drift_ppm: int = 0) -> None:
         """From now on the wall clock is off by `offset_ns`, and drifts."""
         self.offset_ns, self._drift_ppm, self._since_ns = offset_ns, drift_ppm, true_ns
+        self._read_at = -1
 
     def reboot(self, true_ns: int) -> None:
         self._boot_base_ns = true_ns + true_ns * self._boot_ppm // _MILLION
+        self._read_at = -1

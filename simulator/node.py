@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec
 
 from balancer.registry import Registry
 from broker.intake import Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
-from paxos import codec, handover, invariants
+from paxos import codec, handover, invariants, rejoin
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, Epoch, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Learned, Message, StealAbort, StealRequest
@@ -24,13 +24,17 @@ from paxos.step import AcceptRecord, Send, Step
 from simulator.balancing import SimBalancing
 from simulator.clock import Clock
 from simulator.dice import between, dice
-from simulator.disk import Disk
+from simulator.disk import Disk, DiskFailed
+from simulator.doom import Boundary, Doom
+from simulator.loop import Died
 
 if TYPE_CHECKING:
     from simulator.world import World
 
 P = ParamSpec("P")
 FORWARD_TIMEOUT_NS: Final = 1_500 * MS
+FULL_RETRY_NS: Final = 50 * MS
+"""A full disk is asked again so often whether it has room."""
 
 
 class Frame(NamedTuple):
@@ -74,6 +78,8 @@ class SimNode:
         self.life = 0
         """Boots so far: events of an earlier life are void."""
         self.paused_until = 0
+        self.doom: Doom | None = None
+        """Where this life will end, if it ever gets there."""
         self.balancing: SimBalancing | None = None
         self.groups: dict[GroupId, Group] = {}
         self.core = MultiGroup(me, Incarnation(0), world.options.timing, world.dice_for(me, 0))
@@ -118,13 +124,20 @@ class SimNode:
         return self.clock.read(self.world.loop.now_ns)
 
     def boot(self) -> None:
+        """Begin a new life; a disk that fails at once leaves the node down."""
         world = self.world
         assert not self.up
+        try:
+            booted = self.disk.boot(world.members)
+        except DiskFailed as failed:
+            world.trace.note(world.loop.now_ns, "boot failed", self.me, failed)
+            self.disk.kill()
+            return
         self.up = True
         self.life += 1
         self.paused_until = 0
-        incarnation, found = self.disk.boot()
-        incarnation = self.incarnation_of(incarnation)
+        self.doom = None
+        incarnation, found = self.incarnation_of(booted.incarnation), booted.groups
         self.core = MultiGroup(
             self.me, incarnation, world.options.timing, world.dice_for(self.me, self.life)
         )
@@ -151,6 +164,8 @@ class SimNode:
                 for slot, (ballot, entry) in recovered.votes.items():
                     world.chosen.voted(self.me, ident, slot, ballot, entry)
             replica.replayed(now, step)
+            if ident in booted.forgotten and self.knows_it_forgot():
+                rejoin.distrust(replica, now, (), "not the directory the peers know", step)
         self._carry_out(now, step)
         self._after_event(now, self.groups.values())
         registry = self.registry if world.options.balancing else None
@@ -165,17 +180,51 @@ class SimNode:
         """A mutant may forget a promise."""
         return recovered
 
+    def knows_it_forgot(self) -> bool:
+        """Peers compare what they know of this node with what its directory says (docs/adr/0004);
+        a mutant does not ask them."""
+        return True
+
     def crash(self, *, reboot: bool) -> None:
         """Lose everything volatile; `reboot`: the whole machine, so its boot clock starts anew."""
         world = self.world
-        world.trace.note(world.loop.now_ns, "crash", self.me)
-        self.up = False
-        self.life += 1
-        world.one_steal.ended(self.me)
+        self._end("crash")
         self.disk.cut_power(self._chance)
         self._note_durable()
         if reboot:
             self.clock.reboot(world.loop.now_ns)
+
+    def fail(self, why: object) -> None:
+        """The disk failed: the process ends at once, as after exit code 74, and tells nobody."""
+        self._end(f"failed: {why}")
+        self.disk.kill()
+        self._note_durable()
+        self.world.statistics["disk failures"] += 1
+
+    def _end(self, how: str) -> None:
+        world = self.world
+        world.trace.note(world.loop.now_ns, how, self.me)
+        self.up = False
+        self.life += 1
+        self.doom = None
+        world.one_steal.ended(self.me)
+
+    def _reach(self, boundary: Boundary, step: Step) -> None:
+        """If this is where the node is doomed to die, it does.
+
+        Raises:
+            Died: nothing more of this event happens.
+        """
+        assert self.doom is not None
+        if self.doom.fits(boundary, step):
+            self._die(boundary)
+
+    def _die(self, boundary: Boundary) -> None:
+        world = self.world
+        world.trace.note(world.loop.now_ns, "doom", self.me, boundary.name)
+        world.statistics[f"crash {boundary.name}"] += 1
+        world.nemesis.died(self)
+        raise Died
 
     def pause(self, until_ns: int) -> None:
         """Stop the world: nothing runs on this node before, though its clocks and its disk do."""
@@ -341,26 +390,41 @@ class SimNode:
             self.world.noticed(self.me, notice)
 
     def _carry_out(self, now: Now, step: Step) -> None:
+        doomed = self.doom is not None
+        if doomed:
+            self._reach(Boundary.FIRST, step)
         if step.before:
             self._send(step.before)
+            if doomed:
+                self._reach(Boundary.SENT, step)
         if step.persist:
             self._appended += 1
             self.disk.append(step.persist)
+            if doomed:
+                self._reach(Boundary.APPENDED, step)
             if self._syncing_to == self._synced:
                 self._begin_sync()
         if step.after:
             if self.may_send_after():
                 self._send(step.after)
+                if doomed:
+                    self._reach(Boundary.TOLD, step)
             else:
                 self._waiting.append((self._appended, step.after))
-        for applied in step.applied:
-            group = self.groups[applied.group]
-            results = self._apply(group, applied.slot, applied.entry)
-            group.intake.applied(now, applied.slot, applied.entry, results)
+        if step.applied:
+            self._apply_all(now, step, doomed=doomed)
         for serve in step.serve:
             entries = self.groups[serve.group].log[serve.start - 1 : serve.end]
             self._send([Send(serve.to, Learned(serve.group, serve.start, tuple(entries)))])
         self._notices(step)
+
+    def _apply_all(self, now: Now, step: Step, *, doomed: bool) -> None:
+        for applied in step.applied:
+            group = self.groups[applied.group]
+            results = self._apply(group, applied.slot, applied.entry)
+            if doomed:
+                self._reach(Boundary.APPLIED, step)
+            group.intake.applied(now, applied.slot, applied.entry, results)
 
     def may_send_after(self) -> bool:
         """Only when all that was persisted so far, by this step and earlier ones, is durable."""
@@ -393,7 +457,14 @@ class SimNode:
                 self.world.leaving(message)
             frames.setdefault(send.to, []).extend(parts)
         incarnation, send_to = self.core.incarnation, self.world.network.send
+        doom = self.doom
+        left = -1  # how many frames leave before the node dies; below 0: all, and it lives
+        if doom is not None and doom.boundary is Boundary.SENDING and doom.fits_sends(sends):
+            left = min(doom.frames, len(frames) - 1)
         for target, parts in frames.items():
+            if left == 0:
+                self._die(Boundary.SENDING)
+            left -= 1
             data = b"".join(parts)
             self.world.trace.mix(data)
             send_to(self.me, target, Frame(incarnation, data))
@@ -407,7 +478,14 @@ class SimNode:
     def _sync_ended(self, life: int) -> None:
         if not self._alive(life):
             return
-        self.disk.end()
+        try:
+            done = self.disk.end()
+        except DiskFailed as failed:
+            self.fail(failed)
+            return
+        if not done:
+            self.world.loop.after(FULL_RETRY_NS, self._sync_ended, life)
+            return
         self._note_durable()
         self._synced = self._syncing_to
         self._begin_sync()
@@ -421,7 +499,15 @@ class SimNode:
             loop.at(self.paused_until, self._release, life)
             return
         while self._waiting and self._waiting[0][0] <= self._synced:
-            self._send(self._waiting.popleft()[1])
+            sends = self._waiting.popleft()[1]
+            if self.doom is None:
+                self._send(sends)
+                continue
+            released = Step(after=sends)
+            self._reach(Boundary.SYNCED, released)
+            self._send(sends)
+            if self.doom is not None:
+                self._reach(Boundary.TOLD, released)
 
     def _note_durable(self) -> None:
         for record in self.disk.durable:
@@ -481,7 +567,7 @@ class SimNode:
                     world.suspended(self.me, replica)
             acting = replica.acting(now)
             if acting:
-                world.check_one_master(replica.group)
+                world.acts(replica.group, begins=not group.mastership_seen[0])
             if (acting, replica.lease.epoch) != group.mastership_seen:
                 group.mastership_seen = (acting, replica.lease.epoch)
                 changed = True

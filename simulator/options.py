@@ -1,7 +1,8 @@
 """Everything that makes one world different from another: drawn from its seed, printed on failure.
 
 Swarm testing (Groce et al., ISSTA 2012): each world switches a random subset of the faults off, for
-a fault that is always on can hide what another would have shown.
+a fault that is always on can hide what another would have shown. Some worlds are narrow on purpose
+(`Temper`): what needs a rare coincidence happens where little else does.
 """
 
 import random
@@ -16,12 +17,14 @@ from simulator.dice import between, dice
 
 HEAL_AT: Final = 0.72
 """The part of a world in which faults happen; then it heals, and must make progress."""
+RECOVERY_LEASES_MAX: Final = 10
+"""I10 as a number (exam.md D2): within so many lease times of the heal every group has a master."""
 
 
 class Clocks(Enum):
     EXACT = "exact"
     WITHIN = "within"
-    """Every clock within the bound, stepping and drifting there."""
+    """Every clock within the bound, stepping, drifting, standing still there."""
     BEYOND = "beyond"
     """The bound is broken: I4 may fail, the log may not (I5)."""
 
@@ -31,17 +34,43 @@ class DiskKind(Enum):
     WAL = "wal"
 
 
+class Temper(Enum):
+    """How a world goes about hurting its nodes."""
+
+    CALM = "calm"
+    """A fault now and then: what recovers has time to recover wrongly."""
+    HOSTILE = "hostile"
+    """Short leases, faults and steals all the time, and aimed at the moment a Steal leaves."""
+    NARROW = "narrow"
+    """Hostile, with one group of three nodes and few open slots: the same slots, fought over."""
+
+
 class Fault(Enum):
     CRASH = "crash"
+    CRASH_ALL = "crash everybody"
+    DOOM = "crash between two effects"
     CUT_ONE = "cut one off"
     CUT_ONE_WAY = "cut one off one way"
     CUT_HALVES = "cut in two"
+    CUT_RING = "each hears only its neighbours"
+    CUT_MASTER = "cut a master off"
+    CUT_CLIENTS = "cut clients off"
+    SWIZZLE = "clog one by one, unclog in another order"
     LOSSY = "lossy network"
+    BAD_LINK = "a bad link"
+    ECHO = "frames of long ago"
     PAUSE = "stop the world"
     CLOCK = "clock"
+    STROBE = "strobing clock"
+    SET_BACK = "a master's wall clock set back"
     RIVAL = "rival prepares"
     MEMBERS = "member change"
-    CRASH_ALL = "crash everybody"
+    SLOW_DISK = "slow disk"
+    FULL_DISK = "full disk"
+    FAILED_DISK = "disk error"
+    DAMAGE = "flipped bits"
+    LOST_DISK = "lost or old directory"
+    AMNESIA = "a vote is forgotten when it is needed"
 
 
 @attrs.frozen(kw_only=True)
@@ -54,12 +83,13 @@ class Options:
     duration_ns: int
     tick_ns: int
     clocks: Clocks
+    boot_ppm_max: int
+    """How far off the rate of a boot clock may be, within which no promise depends on it."""
     disk: DiskKind
     faults: frozenset[Fault]
     fault_gap_ns: int
     steal_gap_ns: int
-    hostile: bool
-    """Short leases, faults and steals all the time, and aimed at the moment a Steal leaves."""
+    temper: Temper
     delay_min_ns: int
     delay_max_ns: int
     fsync_max_ns: int
@@ -69,6 +99,12 @@ class Options:
     batch_wait_ns: int
     balancing: bool
     """Steals come from the production balancer with its token, not from a toy that asks at will."""
+    kept: frozenset[int] | None = None
+    """Only these of the nemesis's strikes happen (simulator/shrink.py); None: all."""
+
+    @property
+    def hostile(self) -> bool:
+        return self.temper is not Temper.CALM
 
     @property
     def heal_at_ns(self) -> int:
@@ -90,6 +126,7 @@ class Options:
         timing = self.timing
         return (
             timing.lease_ns
+            + timing.lease_ns * self.boot_ppm_max // 1_000_000
             + 2 * timing.margin_ns
             + 10 * self.round_trip_ns
             + timing.settle_ns
@@ -102,8 +139,8 @@ class Options:
         lines = []
         for field in attrs.fields(Options):
             value = getattr(self, field.name)
-            if isinstance(value, frozenset):
-                value = sorted(fault.value for fault in value)
+            if field.name == "faults":
+                value = sorted(fault.name for fault in value)
             lines.append(f"  {field.name} = {value}")
         return "\n".join(lines)
 
@@ -111,45 +148,58 @@ class Options:
 def draw(seed: int, *, disk: DiskKind | None = None) -> Options:
     """The options of world `seed`; `disk` overrides the one drawn."""
     d = dice(seed, "options")
-    nodes = d.choice((3, 3, 3, 4, 5, 5))
-    groups = tuple(GroupId(g) for g in range(d.choice((1, 2, 2, 3, 4))))
-    faults = frozenset(fault for fault in Fault if d.random() < 0.7)
+    temper = d.choice((Temper.CALM, Temper.HOSTILE, Temper.NARROW))
+    hostile, narrow = temper is not Temper.CALM, temper is Temper.NARROW
+    nodes = 3 if narrow else d.choice((3, 3, 3, 4, 5, 5, 7))
+    few = 1 if narrow else d.choice((1, 2, 2, 3, 4)) if nodes < 5 else d.choice((1, 2))
     drawn = d.choice((DiskKind.RECORDS, DiskKind.RECORDS, DiskKind.WAL))
-    hostile = d.random() < 0.5
+    timing = _timing(d, hostile=hostile, window=d.choice((1, 2, 4) if narrow else (1, 2, 4, 8, 16)))
+    most = timing.lease_ns // 100  # 10 round trips, and the rest, within RECOVERY_LEASES_MAX leases
     return Options(
         seed=seed,
         nodes=nodes,
-        groups=groups,
-        members=nodes if d.random() < 0.4 else 3,
-        timing=_timing(d, hostile=hostile),
-        duration_ns=between(d, 30_000, 40_000) * MS,
-        tick_ns=between(d, 20, 50) * MS,
+        groups=tuple(GroupId(g) for g in range(few)),
+        members=min(nodes, 5) if d.random() < 0.4 else 3,
+        timing=timing,
+        duration_ns=between(d, 55_000, 65_000) * MS,
+        tick_ns=min(between(d, 20, 50) * MS, timing.lease_ns // 8),
         clocks=d.choice((Clocks.EXACT, Clocks.WITHIN, Clocks.WITHIN, Clocks.WITHIN, Clocks.BEYOND)),
+        boot_ppm_max=d.choice((0, 200, 200, 20_000)),
         disk=drawn if disk is None else disk,
-        faults=faults,
+        faults=_faults(d, narrow=narrow),
         fault_gap_ns=between(d, 100, 600 if hostile else 2_500) * MS,
         steal_gap_ns=between(d, 50, 400 if hostile else 1_500) * MS,
-        hostile=hostile,
+        temper=temper,
         delay_min_ns=between(d, 50, 500) * 1_000,
-        delay_max_ns=between(d, 1_000, 12_000) * 1_000,
-        fsync_max_ns=between(d, 300, 15_000) * 1_000,
+        delay_max_ns=min(between(d, 1_000, 12_000) * 1_000, most),
+        fsync_max_ns=min(between(d, 300, 15_000) * 1_000, most),
         clients_per_group=d.choice((1, 2, 3)),
         client_window=d.choice((1, 2, 4)),
         client_think_ns=between(d, 30, 200) * MS,
         batch_wait_ns=d.choice((0, 0, 5 * MS)),
-        balancing=GroupId(0) in groups and d.random() < 0.25,
+        balancing=not narrow and d.random() < 0.25,
     )
 
 
-def _timing(d: random.Random, *, hostile: bool) -> Timing:
+def _faults(d: random.Random, *, narrow: bool) -> frozenset[Fault]:
+    share = 0.3 if narrow else d.choice((0.15, 0.5, 0.7))
+    chosen = frozenset(fault for fault in Fault if d.random() < share)
+    return chosen or frozenset((Fault.CRASH,))
+
+
+def _timing(d: random.Random, *, hostile: bool, window: int) -> Timing:
     margin = between(d, 20, 80 if hostile else 150) * MS
     renew = 2 * margin + between(d, 20, 100 if hostile else 500) * MS
+    lease = 2 * renew + 2 * margin + between(d, 50, 300 if hostile else 1_000) * MS
+    heard = between(d, min(lease, 300 * MS), max(lease, 301 * MS))
     return Timing(
-        lease_ns=2 * renew + 2 * margin + between(d, 50, 300 if hostile else 1_000) * MS,
+        lease_ns=lease,
         renew_every_ns=renew,
         margin_ns=margin,
         retransmit_ns=between(d, 50, 150) * MS,
         settle_ns=between(d, 100, 150 if hostile else 600) * MS,
-        window=d.choice((1, 2, 4, 8, 16)),
-        progress_every_ns=between(d, 100, 500) * MS,
+        window=window,
+        heard_ns=heard,
+        backoff_cap_ns=max(201 * MS, min(2 * lease, 2_000 * MS)),
+        progress_every_ns=min(between(d, 100, 500) * MS, heard // 3),
     )

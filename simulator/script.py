@@ -22,9 +22,9 @@ from simulator.commands import CommandNode, Read, Write, Written
 from simulator.dice import dice
 from simulator.disk import RecordDisk
 from simulator.machine import Machine, command
-from simulator.network import Network
+from simulator.network import GOOD, Network
 from simulator.node import Frame, Group
-from simulator.options import Clocks, DiskKind, Options
+from simulator.options import Clocks, DiskKind, Options, Temper
 from simulator.world import World
 
 DELAY_NS: Final = 1 * MS
@@ -64,7 +64,7 @@ class Wire(Network):
 
     def __init__(self, script: "Script") -> None:
         super().__init__(script.loop, dice(0, "wire"), DELAY_NS, DELAY_NS)
-        self.late = 0.0
+        self.quality = GOOD
         self._script = script
         self._rules: list[Rule] = []
         self.history: list[Sent] = []
@@ -370,11 +370,12 @@ def _options(
         duration_ns=WAIT_NS,
         tick_ns=TICK_NS,
         clocks=clocks,
+        boot_ppm_max=200,
         disk=DiskKind.RECORDS,
         faults=frozenset(),
         fault_gap_ns=WAIT_NS,
         steal_gap_ns=WAIT_NS,
-        hostile=False,
+        temper=Temper.CALM,
         delay_min_ns=DELAY_NS,
         delay_max_ns=DELAY_NS,
         fsync_max_ns=FSYNC_NS,

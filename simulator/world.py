@@ -14,6 +14,7 @@ from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.messages import Accept, Message, Prepare
 from paxos.replica import Replica
 from paxos.step import Notice
+from paxos.timing import WINDOW_MAX
 from simulator.balancing import OneSteal
 from simulator.checkers import (
     Acknowledged,
@@ -41,6 +42,8 @@ from simulator.trace import Trace
 
 QUIET_NS: Final = 3_000 * MS
 """The last part of a world, without clients and steals: all members must come to the same log."""
+REJOIN_SLOTS: Final = 3 * WINDOW_MAX
+"""A node that had forgotten votes again before its group has got so much further."""
 STALE_CHANCE: Final = 0.1
 """Of the toy balancer's requests, so many name an old incarnation or lease version (R6, R8)."""
 
@@ -82,6 +85,8 @@ class World:
         self._fsync_chance = dice(seed, "fsync")
         self._acknowledged_at_heal = 0
         self.last_acted: dict[GroupId, int] = {}
+        self._recovered_at: dict[GroupId, int] = {}
+        """How long each log was when the world had recovered."""
 
     def make_network(self) -> Network:
         options = self.options
@@ -90,11 +95,12 @@ class World:
 
     def fsync_ns(self, node: NodeId) -> int:
         """How long the fsync takes that `node` begins now."""
-        return between(self._fsync_chance, 100_000, self.options.fsync_max_ns)
+        longest = self.nodes[node].disk.slow_ns or self.options.fsync_max_ns
+        return between(self._fsync_chance, 100_000, longest)
 
     def _add_node(self, me: NodeId, layout: random.Random) -> None:
-        exact = self.options.clocks is Clocks.EXACT
-        clock = Clock(boot_ppm=0 if exact else between(layout, -200, 200))
+        ppm = self.options.boot_ppm_max
+        clock = Clock(boot_ppm=between(layout, -ppm, ppm))
         disk: Disk = WalDisk(me) if self.options.disk is DiskKind.WAL else RecordDisk()
         node = self.nodes[me] = self.make_node(me, disk, clock)
         self.network.attach(me, node.deliver)
@@ -140,7 +146,7 @@ class World:
     @property
     def recovery_ns(self) -> int:
         """Clocks that were beyond the bound may have left expiries that far ahead in the log."""
-        return self.options.recovery_ns + 2 * self.nemesis.offset_max_ns
+        return self.options.recovery_ns + 2 * self.nemesis.clocks.offset_max_ns
 
     def _check_recovered(self) -> None:
         for group in self.members:
@@ -150,26 +156,31 @@ class World:
             for node in self.nodes.values():
                 replica = node.groups[group].replica
                 since = node.now().boot_ns - replica.settle_since
-                if replica.suspended and since > self.recovery_ns and self._is_member(replica):
+                if replica.suspended and since > self.recovery_ns and self.is_member(replica):
                     raise Violation(f"I10: node {node.me} is still suspended in group {group}")
+            self._recovered_at[group] = len(self.agreement.logs[group])
 
-    def _is_member(self, replica: Replica) -> bool:
-        latest = max(
-            (node.groups[replica.group].replica for node in self.nodes.values()),
-            key=lambda one: one.learner.applied,
-        )
-        return replica.me in latest.members
+    def is_member(self, replica: Replica) -> bool:
+        return replica.me in self.members_now(replica.group)
+
+    def members_now(self, group: GroupId) -> tuple[NodeId, ...]:
+        """By the most advanced log of all nodes that ever ran."""
+        replicas = (node.groups[group].replica for node in self.nodes.values() if node.groups)
+        return max(replicas, key=lambda one: one.learner.applied).members
 
     def _check_end(self) -> None:
         progress = self.acknowledged.count - self._acknowledged_at_heal
         if progress < 5 * len(self.clients):
             raise Violation(f"I10: only {progress} acknowledgements after everything healed")
         for group, log in self.agreement.logs.items():
+            may_vote_at = self._recovered_at[group] + REJOIN_SLOTS
             for node in self.nodes.values():
                 held = node.groups[group]
                 lag = len(log) - held.replica.learner.applied
-                if lag > 2 and self._is_member(held.replica):
+                if lag > 2 and self.is_member(held.replica):
                     raise Violation(f"I10: node {node.me} is {lag} behind in group {group}")
+                if held.replica.rejoin and len(log) > may_vote_at and self.is_member(held.replica):
+                    raise Violation(f"I10: node {node.me} does not vote again in group {group}")
 
     def _count(self) -> None:
         statistics = self.statistics
@@ -188,11 +199,12 @@ class World:
         chance, loop = self._steal_chance, self.loop
         if loop.now_ns > self.options.duration_ns - QUIET_NS:
             return
+        loop.after(exponential(chance, self.options.steal_gap_ns), self._steal_something)
         node = self.nodes[NodeId(chance.choice(self.addresses))]
         group = chance.choice(self.options.groups)
         since_heal = loop.now_ns - self.options.heal_at_ns
         recovering = 0 <= since_heal <= self.recovery_ns  # a steal would be a pause, too
-        able = node.up and node.paused_until <= loop.now_ns and not recovering
+        able = self.runs(node) and not recovering
         if able and node.balancing is not None:
             node.balancing.place(group, NodeId(chance.choice(self.members[group])))
         elif able:
@@ -208,7 +220,6 @@ class World:
             else:
                 node.ask_for(group, incarnation, ver, 0)
             self.statistics["steals asked"] += 1
-        loop.after(exponential(chance, self.options.steal_gap_ns), self._steal_something)
 
     # -- what nodes report --------------------------------------------------------------------
 
@@ -238,6 +249,29 @@ class World:
     def suspended(self, node: NodeId, replica: Replica) -> None:
         self.statistics["steals sent"] += 1
         self.nemesis.suspended(self.nodes[node], replica)
+
+    def somebody(self, chance: random.Random) -> SimNode:
+        return self.nodes[NodeId(chance.choice(self.addresses))]
+
+    def runs(self, node: SimNode) -> bool:
+        return node.up and node.paused_until <= self.loop.now_ns
+
+    def all_masters(self) -> list[tuple[SimNode, GroupId]]:
+        """All masters there are."""
+        return [
+            (node, ident)
+            for node in self.nodes.values()
+            if self.runs(node)
+            for ident, held in node.groups.items()
+            if held.replica.acting(node.now())
+        ]
+
+    def acts(self, group: GroupId, *, begins: bool) -> None:
+        """A node acts for the group; two at a time show when the second one begins."""
+        if begins:
+            self.check_one_master(group)
+        else:
+            self.last_acted[group] = self.loop.now_ns
 
     def check_one_master(self, group: GroupId) -> None:
         acting = [

@@ -20,10 +20,10 @@ from simulator.checkers import (
     Violation,
 )
 from simulator.clock import Clock
-from simulator.disk import RecordDisk, WalDisk
+from simulator.disk import Boot, RecordDisk, WalDisk
 from simulator.loop import Loop
 from simulator.machine import GAP, RESULT, Machine, command
-from simulator.network import Network
+from simulator.network import GOOD, Network
 from simulator.recovery import restarts
 
 G = GroupId(1)
@@ -139,7 +139,7 @@ def test_the_machine_executes_only_the_next_sequence() -> None:
 def test_a_cut_is_one_way() -> None:
     loop, arrived = Loop(), []
     network = Network(loop, random.Random(1), 1, 1)
-    network.late = 0.0
+    network.quality = GOOD
     for address in (0, 1):
         network.attach(address, lambda source, what: arrived.append((source, what)))
     network.isolate(1, [0, 1], inbound=True, outbound=False)
@@ -191,7 +191,7 @@ def test_a_restart_replays_what_its_records_prove() -> None:
 
 @pytest.mark.parametrize("disk", [RecordDisk(), WalDisk(A)], ids=["records", "wal"])
 def test_both_disks_recover_the_same(disk: RecordDisk | WalDisk) -> None:
-    assert disk.boot() == (Incarnation(1), {})
+    assert disk.boot([G]) == Boot(Incarnation(1), {})
     for record in records():
         disk.append([record])
         assert not disk.settled
@@ -199,9 +199,9 @@ def test_both_disks_recover_the_same(disk: RecordDisk | WalDisk) -> None:
         disk.end()
     assert disk.settled
     assert len(disk.durable) == 6
-    incarnation, found = disk.boot()
-    restart = found[G]
-    assert incarnation == 2
+    booted = disk.boot([G])
+    restart = booted.groups[G]
+    assert booted.incarnation == 2
     assert (restart.recovered.promised, sorted(restart.recovered.votes)) == (HIGHER, [3])
     assert [e.same_as(w) for e, w in zip(restart.chosen, (ONE, OTHER), strict=True)] == [True] * 2
 
@@ -209,14 +209,14 @@ def test_both_disks_recover_the_same(disk: RecordDisk | WalDisk) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_power_cut_keeps_a_prefix_and_all_that_was_synced(seed: int) -> None:
     for disk in (RecordDisk(), WalDisk(A)):
-        disk.boot()
+        disk.boot(())
         disk.append(records()[:2])
         disk.begin()
         disk.end()
         disk.append(records()[2:])
         disk.begin()
         disk.cut_power(random.Random(seed))
-        _, found = disk.boot()
+        found = disk.boot(()).groups
         survived = found[G]
         votes = {*survived.recovered.votes, *range(1, len(survived.chosen) + 1)}
         assert {1} <= votes <= {1, 2, 3}

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from paxos.ids import MS
-from simulator.options import Clocks, DiskKind, draw
+from simulator.options import RECOVERY_LEASES_MAX, Clocks, DiskKind, Fault, Temper, draw
 from simulator.swarm import Job, Summary, replay_command, run_world, run_worlds
 from simulator.world import World
 
@@ -58,8 +58,8 @@ def test_what_is_drawn_in_one_place_shifts_no_other() -> None:
     many = World(attrs.evolve(draw(4), clients_per_group=3))
     for world in (few, many):
         world.nemesis.start()
-    assert [few.nemesis._chance.random() for _ in range(5)] == [
-        many.nemesis._chance.random() for _ in range(5)
+    assert [few.nemesis._gaps.random() for _ in range(5)] == [
+        many.nemesis._gaps.random() for _ in range(5)
     ]
 
 
@@ -75,9 +75,19 @@ def test_the_swarm_reports_in_the_order_of_its_seeds() -> None:
 
 def test_drawn_options_cover_what_they_should() -> None:
     drawn = [draw(seed) for seed in range(200)]
-    assert {options.nodes for options in drawn} == {3, 4, 5}
+    assert {options.nodes for options in drawn} == {3, 4, 5, 7}
+    assert set().union(*(options.faults for options in drawn)) == set(Fault)
+    assert {options.temper for options in drawn} == set(Temper)
     assert {options.disk for options in drawn} == set(DiskKind)
     assert {options.clocks for options in drawn} == set(Clocks)
     assert {options.balancing for options in drawn} == {True, False}
-    assert all(30_000 * MS <= options.duration_ns <= 40_000 * MS for options in drawn)
+    assert all(55_000 * MS <= options.duration_ns <= 65_000 * MS for options in drawn)
     assert all(fault in draw(1).describe() for fault in ("faults", "seed = 1", "timing"))
+
+
+def test_progress_is_demanded_within_ten_leases_of_the_heal() -> None:
+    """exam.md, D2; a world whose clocks were beyond the bound may have to wait for an expiry that
+    they left in the log."""
+    for seed in range(500):
+        options = draw(seed)
+        assert options.recovery_ns <= RECOVERY_LEASES_MAX * options.timing.lease_ns

@@ -50,7 +50,7 @@ def test_the_real_log_keeps_what_was_synced_and_cuts_what_was_torn() -> None:
     """The production log and its recovery: a power cut in the middle of the second write."""
     for seed in range(30):
         disk = WalDisk(NodeId(0))
-        disk.boot()
+        disk.boot(())
         first, second = _votes(1, 20), _votes(21, 60)
         disk.append(first)
         assert disk.begin()
@@ -58,7 +58,7 @@ def test_the_real_log_keeps_what_was_synced_and_cuts_what_was_torn() -> None:
         disk.append(second)
         assert disk.begin()
         disk.cut_power(random.Random(seed))
-        _, found = disk.boot()
+        found = disk.boot(()).groups
         votes = found[GroupId(1)].recovered.votes
         assert set(range(1, 21)) <= set(votes), "acknowledged"
         assert set(votes) == set(range(1, len(votes) + 1)), "a prefix"

@@ -1,0 +1,171 @@
+"""What disks do: get slow, run full, fail, flip bits, lose a directory, forget a vote.
+
+Whatever is lost, it is lost by a minority: what all who knew it have forgotten, nobody can bring
+back. A node that has lost something counts as impaired until it votes again.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from paxos.ids import MS, GroupId, NodeId
+from simulator.dice import between
+from simulator.disk import RecordDisk
+from simulator.options import Fault
+
+if TYPE_CHECKING:
+    from simulator.nemesis import Nemesis
+    from simulator.node import SimNode
+    from simulator.world import World
+
+SLOW_MS: Final = (50, 200, 2_000)
+APART_NS: Final = 300 * MS
+"""How long a plot lets a slot be chosen by those who will fail."""
+HEARD_NS: Final = 400 * MS
+"""How long it lets the forgetful node hear what others remember of it."""
+
+
+class DiskFaults:
+    def __init__(self, world: "World", nemesis: "Nemesis") -> None:
+        self._world, self._nemesis = world, nemesis
+        self._impaired: set[NodeId] = set()
+
+    def strikes(self) -> Mapping[Fault, Callable[[Random], None]]:
+        return {
+            Fault.SLOW_DISK: self._slow,
+            Fault.FULL_DISK: self._fill,
+            Fault.FAILED_DISK: self._fail,
+            Fault.DAMAGE: self._damage,
+            Fault.LOST_DISK: self._lose,
+            Fault.AMNESIA: self._plot_amnesia,
+        }
+
+    def _slow(self, chance: Random) -> None:
+        node = self._world.somebody(chance)
+        node.disk.slow_ns = chance.choice(SLOW_MS) * MS
+        self._nemesis.note("slow disk", node.me, node.disk.slow_ns)
+        self._nemesis.later(between(chance, 200, 3_000) * MS, node.disk.mend)
+
+    def _fill(self, chance: Random) -> None:
+        node = self._world.somebody(chance)
+        node.disk.fill()
+        self._nemesis.note("full disk", node.me)
+        self._nemesis.later(between(chance, 200, 4_000) * MS, node.disk.mend)
+
+    def _fail(self, chance: Random) -> None:
+        node = self._world.somebody(chance)
+        node.disk.fail_next()
+        self._nemesis.note("failing disk", node.me)
+
+    # -- losses -------------------------------------------------------------------------------
+
+    def impaired(self) -> set[NodeId]:
+        """Who does not vote in all its groups, for it has lost something."""
+        world = self._world
+        for ident in sorted(self._impaired):
+            node = world.nodes[ident]
+            silent = not node.up or node.disk.unsettled
+            if not silent and not any(
+                held.replica.rejoin is not None and world.is_member(held.replica)
+                for held in node.groups.values()
+            ):
+                self._impaired.remove(ident)
+        return self._impaired
+
+    def may_lose(self, node: "SimNode") -> bool:
+        """Whether in every group those who have lost something are still a minority."""
+        would_be = self.impaired() | {node.me}
+        for group in self._world.members:
+            members = self._world.members_now(group)
+            if 2 * len(would_be.intersection(members)) >= len(members):
+                return False
+        return True
+
+    def _impair(self, node: "SimNode", how: str, chance: Random) -> None:
+        """Crash it, and let it lose something."""
+        if node.up:
+            self._nemesis.crash(node, chance)
+        self._impaired.add(node.me)
+        self._world.statistics[f"disks {how}"] += 1
+        self._nemesis.note("loss", node.me, how)
+        if how == "damaged":
+            node.disk.damage(chance)
+        elif how == "old":
+            node.disk.roll_back()
+        else:
+            node.disk.wipe()
+
+    def _damage(self, chance: Random) -> None:
+        node = self._world.somebody(chance)
+        if self.may_lose(node):
+            self._impair(node, "damaged", chance)
+
+    def _lose(self, chance: Random) -> None:
+        """A copy is taken of one node's directory; another's is lost, or replaced by its copy."""
+        self._world.somebody(chance).disk.remember()
+        node = self._world.somebody(chance)
+        if self.may_lose(node):
+            self._impair(node, chance.choice(("old", "wiped")), chance)
+
+    # -- the plot -----------------------------------------------------------------------------
+
+    def _plot_amnesia(self, chance: Random) -> None:
+        """Slots are chosen without some members; then one of those who chose them forgets, the
+        master dies, and those who were cut off meet the forgetful one."""
+        world = self._world
+        masters = [one for one in world.all_masters() if self._all_well(one[1])]
+        if not masters:
+            return
+        master, group = chance.choice(masters)
+        members = master.groups[group].replica.members
+        others = [world.nodes[n] for n in members if n != master.me]
+        chance.shuffle(others)
+        victim, apart = others[0], others[len(members) // 2 :]
+        lease_ns = world.options.timing.lease_ns
+        end_ns = APART_NS + HEARD_NS + 3 * lease_ns + 1_500 * MS
+        if world.loop.now_ns + end_ns >= world.options.heal_at_ns:
+            return
+        self._nemesis.busy_until = world.loop.now_ns + end_ns
+        self._nemesis.note("plot", master.me, victim.me, [node.me for node in apart])
+        world.network.heal()
+        for node in apart:
+            world.network.isolate(node.me, world.addresses)
+        world.loop.after(APART_NS, self._forget, chance, master, victim, group)
+        world.loop.after(APART_NS + HEARD_NS, self._meet, chance, master, victim)
+        world.loop.after(end_ns, self._end_plot)
+
+    def _all_well(self, group: GroupId) -> bool:
+        """Everybody is up and votes, so that one may lose what it has."""
+        world = self._world
+        return not self.impaired() and all(
+            world.runs(node) and node.groups[group].replica.rejoin is None
+            for node in world.nodes.values()
+        )
+
+    def _forget(self, chance: Random, master: "SimNode", victim: "SimNode", group: GroupId) -> None:
+        if not (master.up and victim.up):
+            return
+        ours, theirs = master.groups[group].replica, victim.groups[group].replica
+        witnessed = ours.peer(victim.me).witnessed >= theirs.acceptor.promised
+        disk = victim.disk
+        if witnessed and isinstance(disk, RecordDisk) and chance.random() < 0.5:
+            self._nemesis.crash(victim, chance)
+            if disk.lose_promise(group):
+                self._impaired.add(victim.me)
+                self._world.statistics["disks lying"] += 1
+                self._nemesis.note("loss", victim.me, "lying", group)
+        else:
+            self._impair(victim, chance.choice(("old", "wiped")), chance)
+        victim.boot()
+
+    def _meet(self, chance: Random, master: "SimNode", victim: "SimNode") -> None:
+        """From here on it is the forgetful one and those who were apart."""
+        self._nemesis.note("meet", master.me, victim.me)
+        if master.up:
+            self._nemesis.crash(master, chance)
+        self._world.network.heal()
+
+    def _end_plot(self) -> None:
+        for node in self._world.nodes.values():
+            if not node.up and not self._nemesis.stopped:
+                node.boot()
