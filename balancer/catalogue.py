@@ -27,6 +27,7 @@ from balancer.records import (
     Topic,
 )
 from balancer.registry_commands import (
+    ConfigureTopic,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -150,6 +151,25 @@ class Catalogue:
             del self.partitions[place.uid]
             del self.by_group[place.group][place.uid]
         return TopicDeleted(topic)
+
+    def configure(self, command: ConfigureTopic) -> Topic | Refused:
+        """The topic with its new settings."""
+        topic = self.topics.get(command.name)
+        if topic is None:
+            return Refused(Refusal.UNKNOWN_TOPIC, command.name)
+        if topic.topic_id != command.topic_id:
+            return Refused(Refusal.UNKNOWN_TOPIC, f"{topic.name} has another id")
+        configs = {} if command.replace else dict(topic.configs)
+        for name in command.removed:
+            configs.pop(name, None)
+        configs.update(command.configs)
+        problem = _configs_problem(configs)
+        if problem is not None:
+            return problem
+        configured = attrs.evolve(topic, configs=dict(sorted(configs.items())))
+        if configured != topic:
+            self.install(configured)
+        return configured
 
     # ---- reads -----------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ from balancer.registry_commands import (
     AllocateProducerIds,
     CancelSteal,
     Command,
+    ConfigureTopic,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -151,6 +152,8 @@ class Registry:
                 return self._drain(command)
             case CreateTopic() | CreatePartitions() | DeleteTopic():
                 return self._change_topics(command)
+            case ConfigureTopic():
+                return self._configure(command)
             case AllocateProducerIds():
                 return self._allocate(command)
             case SetPlacement() | MergePlacement() | AdoptPlan() | PinGroup():
@@ -226,6 +229,13 @@ class Registry:
         if not isinstance(result, Refused) and not repeated:
             self._changed("topics")
         return result
+
+    def _configure(self, command: ConfigureTopic) -> Result:
+        before = self._catalogue.topics.get(command.name)
+        after = self._catalogue.configure(command)
+        if isinstance(after, Refused):
+            return after
+        return self._done() if after == before else self._done("topics")
 
     def _allocate(self, command: AllocateProducerIds) -> Result:
         if not 0 < command.count <= PRODUCER_IDS_MAX:

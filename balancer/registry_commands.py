@@ -24,6 +24,7 @@ from balancer.packing import (
     enum,
     optional,
     record,
+    sequence,
     union,
 )
 from balancer.policy import (
@@ -37,6 +38,7 @@ from balancer.policy import (
 from balancer.records import (
     ADDRESS,
     CONFIGS,
+    CONFIGS_ENCODED_MAX,
     PLACEMENT,
     TOKEN,
     TOPIC,
@@ -104,6 +106,20 @@ class DeleteTopic:
 
     name: str | None = None
     topic_id: bytes | None = None
+
+
+@attrs.frozen
+class ConfigureTopic:
+    """Change settings of one topic: with `replace` all others go back to their defaults.
+
+    The id says which topic is meant, should another of its name have been created meanwhile.
+    """
+
+    name: str
+    topic_id: bytes
+    configs: Mapping[str, str]
+    removed: tuple[str, ...] = ()
+    replace: bool = False
 
 
 @attrs.frozen
@@ -225,6 +241,7 @@ Command: TypeAlias = (
     | CreateTopic
     | CreatePartitions
     | DeleteTopic
+    | ConfigureTopic
     | SetPlacement
     | MergePlacement
     | AcquireStealToken
@@ -374,6 +391,7 @@ Result: TypeAlias = (
 
 _VERSION_OR_NONE: Final = optional(I64)
 _REFUSAL: Final = enum(Refusal)
+_NAMES: Final = sequence(STRING, CONFIGS_ENCODED_MAX)
 
 _COMMAND: Final[Field[Command]] = union(
     FORMAT_VERSION,
@@ -398,6 +416,7 @@ _COMMAND: Final[Field[Command]] = union(
         15: (AdoptPlan, record(AdoptPlan, I64, PLACEMENT, FLAG, PLAN_RECORD)),
         16: (PublishWeights, record(PublishWeights, WEIGHTS)),
         17: (CancelSteal, record(CancelSteal, I64)),
+        20: (ConfigureTopic, record(ConfigureTopic, STRING, TOPIC_ID, CONFIGS, _NAMES, FLAG)),
     },
 )
 

@@ -9,30 +9,28 @@ before the first attempt, so "it exists" and "it is gone" can be told from someb
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import attrs
 
 from balancer.catalogue import name_problem
 from balancer.records import TOPIC_PARTITIONS_MAX, Topic
 from balancer.registry_commands import (
-    Command,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
     PartitionsCreated,
     Refusal,
     Refused,
-    Result,
     TopicCreated,
     TopicDeleted,
 )
 from broker.context import Broker, Request
-from broker.guard import gather, guarded, refuse_more_than
+from broker.guard import gather, refuse_more_than
+from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import replicas_of, topic_settings
-from broker.registry_calls import Answer, change_registry
+from broker.registry_calls import Answer
 from broker.topic_configs import problem as configs_problem
-from paxos.ids import MS
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.topics import (
@@ -53,77 +51,16 @@ from wire.messages.topics import (
 from wire.schema import UUID_ZERO
 
 TOPICS_PER_REQUEST_MAX: Final = 1_000
-TIMEOUT_MS_MAX: Final = 60_000
-"""However long a client would wait, its connection is not held longer."""
 BY_ID_FROM: Final = 6
 """The first version of DeleteTopics that names topics by id."""
 DEFAULT: Final = -1
 
 
-class Verdict(NamedTuple):
-    """What became of one topic of a request."""
-
-    error: ErrorCode
-    message: str | None = None
-
-
-DONE: Final = Verdict(ErrorCode.NONE)
-TIMED_OUT: Final = Verdict(
-    ErrorCode.REQUEST_TIMED_OUT, "not known to be done in time; it may yet come true"
-)
 DUPLICATE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
 NO_ASSIGNMENT: Final = Verdict(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     "replicas cannot be assigned by hand: partitions live in Paxos groups that place themselves",
 )
-
-_REFUSALS: Final = {
-    Refusal.NOT_FOUNDED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    Refusal.TOPIC_EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
-    Refusal.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    Refusal.INVALID_NAME: ErrorCode.INVALID_TOPIC_EXCEPTION,
-    Refusal.INVALID_TOPIC_ID: ErrorCode.INVALID_REQUEST,
-    Refusal.INVALID_PARTITIONS: ErrorCode.INVALID_PARTITIONS,
-    Refusal.TOO_MANY_PARTITIONS: ErrorCode.INVALID_PARTITIONS,
-    Refusal.TOO_MANY_TOPICS: ErrorCode.POLICY_VIOLATION,
-    Refusal.INVALID_REPLICATION: ErrorCode.INVALID_REPLICATION_FACTOR,
-    Refusal.INVALID_CONFIGS: ErrorCode.INVALID_CONFIG,
-}
-
-Decide = Callable[[Verdict], None]
-
-
-def _submit(
-    broker: Broker,
-    request: Request,
-    command: Command,
-    deadline: int,
-    judge: Callable[[Answer], Verdict],
-    here: Callable[[], bool],
-    decide: Decide,
-) -> None:
-    """Carry out `command`; `judge` reads its result, `here` says whether this node has it."""
-
-    def finished(answer: Answer | None) -> None:
-        verdict = TIMED_OUT if answer is None else judge(answer)
-        told = guarded(broker, request, partial(decide, verdict))
-        if verdict.error == ErrorCode.NONE:
-            broker.holds.until(here, deadline, told)
-        else:
-            told()
-
-    safely = guarded(broker, request, finished)
-    change_registry(broker.groups, broker.timers, command, deadline, safely)
-
-
-def _deadline(broker: Broker, timeout_ms: int) -> int:
-    return broker.groups.now().boot_ns + min(max(timeout_ms, 0), TIMEOUT_MS_MAX) * MS
-
-
-def _refused(result: Result) -> Verdict:
-    assert isinstance(result, Refused), f"the registry answered {result}"
-    error = _REFUSALS.get(result.reason, ErrorCode.UNKNOWN_SERVER_ERROR)
-    return Verdict(error, result.detail or result.reason.name.lower().replace("_", " "))
 
 
 # -- CreateTopics ----------------------------------------------------------------------------------
@@ -135,7 +72,7 @@ def handle_create(broker: Broker, request: Request) -> None:
     if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, request):
         return
     named = Counter(topic.name for topic in message.topics)
-    deadline = _deadline(broker, message.timeout_ms)
+    deadline = deadline_of(broker, message.timeout_ms)
     put = gather(len(message.topics), partial(_answer_create, request))
     for index, topic in enumerate(message.topics):
         problem = DUPLICATE if named[topic.name] > 1 else _create_problem(broker, topic)
@@ -148,7 +85,7 @@ def handle_create(broker: Broker, request: Request) -> None:
         else:
             judge = partial(_judge_created, command)
             here = partial(_is_here, broker, command.topic_id)
-            _submit(broker, request, command, deadline, judge, here, decide)
+            submit(broker, request, command, deadline, judge, here, decide)
 
 
 def _create_problem(broker: Broker, topic: CreatableTopic) -> Verdict | None:
@@ -194,7 +131,7 @@ def _judge_created(command: CreateTopic, answer: Answer) -> Verdict:
     if isinstance(result, TopicCreated):
         assert result.topic.topic_id == command.topic_id
         return DONE
-    return _refused(result)
+    return refused(result)
 
 
 def _is_here(broker: Broker, topic_id: bytes) -> bool:
@@ -243,7 +180,7 @@ def handle_delete(broker: Broker, request: Request) -> None:
         return
     topics = [_named(broker, state) for state in asked]
     named = Counter(topic.topic_id for topic in topics if topic is not None)
-    deadline = _deadline(broker, message.timeout_ms)
+    deadline = deadline_of(broker, message.timeout_ms)
     put = gather(len(asked), partial(_answer_delete, request))
     for index, (state, topic) in enumerate(zip(asked, topics, strict=True)):
         decide = partial(_deleted, state, topic, partial(put, index))
@@ -252,7 +189,7 @@ def handle_delete(broker: Broker, request: Request) -> None:
         else:
             command = DeleteTopic(topic.name, topic.topic_id)
             here = partial(_is_gone, broker, topic.topic_id)
-            _submit(broker, request, command, deadline, _judge_deleted, here, decide)
+            submit(broker, request, command, deadline, _judge_deleted, here, decide)
 
 
 def _named(broker: Broker, state: DeleteTopicState) -> Topic | None:
@@ -277,7 +214,7 @@ def _judge_deleted(answer: Answer) -> Verdict:
         return DONE
     if answer.repeated and isinstance(result, Refused) and result.reason is Refusal.UNKNOWN_TOPIC:
         return DONE  # it was there, by this very id, before our first attempt
-    return _refused(result)
+    return refused(result)
 
 
 def _is_gone(broker: Broker, topic_id: bytes) -> bool:
@@ -310,7 +247,7 @@ def handle_create_partitions(broker: Broker, request: Request) -> None:
     if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, request):
         return
     named = Counter(topic.name for topic in message.topics)
-    deadline = _deadline(broker, message.timeout_ms)
+    deadline = deadline_of(broker, message.timeout_ms)
     put = gather(len(message.topics), partial(_answer_grow, request))
     for index, asked in enumerate(message.topics):
         problem = DUPLICATE if named[asked.name] > 1 else _grow_problem(broker, asked)
@@ -321,7 +258,7 @@ def handle_create_partitions(broker: Broker, request: Request) -> None:
             command = CreatePartitions(asked.name, asked.count)
             judge = partial(_judge_grown, broker, asked)
             here = partial(_has_grown, broker, asked)
-            _submit(broker, request, command, deadline, judge, here, decide)
+            submit(broker, request, command, deadline, judge, here, decide)
 
 
 def _grow_problem(broker: Broker, asked: CreatePartitionsTopic) -> Verdict | None:
@@ -345,7 +282,7 @@ def _judge_grown(broker: Broker, asked: CreatePartitionsTopic, answer: Answer) -
         return DONE
     if answer.repeated and _partitions(broker, asked.name) == asked.count:
         return DONE  # there were fewer before our first attempt, and now it is what was asked for
-    return _refused(result)
+    return refused(result)
 
 
 def _partitions(broker: Broker, name: str) -> int:

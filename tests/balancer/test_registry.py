@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 
 from balancer.records import (
+    CONFIG_VALUE_CHARS_MAX,
+    CONFIGS_MAX,
     HISTORY_MAX,
     NODES_MAX,
     TOKEN_MARGIN_NS,
@@ -16,6 +18,7 @@ from balancer.registry import Registry
 from balancer.registry_commands import (
     AllocateProducerIds,
     Command,
+    ConfigureTopic,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -213,6 +216,35 @@ def test_partitions_can_only_be_added() -> None:
         refusal(one(registry, CreatePartitions("a", TOPIC_PARTITIONS_MAX + 1)))
         is Refusal.TOO_MANY_PARTITIONS
     )
+
+
+def test_settings_are_changed_one_by_one_or_replaced() -> None:
+    registry = founded()
+    run(registry, CreateTopic("a", topic_id(1), 1, 3, {"x": "1", "y": "2"}))
+    before = registry.version
+
+    def configured(command: ConfigureTopic) -> tuple[Result, dict[str, str]]:
+        return one(registry, command), dict(registry.topics["a"].configs)
+
+    same = ConfigureTopic("a", topic_id(1), {"x": "1"})
+    assert configured(same) == (Done(before), {"x": "1", "y": "2"})
+    changed = ConfigureTopic("a", topic_id(1), {"z": "3"}, removed=("x", "never there"))
+    assert configured(changed) == (Done(before + 1), {"y": "2", "z": "3"})
+    replaced = ConfigureTopic("a", topic_id(1), {"x": "4"}, replace=True)
+    assert configured(replaced) == (Done(before + 2), {"x": "4"})
+    assert Registry.restore(registry.snapshot()).topics["a"].configs == {"x": "4"}
+
+
+def test_settings_of_another_topic_of_that_name_stay() -> None:
+    registry = founded()
+    run(registry, topic("a", 1, 1))
+    for stale in (ConfigureTopic("a", topic_id(2), {}), ConfigureTopic("b", topic_id(1), {})):
+        assert refusal(one(registry, stale)) is Refusal.UNKNOWN_TOPIC
+    long = ConfigureTopic("a", topic_id(1), {"x": "v" * (CONFIG_VALUE_CHARS_MAX + 1)})
+    assert refusal(one(registry, long)) is Refusal.INVALID_CONFIGS
+    many = ConfigureTopic("a", topic_id(1), {str(n): "" for n in range(CONFIGS_MAX + 1)})
+    assert refusal(one(registry, many)) is Refusal.INVALID_CONFIGS
+    assert registry.topics["a"].configs == {}
 
 
 def test_delete_by_name_and_id_must_mean_the_same_topic() -> None:

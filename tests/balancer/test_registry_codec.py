@@ -23,6 +23,7 @@ from balancer.registry_commands import (
     AllocateProducerIds,
     CancelSteal,
     Command,
+    ConfigureTopic,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -108,6 +109,14 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     PublishWeights: st.builds(PublishWeights, published),
     CancelSteal: st.builds(CancelSteal, i64),
+    ConfigureTopic: st.builds(
+        ConfigureTopic,
+        text,
+        topic_ids,
+        configs,
+        st.lists(text, max_size=5).map(tuple),
+        st.booleans(),
+    ),
 }
 RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
     Refused: st.builds(Refused, refusals, text),
@@ -148,6 +157,10 @@ GOLDEN: list[tuple[Command, str]] = [
         "0110 000173 000000000000000700000001 00000001 00000384",
     ),
     (CancelSteal(9), "0111 0000000000000009"),
+    (
+        ConfigureTopic("t", bytes([9] * 16), {"a": "b"}, ("c",)),
+        "0114 000174" + "09" * 16 + "00000001 000161 000162 00000001 000163 00",
+    ),
 ]
 
 
