@@ -47,6 +47,7 @@ from runtime.fields import Address
 from runtime.http import HttpServer
 from runtime.journal import Journal
 from runtime.listener import Listener, listen
+from runtime.log_dir import LogDir
 from runtime.log_writer import LogWriter
 from runtime.metrics import NodeMetrics
 from runtime.peers import Hello, Peers
@@ -363,6 +364,7 @@ def build_broker(node: Node) -> Broker:
         ),
         statistics=node.statistics,
         new_topic_id=lambda: uuid.uuid4().bytes,
+        log_dir=LogDir(str(node.config.node.data_dir)),
         on_bug=node.journal.bug,
     )
 

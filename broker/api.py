@@ -12,13 +12,16 @@ from typing import Final, TypeAlias
 from broker.context import Broker, Request
 from broker.guard import blame
 from broker.handlers import (
+    alter_configs,
     api_versions,
     cluster,
     configs,
     coordinators,
+    delete_records,
     fetch,
     group_admin,
     list_offsets,
+    log_dirs,
     membership,
     metadata,
     offsets,
@@ -55,10 +58,14 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.LIST_GROUPS: group_admin.handle_list,
     ApiKey.CREATE_TOPICS: topics.handle_create,
     ApiKey.DELETE_TOPICS: topics.handle_delete,
+    ApiKey.DELETE_RECORDS: delete_records.handle,
     ApiKey.INIT_PRODUCER_ID: producer_ids.handle,
     ApiKey.DESCRIBE_CONFIGS: configs.handle,
+    ApiKey.ALTER_CONFIGS: alter_configs.handle_replace,
+    ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle,
     ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
     ApiKey.DELETE_GROUPS: group_admin.handle_delete,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle,
 }
 """All but ApiVersions, which is made from the others."""

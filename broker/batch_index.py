@@ -42,6 +42,11 @@ class BatchIndex:
         return len(self._bases)
 
     @property
+    def bytes_held(self) -> int:
+        """Bytes of the batches from `first` on."""
+        return self.bytes_end - self._starts[0] if self._starts else 0
+
+    @property
     def stop(self) -> int:
         """The number the next batch gets."""
         return self.first + len(self._bases)

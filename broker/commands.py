@@ -18,6 +18,10 @@ SMALL_BYTES: Final = 8 * 1024
 HEAD: Final = struct.Struct(">IB")
 RECORDS_HEAD: Final = struct.Struct(">IBI")
 RECORDS_RESULT: Final = struct.Struct(">hqq")
+DELETE_RECORDS_RESULT: Final = struct.Struct(">hq")
+"""Error code and the partition's first offset."""
+_DELETE_RECORDS: Final = struct.Struct(">Iq")
+EVERYTHING: Final = -1
 
 
 class CommandKind(IntEnum):
@@ -27,6 +31,8 @@ class CommandKind(IntEnum):
     """A command of the consumer group coordinator."""
     REGISTRY = 3
     """A command of the registry; only in the registry group."""
+    DELETE_RECORDS = 4
+    """Partition uid, then the offset below which records go (KIP-107)."""
 
 
 class CommandError(ValueError):
@@ -49,6 +55,24 @@ def records(uid: int, batch: memoryview) -> tuple[Buffer, ...]:
     if size <= SMALL_BYTES:
         return (head + batch,)
     return (head, batch)
+
+
+def delete_records(uid: int, before: int) -> tuple[Buffer, ...]:
+    """A DELETE_RECORDS command; `before` EVERYTHING means what is there when it is applied."""
+    body = _DELETE_RECORDS.pack(uid, before)
+    return (HEAD.pack(len(body), CommandKind.DELETE_RECORDS) + body,)
+
+
+def parse_delete_records(body: memoryview) -> tuple[int, int]:
+    """Partition uid and offset.
+
+    Raises:
+        CommandError: if these are not the bytes of such a command.
+    """
+    if len(body) != _DELETE_RECORDS.size:
+        raise CommandError(f"a DELETE_RECORDS command of {len(body)} bytes")
+    uid, before = _DELETE_RECORDS.unpack(body)
+    return uid, before
 
 
 def opaque(kind: CommandKind, body: bytes) -> tuple[Buffer, ...]:

@@ -8,7 +8,7 @@ import attrs
 from broker.holds import Holds
 from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
-from broker.ports import Groups, LogReader, Reply, Timers
+from broker.ports import Groups, LogDir, LogReader, Reply, Timers
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
 
@@ -70,6 +70,7 @@ class Broker:
     statistics: "BrokerStatistics"
     new_topic_id: Callable[[], bytes]
     """16 bytes of chance, never zero and never the same again: a topic's id (KIP-516)."""
+    log_dir: LogDir
     on_bug: Callable[[str, Exception], None]
     """Told of an exception no handler should have let out, to log it with its traceback."""
     holds: Holds = attrs.field(init=False)

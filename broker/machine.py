@@ -12,7 +12,15 @@ one that was dropped refuses. Only the answer to a producer of a deleted topic c
 from collections.abc import Callable
 from typing import Final
 
-from broker.commands import RECORDS_RESULT, Command, CommandKind, parse
+from broker.commands import (
+    DELETE_RECORDS_RESULT,
+    EVERYTHING,
+    RECORDS_RESULT,
+    Command,
+    CommandKind,
+    parse,
+    parse_delete_records,
+)
 from broker.partition import DamagedEntryError, PartitionState
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
@@ -122,6 +130,8 @@ class GroupMachine:
             return self.consumer_groups.apply(command.body)
         if kind == CommandKind.REGISTRY and self._apply_registry is not None:
             return self._apply_registry(command.body, self.applied)
+        if kind == CommandKind.DELETE_RECORDS:
+            return self._delete_records(command.body)
         raise DamagedEntryError(
             f"group {self.group}, slot {self.applied}: no command of kind {kind} belongs here"
         )
@@ -135,11 +145,25 @@ class GroupMachine:
                 return RECORDS_RESULT.pack(error, -1, _NO_LOG_APPEND_TIME)
             state = self.partition(uid)
         batch = command.body
-        error, base_offset, number = state.append(batch, start + command.at, self._lease.epoch)
+        appended = state.append(batch, start + command.at, self._lease.epoch)
+        error, base_offset, number, append_time_ms = appended
         if number is not None:
             self._grown[uid] = None
             if keep:
                 self._tail.append(uid, number, batch)
         elif error is ErrorCode.NONE:
             self._statistics.duplicates += 1
-        return RECORDS_RESULT.pack(error, base_offset, _NO_LOG_APPEND_TIME)
+        return RECORDS_RESULT.pack(error, base_offset, append_time_ms)
+
+    def _delete_records(self, body: memoryview) -> bytes:
+        uid, before = parse_delete_records(body)
+        if uid in self._dropped:
+            return DELETE_RECORDS_RESULT.pack(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        state = self.partition(uid)
+        target = state.next_offset if before == EVERYTHING else before
+        if not 0 <= target <= state.next_offset:
+            return DELETE_RECORDS_RESULT.pack(ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        if target > state.log_start:
+            state.start_at(target)
+            self._grown[uid] = None  # whoever waits below the new start should hear of it
+        return DELETE_RECORDS_RESULT.pack(ErrorCode.NONE, state.log_start)

@@ -11,10 +11,11 @@ from typing import Final, NamedTuple
 
 from broker.batch_index import BatchIndex
 from broker.producers import PRODUCERS_MAX, SEQUENCES, Producers
-from wire.batch import HEADER_BYTES, MAGIC, parse_header
+from wire.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, MAGIC, parse_header
 from wire.error_codes import ErrorCode
 
 OFFSET_MAX: Final = 2**63 - 1
+NO_TIME: Final = -1
 
 
 class DamagedEntryError(ValueError):
@@ -30,6 +31,7 @@ class Append(NamedTuple):
     error: ErrorCode
     base_offset: int
     number: int | None
+    append_time_ms: int = NO_TIME
 
 
 class PartitionState:
@@ -38,6 +40,7 @@ class PartitionState:
     __slots__ = (
         "_epoch_starts",
         "_epochs",
+        "append_time_ms",
         "dropped",
         "index",
         "log_start",
@@ -50,6 +53,8 @@ class PartitionState:
         self.uid = uid
         self.log_start = 0
         self.next_offset = 0
+        self.append_time_ms = NO_TIME
+        """Of the last batch that carries the log's time (LogAppendTime): it does not go back."""
         self.index = BatchIndex()
         self.producers = Producers(producers_max)
         self.dropped = False
@@ -85,6 +90,9 @@ class PartitionState:
             self._epoch_starts.append(base)
             self._epochs.append(epoch)
         number = self.index.append(base, position, len(batch), header.max_timestamp_ms)
+        if header.attributes & LOG_APPEND_TIME_BIT:
+            self.append_time_ms = header.max_timestamp_ms
+            return Append(ErrorCode.NONE, base, number, header.max_timestamp_ms)
         return Append(ErrorCode.NONE, base, number)
 
     def epoch_of(self, offset: int) -> tuple[int, int]:
@@ -105,3 +113,6 @@ class PartitionState:
         self.log_start = offset
         stop = self.index.stop if offset == self.next_offset else self.index.find(offset)
         self.index.drop_before(stop)
+        epoch_at = bisect_right(self._epoch_starts, offset) - 1
+        if epoch_at > 0:  # the epoch of the batch that contains `offset` stays
+            del self._epoch_starts[:epoch_at], self._epochs[:epoch_at]

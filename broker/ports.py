@@ -75,3 +75,17 @@ class Timers(Protocol):
         """Call back once at or soon after `boot_ns`; the returned handle cancels it."""
 
     def cancel(self, handle: object) -> None: ...
+
+
+class LogDir(Protocol):
+    """Where this node keeps its log, for whoever asks how full it is."""
+
+    @property
+    def path(self) -> str: ...
+
+    def volume(self) -> tuple[int, int]:
+        """Bytes of the file system in all, and those that can still be used.
+
+        Raises:
+            OSError: if it cannot be asked.
+        """

@@ -1,7 +1,7 @@
 """The settings a topic may have, which values of them we can keep our word on, and their defaults.
 
-A setting that would promise what Evenkeel does not do (compaction, say) is refused when the topic
-is created, with the reason; it is not accepted and forgotten.
+A setting that would promise what Evenkeel does not do (compaction, say) is refused, with the reason,
+when the topic is created and when it is changed; it is not accepted and forgotten.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,9 @@ from typing import Final
 import attrs
 
 from broker.context import BrokerConfig
+
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+LOG_APPEND_TIME: Final = "LogAppendTime"
 
 
 class ConfigType(IntEnum):
@@ -95,11 +98,11 @@ _ALL: Final = (
         documentation="The largest record batch that is accepted.",
     ),
     TopicConfig(
-        name="message.timestamp.type",
+        name=TIMESTAMP_TYPE,
         type=ConfigType.STRING,
         default=_always("CreateTime"),
-        check=_only("CreateTime", because="batches are not rewritten"),
-        documentation="Records keep the time their producer gave them.",
+        check=_only("CreateTime", LOG_APPEND_TIME, because="Kafka knows no other"),
+        documentation="Whose time a record has: its producer's, or that of its arrival.",
     ),
     TopicConfig(
         name="min.insync.replicas",

@@ -5,7 +5,7 @@ meets one it cannot apply must not go on. So a command that comes over a link is
 a client is, down to the batch's CRC: TCP's checksum is 16 bits.
 """
 
-from broker.commands import CommandError, CommandKind, parse
+from broker.commands import CommandError, CommandKind, parse, parse_delete_records
 from broker.intake import COMMAND_BYTES_MAX
 from coordinator import commands as coordinator_commands
 from coordinator.codec import CommandError as CoordinatorCommandError
@@ -23,9 +23,11 @@ def problem(group: GroupId, data: memoryview) -> str:
             return f"{len(commands)} commands instead of one"
         kind, body = commands[0].kind, commands[0].body
         if kind == CommandKind.RECORDS:
-            produced_batch(body)
+            produced_batch(body, log_time=True)
         elif kind == CommandKind.CONSUMER_GROUP:
             coordinator_commands.decode(body)
+        elif kind == CommandKind.DELETE_RECORDS:
+            parse_delete_records(body)
         elif kind != CommandKind.REGISTRY or group != REGISTRY_GROUP:  # it refuses what it cannot
             return f"no command of kind {kind} belongs there"
     except (CommandError, BatchError, CoordinatorCommandError) as error:

@@ -39,8 +39,6 @@ from wire.messages.logs import (
     DeleteRecordsResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
 )
 from wire.messages.membership import (
     FindCoordinatorRequest,
@@ -109,7 +107,6 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
-    OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -146,7 +143,6 @@ Request: TypeAlias = (
     | DeleteGroupsRequest
     | DescribeClusterRequest
     | DeleteRecordsRequest
-    | OffsetForLeaderEpochRequest
     | AlterConfigsRequest
     | DescribeLogDirsRequest
     | ElectLeadersRequest
@@ -179,7 +175,6 @@ Response: TypeAlias = (
     | DeleteGroupsResponse
     | DescribeClusterResponse
     | DeleteRecordsResponse
-    | OffsetForLeaderEpochResponse
     | AlterConfigsResponse
     | DescribeLogDirsResponse
     | ElectLeadersResponse
@@ -249,13 +244,6 @@ _ROWS: Final = (
     _api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, "1-6", 4),
     _api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse, "0-2", 2),
     _api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, "0-4", 2),
-    _api(
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        OffsetForLeaderEpochRequest,
-        OffsetForLeaderEpochResponse,
-        "2-4",
-        4,
-    ),
     _api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, "1-4", 4),
     _api(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse, "0-2", 2),
     _api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, "1-4", 2),

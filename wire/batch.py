@@ -50,6 +50,9 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = 17
 _COVERED_FROM: Final = 21
+_ATTRIBUTES: Final = struct.Struct(">h")
+_TIMESTAMP: Final = struct.Struct(">q")
+_MAX_TIMESTAMP_AT: Final = 35
 _MAGIC_AT: Final = 16
 _PATCH: Final = struct.Struct(">q4si")
 
@@ -171,8 +174,10 @@ def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
     return batches
 
 
-def validate(batch: Batch) -> ErrorCode:
+def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
     """Whether a producer's batch may be appended: NONE, or the error to answer with.
+
+    With `log_time` it may carry the log's time: a node gave it one and forwarded it (`stamped`).
 
     The order of the checks is Kafka's: what cannot be trusted (CRC) first, then what it claims.
     """
@@ -195,15 +200,17 @@ def validate(batch: Batch) -> ErrorCode:
         return ErrorCode.INVALID_RECORD
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         return ErrorCode.INVALID_RECORD
-    if attributes & LOG_APPEND_TIME_BIT:
+    if attributes & LOG_APPEND_TIME_BIT and not log_time:
         return ErrorCode.INVALID_TIMESTAMP
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return ErrorCode.NONE
 
 
-def produced_batch(records: memoryview | None) -> Batch:
+def produced_batch(records: memoryview | None, *, log_time: bool = False) -> Batch:
     """The one batch that a partition of a Produce request (version 3 and later) must hold, checked.
+
+    `log_time` as in `validate`.
 
     Raises:
         BatchError: with the code to answer for this partition.
@@ -211,10 +218,22 @@ def produced_batch(records: memoryview | None) -> Batch:
     batches = split(records) if records else []
     if len(batches) != 1:
         raise BatchError(ErrorCode.INVALID_RECORD, f"{len(batches)} batches instead of one")
-    code = validate(batches[0])
+    code = validate(batches[0], log_time=log_time)
     if code is not ErrorCode.NONE:
         raise BatchError(code, "the batch is not valid")
     return batches[0]
+
+
+def stamped(batch: Batch, time_ms: int) -> memoryview:
+    """A copy of the batch that carries the log's time instead of its producer's (KIP-32).
+
+    Records keep their own timestamps inside; readers take the header's where the bit is set.
+    """
+    data = bytearray(batch.data)
+    _ATTRIBUTES.pack_into(data, _COVERED_FROM, batch.header.attributes | LOG_APPEND_TIME_BIT)
+    _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, time_ms)
+    _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_COVERED_FROM:]))
+    return memoryview(data)
 
 
 def patched_head(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:

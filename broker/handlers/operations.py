@@ -43,6 +43,7 @@ TOPIC_OPERATIONS: Final = _bits(
         Operation.ALTER,
         Operation.DESCRIBE,
         Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
     )
 )
 GROUP_OPERATIONS: Final = _bits((Operation.READ, Operation.DELETE, Operation.DESCRIBE))

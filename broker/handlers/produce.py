@@ -19,8 +19,10 @@ from broker.context import Broker, Request
 from broker.guard import blame, refuse_more_than
 from broker.hints import endpoints, other_leader
 from broker.intake import Done, Elsewhere, Outcome, Why
+from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE
+from paxos.ids import MS
 from wire.apis import encode_response
-from wire.batch import TRANSACTIONAL_BIT, BatchError, as_view, produced_batch
+from wire.batch import TRANSACTIONAL_BIT, BatchError, as_view, produced_batch, stamped
 from wire.error_codes import ErrorCode
 from wire.messages.common import LeaderIdAndEpoch
 from wire.messages.produce import (
@@ -114,10 +116,11 @@ class _Produce:
             answer.error_code = ErrorCode.MESSAGE_TOO_LARGE
             return
         try:
-            header = produced_batch(view).header
+            checked = produced_batch(view)
         except BatchError as error:
             answer.error_code, answer.error_message = error.code, str(error)
             return
+        header = checked.header
         if header.attributes & TRANSACTIONAL_BIT:
             answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return
@@ -125,12 +128,21 @@ class _Produce:
         statistics.produce_batches += 1
         statistics.produce_records += header.record_count
         statistics.produce_bytes += size
-        if size > SMALL_BYTES and not self.request.owned:
+        if topic.configs and topic.configs.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME:
+            view = stamped(checked, self._append_time_ms(place))
+        elif size > SMALL_BYTES and not self.request.owned:
             view = memoryview(bytes(view))
         self.waiting += 1
         answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
         done = partial(self.done, place, answer)
         broker.groups.submit(place.group, records(place.uid, view), done)
+
+    def _append_time_ms(self, place: PartitionPlace) -> int:
+        """Now, and never before what the partition has: masters' clocks differ a little."""
+        machine = self.broker.machines.get(place.group)
+        state = None if machine is None else machine.partitions.get(place.uid)
+        now_ms = self.broker.groups.now().wall_ns // MS
+        return now_ms if state is None else max(now_ms, state.append_time_ms)
 
     def submitted(self, timeout_ms: int) -> None:
         """All partitions were submitted, and some of them perhaps answered already."""

@@ -24,9 +24,10 @@ START_WALL_NS = 1_700_000_000_000_000_000
 class FakeClock:
     boot_ns: int = 1_000 * MS
     trusted: bool = True
+    wall_offset_ns: int = START_WALL_NS
 
     def now(self) -> Now:
-        return Now(START_WALL_NS + self.boot_ns, self.boot_ns, self.trusted)
+        return Now(self.wall_offset_ns + self.boot_ns, self.boot_ns, self.trusted)
 
 
 class FakeTimers:

@@ -25,6 +25,7 @@ from wire.messages import (
     fetch,
     group_admin,
     list_offsets,
+    logs,
     membership,
     metadata,
     offsets,
@@ -102,6 +103,22 @@ def sensible(api: Api) -> Request:
         ),
         ApiKey.CREATE_PARTITIONS: topics.CreatePartitionsRequest(
             [topics.CreatePartitionsTopic("t", 5)], 1_000
+        ),
+        ApiKey.DELETE_RECORDS: logs.DeleteRecordsRequest(
+            [logs.DeleteRecordsTopic("t", [logs.DeleteRecordsPartition(0, -1)])], 1_000
+        ),
+        ApiKey.DESCRIBE_LOG_DIRS: logs.DescribeLogDirsRequest(
+            [logs.DescribableLogDirTopic("t", [0])]
+        ),
+        ApiKey.ALTER_CONFIGS: configs.AlterConfigsRequest(
+            [configs.AlterConfigsResource(2, "t", [configs.AlterableConfig("retention.ms", "1")])]
+        ),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.IncrementalAlterConfigsRequest(
+            [
+                configs.IncrementalAlterConfigsResource(
+                    2, "t", [configs.IncrementalAlterableConfig("retention.ms", 0, "1")]
+                )
+            ]
         ),
         ApiKey.DELETE_GROUPS: group_admin.DeleteGroupsRequest(["g"]),
         ApiKey.DESCRIBE_CLUSTER: metadata.DescribeClusterRequest(),

@@ -90,7 +90,7 @@ def test_defaults_of_partitions_and_replicas() -> None:
                 (("retention.ms", "-1"), ErrorCode.NONE),
                 (("min.insync.replicas", "3"), ErrorCode.INVALID_CONFIG),
                 (("min.insync.replicas", "2"), ErrorCode.NONE),
-                (("message.timestamp.type", "LogAppendTime"), ErrorCode.INVALID_CONFIG),
+                (("message.timestamp.type", "Whenever"), ErrorCode.INVALID_CONFIG),
                 (("max.message.bytes", str(1 << 30)), ErrorCode.INVALID_CONFIG),
             ]
         ),

@@ -49,11 +49,24 @@ class FakeLog:
         return memoryview(bytes(self.data[position : position + size]))
 
 
+class FakeLogDir:
+    path = "/data"
+
+    def __init__(self) -> None:
+        self.broken = False
+
+    def volume(self) -> tuple[int, int]:
+        if self.broken:
+            raise OSError("the volume is gone")
+        return 1_000_000, 400_000
+
+
 class Node:
     """One broker and what lies below it."""
 
     def __init__(self, world: "World", node: NodeId, config: BrokerConfig) -> None:
         self.log = FakeLog()
+        self.log_dir = FakeLogDir()
         self.registry = Registry()
         self.statistics = BrokerStatistics()
         self.tail = Tail(bytes_max=1 << 20)
@@ -88,6 +101,7 @@ class Node:
             consumer_groups=self.consumer_groups,
             statistics=self.statistics,
             new_topic_id=world.new_topic_id,
+            log_dir=self.log_dir,
             on_bug=lambda where, error: self.bugs.append((where, error)),
         )
         self.api = ApiTable(self.broker)

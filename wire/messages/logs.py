@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), OffsetForLeaderEpoch (23) and DescribeLogDirs (35)."""
+"""DeleteRecords (key 21) and DescribeLogDirs (35)."""
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
 
@@ -44,49 +44,6 @@ class DeleteRecordsTopicResult:
 class DeleteRecordsResponse:
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
-
-
-@attrs.define
-class OffsetForLeaderPartition:
-    partition: int = int32()
-    current_leader_epoch: int = int32("2+", default=-1)
-    leader_epoch: int = int32()
-
-
-@attrs.define
-class OffsetForLeaderTopic:
-    topic: str = string()
-    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
-
-
-@attrs.define
-class OffsetForLeaderEpochRequest:
-    """Where does the log of an epoch end (KIP-320)? `replica_id` -2 is a consumer."""
-
-    replica_id: int = int32("3+", default=-2)
-    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
-
-
-@attrs.define
-class EpochEndOffset:
-    """`leader_epoch` is the largest one asked for or below that has records."""
-
-    error_code: int = int16()
-    partition: int = int32()
-    leader_epoch: int = int32("1+", default=-1)
-    end_offset: int = int64(default=-1)
-
-
-@attrs.define
-class OffsetForLeaderTopicResult:
-    topic: str = string()
-    partitions: list[EpochEndOffset] = array(EpochEndOffset)
-
-
-@attrs.define
-class OffsetForLeaderEpochResponse:
-    throttle_time_ms: int = int32("2+")
-    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
 
 
 @attrs.define

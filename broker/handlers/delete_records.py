@@ -1,0 +1,114 @@
+"""DeleteRecords (KIP-107): a partition's first offset is moved up, on every replica alike.
+
+The change goes through the group's log like a batch, so it is there or not there for everybody, and
+a new master knows it. Nothing below the new start is served again.
+"""
+
+from functools import partial
+from typing import Final
+
+from balancer.records import PartitionPlace
+from broker.commands import DELETE_RECORDS_RESULT, EVERYTHING, delete_records
+from broker.context import Broker, Request
+from broker.guard import blame, refuse_more_than
+from broker.intake import Done, Outcome, Why
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.logs import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+PARTITIONS_MAX: Final = 10_000
+"""In one request."""
+
+_ERROR_OF: Final = {
+    Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Why.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
+    Why.OVERLOADED: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DeleteRecordsRequest)
+    named = [one for topic in message.topics for one in topic.partitions]
+    if refuse_more_than(PARTITIONS_MAX, [*named, *message.topics], request):
+        return
+    deletion = _Deletion(broker, request)
+    for topic in message.topics:
+        known = broker.registry.topic(topic.name)
+        places = () if known is None else known.partitions
+        results: list[DeleteRecordsPartitionResult] = []
+        deletion.results.append(DeleteRecordsTopicResult(topic.name, results))
+        for asked in topic.partitions:
+            result = DeleteRecordsPartitionResult(asked.partition_index, -1)
+            results.append(result)
+            if not 0 <= asked.partition_index < len(places):
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif asked.offset < EVERYTHING:
+                result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            else:
+                deletion.submit(places[asked.partition_index], asked.offset, result)
+    deletion.submitted(message.timeout_ms)
+
+
+class _Deletion:
+    """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
+
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self.broker = broker
+        self.request = request
+        self.results: list[DeleteRecordsTopicResult] = []
+        self.waiting = 1
+        self.answered = False
+
+    def submit(
+        self, place: PartitionPlace, before: int, result: DeleteRecordsPartitionResult
+    ) -> None:
+        self.waiting += 1
+        result.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
+        done = partial(self.done, result)
+        self.broker.groups.submit(place.group, delete_records(place.uid, before), done)
+
+    def submitted(self, timeout_ms: int) -> None:
+        self.waiting -= 1
+        if self.waiting:
+            self.broker.produces.add(self, timeout_ms)
+        else:
+            self._answer()
+
+    def done(self, result: DeleteRecordsPartitionResult, outcome: Outcome) -> None:
+        """The outcome of one partition. Whoever calls this must not suffer from our bugs."""
+        if self.answered:
+            return
+        try:
+            if isinstance(outcome, Done):
+                result.error_code, result.low_watermark = DELETE_RECORDS_RESULT.unpack(
+                    outcome.result
+                )
+            else:
+                result.error_code = _ERROR_OF[outcome.why]
+            self.waiting -= 1
+            if not self.waiting:
+                self.broker.produces.remove(self)
+                self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self.answered = True
+            self.broker.produces.remove(self)
+            blame(self.broker, self.request, error)
+
+    def timed_out(self) -> None:
+        """The client waits no longer; what was proposed may yet be chosen."""
+        try:
+            self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self.answered = True
+            blame(self.broker, self.request, error)
+
+    def _answer(self) -> None:
+        self.answered = True
+        response = DeleteRecordsResponse(topics=self.results)
+        self.request.reply.complete(encode_response(self.request.header, response))

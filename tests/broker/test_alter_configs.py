@@ -1,0 +1,130 @@
+"""Settings of topics are changed while they live, and what cannot be changed says so."""
+
+import pytest
+
+from tests.broker.world import World
+from wire.error_codes import ErrorCode
+from wire.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def world_with(**configs: str) -> World:
+    world = World()
+    named = [CreatableTopicConfig(name.replace("_", "."), value) for name, value in configs.items()]
+    world.ask(1, CreateTopicsRequest([CreatableTopic("t", 1, 3, configs=named)]), 7)
+    return world
+
+
+def settings_of(world: World, node: int = 1) -> dict[str, str]:
+    topic = world[node].registry.topic("t")
+    assert topic is not None
+    return dict(topic.configs)
+
+
+def replace(world: World, *configs: tuple[str, str | None], version: int = 2) -> int:
+    named = [AlterableConfig(name, value) for name, value in configs]
+    request = AlterConfigsRequest([AlterConfigsResource(TOPIC, "t", named)])
+    return world.ask(3, request, version).responses[0].error_code
+
+
+def change(world: World, *configs: tuple[str, int, str | None], **fields: object) -> int:
+    named = [IncrementalAlterableConfig(*one) for one in configs]
+    resource = IncrementalAlterConfigsResource(TOPIC, "t", named)
+    request = IncrementalAlterConfigsRequest([resource], **fields)
+    return world.ask(3, request, 1).responses[0].error_code
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_all_settings_are_replaced(version: int) -> None:
+    """Asked of node 3 while the registry's master is node 1; there it shows when answered."""
+    world = world_with(retention_ms="1", segment_bytes="5")
+    assert replace(world, ("retention.ms", "2"), version=version) == ErrorCode.NONE
+    assert settings_of(world, 3) == {"retention.ms": "2"}
+
+
+def test_single_settings_are_changed_and_the_others_stay() -> None:
+    world = world_with(retention_ms="1", segment_bytes="5")
+    wanted = (("retention.bytes", SET, "7"), ("segment.bytes", DELETE, None))
+    assert change(world, *wanted) == ErrorCode.NONE
+    assert settings_of(world) == {"retention.bytes": "7", "retention.ms": "1"}
+    assert change(world, ("cleanup.policy", APPEND, "delete")) == ErrorCode.NONE
+    assert settings_of(world)["cleanup.policy"] == "delete"
+
+
+def test_two_clients_that_change_different_settings_do_not_undo_each_other() -> None:
+    world = world_with()
+    both = [("retention.ms", "1"), ("retention.bytes", "2")]
+    asked = []
+    for node, (name, value) in zip((2, 3), both, strict=True):
+        config = IncrementalAlterableConfig(name, SET, value)
+        resource = IncrementalAlterConfigsResource(TOPIC, "t", [config])
+        asked.append(world.send(node, IncrementalAlterConfigsRequest([resource]), 1))
+    world.advance(100)
+    assert [one.response.responses[0].error_code for one in asked] == [0, 0]
+    assert settings_of(world) == dict(both)
+
+
+def test_validating_changes_nothing() -> None:
+    world = world_with()
+    assert change(world, ("retention.ms", SET, "1"), validate_only=True) == ErrorCode.NONE
+    assert settings_of(world) == {}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ("no.such.setting", SET, "1"),
+        ("no.such.setting", DELETE, None),
+        ("retention.ms", SET, "soon"),
+        ("retention.ms", SET, None),
+        ("retention.ms", APPEND, "1"),
+        ("retention.ms", 9, "1"),
+        ("cleanup.policy", APPEND, "compact"),
+        ("cleanup.policy", SUBTRACT, "delete"),
+        ("message.timestamp.type", SET, "Tomorrow"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(wanted: tuple[str, int, str | None]) -> None:
+    world = world_with(retention_ms="5")
+    assert change(world, wanted) == ErrorCode.INVALID_CONFIG
+    assert settings_of(world) == {"retention.ms": "5"}
+
+
+def test_a_setting_named_twice_or_without_a_value_is_refused() -> None:
+    world = world_with()
+    twice = (("retention.ms", "1"), ("retention.ms", "2"))
+    assert replace(world, *twice) == ErrorCode.INVALID_CONFIG
+    assert replace(world, ("retention.ms", None)) == ErrorCode.INVALID_CONFIG
+
+
+def test_each_resource_has_its_own_verdict() -> None:
+    world = world_with()
+    resources = [
+        AlterConfigsResource(TOPIC, "t", [AlterableConfig("retention.ms", "1")]),
+        AlterConfigsResource(TOPIC, "none", []),
+        AlterConfigsResource(BROKER, "1", [AlterableConfig("num.partitions", "9")]),
+        AlterConfigsResource(GROUP, "g", []),
+        AlterConfigsResource(BROKER, "2", []),
+        AlterConfigsResource(BROKER, "2", []),
+    ]
+    answers = world.ask(1, AlterConfigsRequest(resources), 2).responses
+    assert [(one.resource_type, one.resource_name, one.error_code) for one in answers] == [
+        (TOPIC, "t", ErrorCode.NONE),
+        (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "1", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+    ]
+    assert "configuration file" in answers[2].error_message
+    assert "twice" in answers[4].error_message
