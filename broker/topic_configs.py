@@ -1,7 +1,7 @@
 """The settings a topic may have, which values of them we can keep our word on, and their defaults.
 
-A setting that would promise what Evenkeel does not do (compaction, say) is refused, with the reason,
-when the topic is created and when it is changed; it is not accepted and forgotten.
+A setting that would promise what Evenkeel does not do (compaction, say) is refused, with a reason,
+when a topic is created and when it is changed; it is not accepted and forgotten.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -104,6 +104,12 @@ def sensible(api: Api) -> Request:
         ApiKey.CREATE_PARTITIONS: topics.CreatePartitionsRequest(
             [topics.CreatePartitionsTopic("t", 5)], 1_000
         ),
+    } | _administration()
+    return made[api.key]
+
+
+def _administration() -> dict[ApiKey, Request]:
+    return {
         ApiKey.DELETE_RECORDS: logs.DeleteRecordsRequest(
             [logs.DeleteRecordsTopic("t", [logs.DeleteRecordsPartition(0, -1)])], 1_000
         ),
@@ -123,7 +129,6 @@ def sensible(api: Api) -> Request:
         ApiKey.DELETE_GROUPS: group_admin.DeleteGroupsRequest(["g"]),
         ApiKey.DESCRIBE_CLUSTER: metadata.DescribeClusterRequest(),
     }
-    return made[api.key]
 
 
 _TOPIC_ID = (1).to_bytes(16, "big")
