@@ -177,8 +177,10 @@ class NodeMetrics(Collector):
         if scrubber is not None:
             yield _counter("evenkeel_scrubbed_bytes", "Read again.", scrubber.bytes_read)
             yield _counter("evenkeel_scrub_errors", "Failed reads.", scrubber.errors)
-        if room is not None:
-            yield _gauge("evenkeel_disk_free_bytes", "Of the data directory.", room.free_bytes)
+        free = GaugeMetricFamily("evenkeel_disk_free_bytes", "Of the data directory.")
+        if room is not None:  # looked at for the first time a moment after the start
+            free.add_metric([], room.free_bytes)
+        yield free
         yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.disk_low))
         yield _gauge("evenkeel_disk_stuck", "1: this node pauses.", int(engine.disk_stuck))
         refused = engine.statistics.refused_disk_full
