@@ -109,9 +109,9 @@ class Intake:
         """A command from a client of this node; `anywhere` asks to forward it to the master."""
         pending.since_boot_ns = now.boot_ns
         replica = self.replica
-        target = replica.handing_to
-        if target is None and self._handing is not None:
+        if replica.handover is None and self._handing is not None:
             self.handover_seen(now)  # the Steal is applied in this very round: its grace begins
+        target = replica.forwarding_to(now)
         if target is not None:
             self._handing = target
             self.forwards.append(Forward(target, pending, handing=True))
@@ -119,10 +119,12 @@ class Intake:
             self._enqueue(pending)
         else:
             holder = self._holder(now)
-            grace = holder == self._grace_to and now.boot_ns < self._grace_until
-            if holder not in (None, replica.me) and (anywhere or grace):
+            grace = holder in (None, self._grace_to) and now.boot_ns < self._grace_until
+            if grace:
+                self.forwards.append(Forward(self._grace_to, pending, handing=True))
+            elif anywhere and holder not in (None, replica.me):
                 assert holder is not None
-                self.forwards.append(Forward(holder, pending, handing=grace))
+                self.forwards.append(Forward(holder, pending, handing=False))
             else:
                 pending.done(Elsewhere(Why.NOT_MASTER, holder))
 
@@ -130,7 +132,7 @@ class Intake:
         """A command another node forwarded; `handing`: it is handing the group to us just now."""
         pending.since_boot_ns = now.boot_ns
         replica = self.replica
-        if replica.acting(now) and replica.handing_to is None:
+        if replica.acting(now) and replica.forwarding_to(now) is None:
             self._enqueue(pending)
         elif handing or self.adopted:
             if self.adopted_bytes + pending.size > self.config.queue_bytes_max:
@@ -158,7 +160,7 @@ class Intake:
     def flush(self, now: Now, step: Step) -> None:
         """Propose what is queued, as far as the window allows; call at the end of each round."""
         replica = self.replica
-        target = replica.handing_to
+        target = replica.forwarding_to(now)
         if target is not None:
             self._handing = target
             while self.queue:
@@ -223,7 +225,7 @@ class Intake:
         """Answer what can no longer be answered well: we are not master any more, or never were."""
         replica = self.replica
         self.handover_seen(now)
-        if self.queue and not replica.acting(now) and replica.handing_to is None:
+        if self.queue and not replica.acting(now) and replica.handover is None:
             queued, self.queue, self.queue_bytes = list(self.queue), deque(), 0
             self._bounce(queued, Why.NOT_MASTER, now)
         if self.proposed and not replica.acting(now) and not replica.suspended:
@@ -248,7 +250,7 @@ class Intake:
         if replica.handing_to is not None:
             self._handing = replica.handing_to
         elif self._handing is not None:
-            if replica.lease.holder == self._handing:
+            if replica.lease.holder in (self._handing, NOBODY):
                 self._grace_to = self._handing
                 self._grace_until = now.boot_ns + self.config.forward_grace_ns
             self._handing = None

@@ -29,6 +29,8 @@ class Election:
     attempts: int = 0
     backoff_until: int = 0
     was_free: bool = False
+    eager: bool = False
+    """Take the lease in the very round in which that is possible, and not at the next tick."""
 
     def back_off(self, now: Now) -> None:
         timing = self.timing
@@ -46,7 +48,7 @@ class Election:
 
     def lease_is_held(self) -> None:
         """Somebody else holds the lease: nothing to try for."""
-        self.was_free = False
+        self.was_free = self.eager = False
         self.attempts = 0
 
     def lease_is_free(self, now: Now) -> None:
@@ -54,6 +56,11 @@ class Election:
         if not self.was_free:
             self.was_free = True
             self.back_off(now)
+
+    def called(self, now: Now) -> None:
+        """The lease was freed for us: we try at once, the others after their waiting time."""
+        self.was_free = self.eager = True
+        self.backoff_until = now.boot_ns
 
     def may_try(self, now: Now) -> bool:
         return now.trusted and now.boot_ns >= self.backoff_until

@@ -42,7 +42,10 @@ class BeMaster:
 
 @attrs.frozen
 class Steal:
-    """Expire `source`'s lease, install `target`, give it `ballot` for all later slots (R4-R6)."""
+    """Expire `source`'s lease, install `target`, give it `ballot` for all later slots (R4-R6).
+
+    With BALLOT_ZERO it gives no ballot, and installs nobody: see `Lease.apply_steal`.
+    """
 
     source: NodeId
     target: NodeId

@@ -4,6 +4,7 @@ Called by the simulator after each event and by scenario tests; what concerns se
 (agreement, one master per time) is the business of the simulator's checkers.
 """
 
+from paxos.handover import Stage
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Now
 from paxos.proposer import Role
 from paxos.replica import Replica
@@ -73,9 +74,9 @@ def _check_handover(replica: Replica, now: Now) -> None:
     handover, suspended = replica.handover, replica.suspended
     if suspended != SLOT_ZERO:
         assert handover is not None
-        assert not handover.draining
+        assert handover.stage is Stage.SENT
         assert suspended > replica.learner.applied, "R7: applied, and still suspended"
         assert not replica.acting(now), "R13"
     elif handover is not None:
-        assert handover.draining
-        assert replica.proposer.role is Role.LEADER
+        assert handover.stage is not Stage.SENT
+        assert replica.proposer.role is Role.LEADER or not handover.draining

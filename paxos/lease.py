@@ -10,6 +10,7 @@ import attrs
 
 from paxos.entry import BeMaster, Steal
 from paxos.ids import (
+    BALLOT_ZERO,
     EPOCH_ZERO,
     INCARNATION_ZERO,
     NOBODY,
@@ -53,11 +54,24 @@ class Lease:
         return True
 
     def apply_steal(self, slot: Slot, value: Steal, now: Now, longest_ns: int) -> bool:
-        """Apply a Steal; returns False where it lost the race for the version."""
+        """Apply a Steal; returns False where it lost the race for the version.
+
+        One that hands over no ballot comes from an older strategy: to another node, it frees the
+        lease at once; to the holder itself, it only moves the expiry, and nearer. Both are safe
+        for the reason a Steal is: its author does not act from before it proposes until it applies
+        the entry, so nobody acts on what the entry takes away (R3, where R15 would forbid it).
+        """
         if value.prev_ver != self.ver:
             return False
-        deadline = _boot_deadline(value.expires_wall_ns, now, longest_ns)
-        self._install(slot, value.target, value.target_incarnation, value.expires_wall_ns, deadline)
+        expires = value.expires_wall_ns
+        deadline = _boot_deadline(expires, now, longest_ns)
+        if value.ballot != BALLOT_ZERO:
+            self._install(slot, value.target, value.target_incarnation, expires, deadline)
+        elif value.target != value.source:
+            self._install(slot, NOBODY, INCARNATION_ZERO, 0, 0)
+        else:
+            self.expires_wall_ns = min(expires, self.expires_wall_ns)
+            self.deadline_boot_ns = min(deadline, self.deadline_boot_ns)
         self.ver = slot
         return True
 
@@ -74,7 +88,7 @@ class Lease:
 
     def free(self, now: Now, margin_ns: int) -> bool:
         """What everybody else asks (R12)."""
-        return self.ver == SLOT_ZERO or (
+        return self.holder == NOBODY or (
             now.wall_ns > self.expires_wall_ns + margin_ns
             and now.boot_ns > self.deadline_boot_ns + margin_ns
         )

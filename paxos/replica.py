@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import attrs
 
 from paxos import entry as entries
-from paxos import handover, rejoin
+from paxos import handover, rejoin, timers
 from paxos.acceptor import Acceptor, Vote
 from paxos.chain import ChainHash
 from paxos.election import Dice, Election
@@ -171,7 +171,7 @@ class Replica:
         """Whether clients' commands may go into a new entry now (not while the window is full)."""
         return (
             len(self.proposer.in_flight) < self.timing.window
-            and self.handover is None
+            and (self.handover is None or handover.serves_on(self, now))
             and self.ready()
             and self.acting(now)
         )
@@ -186,6 +186,12 @@ class Replica:
     def handing_to(self) -> NodeId | None:
         """The node the group is being handed to, from the drain until the Steal's fate is known."""
         return None if self.handover is None else self.handover.target
+
+    def forwarding_to(self, now: Now) -> NodeId | None:
+        """The node commands should go to instead of us, while we hand the group to it."""
+        if self.handover is None or handover.serves_on(self, now):
+            return None
+        return self.handover.target
 
     # -- client commands ----------------------------------------------------------------------
 
@@ -380,6 +386,8 @@ class Replica:
         proposer.recover_to = Slot(proposer.next - 1)
         self.election.succeeded()
         step.notices.append(Notice(self.group, "leading", f"{proposer.ballot}"))
+        if self.election.eager and not self.suspended:
+            timers.mastership(self, now, step)
 
     def place(self, now: Now, entry: Entry, step: Step) -> Slot:
         proposer = self.proposer
@@ -407,6 +415,7 @@ class Replica:
     def propose_lease(self, now: Now, step: Step) -> None:
         """Take or renew the lease; never while suspended (R13)."""
         assert not self.suspended
+        self.election.eager = False
         self._own_be_master = self.place(now, self._lease_entry(now), step)
 
     def _yield_to(self, now: Now, ballot: Ballot, step: Step) -> None:
@@ -458,10 +467,12 @@ class Replica:
         applied = self.learner.applied
         if self.proposer.role is Role.LEADER and self.proposer.next <= applied:
             self.step_down(now, step)  # others fill the slots we thought were ours (R6b)
-        if self.suspended:
-            handover.slot_applied(self)
+        if self.handover is not None:
+            handover.entry_applied(self)
         if self.rejoin is not None:
             rejoin.try_to_vote_again(self, step)
+        if self.election.eager and not self.suspended:
+            timers.mastership(self, now, step)
 
     def _apply_control(
         self, now: Now, slot: Slot, entry: Entry, *, live: bool, step: Step | None = None
@@ -474,7 +485,10 @@ class Replica:
             valid = self.lease.apply_steal(slot, control, now, longest)
             mine = (control.target, control.target_incarnation) == (self.me, self.incarnation)
             if valid and live and mine:
-                self._take_over(now, slot, control.ballot)
+                if control.ballot != BALLOT_ZERO:
+                    self._take_over(now, slot, control.ballot)
+                elif control.source != self.me:
+                    self.election.called(now)  # two proposes: the second is ours
         elif isinstance(control, Config):
             self.members = control.members
             if self.proposer.role is not Role.FOLLOWER and step is not None:

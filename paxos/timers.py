@@ -33,10 +33,12 @@ def tick(replica: "Replica", now: "Now", step: Step, *, renew_early: bool = Fals
         replica.step_down(now, step)
     if replica.suspended:
         handover.tick_suspended(replica, now, step, _may_prepare(replica, now, step))
-    elif replica.handover is not None:
+    elif replica.handover is not None and replica.handover.draining:
         handover.tick_draining(replica, now, step)
+    elif replica.handover is not None:
+        handover.tick_expiring(replica, now, step)
     elif not replica.election.abstaining:
-        _mastership(replica, now, step, renew_early)
+        mastership(replica, now, step, renew_early=renew_early)
 
 
 def renewal_due(replica: "Replica", now: "Now", early_ns: int = 0) -> bool:
@@ -46,7 +48,8 @@ def renewal_due(replica: "Replica", now: "Now", early_ns: int = 0) -> bool:
     return left < timing.lease_ns - timing.renew_every_ns + early_ns
 
 
-def _mastership(replica: "Replica", now: "Now", step: Step, renew_early: bool) -> None:
+def mastership(replica: "Replica", now: "Now", step: Step, *, renew_early: bool = False) -> None:
+    """Renew the lease we hold, or try for one that is free."""
     lease, election, proposer = replica.lease, replica.election, replica.proposer
     mine = lease.holder == replica.me  # an old incarnation's too: CAS protects (R11)
     if not mine:

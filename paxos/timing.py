@@ -1,5 +1,6 @@
 """The times and limits of the protocol, in one frozen value that cannot be inconsistent."""
 
+from enum import Enum
 from typing import Final
 
 import attrs
@@ -22,6 +23,25 @@ STEAL_LAG_SLOTS_MAX: Final = 2 * WINDOW_MAX
 """A node further behind than this is not caught up: a steal to it is refused."""
 
 
+class Strategy(Enum):
+    """How a master gives its group away (docs/handoff.md compares them). All but the first end in
+    an ordinary election, and are here to be measured against it."""
+
+    DELEGATE = "delegate"
+    """One entry: expire the lease, install the target, hand the ballot over."""
+    TWO_PROPOSES = "two-proposes"
+    """One entry frees the lease at once; the target prepares, and proposes its own BeMaster."""
+    MOVE_EXPIRY = "move-expiry"
+    """One entry moves the expiry to the nearest moment that is safe by the clocks."""
+    WAIT_EXPIRY = "wait-expiry"
+    """No entry: the master stops renewing and serves on until its lease is over."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the mastership ends by the clock, and not by what is applied."""
+        return self in (Strategy.MOVE_EXPIRY, Strategy.WAIT_EXPIRY)
+
+
 @attrs.frozen(kw_only=True)
 class Timing:
     """All in nanoseconds. Defaults suit one machine room; protocol.md section 2, "Timers"."""
@@ -33,6 +53,9 @@ class Timing:
     retransmit_ns: int = 400 * MS
     """Links are reliable while they last, so this only serves what a full queue dropped."""
     drain_ns: int = 200 * MS
+    last_commands_ns: int = 50 * MS
+    """A master that lets its lease run out takes no commands in its last moments: what it has
+    proposed shall be applied, and answered, while it still may."""
     settle_ns: int = 500 * MS
     """An unresolved Steal older than this is settled by a higher ballot (T_steal)."""
     prepare_timeout_ns: int = 300 * MS
@@ -48,6 +71,7 @@ class Timing:
     learn_timeout_ns: int = 500 * MS
     """An answer to Learn may take so long before somebody is asked again."""
     window: int = 8
+    strategy: Strategy = Strategy.DELEGATE
 
     def __attrs_post_init__(self) -> None:
         if 2 * self.renew_every_ns + 2 * self.margin_ns >= self.lease_ns:

@@ -22,7 +22,7 @@ import attrs
 from balancer.records import TOPIC_PARTITIONS_MAX
 from paxos.entry import CONFIG_MEMBERS_MAX, ENTRY_BYTES_MAX
 from paxos.ids import NodeId
-from paxos.timing import WINDOW_MAX
+from paxos.timing import WINDOW_MAX, Strategy
 from runtime.fields import (
     Address,
     ConfigError,
@@ -251,6 +251,11 @@ class BalancerSection:
         5000, 0, DAY_MS, "a group whose steal failed is left alone for this long"
     )
     forward_grace_ms: int = int_field(1000, 0, DAY_MS, "an old master still forwards for this long")
+    strategy: str = choice_field(
+        Strategy.DELEGATE.value,
+        tuple(one.value for one in Strategy),
+        "how this node gives a master away: handoff.md; all but the default are for comparison",
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.token_ms <= self.steal_deadline_ms:
@@ -380,13 +385,16 @@ class Config:
                     "or lower limits.frame_bytes_max"
                 ]
             )
-        if self.paxos.drain_ms + self.paxos.steal_settle_ms >= self.balancer.steal_deadline_ms:
-            least = self.paxos.drain_ms + self.paxos.steal_settle_ms
+        least = self.paxos.drain_ms + self.paxos.steal_settle_ms
+        takes = "paxos.drain_ms + paxos.steal_settle_ms"
+        if Strategy(self.balancer.strategy).waits:
+            least += self.lease.duration_ms + 2 * self.lease.clock_margin_ms
+            takes += f", and with balancer.strategy = {show(self.balancer.strategy)} the lease"
+        if least >= self.balancer.steal_deadline_ms:
             raise ConfigError(
                 [
                     f"balancer.steal_deadline_ms = {self.balancer.steal_deadline_ms}: a steal may "
-                    "take paxos.drain_ms + paxos.steal_settle_ms; raise it above "
-                    f"{least} or lower those"
+                    f"take {takes}; raise it above {least} or lower those"
                 ]
             )
 

@@ -9,7 +9,7 @@ from broker.context import BrokerConfig
 from broker.intake import IntakeConfig
 from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId
-from paxos.timing import Timing
+from paxos.timing import Strategy, Timing
 from runtime.clients import ClientLimits
 from runtime.config import Config
 from runtime.fields import Address
@@ -34,6 +34,7 @@ def timing(config: Config) -> Timing:
         backoff_max_ns=paxos.election_backoff_ms_max * MS,
         backoff_cap_ns=max(2_000, paxos.election_backoff_ms_max) * MS,
         window=paxos.window,
+        strategy=Strategy(config.balancer.strategy),
     )
 
 

@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from paxos.timing import Strategy
 from simulator import mutants
 from simulator.options import DiskKind, draw
 from simulator.swarm import PROCESSES, Job, Summary, replay_command, run_world, run_worlds
@@ -11,10 +12,12 @@ from simulator.swarm import PROCESSES, Job, Summary, replay_command, run_world, 
 def main() -> int:
     arguments = _parse()
     disk = DiskKind(arguments.disk) if arguments.disk else None
+    by = Strategy(arguments.strategy)
     if arguments.seed is not None:
-        return _run_one(Job(arguments.seed, disk, arguments.mutant, arguments.verbose))
+        return _run_one(Job(arguments.seed, disk, arguments.mutant, arguments.verbose, by))
     first, _, last = arguments.seeds.partition(":")
-    jobs = [Job(seed, disk, arguments.mutant) for seed in range(int(first), int(last))]
+    seeds = range(int(first), int(last))
+    jobs = [Job(seed, disk, arguments.mutant, strategy=by) for seed in seeds]
     summary = Summary()
     for job, verdict in zip(jobs, run_worlds(jobs, arguments.processes), strict=True):
         summary.add(verdict)
@@ -27,7 +30,7 @@ def main() -> int:
 
 
 def _run_one(job: Job) -> int:
-    print(draw(job.seed, disk=job.disk).describe())
+    print(draw(job.seed, disk=job.disk, strategy=job.strategy).describe())
     verdict = run_world(job)
     summary = Summary()
     summary.add(verdict)
@@ -46,6 +49,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--disk", choices=[kind.value for kind in DiskKind], default="")
     parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS), default="")
+    strategies = [strategy.value for strategy in Strategy]
+    parser.add_argument(
+        "--strategy", choices=strategies, default="delegate", help="how masters are handed over"
+    )
     return parser.parse_args()
 
 

@@ -186,8 +186,9 @@ class Leases:
         self._records: dict[tuple[GroupId, Slot], LeaseRecord] = {}
         self._latest: dict[GroupId, Slot] = {}
 
-    def seen(self, node: NodeId, group: GroupId, lease: Lease) -> bool:
-        """Returns whether this version is new to the cluster."""
+    def seen(self, node: NodeId, group: GroupId, lease: Lease, *, stolen: bool = False) -> bool:
+        """Returns whether this version is new to the cluster. `stolen`: a Steal made it, and that
+        may move the expiry nearer (Strategy.MOVE_EXPIRY); its author was suspended before."""
         record = LeaseRecord(lease.holder, lease.incarnation, lease.epoch, lease.expires_wall_ns)
         known = self._records.get((group, lease.ver))
         if known is not None:
@@ -198,7 +199,8 @@ class Leases:
         latest = self._latest.get(group)
         if latest is not None and latest < lease.ver:
             before = self._records[group, latest]
-            if before.epoch == record.epoch and record.expires_wall_ns < before.expires_wall_ns:
+            same = before.epoch == record.epoch and not stolen
+            if same and record.expires_wall_ns < before.expires_wall_ns:
                 raise Violation(f"I8: group {group} lease {lease.ver} shortens {latest}")
         if latest is None or latest < lease.ver:
             self._latest[group] = lease.ver

@@ -241,8 +241,8 @@ STEALS: Final[Mapping[str, Mutant]] = {
         (handover.try_to_send, "proposer.close_at(slot)", "proposer.close_at(Slot(slot + 1))"),
         (
             timers.tick,
-            "    elif replica.handover",
-            "        _mastership(replica, now, step, False)\n    elif replica.handover",
+            "    elif replica.handover is not None and",
+            "        mastership(replica, now, step)\n    elif replica.handover is not None and",
         ),
         (Replica.propose_lease, "assert not self.suspended", "pass"),
     ),

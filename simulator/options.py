@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from paxos.ids import MS, GroupId
-from paxos.timing import Timing
+from paxos.timing import Strategy, Timing
 from simulator.dice import between, dice
 
 HEAL_AT: Final = 0.72
@@ -118,7 +118,16 @@ class Options:
     def handover_ns(self) -> int:
         """Nobody acts for so long at most while a steal goes wrong and everything else is well."""
         timing = self.timing
-        return timing.drain_ns + timing.settle_ns + 10 * self.round_trip_ns + 4 * self.tick_ns
+        election_ns = 0
+        if timing.strategy is not Strategy.DELEGATE:  # the clock, and rivals that outbid each other
+            election_ns = self.recovery_ns
+        return (
+            timing.drain_ns
+            + timing.settle_ns
+            + 10 * self.round_trip_ns
+            + 4 * self.tick_ns
+            + election_ns
+        )
 
     @property
     def recovery_ns(self) -> int:
@@ -129,7 +138,7 @@ class Options:
             + timing.lease_ns * self.boot_ppm_max // 1_000_000
             + 2 * timing.margin_ns
             + 10 * self.round_trip_ns
-            + timing.settle_ns
+            + timing.settle_ns * (2 if timing.strategy.waits else 1)
             + timing.heard_ns
             + timing.backoff_cap_ns
             + 2 * self.tick_ns
@@ -145,8 +154,10 @@ class Options:
         return "\n".join(lines)
 
 
-def draw(seed: int, *, disk: DiskKind | None = None) -> Options:
-    """The options of world `seed`; `disk` overrides the one drawn."""
+def draw(
+    seed: int, *, disk: DiskKind | None = None, strategy: Strategy = Strategy.DELEGATE
+) -> Options:
+    """The options of world `seed`; `disk` overrides the one drawn, `strategy` is not drawn."""
     d = dice(seed, "options")
     temper = d.choice((Temper.CALM, Temper.HOSTILE, Temper.NARROW))
     hostile, narrow = temper is not Temper.CALM, temper is Temper.NARROW
@@ -160,7 +171,7 @@ def draw(seed: int, *, disk: DiskKind | None = None) -> Options:
         nodes=nodes,
         groups=tuple(GroupId(g) for g in range(few)),
         members=min(nodes, 5) if d.random() < 0.4 else 3,
-        timing=timing,
+        timing=attrs.evolve(timing, strategy=strategy),
         duration_ns=between(d, 55_000, 65_000) * MS,
         tick_ns=min(between(d, 20, 50) * MS, timing.lease_ns // 8),
         clocks=d.choice((Clocks.EXACT, Clocks.WITHIN, Clocks.WITHIN, Clocks.WITHIN, Clocks.BEYOND)),

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from paxos.timing import Strategy
 from simulator import mutants
 from simulator.options import DiskKind, draw
 from simulator.world import World
@@ -34,6 +35,7 @@ class Job:
     disk: DiskKind | None = None
     mutant: str = ""
     verbose: bool = False
+    strategy: Strategy = Strategy.DELEGATE
 
 
 def run_world(job: Job) -> Verdict:
@@ -42,7 +44,7 @@ def run_world(job: Job) -> Verdict:
     An AssertionError is the core's own opinion that it is broken, any other exception is a crash of
     the node: both are failures of the world.
     """
-    options = draw(job.seed, disk=job.disk)
+    options = draw(job.seed, disk=job.disk, strategy=job.strategy)
     world = World(options, verbose=job.verbose)
     failure = report = ""
     with mutants.planted(job.mutant):
@@ -94,4 +96,5 @@ class Summary:
 def replay_command(verdict: Verdict, job: Job) -> str:
     disk = f" --disk {job.disk.value}" if job.disk else ""
     mutant = f" --mutant {job.mutant}" if job.mutant else ""
-    return f"python -m simulator --seed {verdict.seed} --verbose{disk}{mutant}"
+    by = "" if job.strategy is Strategy.DELEGATE else f" --strategy {job.strategy.value}"
+    return f"python -m simulator --seed {verdict.seed} --verbose{disk}{mutant}{by}"

@@ -239,9 +239,10 @@ class World:
 
     def lease_changed(self, node: NodeId, replica: Replica) -> None:
         lease = replica.lease
-        is_new = self.leases.seen(node, replica.group, lease)
         by = self.agreement.logs[replica.group][lease.ver - 1][0]
-        self.statistics["steals done"] += is_new and by == EntryKind.STEAL
+        stolen = by == EntryKind.STEAL
+        is_new = self.leases.seen(node, replica.group, lease, stolen=stolen)
+        self.statistics["steals done"] += is_new and stolen
         self.trace.note(
             self.loop.now_ns, "lease", node, replica.group, lease.ver, lease.holder, lease.epoch
         )

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from paxos.ids import MS
+from paxos.timing import Strategy
 from simulator.options import RECOVERY_LEASES_MAX, Clocks, DiskKind, Fault, Temper, draw
 from simulator.swarm import Job, Summary, replay_command, run_world, run_worlds
 from simulator.world import World
@@ -34,6 +35,16 @@ def test_the_real_log_under_power_cuts(seed: int) -> None:
     """storage/: the write-ahead log and its recovery, on a disk that tears what was not synced."""
     verdict = run_world(Job(seed, DiskKind.WAL))
     assert not verdict.failure, verdict.report
+
+
+@pytest.mark.parametrize("seed", [3, 9])
+@pytest.mark.parametrize("strategy", [one for one in Strategy if one is not Strategy.DELEGATE])
+def test_the_older_ways_to_hand_over(strategy: Strategy, seed: int) -> None:
+    """E19: slower, and no less safe."""
+    job = Job(seed, strategy=strategy)
+    verdict = run_world(job)
+    assert not verdict.failure, f"{verdict.report}\nreplay: {replay_command(verdict, job)}"
+    assert verdict.statistics["notice leading"] > 0
 
 
 def test_a_seed_is_the_same_world_under_every_hash_seed() -> None:
