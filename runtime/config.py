@@ -376,15 +376,6 @@ class Config:
                     "[peers] lists every node of the cluster, this one included"
                 ]
             )
-        needed = self.limits.frame_bytes_max + ENTRY_OVERHEAD_BYTES
-        if self.storage.segment_bytes < needed:
-            raise ConfigError(
-                [
-                    f"storage.segment_bytes = {self.storage.segment_bytes}: one request of "
-                    f"limits.frame_bytes_max must fit a log file; raise it to at least {needed} "
-                    "or lower limits.frame_bytes_max"
-                ]
-            )
         least = self.paxos.drain_ms + self.paxos.steal_settle_ms
         takes = "paxos.drain_ms + paxos.steal_settle_ms"
         if Strategy(self.balancer.strategy).waits:

@@ -258,8 +258,6 @@ class Engine:
             answer(Elsewhere(Why.NOT_MASTER))
             return
         problem = forwarded.problem(group, command)
-        if not problem and len(command) >= self.wal.entry_bytes_max:
-            problem = f"{len(command)} bytes do not fit this node's storage.segment_bytes"
         if self.disk_low and group != REGISTRY_GROUP:
             self.statistics.refused_disk_full += 1
             answer(Elsewhere(Why.OVERLOADED, self.multi.me))

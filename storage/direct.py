@@ -25,6 +25,11 @@ STAGING_BYTES: Final = 2 << 20
 """One write's size at most; longer ones are several writes."""
 
 
+def whole_blocks(size: int) -> int:
+    """The size, rounded up to blocks."""
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
 class Staging:
     """The aligned memory all direct files of one directory share; `lock` guards it."""
 
@@ -75,7 +80,7 @@ class DirectFile:
             start = offset - first
             memory[:start] = self._beginning(first, start, offset)
             end = _gather(memory, start, buffers)
-            stop = min(-(-end // BLOCK_BYTES) * BLOCK_BYTES, STAGING_BYTES)
+            stop = min(whole_blocks(end), STAGING_BYTES)
             if first + stop > self._size:
                 self._frontier = -1
                 return 0

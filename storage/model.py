@@ -79,6 +79,11 @@ class Part:
     offset: int
     buffers: list[Buffer]
 
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + sum(map(len, self.buffers))
+
 
 @attrs.frozen(eq=False)
 class WriteBatch:

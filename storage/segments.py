@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from typing import Final
 
+from storage.direct import whole_blocks
 from storage.disk import Disk, File, write_all
 from storage.errors import DiskFull, storage_failed
 from storage.format import segment_name
@@ -66,11 +67,14 @@ class SegmentFiles:
             self._open[number] = file  # youngest last
             return file
 
-    def ensure(self, number: int) -> File:
-        """The file of a segment about to be written, made now if nobody has prepared it."""
+    def ensure(self, number: int, end: int = 0) -> File:
+        """The file of a segment about to be written up to `end`, made now if nobody has."""
         if number > self._highest:
             self.prepare(number, zeros=False)  # the log waits for it
-        return self.file(number)
+        file = self.file(number)
+        if end > self._segment_bytes and file.size() < end:  # made to measure for one large entry
+            file.reserve(whole_blocks(end))
+        return file
 
     def prepare(self, number: int, *, zeros: bool = True) -> bool:
         """Make the files up to `number`, one by one; False if they were there already."""

@@ -26,6 +26,7 @@ from crc32c import crc32c
 from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry, EntryError, decode
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
+from storage.direct import whole_blocks
 from storage.disk import File, join_small, write_all
 from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed, WalDamaged
 from storage.format import (
@@ -188,13 +189,6 @@ class Wal:
         return self._files.highest <= self._number or self._files.surplus
 
     @property
-    def entry_bytes_max(self) -> int:
-        """Larger entries would not fit into a segment: refuse them before they are proposed."""
-        states = self._groups_max * (RECORD_HEADER_BYTES + FLOOR.size)
-        room = self._config.segment_bytes - SEGMENT_HEADER_BYTES - states - RECORD_HEADER_BYTES
-        return min(ENTRY_BYTES_MAX, room)
-
-    @property
     def synced(self) -> Place:
         """Everything below this place is durable."""
         return self._synced
@@ -251,7 +245,7 @@ class Wal:
         """
         if self._failure is not None:
             raise self._failure
-        files = [self._ensure(part.number) for part in batch.parts]
+        files = [self._ensure(part) for part in batch.parts]
         try:
             for file, part in zip(files, batch.parts, strict=True):
                 write_all(file, join_small(part.buffers), part.offset)
@@ -265,10 +259,10 @@ class Wal:
             raise
         self._batches += 1
 
-    def _ensure(self, number: int) -> File:
+    def _ensure(self, part: Part) -> File:
         """The file of a segment about to be written; made now where nobody has prepared it."""
         try:
-            return self._files.ensure(number)
+            return self._files.ensure(part.number, part.end)
         except DiskFull as full:
             raise NoSegment(full) from full
         except StorageFailed as failure:
@@ -550,12 +544,12 @@ class Wal:
         self._base = place_of(self._number, 0)
         self._offset = self._part_offset = 0
         self._buffers = []
-        self._segment_end = self._config.segment_bytes
         self._seed = self._seeds[self._number] = self._chain
         states = len(self._groups) * (RECORD_HEADER_BYTES + FLOOR.size)
-        assert SEGMENT_HEADER_BYTES + states + needed <= self._segment_end, (
-            f"a record of {needed} bytes does not fit into a segment of {self._segment_end}"
-        )
+        # What peers may send does not depend on our configuration: where a segment of the usual
+        # size is too small for one entry, that entry gets a segment made to measure.
+        least = whole_blocks(SEGMENT_HEADER_BYTES + states + needed)
+        self._segment_end = max(self._config.segment_bytes, least)
         header = SegmentHeader(
             number=self._number,
             size=self._segment_end,

@@ -130,7 +130,6 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         ("limits.pending_bytes_per_node=65536", "at least limits.pending_bytes_per_group = "),
         ("limits.peer_queue_bytes=65536", "the entry of one request must fit"),
         ("limits.frame_bytes_max=25165824", "it must fit one entry of the log"),
-        ("storage.segment_bytes=1048576", "raise it to at least 16842752 or lower limits.frame"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_reason(

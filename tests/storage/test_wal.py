@@ -13,7 +13,7 @@ from paxos.entry import NOOP, BeMaster, EntryKind, batch, be_master
 from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.step import AcceptRecord, Record
 from storage.disk import RealDisk
-from storage.errors import DiskFull, NotInLog, StorageFailed
+from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed
 from storage.format import RECORD_HEADER_BYTES, segment_name
 from storage.identity import boot
 from storage.memory_disk import MemoryDisk
@@ -30,7 +30,6 @@ from tests.storage.log_maker import (
     encoded,
     entries_of,
     images,
-    learned,
     promise,
     start,
     sync,
@@ -276,17 +275,54 @@ def test_more_segments_than_descriptors(tmp_path: Path) -> None:
 
 
 def test_our_own_bugs_stop_the_node() -> None:
-    """A ballot that goes back, a slot out of all reason, an entry larger than a segment."""
+    """A ballot that goes back, a slot out of all reason."""
     wal, _ = start(MemoryDisk())
     wal.stage(promise(5))
     with pytest.raises(AssertionError, match="after a promise"):
         wal.stage(accept(1, round_=4))
     with pytest.raises(AssertionError, match="slot"):
         wal.stage(accept(1 << 30, round_=5))
-    wal, _ = start(MemoryDisk())
-    wal.stage(accept(1, bytes(wal.entry_bytes_max - 1)))
-    with pytest.raises(AssertionError, match="does not fit"):
-        wal.stage(learned(2, bytes(5000)))
+
+
+def test_an_entry_larger_than_a_segment_gets_one_made_to_measure() -> None:
+    """What a peer may send depends on the protocol's limit, not on our own configuration."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    sizes = (10, 5_000, 20, 70_000, 9_000, 30)
+    for slot, size in enumerate(sizes, 1):
+        wal.stage(accept(slot, bytes([slot]) * size, applied=slot - 1))
+        if slot % 2:
+            sync(wal)
+    sync(wal)
+    written = read_all_ways(wal, GROUP)
+    assert [len(data) for data in written.values()] == [1 + size for size in sizes]
+    disk.kill()
+    wal, recovered = start(disk)
+    assert recovered.cut is None
+    assert read_all_ways(wal, GROUP) == written
+    for number in wal.kept():
+        file, header, end = wal.scrub_target(number)
+        assert file.size() == header.size
+        assert end <= header.size
+    wal.retire({GROUP: Slot(4)})
+    sync(wal)
+    wal.prepare_next()
+    assert disk.open(segment_name(max(wal.kept()) + 1)).size() == SMALL.segment_bytes
+
+
+def test_a_full_disk_has_no_room_for_one_made_to_measure() -> None:
+    disk = MemoryDisk(capacity_bytes=6 * SMALL.segment_bytes)
+    wal, _ = start(disk)
+    wal.stage(accept(1, bytes(30_000)))
+    batch_ = wal.take()
+    assert batch_ is not None
+    with pytest.raises(NoSegment):
+        wal.write(batch_)
+    disk.capacity_bytes = 1 << 20
+    wal.write(batch_)
+    wal.written(batch_)
+    disk.kill()
+    assert len(read_all_ways(start(disk)[0], GROUP)[1]) == 30_001
 
 
 def test_the_first_bytes_of_a_log_are_what_the_format_says() -> None:
