@@ -22,7 +22,7 @@ from broker.ports import LogReader
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from storage.errors import StorageError
-from wire.batch import LOG_OVERHEAD_BYTES, PATCHED_BYTES, patched_head
+from wire.batch import LOG_OVERHEAD_BYTES, MAGIC, PATCHED_BYTES, patched_head
 from wire.primitives import Buffer
 
 BATCHES_MAX: Final = 4_096
@@ -38,7 +38,7 @@ further apart than this in the numbering of positions, so no span crosses their 
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _LEADER_EPOCH_AT: Final = 12
-_LENGTH_AND_CRC: Final = struct.Struct(">8xi5xI")
+_CHECKED_HEAD: Final = struct.Struct(">8xi4xbI")
 _COVERED_FROM: Final = 21
 
 
@@ -151,9 +151,13 @@ class Reader:
 
 
 def _intact(batch: memoryview) -> bool:
-    """Whether the batch has the length and the checksum it says; validated when it came in."""
-    length, crc = _LENGTH_AND_CRC.unpack_from(batch)
-    return bool(length + LOG_OVERHEAD_BYTES == len(batch) and crc32c(batch[_COVERED_FROM:]) == crc)
+    """Whether the batch has the length and the checksum it says; validated when it came in.
+
+    The format's byte is the only one that is neither covered by the checksum nor written by us.
+    """
+    length, magic, crc = _CHECKED_HEAD.unpack_from(batch)
+    whole = length + LOG_OVERHEAD_BYTES == len(batch) and magic == MAGIC
+    return bool(whole and crc32c(batch[_COVERED_FROM:]) == crc)
 
 
 def outgoing(partition: PartitionState, first: int, batches: list[memoryview]) -> list[Buffer]:

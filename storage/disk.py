@@ -9,6 +9,7 @@ renamed, removed) is safe when `sync_directory` has returned; a 512-byte sector 
 not at all; un-synced writes may survive in any subset of sectors.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from paxos.entry import Buffer
-from storage.direct import DirectFile, Staging
-from storage.errors import DirectoryLocked, storage_failed
+from storage.direct import BLOCK_BYTES, DirectFile, Staging
+from storage.errors import DirectoryLocked, StorageFailed, storage_failed
 from storage.format import SEGMENT_SUFFIX
 
 IOV_MAX: Final = 1024
 """Linux's limit of buffers in one pwritev."""
+
+UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
+"""What a disk, or a file system with checksums, answers where it has lost what was written."""
 
 JOIN_BELOW_BYTES: Final = 16 * 1024
 """Buffers smaller than this are joined with their neighbours: a copy costs less than an iovec."""
@@ -244,6 +248,35 @@ def _sync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_around(file: File, size: int, offset: int) -> bytes:
+    """As `pread`, with zeros for the blocks that the disk cannot give back.
+
+    For what is checked against a checksum afterwards, and for nothing else: so a bad sector is one
+    more kind of damage, found and repaired like a flipped bit, and not the end of the node.
+
+    Raises:
+        StorageFailed: for any other reason than a medium that has lost the bytes.
+    """
+    try:
+        return file.pread(size, offset)
+    except StorageFailed as failure:
+        if failure.errno not in UNREADABLE:
+            raise
+    end = min(offset + size, file.size())
+    pieces: list[bytes] = []
+    while offset < end:
+        size = min(end, offset - offset % BLOCK_BYTES + BLOCK_BYTES) - offset
+        try:
+            piece = file.pread(size, offset)
+        except StorageFailed as failure:
+            if failure.errno not in UNREADABLE:
+                raise
+            piece = bytes(size)
+        pieces.append(piece)
+        offset += size
+    return b"".join(pieces)
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> None:

@@ -15,7 +15,7 @@ import attrs
 from crc32c import crc32c
 
 from paxos.ids import INCARNATION_ZERO, Incarnation, NodeId
-from storage.disk import Disk, write_all
+from storage.disk import Disk, read_around, write_all
 from storage.errors import DirectoryRefused, DiskFull
 from storage.format import CLUSTER_BYTES_MAX, SEGMENT_SUFFIX
 from storage.space import RESERVE_NAME
@@ -96,7 +96,7 @@ def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
     damaged: list[str] = []
     for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
         if name in names:
-            identity = _decode(disk.open(name).pread(IDENTITY_BYTES_MAX, 0))
+            identity = _decode(read_around(disk.open(name), IDENTITY_BYTES_MAX, 0))
             if identity is None:
                 damaged.append(name)
             else:
@@ -104,7 +104,7 @@ def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
     if found:
         return max(found, key=lambda one: (one.incarnation, one.has_log)), tuple(damaged)
     if damaged:
-        title = disk.open(damaged[0]).pread(IDENTITY_BYTES_MAX, 0).partition(b"\n")[0]
+        title = read_around(disk.open(damaged[0]), IDENTITY_BYTES_MAX, 0).partition(b"\n")[0]
         if title.startswith(_TITLE) and title != _TITLE + b"%d" % FORMAT_VERSION:
             raise DirectoryRefused(
                 f"the data directory says {title.decode('ascii', 'replace')!r}; this program reads "

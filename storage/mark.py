@@ -16,7 +16,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.disk import Disk, File, write_all
+from storage.disk import Disk, File, read_around, write_all
 from storage.format import Place
 
 MARK_NAME: Final = "synced"
@@ -37,7 +37,7 @@ class SyncedMark:
     def load(self) -> Place:
         """The highest intact copy; 0 (nothing known) if there is none."""
         known = 0
-        data = self._file.pread(_MARK_BYTES, 0)
+        data = read_around(self._file, _MARK_BYTES, 0)
         for at in _COPIES:
             if len(data) >= at + _COPY.size:
                 place, checksum = _COPY.unpack_from(data, at)

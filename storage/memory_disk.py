@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from paxos.entry import Buffer
+from storage.direct import BLOCK_BYTES
 from storage.disk import IOV_MAX, File
 from storage.errors import DirectoryLocked, StorageFailed, storage_failed
 
@@ -86,6 +87,7 @@ class MemoryFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         self._touch("read")
+        self._disk.check_readable(self.name, offset, offset + size)
         return bytes(memoryview(self._inode.cached)[offset : offset + size])
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
@@ -126,6 +128,7 @@ class MemoryDisk:
         self._durable_names: dict[str, _Inode] = {}
         self._pending_names: list[dict[str, _Inode]] = []
         self._faults: list[_Fault] = []
+        self._bad_blocks: set[tuple[str, int]] = set()
         self._locked = False
 
     # ---- what a test does to it ---------------------------------------------------------------
@@ -163,6 +166,10 @@ class MemoryDisk:
         if offset < len(inode.durable):
             inode.durable[offset] ^= mask
 
+    def lose_block(self, name: str, offset: int) -> None:
+        """From now on the block at `offset` cannot be read."""
+        self._bad_blocks.add((name, offset // BLOCK_BYTES))
+
     def truncate(self, name: str, size: int) -> None:
         """Cut a file short, as a stranger would."""
         inode = self._names[name]
@@ -192,6 +199,11 @@ class MemoryDisk:
                         raise PowerCut(operation)
                     error = OSError(fault.number, "injected")
                     raise storage_failed(operation, name, error)
+
+    def check_readable(self, name: str, start: int, end: int) -> None:
+        for bad, block in self._bad_blocks:
+            if bad == name and start < (block + 1) * BLOCK_BYTES and end > block * BLOCK_BYTES:
+                raise storage_failed("read", name, OSError(errno.EIO, "injected"))
 
     def allocate(self, name: str, more: int) -> None:
         if more > max(0, self.free_bytes()):

@@ -28,7 +28,7 @@ from typing import Final
 import attrs
 
 from paxos.ids import Ballot, GroupId, NodeId, Slot
-from storage.disk import Disk, File, write_all
+from storage.disk import Disk, File, read_around, write_all
 from storage.errors import DirectoryRefused, WalDamaged
 from storage.format import (
     ACCEPT,
@@ -166,7 +166,7 @@ class Recovery:
             if self._headers and number - 1 not in self._headers:
                 raise WalDamaged(segment_name(number - 1), 0, "the file is missing")
             file = self._disk.open(segment_name(number))
-            header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0))
+            header = decode_segment_header(read_around(file, SEGMENT_HEADER_BYTES, 0))
             if header is not None:
                 self._check_owner(header)
             self._files[number] = file
@@ -361,7 +361,7 @@ class Recovery:
 
     def _fields_at(self, number: int, offset: int) -> RecordFields | None:
         """The header of the bad record, if that much of it can be read."""
-        data = self._files[number].pread(RECORD_HEADER_BYTES, offset)
+        data = read_around(self._files[number], RECORD_HEADER_BYTES, offset)
         if len(data) < RECORD_HEADER_BYTES:
             return None
         fields: RecordFields = RECORD.unpack(data)

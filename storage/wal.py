@@ -27,7 +27,7 @@ from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry, EntryError, decode
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
 from storage.direct import whole_blocks
-from storage.disk import File, join_small, write_all
+from storage.disk import File, join_small, read_around, write_all
 from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed, WalDamaged
 from storage.format import (
     ACCEPT,
@@ -302,7 +302,7 @@ class Wal:
         if end is None:
             end = written & OFFSET_MASK if written >> OFFSET_BITS == number else 0
         file = self._files.file(number)
-        header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0))
+        header = decode_segment_header(read_around(file, SEGMENT_HEADER_BYTES, 0))
         if header is None or (header.number, header.seed) != (number, seed):
             raise WalDamaged(file.name, 0, "the segment's header is unreadable")
         return file, header, end
@@ -441,7 +441,7 @@ class Wal:
 
     def _read_file(self, position: Place, size: int) -> bytes:
         file = self._files.file(position >> OFFSET_BITS)
-        data = file.pread(size, position & OFFSET_MASK)
+        data = read_around(file, size, position & OFFSET_MASK)
         if len(data) != size:
             raise WalDamaged(file.name, (position & OFFSET_MASK) + len(data), "the file ends here")
         return data

@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from paxos.entry import ENTRY_BYTES_MAX
 from paxos.ids import SLOT_ZERO, Ballot, GroupId, NodeId, Slot
-from storage.disk import File
+from storage.disk import File, read_around
 from storage.format import (
     CHECKSUMS_BYTES,
     MAGIC_OFFSET,
@@ -151,7 +151,7 @@ def skip(file: File, header: SegmentHeader, cursor: Cursor, limit: int) -> Hole:
     """
     number, start, why = header.number, cursor.offset, cursor.why
     place = place_of(number, start)
-    head = memoryview(file.pread(RECORD_HEADER_BYTES, start))
+    head = memoryview(read_around(file, RECORD_HEADER_BYTES, start))
     if len(head) == RECORD_HEADER_BYTES and header_intact(head, start, header.seed):
         fields: RecordFields = RECORD.unpack(head)
         kind, size, previous = fields[3], fields[5], fields[6]
@@ -220,7 +220,9 @@ def hunt(file: File, number: int, start: int, seed: int) -> Remains:
 def _candidates(file: File, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
     """Everything in [start, stop) with a record's magic and its own offset."""
     base = start
-    while len(window := file.pread(WINDOW_BYTES, base)) >= RECORD_HEADER_BYTES and base < stop:
+    while (
+        len(window := read_around(file, WINDOW_BYTES, base)) >= RECORD_HEADER_BYTES and base < stop
+    ):
         resume = len(window) - RECORD_HEADER_BYTES + 1
         view = memoryview(window)
         at = window.find(_MAGIC, MAGIC_OFFSET)
@@ -236,4 +238,4 @@ def _candidates(file: File, start: int, stop: int) -> Iterator[tuple[int, memory
 
 
 def _read(file: File, start: int, size: int) -> memoryview:
-    return memoryview(file.pread(size, start)) if size > 0 else memoryview(b"")
+    return memoryview(read_around(file, size, start)) if size > 0 else memoryview(b"")

@@ -158,11 +158,12 @@ def test_a_read_that_ends_below_the_tail_needs_nothing_of_it() -> None:
     assert len(contents(asked.records)) == 1
 
 
-def test_damage_on_the_disk_is_never_served() -> None:
+@pytest.mark.parametrize("byte", [11, 16, 17, HEADER_BYTES])
+def test_damage_on_the_disk_is_never_served(byte: int) -> None:
     """What lies before it is, and then the client hears that the storage has failed."""
     world = filled(tail=False)
     index = world[1].machines[world.group(0)].partition(world.uid(0)).index
-    world[1].log.data[index.position(3) + HEADER_BYTES] ^= 1
+    world[1].log.data[index.position(3) + byte] ^= 1
     assert contents(world.fetch(1, want(0, 0)).records) == [(0, "a"), (1, "b"), (2, "c")]
     assert world.fetch(1, want(0, 3)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert contents(world.fetch(1, want(0, 4)).records) == [(4, "e"), (5, "f")]

@@ -1,0 +1,116 @@
+"""A disk that cannot read some of its blocks: damage like any other, wherever it is met."""
+
+import errno
+
+import pytest
+
+from paxos.ids import GroupId, Slot
+from storage.direct import BLOCK_BYTES
+from storage.disk import read_around
+from storage.errors import StorageFailed, WalDamaged
+from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, segment_name
+from storage.identity import IDENTITY_NAME, boot
+from storage.mark import MARK_NAME
+from storage.memory_disk import MemoryDisk
+from storage.model import WalConfig
+from storage.wal import Wal
+from storage.walk import Cursor, Hole, survey
+from tests.storage.log_maker import CLUSTER, NODE, accept, start, sync
+
+GROUP = GroupId(1)
+CONFIG = WalConfig(segment_bytes=1 << 16)
+SLOTS = 30
+VICTIM = 11
+
+
+def written() -> tuple[MemoryDisk, Wal]:
+    """Thirty entries of 1 KB, all synced but the record of the last."""
+    disk = MemoryDisk()
+    wal, _ = start(disk, CONFIG)
+    for slot in range(1, SLOTS + 1):
+        wal.stage(accept(slot, bytes([slot]) * 1000, applied=slot - 1))
+        sync(wal)
+    return disk, wal
+
+
+def lose(disk: MemoryDisk, wal: Wal) -> set[int]:
+    """Lose the block where the victim's entry lies; which slots that concerns."""
+    place = wal.entry_place(GROUP, Slot(VICTIM)) + 512
+    name = segment_name(place >> OFFSET_BITS)
+    block = (place & OFFSET_MASK) // BLOCK_BYTES
+    disk.lose_block(name, place & OFFSET_MASK)
+    concerned = set()
+    for slot in range(1, SLOTS + 1):
+        first = wal.entry_place(GROUP, Slot(slot)) & OFFSET_MASK
+        last = first + 63 + wal.entry_size(GROUP, Slot(slot))
+        if first // BLOCK_BYTES <= block <= last // BLOCK_BYTES:
+            concerned.add(slot)
+    return concerned
+
+
+def test_what_can_be_read_around_a_bad_sector_is() -> None:
+    disk = MemoryDisk()
+    file = disk.create("f")
+    file.pwritev([b"x" * 10_000], 0)
+    disk.lose_block("f", 5_000)
+    expected = b"x" * BLOCK_BYTES + bytes(BLOCK_BYTES) + b"x" * (10_000 - 2 * BLOCK_BYTES)
+    assert read_around(file, 10_000, 0) == expected
+    assert read_around(file, 99_000, 4_000) == expected[4_000:]
+    assert read_around(file, 10, BLOCK_BYTES - 5) == b"x" * 5 + bytes(5)
+    assert read_around(file, 10, 0) == b"x" * 10
+
+
+def test_any_other_failure_of_a_read_is_no_damage() -> None:
+    disk = MemoryDisk()
+    file = disk.create("f")
+    file.pwritev([b"x" * 10_000], 0)
+    disk.fail("read", errno.ESTALE)
+    with pytest.raises(StorageFailed, match="read of f failed"):
+        read_around(file, 10, 0)
+
+
+def test_a_read_that_meets_one_says_so_and_the_others_do_not_mind() -> None:
+    disk, wal = written()
+    lost = lose(disk, wal)
+    for slot in range(1, SLOTS + 1):
+        if slot in lost:
+            with pytest.raises(WalDamaged, match=f"group 1, slot {slot}"):
+                wal.read_entry(GROUP, Slot(slot))
+        else:
+            assert bytes([slot]) * 1000 in b"".join(wal.read_entry(GROUP, Slot(slot)).chunks)
+
+
+def test_a_survey_finds_the_hole_and_goes_on_behind_it() -> None:
+    disk, wal = written()
+    lost = lose(disk, wal)
+    file, header, limit = wal.scrub_target(1)
+    found = list(survey(file, header, Cursor(SEGMENT_HEADER_BYTES, header.seed), limit))
+    holes = [item for item in found if isinstance(item, Hole)]
+    assert len(found) - len(holes) == SLOTS - len(lost)
+    missing = {slot for hole in holes for _, slot, _, _ in wal.losses(hole.start, hole.end)}
+    assert missing == lost
+
+
+def test_a_restart_finds_it_and_the_group_does_not_vote() -> None:
+    disk, wal = written()
+    lost = lose(disk, wal)
+    disk.kill()
+    wal, recovered = start(disk, CONFIG)
+    assert recovered.damage
+    group = recovered.groups[GROUP]
+    assert not group.voting
+    assert group.applied == min(lost) - 1, "what can be replayed"
+    assert group.proven == SLOTS - 1
+    assert wal.readable_to(GROUP, Slot(max(lost) + 1), Slot(SLOTS)) == SLOTS
+
+
+def test_the_files_beside_the_log_have_a_second_copy() -> None:
+    disk, _ = written()
+    disk.kill()
+    disk.lose_block(IDENTITY_NAME, 0)
+    disk.lose_block(MARK_NAME, 0)
+    again = disk.clone()
+    again.lose_block(IDENTITY_NAME, 0)
+    identity = boot(again, CLUSTER, NODE)
+    assert identity.damaged == (IDENTITY_NAME,)
+    assert identity.previous == 1
