@@ -188,6 +188,7 @@ class Node:
             bytes_per_s=config.storage.scrub_bytes_per_s,
             every_s=config.storage.scrub_every_s,
         )
+        self.engine.scrubber.start()
         self.registry = Registry()
         self.statistics = BrokerStatistics()
         self.tail = Tail(config.limits.tail_bytes)

@@ -28,7 +28,7 @@ from runtime.journal import Journal
 from runtime.log_writer import LogWriter
 from runtime.repair import Repairs
 from runtime.scrubber import Scrubber
-from storage.errors import WalDamaged
+from storage.errors import StorageFailed, WalDamaged
 from storage.format import Place
 from storage.wal import Wal
 from storage.walk import Hole
@@ -441,6 +441,8 @@ class Engine:
                     break
         except WalDamaged as damage:
             self._suspect(damage.place)  # what was read before it is good
+        except StorageFailed as failure:  # of a read: as good as lost on the way
+            self._journal.error("log cannot be read", reason=str(failure))
         if entries:
             self.links.send(serve.to, Learned(serve.group, serve.start, tuple(entries)))
 

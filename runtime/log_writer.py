@@ -31,7 +31,7 @@ HURRIED_S: Final = 5.0
 
 
 class LogWriter:
-    def __init__(self, wal: Wal, wakeup: Wakeup, space: Space | None = None) -> None:
+    def __init__(self, wal: Wal, wakeup: Wakeup, space: Space) -> None:
         self._wal, self._wakeup, self._space = wal, wakeup, space
         self._todo: queue.SimpleQueue[WriteBatch | None] = queue.SimpleQueue()
         self._prepare = threading.Event()
@@ -123,17 +123,15 @@ class LogWriter:
                 return True
 
     def _prepare_segments(self) -> None:
-        wait_s = None if self._space is None else LOOK_EVERY_S
         while True:
-            asked = self._prepare.wait(wait_s)
+            asked = self._prepare.wait(LOOK_EVERY_S)
             self._prepare.clear()  # first: stop() must not be taken for what was just done
             if self._stopping:
                 return
             try:
                 if asked or self._wal.wants_segment:
                     self._prepare_segment()
-                if self._space is not None:
-                    self.room = self._space.look()
+                self.room = self._space.look()
             except Exception as failure:  # noqa: BLE001  raised again by take_done
                 self._failed(failure)
                 return
@@ -143,20 +141,16 @@ class LogWriter:
         began = time.monotonic()
         hurried = began - self._prepared_at < HURRIED_S
         self._prepared_at = began
-        space = self._space
         try:
             self._wal.prepare_next(zeros=not hurried)
         except DiskFull:
-            if space is None:
-                raise
-            if not space.segment_refused():
+            if not self._space.segment_refused():
                 return
             try:
                 self._wal.prepare_next(zeros=False)
             except DiskFull:
                 return
-        if space is not None:
-            space.segment_made()
+        self._space.segment_made()
 
     def _failed(self, failure: Exception) -> None:
         """A thread that died unseen would leave a node that lives and acknowledges nothing."""

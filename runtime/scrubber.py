@@ -40,6 +40,8 @@ class Scrubber:
         self.bytes_read = 0
         self.passes = 0
         self.errors = 0
+
+    def start(self) -> None:
         self._thread.start()
 
     # -- on the loop's thread -----------------------------------------------------------------
@@ -61,9 +63,14 @@ class Scrubber:
     def stop(self) -> None:
         self._stopping.set()
         self.suspect(0)
-        self._thread.join(STOP_S)
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
 
     # -- on its own thread --------------------------------------------------------------------
+
+    def look_at_urgent(self) -> None:
+        """What is suspected, and nothing else."""
+        self._wait(0)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -80,9 +87,7 @@ class Scrubber:
         """Let time pass, but look at what is urgent."""
         end = None if seconds is None else time.monotonic() + seconds
         while not self._stopping.is_set():
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                return
+            left = None if end is None else max(0.0, end - time.monotonic())
             try:
                 number = self._urgent.get(timeout=left)
             except queue.Empty:

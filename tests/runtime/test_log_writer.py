@@ -3,7 +3,8 @@
 import errno
 import select
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,11 +13,12 @@ from paxos.ids import BALLOT_ZERO, GroupId, NodeId, Slot
 from paxos.step import AcceptRecord
 from runtime.dataplane import Wakeup
 from runtime.log_writer import SLOW_SYNCS_KEPT, LogWriter
-from storage.errors import DiskFull, StorageFailed
+from storage.errors import StorageFailed
 from storage.identity import boot
 from storage.memory_disk import MemoryDisk
 from storage.model import WalConfig, WriteBatch
 from storage.opening import open_wal
+from storage.space import RESERVE_NAME, Space, SpaceConfig
 from tests.runtime.doubles import GIVE_UP_MS
 
 GIVE_UP_S = GIVE_UP_MS / 1000
@@ -40,7 +42,8 @@ class Desk:
         self.wal.write = self._gated_write
         self.wal.prepare_next = self._noted_prepare
         self.wakeup = Wakeup()
-        self.writer = LogWriter(self.wal, self.wakeup)
+        space = SpaceConfig(low_water_bytes=4 * SEGMENT_BYTES, reserve_bytes=SEGMENT_BYTES)
+        self.writer = LogWriter(self.wal, self.wakeup, Space(self.disk, space))
         self.slot = 0
 
     def _gated_write(self, staged: WriteBatch) -> None:
@@ -172,11 +175,71 @@ def test_the_next_segment_is_prepared_in_the_background(desk: Desk) -> None:
     assert desk.zeros == [True, False]
 
 
-def test_a_segment_that_cannot_be_prepared_ends_it(desk: Desk) -> None:
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + GIVE_UP_S
+    while not condition():
+        assert time.monotonic() < end, "it never comes true"
+        time.sleep(0.005)
+
+
+def low(desk: Desk) -> bool:
+    return desk.writer.room is not None and desk.writer.room.low
+
+
+def fill(desk: Desk, *, before_next: Callable[[], bool]) -> None:
+    """Write until there is no room for a batch."""
+    while not desk.writer.starved:
+        for _ in range(50):
+            desk.stage()
+        desk.submit()
+        until(lambda: desk.writer.starved or not desk.is_quiet())
+        if not desk.writer.starved:
+            desk.wakeup.clear()
+            desk.wal.written(desk.writer.take_done())
+            if desk.wal.wants_segment:
+                desk.writer.prepare_soon()
+                until(lambda: not desk.wal.wants_segment or before_next())
+
+
+def test_a_full_disk_costs_the_reserve_then_the_pace_and_never_the_node(desk: Desk) -> None:
+    """What was ready is used to the end; then a batch waits until there is room again."""
+    desk.disk.capacity_bytes = 14 * SEGMENT_BYTES
+    until(lambda: RESERVE_NAME in desk.disk.names())
+    assert not low(desk)
+    desk.writer.prepare_soon()
+    until(lambda: not desk.wal.wants_segment)
+    others = desk.disk.create("others")
+    others.reserve(desk.disk.free_bytes() - 100)  # somebody else fills the disk
+    until(lambda: low(desk))
+    assert RESERVE_NAME in desk.disk.names(), "the next segment is there"
+    fill(desk, before_next=lambda: RESERVE_NAME not in desk.disk.names())
+    assert desk.wal.statistics().segments == 4, "the first, the one ready, the reserve's, a wish"
+    assert RESERVE_NAME not in desk.disk.names()
+    assert desk.is_quiet(), "nothing is durable, and nothing has failed"
+    assert low(desk)
+    desk.disk.remove("others")
+    assert desk.woken()
+    desk.wal.written(desk.writer.take_done())
+    until(lambda: not desk.writer.starved and not low(desk))
+    until(lambda: RESERVE_NAME in desk.disk.names())
+
+
+def test_a_starved_writer_can_be_stopped() -> None:
+    desk = Desk()
     desk.disk.capacity_bytes = SEGMENT_BYTES
+    fill(desk, before_next=lambda: True)
+    desk.writer.stop()
+    assert not threads()
+    desk.wakeup.close()
+
+
+def test_a_disk_that_fails_to_make_a_segment_ends_it(desk: Desk) -> None:
+    """Only being full is something that passes."""
+    desk.disk.fail("reserve", errno.EIO)
+    desk.disk.fail("fdatasync", errno.EIO)
     desk.writer.prepare_soon()
     assert desk.woken()
-    with pytest.raises(DiskFull):
+    with pytest.raises(StorageFailed, match="fdatasync of segment"):
         desk.writer.take_done()
 
 
