@@ -183,7 +183,7 @@ class Node:
         )
         self.engine.scrubber = Scrubber(
             self.wal,
-            self.wakeup,
+            self.wakeup.set,
             journal,
             bytes_per_s=config.storage.scrub_bytes_per_s,
             every_s=config.storage.scrub_every_s,

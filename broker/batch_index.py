@@ -6,7 +6,7 @@ time looks at the maxima of blocks of batches first.
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import sub
 from typing import Final
@@ -87,8 +87,13 @@ class BatchIndex:
 
     def relocate(self, old: int, new: int) -> None:
         """The batch at position `old` lies at `new` now; if there is none, nothing changes."""
-        if old in self._positions:
-            self._positions[self._positions.index(old)] = new
+        positions = self._positions
+        at = bisect_left(positions, old)  # they ascend, but for those that were relocated before
+        if at == len(positions) or positions[at] != old:
+            if old not in positions:
+                return
+            at = positions.index(old)
+        positions[at] = new
 
     def places(self, first: int, stop: int) -> tuple[Sequence[int], Sequence[int]]:
         """Positions and sizes of the batches numbered `first` to `stop` - 1."""

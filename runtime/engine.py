@@ -258,13 +258,13 @@ class Engine:
             answer(Elsewhere(Why.NOT_MASTER))
             return
         problem = forwarded.problem(group, command)
-        if self.disk_low and group != REGISTRY_GROUP:
-            self.statistics.refused_disk_full += 1
-            answer(Elsewhere(Why.OVERLOADED, self.multi.me))
-            return
         if problem:
             self._journal.warning("forwarded command refused", peer=sender, reason=problem)
             answer(Elsewhere(Why.NOT_MASTER))
+            return
+        if self.disk_low and group != REGISTRY_GROUP:
+            self.statistics.refused_disk_full += 1
+            answer(Elsewhere(Why.OVERLOADED, self.multi.me))
             return
         self.statistics.forwarded_in += 1
         pending = Pending((command,), len(command), answer)

@@ -153,9 +153,11 @@ class Repairs:
         self, sender: NodeId, replica: Replica, slot: Slot, lost: Lost, entry: Entry
     ) -> None:
         """The slot's entry came by value: write it again, and say where it is now."""
-        if entry.size != lost.size:
-            what = f"an entry of {entry.size} bytes instead of {lost.size}"
-            self._journal.error("repair refused", peer=sender, group=replica.group, reason=what)
+        if self._wal.agrees(lost.place, lost.size, entry) is False:
+            what = f"an entry of {entry.size} bytes is not the one of {lost.size} that was here"
+            self._journal.error(
+                "repair refused", peer=sender, group=replica.group, slot=slot, reason=what
+            )
             return
         record = LearnedRecord(replica.group, slot, entry, replica.learner.applied)
         place = self._wal.stage(record)

@@ -10,9 +10,9 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
-from runtime.dataplane import Wakeup
 from runtime.journal import Journal
 from storage.errors import NotInLog, StorageError
 from storage.format import OFFSET_BITS, SEGMENT_HEADER_BYTES, Place, place_of
@@ -26,12 +26,18 @@ URGENT_MAX: Final = 1024
 
 
 class Scrubber:
-    """`bytes_per_s` of 0: only what is asked for is read."""
+    """`bytes_per_s` of 0: only what is asked for is read. `wake` is called when there is news."""
 
     def __init__(
-        self, wal: Wal, wakeup: Wakeup, journal: Journal, *, bytes_per_s: int, every_s: float
+        self,
+        wal: Wal,
+        wake: Callable[[], None],
+        journal: Journal,
+        *,
+        bytes_per_s: int,
+        every_s: float,
     ) -> None:
-        self._wal, self._wakeup, self._journal = wal, wakeup, journal
+        self._wal, self._wake, self._journal = wal, wake, journal
         self._bytes_per_s, self._every_s = bytes_per_s, every_s
         self._urgent: queue.Queue[int | None] = queue.Queue(URGENT_MAX)
         self._found: deque[Hole] = deque()
@@ -115,7 +121,7 @@ class Scrubber:
                 if number not in self._wal.kept():
                     return  # its file has got another life while we read
                 self._found.append(item)
-                self._wakeup.set()
+                self._wake()
             if cursor.offset - accounted >= WINDOW_BYTES:
                 self.bytes_read += cursor.offset - accounted
                 accounted = cursor.offset

@@ -69,6 +69,7 @@ from storage.model import (
 from storage.recovery import LogState
 from storage.segments import SegmentFiles
 from storage.staged import cut_out
+from storage.walk import agrees
 
 REPLAY_GAP_BYTES: Final = 4096
 """Two entries of a group closer than this are read in one go: skipping costs less than a call."""
@@ -324,6 +325,12 @@ class Wal:
     def drop(self, group: GroupId, slot: Slot) -> None:
         """The slot's record is damaged: from now on `NotInLog`, until the slot is learned anew."""
         self._group(group).drop(slot)
+
+    def agrees(self, place: Place, size: int, entry: Entry) -> bool | None:
+        """Whether the damaged record at `place` held this entry; None: nobody can tell any more."""
+        number = place >> OFFSET_BITS
+        file, seed = self._files.file(number), self._seeds[number]
+        return entry.size == size and agrees(file, seed, place & OFFSET_MASK, size, entry.chunks)
 
     def note_damage(self, start: Place, end: Place) -> None:
         """Remember damage across restarts. Stage first what has to follow from it."""

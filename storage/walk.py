@@ -11,13 +11,13 @@ FAST '18: tell a crash from corruption, and know what it was that was lost, by a
 checked apart from the content.)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
 from crc32c import crc32c
 
-from paxos.entry import ENTRY_BYTES_MAX
+from paxos.entry import ENTRY_BYTES_MAX, Buffer
 from paxos.ids import SLOT_ZERO, Ballot, GroupId, NodeId, Slot
 from storage.disk import File, read_around
 from storage.format import (
@@ -188,6 +188,28 @@ def survey(
         if hole.foreign:  # the record before is not the one that was followed; go on from here
             cursor.chain = None
         yield hole
+
+
+def agrees(file: File, seed: int, start: int, size: int, chunks: Sequence[Buffer]) -> bool | None:
+    """Whether the record at `start`, damaged now, held this payload; None: nobody can tell.
+
+    Its checksum stands in it, where it may be what was damaged, and in the record behind it.
+    """
+    head = memoryview(read_around(file, RECORD_HEADER_BYTES, start))
+    if len(head) < RECORD_HEADER_BYTES or not header_intact(head, start, seed):
+        return None
+    checksum = crc32c(head[CHECKSUMS_BYTES:], seed)
+    for chunk in chunks:
+        checksum = crc32c(chunk, checksum)
+    fields: RecordFields = RECORD.unpack(head)
+    if checksum == fields[0]:
+        return True
+    behind = start + RECORD_HEADER_BYTES + size
+    following = memoryview(read_around(file, RECORD_HEADER_BYTES, behind))
+    if len(following) < RECORD_HEADER_BYTES or not header_intact(following, behind, seed):
+        return None
+    said: RecordFields = RECORD.unpack(following)
+    return checksum == said[6]
 
 
 def next_header(file: File, header: SegmentHeader, start: int, stop: int) -> int | None:

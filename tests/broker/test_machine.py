@@ -76,6 +76,30 @@ def test_positions_lead_to_the_batches_in_batch_and_steal_entries(again: object)
         assert one.take_grown() == []
 
 
+def test_an_entry_that_was_written_again_is_found_where_it_is_now() -> None:
+    """Once, and once more; batches of other entries, and one that was refused, stay as they are."""
+    one = machine()
+    written: dict[int, Entry] = {}
+    for slot in (1, 2, 3):
+        parts = records(1, batch(f"a{slot}")) + records(2, LARGE) + records(1, batch(f"b{slot}"))
+        written[slot] = entries.batch(parts)
+        one.apply(Slot(slot), written[slot], slot * 10_000)
+    where = {1: 10_000, 2: 20_000, 3: 30_000}
+    for slot, new in [(2, 70_000), (1, 80_000), (2, 90_000)]:
+        one.relocate(reread(written[slot]), where[slot], new)
+        one.relocate(reread(written[slot]), 5, 6)  # nothing of it lies there
+        where[slot] = new
+    for slot, entry in written.items():
+        encoded = b"".join(entry.chunks)
+        for uid, number, data in [
+            (1, 2 * slot - 2, batch(f"a{slot}")),
+            (1, 2 * slot - 1, batch(f"b{slot}")),
+            (2, slot - 1, LARGE),
+        ]:
+            at = one.partition(uid).index.position(number) - where[slot]
+            assert encoded[at : at + len(data)] == data
+
+
 def test_the_leader_epoch_is_that_of_the_last_lease_entry_before() -> None:
     """A lease entry that lost its race changes nothing; what rides on a Steal is before it."""
     one = machine()

@@ -22,8 +22,10 @@ from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered
 from paxos.step import Notice
 from paxos.timing import Timing
+from runtime.admission import Verdict
 from runtime.clock import Clock
 from runtime.engine import Engine
+from runtime.scrubber import Scrubber
 from storage.errors import StorageFailed
 from storage.identity import boot
 from storage.memory_disk import MemoryDisk
@@ -91,6 +93,7 @@ class Ledger:
     def __init__(self) -> None:
         self.lines: list[tuple[Slot, bytes]] = []
         self.applied = 0
+        self.relocated: list[tuple[int, int]] = []
 
     def apply(self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool) -> list[bytes]:
         assert slot == self.applied + 1
@@ -103,6 +106,9 @@ class Ledger:
             results.append(b"%d" % len(self.lines))
             payload = payload[size:]
         return results
+
+    def relocate(self, entry: Entry, old: int, new: int) -> None:
+        self.relocated.append((old, new))
 
     def texts(self) -> list[str]:
         return [line[9:].decode().rstrip(".") for _, line in self.lines]
@@ -156,6 +162,9 @@ class Links:
             return
         self._net.put(self._me, to, lambda engine: engine.on_forwarded(self._me, number, outcome))
 
+    def answer_life(self, to: NodeId, verdict: Verdict) -> None:
+        self._net.put(self._me, to, lambda engine: engine.on_verdict(self._me, verdict))
+
     def flush(self) -> None:
         self.flushes += 1
         frames, self._frames = self._frames, {}
@@ -206,7 +215,8 @@ class Member:
     def boot(self) -> None:
         net = self.net
         identity = boot(self.disk, "test", self.node)
-        self.wal, recovered = open_wal(self.disk, identity, WalConfig(segment_bytes=net.segment))
+        config = WalConfig(segment_bytes=net.segment)
+        self.wal, recovered = open_wal(self.disk, identity, config, net.groups)
         self.writer, self.hooks, self.recorder = Writer(self.wal), Hooks(), Recorder()
         self.clock = Clock(TIMING.margin_ns, net.system)
         dice = Random(f"{self.node} {identity.incarnation}")
@@ -214,6 +224,10 @@ class Member:
         self.engine = Engine(
             self.multi, self.wal, self.writer, self.clock, net.intake, self.recorder.journal
         )
+        self.scrubber = self.engine.scrubber = Scrubber(
+            self.wal, lambda: None, self.recorder.journal, bytes_per_s=0, every_s=1
+        )
+        self.engine.repairs.at_boot(recovered.damage)
         self.links = Links(net, self.node)
         self.engine.links, self.engine.hooks = self.links, self.hooks
         self.ledgers: dict[GroupId, Ledger] = {}
@@ -228,6 +242,8 @@ class Member:
                     voting=found.voting,
                     floor=found.floor,
                 )
+                if found.proven > found.applied:
+                    self.engine.repairs.recall_to(group, found.proven)
             replica = self.multi.add(group, net.node_ids, known)
             ledger = self.ledgers[group] = net.machine(self.node, group)
             self.engine.add_group(replica, ledger)
@@ -264,6 +280,7 @@ class Member:
         """One round of the data plane."""
         for _ in range(len(self.inbox)):
             self.inbox.popleft()(self.engine)
+        self.scrubber.look_at_urgent()
         if self.writer.has_work:
             self.writer.work()
             self.engine.on_durable()

@@ -147,12 +147,11 @@ def damaged(data: bytes) -> bytes:
         b"\0\0\0\2\x4dxx",
         b"".join(records(1, memoryview(b"no batch"))),
         damaged(b"".join(records(1, memoryview(batch("damaged on the way"))))),
-        b"".join(records(1, memoryview(batch("too large for our segments", pad=300_000)))),
     ],
 )
 def test_what_is_no_command_is_not_proposed(data: bytes) -> None:
     """What is chosen is applied at every restart for ever: nonsense must not get that far."""
-    net = Net(segment=200_000)
+    net = Net()
     master = net.elect(1)
     applied = master.ledger.applied
     assert forwarded(master, data) == [(7, Elsewhere(Why.NOT_MASTER))]
@@ -172,6 +171,18 @@ def test_a_forwarded_batch_is_proposed(net: Net) -> None:
     ((number, outcome),) = forwarded(master, data)
     assert number == 7
     assert isinstance(outcome, Done)
+
+
+def test_a_forwarded_batch_may_be_larger_than_everybodys_segments() -> None:
+    net = Net(segment=200_000)
+    master = net.elect(1)
+    data = b"".join(records(1, memoryview(batch("larger", pad=300_000))))
+    ((_, outcome),) = forwarded(master, data)
+    assert isinstance(outcome, Done)
+    net.until(lambda: net[3].ledger.lines == master.ledger.lines)
+    net.crash(3)
+    net.restart(3)
+    net.until(lambda: net[3].ledger.lines == master.ledger.lines)
 
 
 def test_a_forward_for_a_group_we_do_not_have(net: Net) -> None:

@@ -1,0 +1,227 @@
+"""Damage in the log of a running node, and what a restart found: never served, repaired, voted on
+again.
+
+Real logs on memory disks below real engines (engines.py); the bits are flipped by the test.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from paxos.ids import GroupId, NodeId, Slot
+from paxos.messages import Learned
+from paxos.timing import WINDOW_MAX
+from storage.format import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
+from tests.runtime.engines import GROUP, Member, Net
+
+PAYLOAD = RECORD_HEADER_BYTES + 4
+HEADER = 20
+
+
+@pytest.fixture
+def net() -> Net:
+    return Net()
+
+
+def produce(net: Net, master: Member, count: int, group: GroupId = GROUP) -> None:
+    outcomes = []
+    for number in range(count):
+        outcomes += [master.submit(f"{group} {number}", group=group)]
+        net.advance(20)
+    assert all(len(one) == 1 for one in outcomes)
+
+
+def flip(member: Member, slot: int, at: int, group: GroupId = GROUP) -> None:
+    """One bit of the record of a slot, `at` bytes behind its beginning."""
+    place = member.wal.entry_place(group, Slot(slot))
+    member.disk.corrupt(segment_name(place >> OFFSET_BITS), (place & OFFSET_MASK) + at, 4)
+
+
+def suspect(member: Member, slot: int = 1, group: GroupId = GROUP) -> None:
+    """Somebody's read has met something."""
+    member.scrubber.suspect(member.wal.entry_place(group, Slot(slot)))
+
+
+def votes(member: Member, group: GroupId = GROUP) -> bool:
+    return bool(member.multi.replicas[group].acceptor.voting)
+
+
+def readable(member: Member, group: GroupId = GROUP) -> list[bytes]:
+    applied = member.multi.replicas[group].learner.applied
+    slots = member.wal.slots(group)
+    return [
+        b"".join(member.wal.read_entry(group, slot).chunks)
+        for slot in map(Slot, range(slots.start, applied + 1))
+    ]
+
+
+def whole(net: Net, group: GroupId = GROUP) -> bool:
+    """Every member has the same log, all of it readable, and votes."""
+    members = list(net.up())
+    return (
+        not any(member.engine.repairs.missing for member in members)
+        and len({tuple(readable(member, group)) for member in members}) == 1
+        and all(votes(member, group) for member in members)
+    )
+
+
+def test_damage_of_a_follower_is_repaired_from_a_peer_and_it_votes_again(net: Net) -> None:
+    master = net.elect(1)
+    produce(net, master, 20)
+    victim = net[3]
+    before = readable(victim)
+    old = victim.wal.payload_position(GROUP, Slot(5))
+    flip(victim, 5, PAYLOAD)
+    suspect(victim)
+    net.until(lambda: victim.engine.repairs.repaired == 1)
+    assert readable(victim)[: len(before)] == before
+    new = victim.wal.payload_position(GROUP, Slot(5))
+    assert victim.ledger.relocated == [(old, new)]
+    assert not votes(victim), "it may have forgotten a promise: not before it is safe"
+    assert victim.recorder.said("log damaged")
+    assert victim.engine.repairs.found == 1
+    produce(net, master, WINDOW_MAX + 2)
+    net.until(lambda: whole(net))
+    assert [m.ledger.texts() for m in net.up()] == [master.ledger.texts()] * 3
+
+
+def test_a_damaged_master_steps_down_and_nothing_is_lost(net: Net) -> None:
+    master = net.elect(1)
+    produce(net, master, 20)
+    flip(master, 7, PAYLOAD)
+    suspect(master)
+    net.until(lambda: any(net[node].acting() for node in (2, 3)))
+    assert not master.acting()
+    other = next(net[node] for node in (2, 3) if net[node].acting())
+    produce(net, other, WINDOW_MAX + 2)
+    net.until(lambda: whole(net))
+    assert master.ledger.texts()[:20] == [f"1 {number}" for number in range(20)]
+
+
+@pytest.mark.parametrize("at", [PAYLOAD, HEADER, 0])
+def test_what_is_damaged_is_never_copied_on(net: Net, at: int) -> None:
+    """A member that was away asks a master whose disk has lost some of it."""
+    net.crash(3)
+    master = net.elect(1)
+    produce(net, master, 20)
+    whole_log = readable(master)
+    flip(master, 9, at)
+    net.cut(2, 3)
+    net.restart(3)
+    net.until(lambda: master.engine.repairs.found)
+    net.heal(2, 3)
+    net.until(lambda: net[3].ledger.texts()[:20] == [f"1 {number}" for number in range(20)])
+    sent = [one.message for one in net.sent if type(one.message) is Learned]
+    assert sent
+    for message in sent:
+        for offset, entry in enumerate(message.entries):
+            slot = message.start + offset
+            if slot <= len(whole_log):
+                assert b"".join(entry.chunks) == whole_log[slot - 1]
+    assert votes(net[3])
+
+
+def damage_and_restart(net: Net, node: int, harm: Callable[[Member], None]) -> Member:
+    net.crash(node)
+    harm(net[node])
+    net.restart(node)
+    return net[node]
+
+
+@pytest.mark.parametrize("at", [PAYLOAD, HEADER])
+def test_damage_found_by_a_restart_leaves_a_gap_that_peers_close(net: Net, at: int) -> None:
+    """What lies behind the gap is on the node's own disk, and is not sent again."""
+    master = net.elect(1)
+    produce(net, master, 40)
+    log = readable(master)
+    sent_before = len(net.sent)
+    victim = damage_and_restart(net, 3, lambda member: flip(member, 10, at))
+    assert victim.ledger.applied in (8, 9), "up to what was open when the damaged part was written"
+    assert not votes(victim)
+    net.until(lambda: readable(victim)[: len(log)] == log)
+    learned = [
+        entry
+        for one in net.sent[sent_before:]
+        if type(one.message) is Learned and one.target == 3
+        for entry in one.message.entries
+    ]
+    assert learned
+    produce(net, master, WINDOW_MAX + 2)
+    net.until(lambda: whole(net))
+    assert victim.ledger.texts() == master.ledger.texts()
+
+
+def test_damage_is_known_after_a_restart_and_repaired_only_once(net: Net) -> None:
+    master = net.elect(1)
+    produce(net, master, 10)
+    victim = net[3]
+    flip(victim, 5, PAYLOAD)
+    suspect(victim)
+    net.until(lambda: victim.engine.repairs.repaired == 1)
+    produce(net, master, WINDOW_MAX + 2)
+    net.until(lambda: whole(net))
+    net.crash(3)
+    net.restart(3)
+    assert votes(net[3])
+    assert net[3].engine.repairs.found == 0
+    assert readable(net[3]) == readable(master)
+    suspect(net[3])
+    net.advance(100)
+    assert net[3].engine.repairs.found == 0
+
+
+def test_a_crash_before_the_repair_loses_nothing_either(net: Net) -> None:
+    master = net.elect(1)
+    produce(net, master, 10)
+    victim = net[3]
+    flip(victim, 5, PAYLOAD)
+    net.cut(1, 3)
+    net.cut(2, 3)
+    suspect(victim)
+    net.until(lambda: victim.engine.repairs.missing == 1)
+    net.crash(3)
+    net.heal(1, 3)
+    net.heal(2, 3)
+    net.restart(3)
+    assert not votes(net[3])
+    produce(net, master, WINDOW_MAX + 2)
+    net.until(lambda: whole(net))
+    assert net[3].ledger.texts() == master.ledger.texts()
+
+
+def test_damage_of_unknown_group_silences_all_groups() -> None:
+    net = Net(groups=(1, 2))
+    master = net.elect(1)
+    assert net.elect(1, GroupId(2)) is master
+    produce(net, master, 10)
+    produce(net, master, 10, GroupId(2))
+    victim = net[3]
+    flip(victim, 4, HEADER)
+    suspect(victim, 4)
+    net.until(lambda: victim.engine.repairs.repaired == 1)
+    assert not votes(victim)
+    assert not votes(victim, GroupId(2))
+    for group in (GROUP, GroupId(2)):
+        produce(net, master, WINDOW_MAX + 2, group)
+        net.until(lambda group=group: whole(net, group))
+
+
+def test_another_entry_than_the_lost_one_is_refused(net: Net) -> None:
+    """The damaged record's checksum, or the next record's word for it, tells them apart."""
+    master = net.elect(1)
+    produce(net, master, 10)
+    victim = net[3]
+    flip(victim, 5, PAYLOAD)
+    net.cut(1, 3)
+    net.cut(2, 3)
+    suspect(victim)
+    net.until(lambda: victim.engine.repairs.missing == 1)
+    other = master.wal.read_entry(GROUP, Slot(6))
+    right = master.wal.read_entry(GROUP, Slot(5))
+    assert other.size == right.size
+    victim.engine.on_message(NodeId(1), Learned(GROUP, Slot(5), (other,)))
+    assert victim.engine.repairs.missing == 1
+    (refused,) = victim.recorder.said("repair refused")
+    assert (refused["peer"], refused["slot"]) == (1, 5)
+    victim.engine.on_message(NodeId(1), Learned(GROUP, Slot(5), (right,)))
+    assert victim.engine.repairs.missing == 0
