@@ -11,12 +11,14 @@ and how far its log goes (Life), and the others compare (Verdict):
 * and a directory without any record must be somebody's first one: known to nobody who has a log.
 
 Whoever is told that it has forgotten something becomes non-voting in all its groups and comes back
-by the rule of paxos.rejoin. Until that is settled, a node says nothing in any group.
+by the rule of paxos.rejoin. Until that is settled, a node says nothing in any group. It goes on
+asking those who have not answered: better late than never.
 
 How many have to answer. Usually as many as make a majority with this node: more would keep a
 cluster from restarting that has lost a node. For an empty directory a majority *without* it, like
 the answers of paxos.rejoin: then every quorum it may ever have been part of has a member among
-those who answer. So a new cluster of three begins when all three are up.
+those who answer. So a new cluster of three begins when all three are up. An empty directory that
+was admitted asks no further: the majority is the proof, and its log is not empty any more.
 
 No node of a new cluster can be mistaken for one that has forgotten: a node answers on its own link,
 which begins with its own Life, so it cannot be admitted (and begin to have a log) by somebody who
@@ -40,6 +42,7 @@ from storage.format import Place
 _LIFE: Final = struct.Struct(">QQQB")
 _VERDICT: Final = struct.Struct(">QBQ")
 _SETTLED: Final = 1
+_ASKS: Final = 2
 
 
 class Judgement(IntEnum):
@@ -59,9 +62,11 @@ class Life:
     place: Place
     """How far its log goes: what it found at its start, or has written since."""
     settled: bool
+    asks: bool
+    """Whether it wants a verdict."""
 
     def encode(self) -> bytes:
-        flags = _SETTLED if self.settled else 0
+        flags = (_SETTLED if self.settled else 0) | (_ASKS if self.asks else 0)
         return _LIFE.pack(self.incarnation, self.previous, self.place, flags)
 
     @classmethod
@@ -69,7 +74,10 @@ class Life:
         if len(body) != _LIFE.size:
             raise PeerError(f"a life of {len(body)} bytes")
         incarnation, previous, place, flags = _LIFE.unpack(body)
-        return cls(Incarnation(incarnation), Incarnation(previous), place, bool(flags & _SETTLED))
+        if flags & ~(_SETTLED | _ASKS):
+            raise PeerError(f"a life with flags {flags}")
+        settled, asks = bool(flags & _SETTLED), bool(flags & _ASKS)
+        return cls(Incarnation(incarnation), Incarnation(previous), place, settled, asks)
 
 
 @attrs.frozen
@@ -122,12 +130,19 @@ class Admission:
         self.forgetful = False
 
     @property
+    def asks(self) -> bool:
+        """Whether there is anybody left whose verdict would change something."""
+        if self.forgetful:
+            return False
+        return not self.settled or (self.previous > 0 and self._known_by < self._others)
+
+    @property
     def waits_for(self) -> int:
         """How many more have to say that they know this directory."""
         return 0 if self.settled else self._needed - len(self._known_by)
 
     def life(self, place: Place) -> Life:
-        return Life(self.incarnation, self.previous, place, self.settled)
+        return Life(self.incarnation, self.previous, place, self.settled, self.asks)
 
     # -- others ask us ------------------------------------------------------------------------
 
@@ -163,18 +178,16 @@ class Admission:
     # -- they answer --------------------------------------------------------------------------
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
-        """One answer; `settled` or `forgetful` may be true now, whichever was first.
+        """One answer; `settled` or `forgetful` may be true now, or both.
 
         Raises:
             DirectoryRefused: this incarnation was used before.
         """
-        if verdict.incarnation != self.incarnation or node not in self._others:
-            return
-        if self.settled or self.forgetful:
+        if verdict.incarnation != self.incarnation or node not in self._others or not self.asks:
             return
         if verdict.judgement is Judgement.KNOWN:
             self._known_by.add(node)
-            self.settled = len(self._known_by) >= self._needed
+            self.settled |= len(self._known_by) >= self._needed
         elif verdict.judgement is Judgement.FORGETFUL:
             self.forgetful = True
         else:

@@ -465,14 +465,14 @@ class Engine:
             self.wal.note_damage(hole.start, hole.end)
 
     def on_life(self, node: NodeId, life: Life) -> None:
-        """A peer says whose directory it has; until it is settled it wants to know what we know."""
+        """A peer says whose directory it has, and may want to know what we know of that."""
         if self.admission is None:
             return
-        if life.settled:
-            self.admission.witness(node, life)
-        else:
+        if life.asks:  # before this very life is what we know
             assert self.links is not None
             self.links.answer_life(node, self.admission.judge(node, life))
+        if life.settled:
+            self.admission.witness(node, life)
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
         """A peer says whether it knows our directory.

@@ -134,7 +134,10 @@ def link_frames() -> list[bytes]:
         frame(Kind.PAXOS, encoded(messages())),
         frame(Kind.PING, struct.pack(">qqB", 1, 2, 1)),
         frame(Kind.PONG, struct.pack(">qqq", 1, 2, 3)),
-        frame(Kind.LIFE, Life(Incarnation(5), Incarnation(4), 1 << 33, settled=False).encode()),
+        frame(
+            Kind.LIFE,
+            Life(Incarnation(5), Incarnation(4), 1 << 33, settled=False, asks=True).encode(),
+        ),
         frame(Kind.VERDICT, Verdict(Incarnation(1), Judgement.KNOWN, Incarnation(1)).encode()),
         frame(Kind.FORWARD, forward),
         frame(Kind.FORWARDED, struct.pack(">QBi", 1, 0, -1) + done.result),
@@ -203,7 +206,7 @@ class _Engine:
         self.features.add(f"draining {draining}")
 
     def on_life(self, node: NodeId, life: Life) -> None:
-        self.features.add(f"life {life.settled}")
+        self.features.add(f"life {life.settled} {life.asks}")
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
         self.features.add(f"verdict {verdict.judgement.name}")

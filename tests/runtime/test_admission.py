@@ -44,7 +44,7 @@ class Story:
 
 
 def life(incarnation: int, previous: int, place: int = LATE, *, settled: bool = False) -> Life:
-    return Life(Incarnation(incarnation), Incarnation(previous), place, settled)
+    return Life(Incarnation(incarnation), Incarnation(previous), place, settled, asks=not settled)
 
 
 def judged(asked: Admission, one: Life, node: int = 2) -> Judgement:
@@ -154,11 +154,31 @@ def test_verdicts_on_other_lives_and_from_strangers_mean_nothing() -> None:
     assert not admission.forgetful
 
 
-def test_who_is_settled_is_not_asked_again() -> None:
+def test_who_remembers_more_is_heard_however_late() -> None:
     admission = asking(99)
     admission.on_verdict(NodeId(2), verdict(Judgement.KNOWN))
-    admission.on_verdict(NodeId(3), verdict(Judgement.FORGETFUL))
     assert admission.settled
+    assert admission.life(LATE).asks, "of node 3"
+    admission.on_verdict(NodeId(3), verdict(Judgement.FORGETFUL))
+    assert admission.forgetful
+    assert not admission.asks
+
+
+def test_when_all_have_answered_nobody_is_asked() -> None:
+    admission = asking(99)
+    for node in (2, 3):
+        assert admission.asks
+        admission.on_verdict(NodeId(node), verdict(Judgement.KNOWN))
+    assert not admission.asks
+
+
+def test_an_empty_directory_that_was_admitted_asks_no_further() -> None:
+    """Of five: three others are proof. Who comes later may have a log already, and err."""
+    admission = asking(0, others=4)
+    for node in (2, 3, 4):
+        admission.on_verdict(NodeId(node), verdict(Judgement.KNOWN))
+    assert not admission.asks
+    admission.on_verdict(NodeId(5), verdict(Judgement.FORGETFUL))
     assert not admission.forgetful
 
 
