@@ -1,0 +1,57 @@
+"""Evenkeel's own client, on trio, for Evenkeel and any other Kafka cluster: docs/client.md."""
+
+from evenkeel.config import (
+    Acks,
+    Assignor,
+    ClientConfig,
+    ConsumerConfig,
+    Isolation,
+    OffsetReset,
+    ProducerConfig,
+)
+from evenkeel.errors import (
+    BrokerError,
+    BufferFullError,
+    ClosedError,
+    CommitError,
+    ConfigurationError,
+    DeliveryError,
+    DisconnectedError,
+    EvenkeelError,
+    FencedError,
+    OffsetError,
+    TimedOutError,
+    UnreachableError,
+    UnsupportedError,
+)
+from evenkeel.metadata import TopicPartition
+from evenkeel.producer import Delivery, Producer, RecordMetadata
+from wire.batch import Compression
+
+__all__ = [
+    "Producer",
+    "ProducerConfig",
+    "Delivery",
+    "RecordMetadata",
+    "Acks",
+    "Compression",
+    "ConsumerConfig",
+    "Assignor",
+    "Isolation",
+    "OffsetReset",
+    "ClientConfig",
+    "TopicPartition",
+    "EvenkeelError",
+    "BrokerError",
+    "BufferFullError",
+    "ClosedError",
+    "CommitError",
+    "ConfigurationError",
+    "DeliveryError",
+    "DisconnectedError",
+    "FencedError",
+    "OffsetError",
+    "TimedOutError",
+    "UnreachableError",
+    "UnsupportedError",
+]

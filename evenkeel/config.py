@@ -1,0 +1,194 @@
+"""Settings, as frozen values that cannot be wrong: each class checks itself when it is made."""
+
+import ssl
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from evenkeel.errors import ConfigurationError
+from wire.batch import Compression
+
+LIBRARY_NAME: Final = "evenkeel"
+PORT: Final = 9092
+IDEMPOTENT_WINDOW: Final = 5
+"""Batches of one partition under way: a broker remembers as many of a producer (KIP-98)."""
+
+
+class Acks(Enum):
+    """Whose word makes a record delivered."""
+
+    NONE = 0
+    """Nobody's: it is delivered when it has been sent."""
+    LEADER = 1
+    ALL = -1
+    """All replicas in sync; with Evenkeel a majority, as for LEADER."""
+
+
+class Isolation(Enum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class OffsetReset(Enum):
+    """Where to begin without a committed offset, or when the log no longer has it."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    ERROR = "error"
+
+
+class Assignor(Enum):
+    """How a group shares partitions; members must have one in common."""
+
+    RANGE = "range"
+    ROUND_ROBIN = "roundrobin"
+    COOPERATIVE_STICKY = "cooperative-sticky"
+
+
+def _at_least(one: object, least: int, *names: str) -> None:
+    for name in names:
+        value = getattr(one, name)
+        if value < least:
+            raise ConfigurationError(f"{name} is {value}", advice=f"it must be at least {least}")
+
+
+def addresses(bootstrap: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """`host:port,host:port`, or a sequence of those; an IPv6 address stands in brackets.
+
+    Raises:
+        ConfigurationError: if there is none, or one that is no address.
+    """
+    words = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    found = []
+    for word in (one.strip() for one in words):
+        if not word:
+            continue
+        bare = word.endswith("]") or ":" not in word
+        host, _, port = (word, "", str(PORT)) if bare else word.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigurationError(f"'{word}' is no address", advice="write host:port")
+        found.append((host.strip("[]"), int(port)))
+    if not found:
+        raise ConfigurationError("no bootstrap address", advice="write host:port,host:port")
+    return tuple(found)
+
+
+@attrs.frozen(kw_only=True)
+class ClientConfig:
+    """What producers, consumers and admin clients have in common.
+
+    `request_timeout_ms` is how long an answer may take before its connection is given up: the time
+    a hung broker costs. Between attempts the pause grows from `retry_backoff_ms` up to
+    `retry_backoff_max_ms`. An operation as a whole may take `operation_timeout_ms`.
+    """
+
+    client_id: str = LIBRARY_NAME
+    connect_timeout_ms: int = 5_000
+    request_timeout_ms: int = 10_000
+    operation_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 20
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    tls: ssl.SSLContext | None = None
+
+    def __attrs_post_init__(self) -> None:
+        names = [field.name for field in attrs.fields(ClientConfig) if field.name.endswith("_ms")]
+        _at_least(self, 1, *names)
+        if self.retry_backoff_max_ms < self.retry_backoff_ms:
+            raise ConfigurationError("retry_backoff_max_ms is less than retry_backoff_ms")
+
+
+@attrs.frozen(kw_only=True)
+class ProducerConfig:
+    """`idempotent`: no retry, and no move of a leader, puts a record into the log twice.
+
+    A batch leaves when it has `batch_bytes`, or when its first record is `linger_ms` old.
+    `buffer_bytes` bounds all that is not yet acknowledged: `send` waits for room, at most
+    `send_timeout_ms`. A record has its answer, one way or the other, after
+    `delivery_timeout_ms`.
+    """
+
+    acks: Acks = Acks.ALL
+    idempotent: bool = True
+    compression: Compression = Compression.NONE
+    linger_ms: float = 5
+    batch_bytes: int = 64 * 1024
+    record_bytes_max: int = 1024 * 1024
+    buffer_bytes: int = 32 * 1024 * 1024
+    request_bytes_max: int = 8 * 1024 * 1024
+    send_timeout_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    requests_in_flight_max: int = 5
+
+    def __attrs_post_init__(self) -> None:
+        _at_least(self, 0, "linger_ms")
+        _at_least(self, 1, "send_timeout_ms", "delivery_timeout_ms", "requests_in_flight_max")
+        _at_least(self, 512, "batch_bytes", "record_bytes_max")
+        _at_least(self, self.record_bytes_max + self.batch_bytes, "buffer_bytes")
+        _at_least(self, self.record_bytes_max + 1024, "request_bytes_max")
+        if self.idempotent and self.acks is not Acks.ALL:
+            raise ConfigurationError(
+                "an idempotent producer needs acks ALL", advice="or set idempotent=False"
+            )
+
+    @property
+    def window(self) -> int:
+        """Batches of a partition under way at a time. Without sequences only one keeps order."""
+        return IDEMPOTENT_WINDOW if self.idempotent else 1
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerConfig:
+    """`group` makes a member of a consumer group of it, with committed offsets.
+
+    Offsets are committed every `auto_commit_ms` (None: never by itself), when partitions are taken
+    away, when the consumer closes, and when a broker asks for progress before a partition's master
+    moves. What counts as processed is what was handed out before the last call for more.
+
+    `buffer_bytes` bounds what has been fetched and not handed out, over all partitions.
+    """
+
+    group: str | None = None
+    instance: str | None = None
+    """A static member's name (KIP-345): after a restart it gets its partitions back."""
+    assignors: tuple[Assignor, ...] = (Assignor.COOPERATIVE_STICKY,)
+    offset_reset: OffsetReset = OffsetReset.EARLIEST
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    auto_commit_ms: int | None = 5_000
+    session_timeout_ms: int = 45_000
+    heartbeat_ms: int = 3_000
+    rebalance_timeout_ms: int = 60_000
+    fetch_wait_ms: int = 500
+    fetch_bytes_min: int = 1
+    fetch_bytes_max: int = 16 * 1024 * 1024
+    partition_bytes_max: int = 1024 * 1024
+    buffer_bytes: int = 64 * 1024 * 1024
+    decompressed_bytes_max: int = 128 * 1024 * 1024
+    rack: str = ""
+    check_crcs: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        _at_least(self, 1, "session_timeout_ms", "heartbeat_ms", "rebalance_timeout_ms")
+        _at_least(self, 0, "fetch_wait_ms", "fetch_bytes_min")
+        _at_least(self, 1, "fetch_bytes_max", "partition_bytes_max", "decompressed_bytes_max")
+        _at_least(self, self.partition_bytes_max, "buffer_bytes")
+        if self.auto_commit_ms is not None:
+            _at_least(self, 1, "auto_commit_ms")
+        if 3 * self.heartbeat_ms > self.session_timeout_ms:
+            raise ConfigurationError(
+                "a session must outlive two lost heartbeats", advice="heartbeat_ms <= a third"
+            )
+        if self.group == "":
+            raise ConfigurationError("a group needs a name")
+        if self.instance is not None and self.group is None:
+            raise ConfigurationError("a static member needs a group")
+        if self.group is not None and not self.assignors:
+            raise ConfigurationError("a group member needs an assignor")
+        eager = Assignor.COOPERATIVE_STICKY not in self.assignors
+        if not eager and len(self.assignors) > 1:
+            raise ConfigurationError(
+                "COOPERATIVE_STICKY cannot be offered together with others",
+                why="the others take every partition away before each rebalance",
+            )

@@ -1,0 +1,130 @@
+"""Three real nodes for all tests of a module, started as a user does: by `evenkeel up`.
+
+pytest's module fixtures outlive a test's event loop, so the launcher is a process of its own; tests
+ask it for faults through its control socket, as `evenkeel kill 2` in another terminal would.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cluster import control, health, spec, state, status
+from cluster.status import ClusterView
+
+ROOT: Final = str(Path(__file__).parents[2])
+GROUPS: Final = 6
+STEP_S: Final = 40.0
+QUICK: Final = (
+    "lease.duration_ms=2000",
+    "lease.renew_every_ms=700",
+    "balancer.hold_down_ms=500",
+)
+
+
+class SharedCluster:
+    """What tests may do to the nodes."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.spec = spec.read(data)
+        self.bootstrap = self.spec.bootstrap
+
+    def create_topic(
+        self, name: str, partitions: int, settings: Mapping[str, str] | None = None
+    ) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        new = NewTopic(name, partitions, 3, config=dict(settings or {}))
+        admin.create_topics([new])[name].result(STEP_S)
+
+    async def leader_of(self, topic: str, partition: int) -> int:
+        """As another Kafka client is told."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        listed = await trio.to_thread.run_sync(partial(admin.list_topics, topic, timeout=STEP_S))
+        leader: int = listed.topics[topic].partitions[partition].leader
+        return leader
+
+    async def kill(self, node: int) -> None:
+        """SIGKILL; the node stays down until it is restarted."""
+        await self._ask("kill", node)
+
+    async def pause(self, node: int) -> None:
+        await self._ask("pause", node)
+
+    async def resume(self, node: int) -> None:
+        await self._ask("resume", node)
+
+    async def restart(self, node: int) -> None:
+        await self._ask("restart", node)
+
+    async def _ask(self, what: str, node: int) -> None:
+        await trio.to_thread.run_sync(
+            partial(control.ask, state.read(self.data).control, what, node)
+        )
+
+    async def place_all_on(self, node: int) -> None:
+        """Every group's master to one node, by steals."""
+        await self._place({"all_on": node})
+        await self.until(lambda view: set(view.masters().values()) == {node} and view.all_at_ideal)
+
+    async def spread(self) -> None:
+        """Masters are spread evenly, by steals."""
+        await self._place({"even": True})
+        await self.until(settled)
+
+    async def _place(self, body: dict[str, object]) -> None:
+        http = self.spec.node(1).http
+        await health.call_async(http, "POST", "/admin/placement", body, timeout_s=10)
+
+    async def until(self, condition: Callable[[ClusterView], bool]) -> None:
+        with trio.fail_after(STEP_S):
+            while True:
+                if condition(await status.collect(self.spec, state.read(self.data))):
+                    return
+                await trio.sleep(0.05)
+
+
+def settled(view: ClusterView) -> bool:
+    """All nodes have joined, and have their share of the masters."""
+    shares = view.count_by_master().values()
+    return len(view.groups) == GROUPS + 1 and view.all_at_ideal and min(shares, default=0) > 1
+
+
+@contextmanager
+def running_cluster(directory: Path, *settings: str) -> Iterator[SharedCluster]:
+    """Three nodes, ready, every group with a master; stopped at the end."""
+    data = directory / "data"
+    command = [sys.executable, "-m", "cluster.cli", "up", "-n", "3", "--groups", str(GROUPS)]
+    command += ["--free-ports", "--data", str(data), *(f"--set={one}" for one in QUICK + settings)]
+    env = {**os.environ, "PYTHONPATH": ROOT, "XDG_STATE_HOME": str(directory / "state")}
+    with (
+        (directory / "up.log").open("w+") as log,
+        subprocess.Popen(command, cwd=directory, env=env, stdout=log, stderr=log) as up,
+    ):
+        try:
+            trio.run(_wait_for_start, up, data)
+            yield SharedCluster(data)
+        finally:
+            up.send_signal(signal.SIGTERM)
+            up.wait(STEP_S)
+
+
+async def _wait_for_start(up: "subprocess.Popen[bytes]", data: Path) -> None:
+    with trio.fail_after(STEP_S):
+        while True:
+            assert up.poll() is None, f"`evenkeel up` ended with {up.returncode}; see up.log"
+            try:
+                view = await status.collect(spec.read(data), state.read(data))
+                if settled(view):
+                    return
+            except (spec.SpecError, state.StateError):
+                pass  # nothing there yet
+            await trio.sleep(0.05)
