@@ -44,6 +44,7 @@ from runtime.config import Config, ConfigError, load
 from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
 from runtime.fields import Address
+from runtime.handovers import Handovers
 from runtime.http import HttpServer
 from runtime.journal import Journal
 from runtime.listener import Listener, listen
@@ -279,6 +280,8 @@ class Node:
         self.metrics = NodeMetrics(
             self.metrics_registry, engine, self.broker, self.loop, self.clients, self.peers
         )
+        wait_ms = config.balancer.progress_wait_ms
+        self.handovers = Handovers(engine, self.broker.progress, wait_ms, self.loop, journal)
         self.shell = Shell(
             engine=engine,
             broker=self.broker,
@@ -287,6 +290,7 @@ class Node:
             clients=self.clients,
             peers=self.peers,
             metrics=self.metrics,
+            handovers=self.handovers,
             nodes=nodes,
             balance_every_ns=config.balancer.interval_ms * MS,
             journal=journal,
@@ -297,7 +301,7 @@ class Node:
             self.client,
             self.metrics_registry,
             status=lambda: node_status(
-                config, engine, self.broker, self.loop, self.started_boot_ns
+                config, engine, self.broker, self.loop, self.handovers, self.started_boot_ns
             ),
             not_ready=self.shell.not_ready,
             wake=self.wakeup.set,

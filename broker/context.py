@@ -11,6 +11,7 @@ from broker.metadata_cache import MetadataCache
 from broker.ports import Groups, LogDir, LogReader, Reply, Timers
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
+from broker.progress import Progress
 
 if TYPE_CHECKING:
     from balancer.registry import Registry
@@ -78,9 +79,14 @@ class Broker:
     metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
     producer_ids: ProducerIds = attrs.field(init=False)
     produces: Produces = attrs.field(init=False)
+    progress: Progress = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.holds = Holds(self.groups, self.timers)
         self.leaders = Leaders(self.groups)
         self.producer_ids = ProducerIds(self.me, self.groups, self.timers)
         self.produces = Produces(self.groups, self.timers)
+        self.progress = Progress(self.groups, self.timers, self._wake_fetches)
+
+    def _wake_fetches(self, group: "GroupId") -> None:
+        self.parked.appended(list(self.machines[group].partitions))

@@ -150,6 +150,17 @@ class Intake:
         self.queue.append(pending)
         self.queue_bytes += pending.size
 
+    def last_waiting(self) -> Pending | None:
+        """The youngest command that waits for the log here."""
+        if self.queue:
+            return self.queue[-1]
+        return self.proposed[max(self.proposed)][1][-1] if self.proposed else None
+
+    def waits(self, pending: Pending) -> bool:
+        return any(one is pending for one in self.queue) or any(
+            one is pending for _, batch in self.proposed.values() for one in batch
+        )
+
     # -- proposing ----------------------------------------------------------------------------
 
     @property

@@ -50,6 +50,8 @@ class Handover:
     target_incarnation: Incarnation
     since_boot_ns: int
     stage: Stage
+    sent_boot_ns: int = 0
+    """When the last entry left, 0 before."""
 
     @property
     def draining(self) -> bool:
@@ -60,14 +62,15 @@ def on_request(
     replica: "Replica", now: Now, sender: NodeId, request: StealRequest, step: Step
 ) -> None:
     """The ideal node asks: begin, or refuse with a reason."""
-    refusal = _refusal(replica, now, sender, request)
-    if refusal:
-        step.before.append(Send(sender, StealAbort(replica.group, request.lease_ver, refusal)))
+    why = refusal(replica, now, sender, request)
+    if why:
+        step.before.append(Send(sender, StealAbort(replica.group, request.lease_ver, why)))
     else:
         begin(replica, now, sender, request.incarnation)
 
 
-def _refusal(replica: "Replica", now: Now, target: NodeId, request: StealRequest) -> str:
+def refusal(replica: "Replica", now: Now, target: NodeId, request: StealRequest) -> str:
+    """Why the group is not handed over for this request, or ""."""
     if not (replica.acting(now) and replica.ready()):
         return "not master"
     if replica.handover is not None:
@@ -99,10 +102,10 @@ def steal_away(replica: "Replica", now: Now, target: NodeId) -> str:
     incarnation = replica.incarnations.get(target)
     if incarnation is None or not replica.is_heard(target, now):
         return "target not heard"
-    refusal = _target_refusal(replica, target, replica.peer(target).applied)
-    if not refusal:
+    why = _target_refusal(replica, target, replica.peer(target).applied)
+    if not why:
         begin(replica, now, target, incarnation)
-    return refusal
+    return why
 
 
 def begin(replica: "Replica", now: Now, target: NodeId, incarnation: Incarnation) -> None:
@@ -139,7 +142,7 @@ def try_to_send(replica: "Replica", now: Now, step: Step) -> None:
     slot = proposer.next
     replica.suspended = slot  # before the first Accept leaves: no reads, acks, renewals (R3)
     replica.settle_since = now.boot_ns
-    handover.stage = Stage.SENT
+    handover.stage, handover.sent_boot_ns = Stage.SENT, now.boot_ns
     replica.place(now, entries.steal(_last_word(replica, now)), step)
     proposer.close_at(slot)  # everything above is given away, whatever happens (R4)
 

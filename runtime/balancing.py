@@ -5,8 +5,10 @@ the same handover, one group at a time, with "everything away from me" as the id
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
+from balancer.records import Outcome
 from balancer.registry import Registry
 from balancer.registry_commands import Result
 from balancer.steal import (
@@ -48,6 +50,8 @@ class BalancingLoop:
         self.durations_s: list[float] = []
         self.phases_s: list[tuple[str, float]] = []
         self.draining = False
+        self.on_stolen: Callable[[GroupId], None] = lambda _group: None
+        """Told of every group this node has stolen."""
 
     @property
     def busy(self) -> bool:
@@ -116,6 +120,8 @@ class BalancingLoop:
         self.phases_s.append(("handover", steal.phases.handover_ns / 1e9))
         if steal.outcome.failed:
             self._engine.steal_refused(steal.group)
+        elif steal.outcome is Outcome.DONE:
+            self.on_stolen(steal.group)
         self._journal.info(
             "steal finished",
             group=steal.group,

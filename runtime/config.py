@@ -251,6 +251,7 @@ class BalancerSection:
         5000, 0, DAY_MS, "a group whose steal failed is left alone for this long"
     )
     forward_grace_ms: int = int_field(1000, 0, DAY_MS, "an old master still forwards for this long")
+    progress_wait_ms: int = int_field(50, 0, 10_000, "a steal waits so long for consumers' reports")
     strategy: str = choice_field(
         Strategy.DELEGATE.value,
         tuple(one.value for one in Strategy),

@@ -86,6 +86,9 @@ class Hooks(Protocol):
     def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
         """The master's registry check of a steal: yes, no, or None for "ask again shortly"."""
 
+    def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
+        """The registry allows it: prepare, then `hand_over`."""
+
     def masters_changed(self, now: Now) -> None:
         """Acting or epoch of some group has changed."""
 
@@ -529,15 +532,21 @@ class Engine:
         self, now: Now, since_boot_ns: int, sender: NodeId, request: StealRequest
     ) -> None:
         allowed = self.hooks is None or self.hooks.may_hand_over(now, sender, request)
-        if allowed:
-            self.multi.on_message(now, sender, request, self._step)
-            self._busy.add(request.group)
+        if allowed and self.hooks is not None:
+            self.hooks.begin_handover(now, sender, request)
+        elif allowed:
+            self.hand_over(now, sender, request)
         elif (
             allowed is None
             and now.boot_ns - since_boot_ns < PARKED_STEAL_NS
             and len(self._parked_steals) < PARKED_STEALS_MAX
         ):
             self._parked_steals.append((since_boot_ns, sender, request))
+
+    def hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> None:
+        """Let the core begin, or refuse."""
+        self.multi.on_message(now, sender, request, self._step)
+        self._busy.add(request.group)
 
     def _retry_steals(self, now: Now, parked: list[tuple[int, NodeId, StealRequest]]) -> None:
         for since_boot_ns, sender, request in parked:

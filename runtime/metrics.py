@@ -23,7 +23,7 @@ from runtime.status import rss_bytes
 FSYNC_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 TICK_GAPS_KEPT: Final = 60
 """One a second: what is shown is the longest of the last minute, however often somebody scrapes."""
-STEAL_BUCKETS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+STEAL_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 BROKER_COUNTERS: Final = {

@@ -14,6 +14,7 @@ from paxos.step import Notice
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
 from runtime.engine import Engine
+from runtime.handovers import Arrivals, Handovers
 from runtime.journal import Journal
 from runtime.metrics import NodeMetrics
 from runtime.peers import Peers
@@ -41,12 +42,16 @@ class Shell:
         clients: Clients,
         peers: Peers,
         metrics: NodeMetrics,
+        handovers: Handovers,
         nodes: list[NodeId],
         balance_every_ns: int,
         journal: Journal,
     ) -> None:
         self.engine, self.broker, self.loop, self.joining = engine, broker, loop, joining
         self.clients, self.peers, self.metrics = clients, peers, metrics
+        self.handovers = handovers
+        self.arrivals = Arrivals(broker.progress, self._served)
+        loop.on_stolen = self._stolen
         self._nodes, self._journal = nodes, journal
         self._balance_every_ns = balance_every_ns
         self._pinged = self._kept_house = self._balanced = 0
@@ -63,6 +68,9 @@ class Shell:
 
     def end_of_round(self) -> None:
         self.engine.end_round()
+        if self.handovers.busy:
+            self.handovers.look(self.engine.now())
+            self.engine.end_round()
         if self._look_soon and self.loop.busy:
             self._balance(self.engine.now())
             self.engine.end_round()
@@ -127,6 +135,16 @@ class Shell:
     def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
         return self.loop.may_hand_over(now, sender, request)
 
+    def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
+        self.handovers.begin(now, sender, request)
+
+    def _stolen(self, group: GroupId) -> None:
+        self.arrivals.came(self.engine.now(), group)
+
+    def _served(self, phase: str, group: GroupId, ns: int) -> None:
+        self.loop.phases_s.append((phase, ns / 1e9))
+        self._journal.info("stolen group served", group=group, phase=phase, ms=round(ns / MS, 3))
+
     def masters_changed(self, now: Now) -> None:
         self.broker.consumer_groups.masters_changed(now)
         self.broker.parked.masters_changed()
@@ -140,6 +158,7 @@ class Shell:
         for group in groups:
             grown = broker.machines[group].take_grown()
             if grown:
+                self.arrivals.grown(now, group)
                 broker.parked.appended(grown)
 
     def _registry_changed(self) -> None:

@@ -10,6 +10,7 @@ from paxos.ids import MS, NOBODY, Now
 from runtime.balancing import BalancingLoop
 from runtime.config import Config
 from runtime.engine import Engine
+from runtime.handovers import Handovers
 
 VERSION: Final = "0.1.0"
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -22,7 +23,12 @@ def rss_bytes() -> int:
 
 
 def node_status(
-    config: Config, engine: Engine, broker: Broker, loop: BalancingLoop, started_boot_ns: int
+    config: Config,
+    engine: Engine,
+    broker: Broker,
+    loop: BalancingLoop,
+    handovers: Handovers,
+    started_boot_ns: int,
 ) -> dict[str, Any]:
     now = engine.now()
     registry = broker.registry
@@ -64,6 +70,18 @@ def node_status(
                 "finished_wall_ms": wall_ns / MS,
             }
             for wall_ns, steal in loop.finished
+        ],
+        "handovers": [
+            {
+                "group": one.group,
+                "target": one.target,
+                "outcome": one.outcome,
+                "asked": one.asked,
+                "reported": one.reported,
+                "phases_ms": {phase: round(ns / MS, 3) for phase, ns in one.phases_ns.items()},
+                "finished_wall_ms": one.finished_wall_ns / MS,
+            }
+            for one in handovers.finished
         ],
         "forwarded_requests": engine.statistics.forwarded_out,
         "rss_bytes": rss_bytes(),

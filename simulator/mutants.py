@@ -249,13 +249,13 @@ STEALS: Final[Mapping[str, Mutant]] = {
     "steal-of-old-version": mutant(
         "R8",
         "a request for an older version of the lease is granted",
-        (handover._refusal, "request.lease_ver != replica.lease.ver", "False"),
+        (handover.refusal, "request.lease_ver != replica.lease.ver", "False"),
         why_not="the Steal names the master's own version: such a request only moves the group",
     ),
     "steal-to-old-life": mutant(
         "R6",
         "a request of an earlier incarnation is granted",
-        (handover._refusal, "known is not None and known != request.incarnation", "False"),
+        (handover.refusal, "known is not None and known != request.incarnation", "False"),
         why_not="nobody acts on it: the group is only without master for a lease",
     ),
     "no-drain": mutant(

@@ -34,6 +34,7 @@ from wire.messages.fetch import (
     FetchResponse,
     FetchTopic,
     PartitionData,
+    ReportProgress,
 )
 from wire.primitives import Buffer
 
@@ -58,6 +59,8 @@ def handle(broker: Broker, request: Request) -> None:
         return
     fetch = _Fetch(broker, request, message)
     wait_ms = min(message.max_wait_ms, broker.config.fetch_wait_ms_max)
+    if message.progress is not None:
+        broker.progress.heard(fetch.groups, message.progress, max(0, wait_ms))
     if wait_ms <= 0 or not fetch.uids:
         fetch.answer(at_last=True)
     elif not fetch.woken():
@@ -128,7 +131,7 @@ class _Wanted:
 class _Fetch:
     """One request until it is answered; parked, it is a `broker.parked.Sleeper`."""
 
-    __slots__ = ("_broker", "_groups", "_message", "_request", "_topics", "uids")
+    __slots__ = ("_broker", "_message", "_request", "_topics", "groups", "uids")
 
     def __init__(self, broker: Broker, request: Request, message: FetchRequest) -> None:
         self._broker = broker
@@ -137,7 +140,7 @@ class _Fetch:
         by_id = request.header.api_version >= TOPIC_ID_FROM_VERSION
         self._topics = [(topic, _resolve(broker, topic, by_id)) for topic in message.topics]
         every = [one for _, wanted in self._topics for one in wanted]
-        self._groups: Sequence[GroupId] = sorted({one.group for one in every if one.uid >= 0})
+        self.groups: Sequence[GroupId] = sorted({one.group for one in every if one.uid >= 0})
         self.uids: Sequence[int] = list(dict.fromkeys(one.uid for one in every if one.uid >= 0))
 
     # -- waiting ------------------------------------------------------------------------------
@@ -168,9 +171,12 @@ class _Fetch:
             blame(self._broker, self._request, error)
 
     def _is_enough(self) -> bool:
-        """Whether an answer would hold `min_bytes`, or an error; nothing is read for this."""
-        left = self._message.min_bytes
+        """Whether an answer would hold `min_bytes`, an error, or a request for progress; nothing is
+        read for this."""
+        left, progress = self._message.min_bytes, self._message.progress
         if left <= 0:
+            return True
+        if progress is not None and self._broker.progress.is_wanted(self.groups, progress.consumer):
             return True
         leaders = self._leaders()
         for _, wanted in self._topics:
@@ -199,13 +205,17 @@ class _Fetch:
         broker = self._broker
         leaders = self._leaders()
         responses, size = self._read(leaders)
-        lost = [group for group in self._groups if not self._still_leads(group, leaders[group])]
+        lost = [group for group in self.groups if not self._still_leads(group, leaders[group])]
         if lost:
             mine = any(broker.leaders.of(group) == leaders[group] for group in lost)
             if mine and not at_last:
                 return False
             size = self._take_back(responses, frozenset(lost))
         broker.statistics.fetch_bytes += size
+        if self._message.progress is not None:
+            self._ask_for_progress(responses, self._message.progress.consumer)
+        if broker.progress.first_fetch and size:
+            broker.progress.fetched(self._with_records(responses))
         hints = [data.current_leader for topic in responses for data in topic.partitions]
         for topic in responses:
             for data in topic.partitions:
@@ -221,9 +231,27 @@ class _Fetch:
         self._request.reply.complete(encode_response(self._request.header, response))
         return True
 
+    def _ask_for_progress(self, responses: list[FetchableTopicResponse], consumer: int) -> None:
+        """Once to each consumer, with the first answer that leaves (docs/kafka.md)."""
+        ask: dict[GroupId, ReportProgress | None] = {}
+        for (_, wanted), response in zip(self._topics, responses, strict=True):
+            for one, data in zip(wanted, response.partitions, strict=True):
+                if data.error_code == ErrorCode.NONE:
+                    if one.group not in ask:
+                        ask[one.group] = self._broker.progress.request(one.group, consumer)
+                    data.report_progress = ask[one.group]
+
+    def _with_records(self, responses: list[FetchableTopicResponse]) -> set[GroupId]:
+        return {
+            one.group
+            for (_, wanted), response in zip(self._topics, responses, strict=True)
+            for one, data in zip(wanted, response.partitions, strict=True)
+            if record_buffers(data.records)[0] > 0
+        }
+
     def _leaders(self) -> dict[GroupId, Leader]:
         of = self._broker.leaders.of
-        return {group: of(group) for group in self._groups}
+        return {group: of(group) for group in self.groups}
 
     def _problem(self, one: _Wanted, leaders: dict[GroupId, Leader]) -> ErrorCode:
         return one.problem(self._broker.me, leaders.get(one.group, _NO_LEADER))

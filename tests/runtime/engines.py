@@ -188,6 +188,7 @@ class Hooks:
         self.applied: list[set[GroupId]] = []
         self.allows: bool | None = True
         self.asked = 0
+        self.engine: Engine | None = None
 
     def on_notice(self, now: Now, notice: Notice) -> None:
         self.notices.append(notice)
@@ -195,6 +196,10 @@ class Hooks:
     def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
         self.asked += 1
         return self.allows
+
+    def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
+        assert self.engine is not None
+        self.engine.hand_over(now, sender, request)
 
     def masters_changed(self, now: Now) -> None:
         self.acting_changed += 1
@@ -230,6 +235,7 @@ class Member:
         self.engine.repairs.at_boot(recovered.damage)
         self.links = Links(net, self.node)
         self.engine.links, self.engine.hooks = self.links, self.hooks
+        self.hooks.engine = self.engine
         self.ledgers: dict[GroupId, Ledger] = {}
         for group in net.groups:
             found = recovered.groups.get(group)

@@ -72,6 +72,9 @@ class Office:
     def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
         return self.loop.may_hand_over(now, sender, request)
 
+    def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
+        self.member.engine.hand_over(now, sender, request)
+
     def masters_changed(self, now: Now) -> None:
         pass
 

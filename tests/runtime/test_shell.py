@@ -107,7 +107,14 @@ def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
 def test_status_is_plain_json(node: Node) -> None:
     ready(node)
     text = json.dumps(
-        node_status(node.config, node.engine, node.broker, node.loop, node.started_boot_ns)
+        node_status(
+            node.config,
+            node.engine,
+            node.broker,
+            node.loop,
+            node.handovers,
+            node.started_boot_ns,
+        )
     )
     status = json.loads(text)
     assert (status["node"], status["durability"], status["clock_trusted"]) == (1, "fsync", True)
