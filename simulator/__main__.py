@@ -5,32 +5,41 @@ import sys
 
 from paxos.timing import Strategy
 from simulator import mutants
-from simulator.options import DiskKind, draw
-from simulator.swarm import PROCESSES, Job, Summary, replay_command, run_world, run_worlds
+from simulator.options import PARSERS, DiskKind
+from simulator.shrink import shrink
+from simulator.swarm import PROCESSES, Job, Summary, options_of, run_world, run_worlds
+
+SHRUNK_MAX = 3
+"""Of many failing worlds so many are made small; it takes half a minute each."""
 
 
 def main() -> int:
     arguments = _parse()
     disk = DiskKind(arguments.disk) if arguments.disk else None
     by = Strategy(arguments.strategy)
+    settings = tuple(arguments.set)
     if arguments.seed is not None:
-        return _run_one(Job(arguments.seed, disk, arguments.mutant, arguments.verbose, by))
+        job = Job(arguments.seed, disk, arguments.mutant, arguments.verbose, by, settings)
+        return _run_one(job, make_small=arguments.shrink)
     first, _, last = arguments.seeds.partition(":")
     seeds = range(int(first), int(last))
-    jobs = [Job(seed, disk, arguments.mutant, strategy=by) for seed in seeds]
-    summary = Summary()
-    for job, verdict in zip(jobs, run_worlds(jobs, arguments.processes), strict=True):
+    jobs = [Job(seed, disk, arguments.mutant, strategy=by, settings=settings) for seed in seeds]
+    summary, small = Summary(), 0
+    for job, verdict in zip(jobs, run_worlds(jobs, arguments.jobs), strict=True):
         summary.add(verdict)
         if verdict.failure:
             print(f"seed {verdict.seed} failed at {verdict.at_ns / 1e9:.3f} s: {verdict.failure}")
             print(verdict.report)
-            print(f"  replay: {replay_command(verdict, job)}", flush=True)
+            print(f"  replay: {job.replay_command()}", flush=True)
+            if small < SHRUNK_MAX:
+                small += 1
+                print("\n".join(shrink(job, verdict).lines(job)), flush=True)
     print("\n".join(summary.lines()))
     return 1 if summary.failed else 0
 
 
-def _run_one(job: Job) -> int:
-    print(draw(job.seed, disk=job.disk, strategy=job.strategy).describe())
+def _run_one(job: Job, *, make_small: bool) -> int:
+    print(options_of(job).describe())
     verdict = run_world(job)
     summary = Summary()
     summary.add(verdict)
@@ -38,6 +47,8 @@ def _run_one(job: Job) -> int:
         print(verdict.report)
     print("\n".join(summary.lines()))
     print(f"digest {verdict.digest}")
+    if verdict.failure and make_small:
+        print("\n".join(shrink(job, verdict).lines(job)))
     return 1 if verdict.failure else 0
 
 
@@ -46,12 +57,20 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", default="0:200", metavar="FROM:TO", help="seeds, TO excluded")
     parser.add_argument("--seed", type=int, help="one world")
     parser.add_argument("--verbose", action="store_true", help="print all that happens (--seed)")
-    parser.add_argument("--processes", type=int, default=PROCESSES)
+    parser.add_argument("--shrink", action="store_true", help="make a failing --seed small")
+    parser.add_argument("--jobs", type=int, default=PROCESSES, help="processes at a time")
     parser.add_argument("--disk", choices=[kind.value for kind in DiskKind], default="")
     parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS), default="")
     strategies = [strategy.value for strategy in Strategy]
     parser.add_argument(
         "--strategy", choices=strategies, default="delegate", help="how masters are handed over"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"change an option of the world: {', '.join(PARSERS)}",
     )
     return parser.parse_args()
 

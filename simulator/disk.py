@@ -44,11 +44,13 @@ class DiskFailed(Exception):
 
 @attrs.frozen
 class Boot:
-    """`forgotten`: groups of which promises or votes are gone, as the peers notice."""
+    """`forgotten`: groups of which promises or votes are gone, as the peers notice. `lost`: those
+    that have lost something since the last boot, whether or not anybody notices."""
 
     incarnation: Incarnation
     groups: dict[GroupId, Restart]
     forgotten: frozenset[GroupId] = frozenset()
+    lost: frozenset[GroupId] = frozenset()
 
 
 class Disk(Protocol):
@@ -128,6 +130,7 @@ class RecordDisk:
         self._copy = 0
         self._forgotten: set[GroupId] = set()
         self._all_forgotten = False
+        self._lost: set[GroupId] = set()
         self.keep_at_cut: int | None = None
         """For scripts: how many un-synced records survive the next power cut; None: chance says."""
 
@@ -138,9 +141,10 @@ class RecordDisk:
         self._boots += 1
         if self._all_forgotten:
             self._all_forgotten = False
-            self._forgotten = set(groups)
-        found = restarts(self._platter)
-        return Boot(Incarnation(self._boots), found, frozenset(self._forgotten))
+            self._forgotten, self._lost = set(groups), set(groups)
+        found, lost = restarts(self._platter), self._lost
+        self._lost = set()
+        return Boot(Incarnation(self._boots), found, frozenset(self._forgotten), frozenset(lost))
 
     def append(self, records: list[Record]) -> None:
         self._cached.extend(records)
@@ -206,7 +210,9 @@ class RecordDisk:
 
     def lose_tail(self, count: int) -> None:
         """A disk that lied: the last `count` records were acknowledged, and are gone."""
-        del self._platter[len(self._platter) - count :]
+        at = len(self._platter) - count
+        self._lost.update(record.group for record in self._platter[at:])
+        del self._platter[at:]
 
     def lose_promise(self, group: GroupId) -> bool:
         """A disk that lied: what the group wrote at its last ballot is gone, and nothing tells;
@@ -232,6 +238,7 @@ class RecordDisk:
     def _lose_from(self, group: GroupId, at: int) -> None:
         later = [record for record in self._platter[at:] if record.group != group]
         self._platter[at:] = later
+        self._lost.add(group)
 
     def _keep(self, count: int) -> None:
         kept = self._cached[:count]
@@ -282,9 +289,11 @@ class WalDisk:
             self.wipe()  # what the message tells the operator to do
             return self.boot(groups)
         self._wal, self._booted = wal, who.incarnation
+        lost = frozenset(groups if recovered.damage else ())
         if self._all_forgotten or recovered.end < self._reached:
             self._all_forgotten = False
             self._forgotten = set(groups)
+            lost = frozenset(groups)
         self._reached = wal.reached
         found = {}
         for group, state in recovered.groups.items():
@@ -298,7 +307,7 @@ class WalDisk:
             found[group] = Restart(from_disk, chosen)
             if not state.voting:
                 self._forgotten.discard(group)
-        return Boot(who.incarnation, found, frozenset(self._forgotten))
+        return Boot(who.incarnation, found, frozenset(self._forgotten), lost)
 
     def append(self, records: list[Record]) -> None:
         assert self._wal is not None

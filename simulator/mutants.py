@@ -269,7 +269,7 @@ STEALS: Final[Mapping[str, Mutant]] = {
     "token-ignored": mutant(
         "I9",
         "the registry grants the steal token to everybody",
-        (TokenDesk.acquire, "held = self.token", "held = None"),
+        (TokenDesk.acquire, "if in_the_way:", "if False:"),
     ),
 }
 

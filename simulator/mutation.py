@@ -16,7 +16,6 @@ import os
 import re
 import signal
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -28,7 +27,7 @@ import pytest
 from simulator.checkers import Violation
 from simulator.mutants import MUTANTS, planted
 from simulator.options import draw
-from simulator.swarm import PROCESSES
+from simulator.swarm import PROCESSES, checker_of
 from simulator.world import World
 
 SEEDS: Final = 200
@@ -116,7 +115,8 @@ def noticed_by(name: str, seed: int) -> str:
         except EndlessWorldError:
             raise
         except Exception as error:  # noqa: BLE001 # whatever it is, it is the finding
-            return _checker(error)
+            key = checker_of(error)
+            return CHECKERS[key] if isinstance(error, Violation) else key
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     return ""
@@ -124,20 +124,6 @@ def noticed_by(name: str, seed: int) -> str:
 
 def _give_up(_signal: int, _frame: FrameType | None) -> None:
     raise EndlessWorldError
-
-
-def _checker(error: Exception) -> str:
-    """A checker by its name; the code's own assertions and crashes by the place they are in."""
-    if isinstance(error, Violation):
-        word = str(error).partition(" ")[0].rstrip(":")
-        return CHECKERS[word]
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"`{frame.name}`"
-    if not frame.filename.startswith("<"):
-        path = Path(frame.filename)
-        place = f"`{path.parent.name}/{path.name}` {place}"
-    kind = "assertion" if isinstance(error, AssertionError) else type(error).__name__
-    return f"{kind} in {place}"
 
 
 class _FirstFailure:

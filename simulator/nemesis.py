@@ -5,6 +5,7 @@ would make at that moment (a rival's Prepare). Strikes are numbered, and each ha
 one can be left out without changing the others (simulator/shrink.py).
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -27,6 +28,7 @@ Strike: TypeAlias = Callable[[Random], None]
 
 FIRST_AT_NS: Final = 2_000 * MS
 MEMBERS_MIN: Final = 3
+NOTES_MAX: Final = 30
 
 
 class Nemesis:
@@ -39,7 +41,9 @@ class Nemesis:
         self._timed = self._aimed = 0
         self.struck: list[int] = []
         """The strikes that happened: 1, 2, ... by the clock, -1, -2, ... aimed at a Steal."""
-        self.network = NetworkFaults(world)
+        self.notes: deque[str] = deque(maxlen=NOTES_MAX)
+        """What it did last, for the reader of a world made small."""
+        self.network = NetworkFaults(world, self)
         self.clocks = ClockFaults(world)
         self.disks = DiskFaults(world, self)
         everything: Mapping[Fault, Strike] = {
@@ -82,7 +86,10 @@ class Nemesis:
         return True
 
     def note(self, what: str, *values: object) -> None:
-        self._world.trace.note(self._world.loop.now_ns, what, *values)
+        world = self._world
+        world.trace.note(world.loop.now_ns, what, *values)
+        line = f"{world.loop.now_ns / 1e6:10.3f} {what} {' '.join(map(str, values))}"
+        self.notes.append(line)
 
     def later(self, delay_ns: int, call: Callable[..., None], *args: object) -> None:
         """Unless everything has healed by then."""
@@ -113,6 +120,7 @@ class Nemesis:
 
     def crash(self, node: "SimNode", chance: Random) -> None:
         self._world.statistics["crashes"] += 1
+        self.note("crashes", node.me)
         node.crash(reboot=chance.random() < 0.5)
 
     def _crash_all(self, chance: Random) -> None:
@@ -137,6 +145,7 @@ class Nemesis:
         if masters and chance.random() < 0.5:
             node = chance.choice(masters)[0]
         node.doom = draw_doom(chance) if node.up else None
+        self.note("doomed", node.me, node.doom)
 
     def died(self, node: "SimNode") -> None:
         """A doomed node has reached its end."""

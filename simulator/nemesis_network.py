@@ -12,12 +12,14 @@ from simulator.network import Quality
 from simulator.options import Fault
 
 if TYPE_CHECKING:
+    from simulator.nemesis import Nemesis
     from simulator.world import World
 
 
 class NetworkFaults:
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", nemesis: "Nemesis") -> None:
         self._world = world
+        self._note = nemesis.note
 
     def strikes(self) -> Mapping[Fault, Callable[[Random], None]]:
         return {
@@ -32,9 +34,6 @@ class NetworkFaults:
             Fault.BAD_LINK: self._bad_link,
             Fault.ECHO: self._echo,
         }
-
-    def _note(self, what: str, *values: object) -> None:
-        self._world.trace.note(self._world.loop.now_ns, what, *values)
 
     def _cut_one_way(self, chance: Random) -> None:
         inbound = chance.random() < 0.5

@@ -78,6 +78,8 @@ class SimNode:
         self.life = 0
         """Boots so far: events of an earlier life are void."""
         self.paused_until = 0
+        self.lost: frozenset[GroupId] = frozenset()
+        """Groups of which this life's disk has lost something, known to nobody but the world."""
         self.doom: Doom | None = None
         """Where this life will end, if it ever gets there."""
         self.balancing: SimBalancing | None = None
@@ -137,6 +139,7 @@ class SimNode:
         self.life += 1
         self.paused_until = 0
         self.doom = None
+        self.lost = booted.lost
         incarnation, found = self.incarnation_of(booted.incarnation), booted.groups
         self.core = MultiGroup(
             self.me, incarnation, world.options.timing, world.dice_for(self.me, self.life)

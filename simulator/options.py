@@ -6,8 +6,9 @@ a fault that is always on can hide what another would have shown. Some worlds ar
 """
 
 import random
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -152,6 +153,67 @@ class Options:
                 value = sorted(fault.name for fault in value)
             lines.append(f"  {field.name} = {value}")
         return "\n".join(lines)
+
+
+Parser: TypeAlias = Callable[[str], object]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part)
+
+
+PARSERS: Final[Mapping[str, Parser]] = {
+    "nodes": int,
+    "groups": lambda text: tuple(map(GroupId, _numbers(text))),
+    "members": int,
+    "duration_ns": int,
+    "clocks": Clocks,
+    "boot_ppm_max": int,
+    "disk": DiskKind,
+    "faults": lambda text: frozenset(Fault[name] for name in text.split(",") if name),
+    "fault_gap_ns": int,
+    "steal_gap_ns": int,
+    "temper": Temper,
+    "clients_per_group": int,
+    "client_window": int,
+    "client_think_ns": int,
+    "batch_wait_ns": int,
+    "balancing": lambda text: bool(int(text)),
+    "kept": lambda text: frozenset(_numbers(text)),
+}
+"""What `--set name=value` may change of a world."""
+
+
+def changed(options: Options, settings: Iterable[str]) -> Options:
+    """The options with `name=value` settings applied.
+
+    Raises:
+        ValueError: there is no such name, or no such value.
+    """
+    changes: dict[str, object] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or name not in PARSERS:
+            raise ValueError(f"{setting!r} is no setting; settings are {', '.join(PARSERS)}")
+        changes[name] = PARSERS[name](value)
+    return attrs.evolve(options, **changes)  # type: ignore[arg-type] # parsed by their names
+
+
+def as_settings(before: Options, after: Options) -> tuple[str, ...]:
+    """The settings that make `after` of `before`."""
+    names = [name for name in PARSERS if getattr(before, name) != getattr(after, name)]
+    return tuple(f"{name}={_as_text(getattr(after, name))}" for name in names)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, tuple | frozenset):
+        parts = [part.name if isinstance(part, Fault) else str(part) for part in value]
+        return ",".join(sorted(parts, key=lambda part: (len(part), part)))
+    return str(value)
 
 
 def draw(

@@ -1,16 +1,20 @@
 """Many worlds: run a range of seeds, say which fail and how to replay them."""
 
 import multiprocessing
+import os
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
 import attrs
 
 from paxos.timing import Strategy
 from simulator import mutants
-from simulator.options import DiskKind, draw
+from simulator.checkers import Violation
+from simulator.options import DiskKind, Options, changed, draw
 from simulator.world import World
 
 PROCESSES: Final = 2
@@ -18,48 +22,111 @@ TAIL_SHOWN: Final = 40
 
 
 @attrs.frozen
-class Verdict:
-    """How one world went; `failure` is empty where nothing was wrong."""
-
-    seed: int
-    failure: str
-    at_ns: int
-    digest: str
-    statistics: Counter[str]
-    report: str = ""
-
-
-@attrs.frozen
 class Job:
+    """One world; `settings` change its options after they are drawn."""
+
     seed: int
     disk: DiskKind | None = None
     mutant: str = ""
     verbose: bool = False
     strategy: Strategy = Strategy.DELEGATE
+    settings: tuple[str, ...] = ()
+
+    def replay_command(self) -> str:
+        parts = [f"python -m simulator --seed {self.seed} --verbose"]
+        if self.disk is not None:
+            parts.append(f"--disk {self.disk.value}")
+        if self.mutant:
+            parts.append(f"--mutant {self.mutant}")
+        if self.strategy is not Strategy.DELEGATE:
+            parts.append(f"--strategy {self.strategy.value}")
+        parts += [f"--set {setting}" for setting in self.settings]
+        return " ".join(parts)
 
 
-def run_world(job: Job) -> Verdict:
-    """One world, from beginning to end or to its first broken promise.
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """How one world went; `failure` is empty where nothing was wrong.
+
+    `checker` names who objected, the same for the same bug in another world; `struck` are the
+    strikes of the nemesis so far, and `notes` the lines of the trace that tell of them.
+    """
+
+    seed: int
+    failure: str
+    checker: str
+    at_ns: int
+    cpu_s: float
+    digest: str
+    statistics: Counter[str]
+    struck: tuple[int, ...]
+    report: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class TimeUp(Exception):
+    """Ends a world that nobody wants to see to its end."""
+
+
+def options_of(job: Job) -> Options:
+    return changed(draw(job.seed, disk=job.disk, strategy=job.strategy), job.settings)
+
+
+def run_world(job: Job, *, options: Options | None = None, stop_ns: int = 0) -> Verdict:
+    """One world, from beginning to end or to its first broken promise; to `stop_ns` if given.
 
     An AssertionError is the core's own opinion that it is broken, any other exception is a crash of
     the node: both are failures of the world.
     """
-    options = draw(job.seed, disk=job.disk, strategy=job.strategy)
+    options = options or options_of(job)
+    started = time.process_time()
     world = World(options, verbose=job.verbose)
-    failure = report = ""
+    if stop_ns:
+        world.loop.at(stop_ns, _time_up)
+    failure = report = checker = ""
     with mutants.planted(job.mutant):
         try:
             world.run()
+        except TimeUp:
+            pass
         except Exception as error:  # noqa: BLE001 # whatever it is, it is the finding
-            failure = f"{type(error).__name__}: {error}"
+            failure, checker = f"{type(error).__name__}: {error}", checker_of(error)
             tail = list(world.trace.tail)[-TAIL_SHOWN:]
             report = "\n".join((options.describe(), "  ...", *tail, f"  {failure}"))
-    statistics = world.statistics
-    return Verdict(job.seed, failure, world.loop.now_ns, world.trace.digest(), statistics, report)
+    return Verdict(
+        seed=job.seed,
+        failure=failure,
+        checker=checker,
+        at_ns=world.loop.now_ns,
+        cpu_s=time.process_time() - started,
+        digest=world.trace.digest(),
+        statistics=world.statistics,
+        struck=tuple(world.nemesis.struck),
+        report=report,
+        notes=tuple(world.nemesis.notes),
+    )
+
+
+def _time_up() -> None:
+    raise TimeUp
+
+
+def checker_of(error: Exception) -> str:
+    """A checker by its name; the code's own assertions and crashes by the place they are in."""
+    if isinstance(error, Violation):
+        return str(error).partition(" ")[0].rstrip(":")
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"`{frame.name}`"
+    if not frame.filename.startswith("<"):
+        path = Path(frame.filename)
+        place = f"`{path.parent.name}/{path.name}` {place}"
+    kind = "assertion" if isinstance(error, AssertionError) else type(error).__name__
+    return f"{kind} in {place}"
 
 
 def run_worlds(jobs: Iterable[Job], processes: int = PROCESSES) -> Iterator[Verdict]:
     """Verdicts in the order of the jobs."""
+    processes = min(processes, os.cpu_count() or 1)
     if processes <= 1:
         yield from map(run_world, jobs)
         return
@@ -72,29 +139,29 @@ class Summary:
     worlds: int = 0
     failed: list[int] = attrs.Factory(list)
     simulated_ns: int = 0
+    cpu_s: float = 0.0
     started: float = attrs.Factory(time.monotonic)
     statistics: Counter[str] = attrs.Factory(Counter)
 
     def add(self, verdict: Verdict) -> None:
         self.worlds += 1
         self.simulated_ns += verdict.at_ns
+        self.cpu_s += verdict.cpu_s
         self.statistics.update(verdict.statistics)
         if verdict.failure:
             self.failed.append(verdict.seed)
 
     def lines(self) -> Iterator[str]:
-        elapsed = time.monotonic() - self.started
+        elapsed = max(time.monotonic() - self.started, 1e-9)
         simulated = self.simulated_ns / 1e9
         yield (
             f"{self.worlds} worlds, {len(self.failed)} failed: {simulated:,.0f} simulated s in "
-            f"{elapsed:.1f} s ({simulated / max(elapsed, 1e-9):.0f} simulated s per real s)"
+            f"{elapsed:.1f} s ({simulated / elapsed:.0f} simulated s per real s, "
+            f"{simulated / max(self.cpu_s, 1e-9):.0f} per CPU s)"
         )
         for name in sorted(self.statistics):
             yield f"  {name}: {self.statistics[name]:,}"
 
 
 def replay_command(verdict: Verdict, job: Job) -> str:
-    disk = f" --disk {job.disk.value}" if job.disk else ""
-    mutant = f" --mutant {job.mutant}" if job.mutant else ""
-    by = "" if job.strategy is Strategy.DELEGATE else f" --strategy {job.strategy.value}"
-    return f"python -m simulator --seed {verdict.seed} --verbose{disk}{mutant}{by}"
+    return attrs.evolve(job, seed=verdict.seed).replay_command()

@@ -44,6 +44,8 @@ QUIET_NS: Final = 3_000 * MS
 """The last part of a world, without clients and steals: all members must come to the same log."""
 REJOIN_SLOTS: Final = 3 * WINDOW_MAX
 """A node that had forgotten votes again before its group has got so much further."""
+PATIENCE_THINKS: Final = 10
+"""Once there is a master, a client finds it and is answered within so many of its pauses."""
 STALE_CHANCE: Final = 0.1
 """Of the toy balancer's requests, so many name an old incarnation or lease version (R6, R8)."""
 
@@ -85,6 +87,7 @@ class World:
         self._fsync_chance = dice(seed, "fsync")
         self._acknowledged_at_heal = 0
         self.last_acted: dict[GroupId, int] = {}
+        self._served_at_heal: dict[GroupId, int] = {}
         self._recovered_at: dict[GroupId, int] = {}
         """How long each log was when the world had recovered."""
 
@@ -134,8 +137,12 @@ class World:
         loop.at(2_000 * MS, self._steal_something)
         loop.run_until(options.heal_at_ns)
         self._acknowledged_at_heal = self.acknowledged.count
+        for group, highest in self.acknowledged.highest.items():
+            self._served_at_heal[group] = sum(highest.values())
         loop.run_until(options.heal_at_ns + self.recovery_ns)
         self._check_recovered()
+        loop.run_until(loop.now_ns + PATIENCE_THINKS * options.client_think_ns)
+        self._check_served()
         loop.run_until(max(loop.now_ns, options.duration_ns - QUIET_NS))
         for client in self.clients:
             client.stopped = True
@@ -159,6 +166,12 @@ class World:
                 if replica.suspended and since > self.recovery_ns and self.is_member(replica):
                     raise Violation(f"I10: node {node.me} is still suspended in group {group}")
             self._recovered_at[group] = len(self.agreement.logs[group])
+
+    def _check_served(self) -> None:
+        """exam.md D2: it is not enough that somebody acts, clients must notice it."""
+        for group, served in self._served_at_heal.items():
+            if self.clients and sum(self.acknowledged.highest[group].values()) == served:
+                raise Violation(f"I10: nothing was acknowledged in group {group} since the heal")
 
     def is_member(self, replica: Replica) -> bool:
         return replica.me in self.members_now(replica.group)

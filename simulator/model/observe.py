@@ -14,7 +14,7 @@ from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, Epoch, GroupId, NodeId, Now, Slot
 from paxos.messages import Accept, Accepted, Commit, Learned, Prepare, Promise
 from paxos.replica import Replica
-from paxos.step import AcceptRecord, PromiseRecord, Send, Step
+from paxos.step import AcceptRecord, PromiseRecord, Send, Step, VotingRecord
 from simulator.clock import Clock
 from simulator.commands import CommandNode, Write
 from simulator.disk import Disk
@@ -65,7 +65,7 @@ class Observed(SimNode):
                 replica.learner.applied,
                 votes,
                 tuple(map(value_of, group.log)),
-                forgot=False,
+                forgot=replica.group in self.lost,
             )
         )
 
@@ -137,6 +137,8 @@ class Observed(SimNode):
         for record in self.disk.durable:
             if isinstance(record, PromiseRecord):
                 self.world.tell(events.PromiseDurable(record.group, self.me, record.ballot))
+            elif isinstance(record, VotingRecord) and record.voting:  # its floor is a promise
+                self.world.tell(events.PromiseDurable(record.group, self.me, record.floor))
             elif isinstance(record, AcceptRecord):
                 value = value_of(record.entry)
                 self.world.tell(

@@ -1,0 +1,55 @@
+"""A failing world is made smaller, fails as before, and is replayed from what is printed."""
+
+import attrs
+import pytest
+
+from simulator.options import PARSERS, Options, as_settings, changed, draw
+from simulator.shrink import shrink
+from simulator.swarm import Job, options_of, run_world
+
+PLANTED = Job(0, mutant="found-ignored")
+"""A bug that shows only where something goes wrong: what phase 1 found is not proposed again."""
+
+
+def test_a_planted_bug_is_shown_by_a_smaller_world() -> None:
+    failed = run_world(PLANTED)
+    small = shrink(PLANTED, failed)
+    assert small.verdict.checker == failed.checker, "the same checker objects"
+    assert len(small.verdict.struck) < len(failed.struck) / 4
+    assert set(small.verdict.struck) == set(small.options.kept or ()), "each of them happened"
+    for strike in small.options.kept or ():
+        without = attrs.evolve(small.options, kept=(small.options.kept or frozenset()) - {strike})
+        verdict = run_world(PLANTED, options=without, stop_ns=3 * failed.at_ns)
+        assert verdict.checker != failed.checker, f"strike {strike} was not needed"
+
+
+def test_what_is_printed_replays_the_small_world_bit_for_bit() -> None:
+    small = shrink(PLANTED, run_world(PLANTED))
+    replayed = attrs.evolve(PLANTED, settings=small.settings)
+    assert options_of(replayed) == small.options
+    verdict = run_world(replayed)
+    assert (verdict.failure, verdict.digest) == (small.verdict.failure, small.verdict.digest)
+    *_, last = small.lines(PLANTED)
+    assert last.strip().startswith("replay: python -m simulator --seed 0")
+    for setting in small.settings:
+        assert f"--set {setting}" in last
+
+
+def test_without_the_bug_the_small_world_is_good() -> None:
+    small = shrink(PLANTED, run_world(PLANTED))
+    assert not run_world(Job(0), options=small.options).failure
+
+
+def test_every_setting_can_be_written_and_read_back() -> None:
+    one, other = draw(1), draw(6)
+    both = changed(one, as_settings(one, other))
+    for name in PARSERS:
+        assert getattr(both, name) == getattr(other, name), name
+    fixed = {"seed", "timing", "tick_ns", "delay_min_ns", "delay_max_ns", "fsync_max_ns"}
+    assert {field.name for field in attrs.fields(Options)} == fixed | PARSERS.keys()
+
+
+@pytest.mark.parametrize("setting", ["seed=3", "nodes", "nodes=many", "disk=wet", "kept=1,x"])
+def test_a_setting_that_is_none_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError):
+        changed(draw(1), [setting])
