@@ -405,6 +405,8 @@ class WalDisk:
     def damage(self, chance: random.Random) -> None:
         """In the log's records mostly, in any file now and then."""
         files = self._files
+        if not files.names():
+            return  # it was lost as a whole
         last, end = self._reached >> OFFSET_BITS, self._reached & OFFSET_MASK
         for _ in range(FLIPS):
             name = segment_name(between(chance, max(1, last - 1), max(1, last)))
