@@ -2,7 +2,8 @@
 
 A partition gets a uid that is never used again (its data may outlive its topic on a node that was
 away) and a Paxos group for life: the group with the fewest partitions, the lowest number among
-equals, so every node that applies the same commands computes the same map.
+equals, so every node that applies the same commands computes the same map. The cluster's own topics
+live in the registry's group, which every node has, and take no room from anybody.
 """
 
 import heapq
@@ -11,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from balancer.load import LOAD_TOPIC
 from balancer.packing import PackingError
 from balancer.records import (
     CONFIG_VALUE_CHARS_MAX,
@@ -40,6 +42,8 @@ from balancer.registry_commands import (
 from paxos.ids import REGISTRY_GROUP, GroupId
 
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+INTERNAL_TOPICS: Final = frozenset({LOAD_TOPIC})
+"""Of one partition each."""
 ZERO_ID: Final = bytes(16)
 """Kafka's "no id": a topic may not have it."""
 
@@ -73,7 +77,7 @@ class Catalogue:
     def found(self, groups_count: int) -> None:
         """Name the groups; from then on partitions can be placed."""
         assert not self.by_group, "a cluster is founded once"
-        self.by_group = {group: {} for group in data_groups(groups_count)}
+        self.by_group = {group: {} for group in {REGISTRY_GROUP, *data_groups(groups_count)}}
 
     @classmethod
     def from_topics(
@@ -115,7 +119,7 @@ class Catalogue:
             command.topic_id,
             command.replication,
             dict(sorted(command.configs.items())),
-            self._place(command.partitions),
+            self._place(command.partitions, _groups_for(command.name, self.by_group)),
         )
         self.install(topic)
         return TopicCreated(topic)
@@ -125,6 +129,8 @@ class Catalogue:
         if topic is None:
             return Refused(Refusal.UNKNOWN_TOPIC, command.name)
         first_new = len(topic.partitions)
+        if command.name in INTERNAL_TOPICS:
+            return Refused(Refusal.INVALID_PARTITIONS, "the cluster's own topics do not grow")
         if command.total <= first_new:
             return Refused(
                 Refusal.INVALID_PARTITIONS, f"{command.total} wanted, there are {first_new}"
@@ -132,7 +138,8 @@ class Catalogue:
         problem = self._room_problem(command.total, command.total - first_new)
         if problem is not None:
             return problem
-        places = topic.partitions + self._place(command.total - first_new)
+        where = _groups_for(command.name, self.by_group)
+        places = topic.partitions + self._place(command.total - first_new, where)
         grown = attrs.evolve(topic, partitions=places)
         self.install(grown)
         return PartitionsCreated(grown, first_new)
@@ -191,9 +198,9 @@ class Catalogue:
                 partition = Partition(uid, group, topic.name, topic.topic_id, index)
                 self.partitions[uid] = self.by_group[group][uid] = partition
 
-    def _place(self, count: int) -> tuple[PartitionPlace, ...]:
+    def _place(self, count: int, where: list[GroupId]) -> tuple[PartitionPlace, ...]:
         """Uids and groups for `count` new partitions, filling the emptiest groups first."""
-        emptiest = [(len(uids), group) for group, uids in sorted(self.by_group.items())]
+        emptiest = [(len(self.by_group[group]), group) for group in where]
         heapq.heapify(emptiest)
         places = []
         for _ in range(count):
@@ -209,7 +216,7 @@ class Catalogue:
             return Refused(Refusal.INVALID_NAME, name)
         if command.topic_id == ZERO_ID or command.topic_id in self.names:
             return Refused(Refusal.INVALID_TOPIC_ID, "the id is zero or in use")
-        if command.partitions < 1:
+        if command.partitions < 1 or (command.partitions > 1 and command.name in INTERNAL_TOPICS):
             return Refused(Refusal.INVALID_PARTITIONS, f"{command.partitions} partitions")
         if not 1 <= command.replication <= NODES_MAX:
             return Refused(Refusal.INVALID_REPLICATION, f"a factor of {command.replication}")
@@ -227,6 +234,13 @@ class Catalogue:
         if len(self.partitions) + new > PARTITIONS_MAX:
             return Refused(Refusal.TOO_MANY_PARTITIONS, f"at most {PARTITIONS_MAX} in all")
         return None
+
+
+def _groups_for(name: str, by_group: Iterable[GroupId]) -> list[GroupId]:
+    """The groups a topic's partitions may live in, ascending."""
+    if name in INTERNAL_TOPICS:
+        return [REGISTRY_GROUP]
+    return [group for group in sorted(by_group) if group != REGISTRY_GROUP] or [REGISTRY_GROUP]
 
 
 def _configs_problem(configs: Mapping[str, str]) -> Refused | None:

@@ -38,6 +38,8 @@ class PlanReason(StrEnum):
     """An operator chose the node (it may be a move)."""
     PAUSED = "paused"
     """An operator wants it left alone."""
+    WAITS = "waits"
+    """Its node is unfit for a while: it gets nothing, and what it has is left alone."""
     EVENNESS = "evenness"
     """Its node has more groups, or more weight, than its share."""
     TOPICS = "topics"
@@ -211,6 +213,8 @@ def _decide(
     detail = ""
     if group in problem.paused:
         reason = PlanReason.PAUSED
+    elif group in framed.left:
+        reason, detail = PlanReason.WAITS, _why_unfit(problem, source)
     elif group in framed.fixed:
         reason = PlanReason.PINNED
     elif source == target:
@@ -218,9 +222,7 @@ def _decide(
     elif source is None:
         reason = PlanReason.UNPLACED
     elif source not in framed.usable:
-        reason = PlanReason.NODE_UNUSABLE
-        why = next((one.why_unfit for one in problem.nodes if one.node == source), None)
-        detail = "not in the cluster" if why is None else why.value
+        reason, detail = PlanReason.NODE_UNUSABLE, _why_unfit(problem, source)
     elif source not in framed.allowed:
         reason, detail = PlanReason.ZONE, framed.usable[source].zone
     elif before.get(group) == source:
@@ -228,6 +230,11 @@ def _decide(
     else:
         reason = PlanReason.EVENNESS
     return Decision(group, source, target, reason, detail)
+
+
+def _why_unfit(problem: Problem, node: NodeId | None) -> str:
+    why = next((one.why_unfit for one in problem.nodes if one.node == node), None)
+    return "not in the cluster" if why is None else why.value
 
 
 def _nothing_usable(framed: Frame) -> Plan:

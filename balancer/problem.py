@@ -32,6 +32,11 @@ class Unfit(StrEnum):
     RESTARTED = "just-restarted"
     NO_CAPACITY = "no-capacity"
 
+    @property
+    def soft(self) -> bool:
+        """It passes: such a node gets nothing for now, and keeps what it has."""
+        return self in (Unfit.MUTED, Unfit.SLOW, Unfit.LAGGING, Unfit.RESTARTED)
+
 
 class Evenness(IntEnum):
     """What is levelled out between nodes, in proportion to their capacities."""
@@ -99,7 +104,8 @@ class Frame:
     fixed: Mapping[GroupId, NodeId]
     """Pinned to a usable node, or paused on an allowed one."""
     left: frozenset[GroupId]
-    """Paused on a node that is not usable, or nowhere: nobody touches them."""
+    """On a node that is unfit for a while, or paused on one that is not usable, or paused and
+    nowhere: nobody touches them."""
     free: tuple[GroupId, ...]
     """The rest, ascending."""
 
@@ -141,13 +147,18 @@ def frame(problem: Problem) -> Frame:
     needs = {need.group: need for need in sorted(problem.groups, key=lambda need: need.group)}
     offers = {one.node: one for one in sorted(problem.nodes, key=lambda one: one.node)}
     usable = {node: one for node, one in offers.items() if one.why_unfit is None}
+    waiting = {
+        node for node, one in offers.items() if one.why_unfit is not None and one.why_unfit.soft
+    }
     zones = problem.wishes.preferred_zones
     allowed = {node: one for node, one in usable.items() if one.zone in zones} or usable
     fixed: dict[GroupId, NodeId] = {}
     left = set()
     for group in needs:
         current, pin = problem.current.get(group), problem.pinned.get(group)
-        if group in problem.paused:
+        if current in waiting and group not in problem.paused:
+            left.add(group)
+        elif group in problem.paused:
             if current is not None and current in usable:
                 fixed[group] = current
             else:

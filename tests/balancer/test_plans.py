@@ -203,7 +203,7 @@ def test_zones_share_weight_before_nodes_do() -> None:
 def problems(draw: st.DrawFn, groups_max: int, nodes_max: int) -> Problem:
     numbers = [NodeId(number) for number in range(1, draw(st.integers(1, nodes_max)) + 1)]
     zones, capacities = st.sampled_from(["a", "b", "c"]), st.sampled_from([100, 100, 100, 50, 200])
-    unfit = st.sampled_from([None, None, None, None, Unfit.DEAD, Unfit.DRAINING])
+    unfit = st.sampled_from([None, None, None, None, Unfit.DEAD, Unfit.DRAINING, Unfit.LAGGING])
     nodes = [NodeOffer(node, draw(zones), draw(capacities), draw(unfit)) for node in numbers]
     groups = []
     for number in range(draw(st.integers(0, groups_max))):
@@ -278,6 +278,7 @@ def test_every_plan_stands_up_to_its_checker(problem: Problem) -> None:
             PlanReason.STAYS,
             PlanReason.PINNED,
             PlanReason.PAUSED,
+            PlanReason.WAITS,
             PlanReason.NO_USABLE_NODE,
         )
 

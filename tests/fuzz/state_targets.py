@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import ClassVar, Final
 
+import attrs
+
+from balancer.load import LoadBook, LoadError, decode_report, encode_report
 from balancer.packing import PackingError
 from balancer.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.problem import Evenness
@@ -62,7 +65,8 @@ from coordinator.states import GroupState
 from coordinator.store import GroupStore
 from coordinator.subscription import subscribed_topics
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
-from tests.balancer.literals import acquire, founded, placement, register, run
+from tests.balancer.literals import acquire, at, founded, placement, register, run
+from tests.balancer.test_load import report
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import Sample
 from wire.error_codes import ErrorCode
@@ -305,6 +309,28 @@ class RegistryImage(Target):
         return (f"{len(registry.nodes)} nodes",)
 
 
+class LoadReports(Target):
+    """What anybody may have written to the load topic, with a Kafka client."""
+
+    name: ClassVar = "load-report"
+    declared = (LoadError,)
+
+    def samples(self, dice: Random) -> Iterator[Sample]:
+        for groups in ({}, {1: 5}, {0: 1, 7: 900, 12: 30_000}):
+            yield Sample(encode_report(report(1, 10, groups)))
+
+    def run(self, data: bytes) -> Iterable[str]:
+        found = decode_report(data)
+        assert decode_report(encode_report(found)) == found
+        book = LoadBook()
+        for one in (found, attrs.evolve(found, wall_ms=found.wall_ms + 1)):
+            book.observe(one, at(0))
+        weights = book.weights(at(1), [load.group for load in found.groups])
+        book.slow(at(1), 1_000)
+        book.unfit(at(1), lag_slots_max=100, hold_down_ms=1_000)
+        return (f"{min(len(found.groups), 3)} groups {weights is not None}",)
+
+
 def state_targets() -> list[Target]:
     return [
         CoordinatorCommands(),
@@ -314,4 +340,5 @@ def state_targets() -> list[Target]:
         RegistryCommands(),
         RegistryResults(),
         RegistryImage(),
+        LoadReports(),
     ]

@@ -1,0 +1,375 @@
+"""When to plan anew: the loop around the planner, on whichever node is master of the registry.
+
+Pure, like the stealing machine beside it: told the time and a view, it says which plan to propose.
+It looks at the world only where something has changed, waits until that has settled, and lets the
+registry's compare-and-set decide (a plan for an old placement changes nothing).
+
+What starts a plan: a group whose ideal node drains, is dead for long, or unknown; a usable node
+that has nothing while another has two (it is new, or back); by count, any unevenness; by weight, a
+node that has been above its share by the policy's trigger for a while (hysteresis: the plan then
+aims at the tolerance, which is lower, and the next one waits). Automatic planning off, only a
+drain starts one. A node that is slow, lagging, muted or just restarted is left as it is: it gives
+and gets nothing until that is over.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from balancer.judgement import muted_nodes
+from balancer.levels import weights_on
+from balancer.planner import Plan, solve
+from balancer.policy import (
+    CODE_CHARS_MAX,
+    PLAN_MOVES_MAX,
+    TEXT_CHARS_MAX,
+    PlanMove,
+    PlanRecord,
+)
+from balancer.problem import (
+    WEIGHT_NORMAL,
+    Evenness,
+    GroupNeed,
+    NodeOffer,
+    Problem,
+    Unfit,
+    frame,
+)
+from balancer.registry import Registry
+from balancer.registry_commands import AdoptPlan
+from paxos.ids import MS, GroupId, NodeId, Now
+
+BY_COUNTS: Final = "counts"
+BUILT_IN: Final = "built-in"
+
+
+@attrs.frozen(kw_only=True)
+class PlanningConfig:
+    settle_ns: int = 500 * MS
+    """After a change, before it is planned for: changes come in company."""
+    dead_after_ns: int = 15_000 * MS
+    """A node away for longer loses its masters for good; a shorter restart gets them back."""
+    sustain_ns: int = 20_000 * MS
+    """By weight, so long a node must be above the trigger."""
+    weight_pause_ns: int = 60_000 * MS
+    """Between two plans for evenness of weight."""
+    weights_age_ns: int = 300_000 * MS
+    """Published weights older than this are not believed."""
+    retry_ns: int = 1_000 * MS
+    look_every_ns: int = 2_000 * MS
+    """By weight there is no event to wait for: it is looked at so often."""
+
+
+class PlanningState(StrEnum):
+    """What the loop does, or waits for."""
+
+    NOT_OURS = "not-ours"
+    """Another node is master of the registry: it plans."""
+    NO_PLACEMENT = "no-placement"
+    """The cluster is not founded, or not all of its nodes have come yet."""
+    MANUAL = "manual"
+    """An operator has set the placement; only a drain starts a plan."""
+    PAUSED = "paused"
+    SETTLING = "settling"
+    EVEN = "even"
+    """Nothing to do."""
+    TOLERATED = "tolerated"
+    """Uneven by weight, but not by as much, or not for as long, as starts a plan."""
+    PROPOSED = "proposed"
+
+
+@attrs.frozen(kw_only=True)
+class PlanningView:
+    """What the planning node knows at one moment."""
+
+    now: Now
+    me: NodeId
+    ours: bool
+    """Whether this node acts as master of the registry."""
+    registry: Registry
+    masters: Mapping[GroupId, NodeId | None]
+    alive: frozenset[NodeId]
+    unfit: Mapping[NodeId, Unfit] = attrs.field(factory=dict)
+    """What nodes say of themselves (LoadBook.unfit), and who is slow."""
+    weights: Mapping[GroupId, int] | None = None
+    """The built-in estimate, if there is one."""
+
+
+@attrs.frozen
+class Weighing:
+    """What a plan goes by, and who says so."""
+
+    evenness: Evenness
+    source: str
+    weights: Mapping[GroupId, int]
+
+
+def weighing(view: PlanningView, config: PlanningConfig) -> Weighing:
+    """Published weights while they are fresh, else the built-in ones, else counts."""
+    if view.registry.policy.evenness is Evenness.WEIGHT:
+        published = view.registry.weights
+        age_ns = view.now.wall_ns - published.computed_wall_ns
+        if published.weights and age_ns <= config.weights_age_ns:
+            return Weighing(Evenness.WEIGHT, published.source, published.weights)
+        if view.weights is not None:
+            return Weighing(Evenness.WEIGHT, BUILT_IN, view.weights)
+    return Weighing(Evenness.COUNT, BY_COUNTS, {})
+
+
+class Topics:
+    """Partitions of each topic by group, counted again only when topics have changed."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._by_group: dict[GroupId, Mapping[str, int]] = {}
+
+    def of(self, registry: Registry) -> Mapping[GroupId, Mapping[str, int]]:
+        if registry.versions.topics != self._version:
+            self._version = registry.versions.topics
+            self._by_group = {}
+            for number in registry.groups:
+                group = GroupId(number)
+                partitions = registry.partitions_of_group(group).values()
+                self._by_group[group] = dict(Counter(one.topic for one in partitions))
+        return self._by_group
+
+
+class Planning:
+    """See the module. One instance per node and boot."""
+
+    def __init__(self, config: PlanningConfig | None = None) -> None:
+        self.config = PlanningConfig() if config is None else config
+        self.state = PlanningState.NOT_OURS
+        self._topics = Topics()
+        self._gone_since: dict[NodeId, int] = {}
+        self._situation: object = None
+        self._since_boot_ns = 0
+        self._settled: object = None
+        """The situation that was found to be even."""
+        self._proposed_boot_ns: int | None = None
+        self._over_since_boot_ns: int | None = None
+        self._weighed_boot_ns: int | None = None
+        self._looked_boot_ns = 0
+
+    # ---- the loop --------------------------------------------------------------------------------
+
+    def on_tick(self, view: PlanningView) -> AdoptPlan | None:
+        """The plan to propose now, if any."""
+        self._watch(view)
+        waits_for = self._waits_for(view)
+        if waits_for is not None:
+            self.state = waits_for
+            return None
+        now = view.now.boot_ns
+        weighed = weighing(view, self.config)
+        by_weight = weighed.evenness is Evenness.WEIGHT
+        if self._situation == self._settled and not (by_weight and self._look_again(now)):
+            return None
+        problem = self.problem(view, weighed)
+        hard = _hard_trigger(view, problem)
+        if not hard and not view.registry.policy.automatic:
+            self.state, self._settled = PlanningState.MANUAL, self._situation
+            return None
+        # By counts in spite of the policy: the weights are old. What they made even is left alone.
+        wants_weight = view.registry.policy.evenness is Evenness.WEIGHT
+        if not hard and wants_weight and not (by_weight and self._overweight(view, problem)):
+            self.state, self._settled = PlanningState.TOLERATED, self._situation
+            return None
+        plan = solve(problem)
+        if plan.placement == view.registry.placement:
+            self.state, self._settled = PlanningState.EVEN, self._situation
+            return None
+        self.state = PlanningState.PROPOSED
+        self._proposed_boot_ns = now
+        if by_weight:
+            self._weighed_boot_ns, self._over_since_boot_ns = now, None
+        trigger = hard or f"uneven by {weighed.evenness.name.lower()}"
+        automatic = view.registry.policy.automatic
+        return adopt(view, plan, trigger, weighed, automatic=automatic)
+
+    def _watch(self, view: PlanningView) -> None:
+        """Since when nodes are gone, and since when the situation is what it is."""
+        now = view.now.boot_ns
+        gone = view.registry.nodes.keys() - view.alive
+        self._gone_since = {node: self._gone_since.get(node, now) for node in sorted(gone)}
+        versions = view.registry.versions
+        situation = (
+            view.ours,
+            versions.placement,
+            versions.policy,
+            versions.nodes,
+            self._unfit(view),
+            view.registry.paused_groups,
+        )
+        if situation != self._situation:
+            self._situation, self._since_boot_ns = situation, now
+            self._settled = self._proposed_boot_ns = None
+
+    def _waits_for(self, view: PlanningView) -> PlanningState | None:
+        now = view.now.boot_ns
+        if not view.ours:
+            return PlanningState.NOT_OURS
+        if not view.registry.placement:
+            return PlanningState.NO_PLACEMENT
+        if view.registry.paused:
+            return PlanningState.PAUSED
+        if now < self._since_boot_ns + self.config.settle_ns:
+            return PlanningState.SETTLING
+        proposed = self._proposed_boot_ns
+        if proposed is not None and now < proposed + self.config.retry_ns:
+            return PlanningState.PROPOSED
+        return None
+
+    def _look_again(self, now: int) -> bool:
+        if now < self._looked_boot_ns + self.config.look_every_ns:
+            return False
+        self._looked_boot_ns = now
+        return True
+
+    def _overweight(self, view: PlanningView, problem: Problem) -> bool:
+        """Whether a node has been above its share by more than the trigger, for long enough."""
+        now = view.now.boot_ns
+        trigger = view.registry.policy.trigger_percent
+        wishes = attrs.evolve(problem.wishes, tolerance_percent=trigger)
+        at_trigger = attrs.evolve(problem, wishes=wishes)
+        if not solve(at_trigger).moves:
+            self._over_since_boot_ns = None
+            return False
+        if self._over_since_boot_ns is None:
+            self._over_since_boot_ns = now
+        last = self._weighed_boot_ns
+        rested = last is None or now >= last + self.config.weight_pause_ns
+        return rested and now >= self._over_since_boot_ns + self.config.sustain_ns
+
+    # ---- problems --------------------------------------------------------------------------------
+
+    def problem(
+        self,
+        view: PlanningView,
+        weighed: Weighing | None = None,
+        without: frozenset[NodeId] = frozenset(),
+    ) -> Problem:
+        """What there is to plan; `without` asks what if these nodes died."""
+        registry = view.registry
+        weighed = weighing(view, self.config) if weighed is None else weighed
+        unfit = dict(self._unfit(view)) | dict.fromkeys(without, Unfit.DEAD)
+        policy, topics = registry.policy, self._topics.of(registry)
+        nodes = tuple(
+            NodeOffer(node, one.zone, policy.capacity(node), unfit.get(node))
+            for node, one in registry.nodes.items()
+        )
+        groups = tuple(
+            GroupNeed(group, weighed.weights.get(group, WEIGHT_NORMAL), topics.get(group, {}))
+            for group in map(GroupId, registry.groups)
+        )
+        gone = {one.node for one in nodes if one.unfit in (Unfit.DEAD, Unfit.DRAINING)}
+        return Problem(
+            nodes=nodes,
+            groups=groups,
+            current=_current(view, gone),
+            pinned=registry.pins,
+            paused=registry.paused_groups,
+            wishes=attrs.evolve(policy.wishes, evenness=weighed.evenness),
+        )
+
+    def _unfit(self, view: PlanningView) -> tuple[tuple[NodeId, Unfit], ...]:
+        """Why each node that gets no masters gets none, ascending; the gravest reason."""
+        found = dict(view.unfit)
+        for node in muted_nodes(view.registry.history, view.now.wall_ns):
+            found[node] = Unfit.MUTED
+        for node, since in self._gone_since.items():
+            if view.now.boot_ns >= since + self.config.dead_after_ns:
+                found[node] = Unfit.DEAD
+        for node, one in view.registry.nodes.items():
+            if one.draining:
+                found[node] = Unfit.DRAINING
+        return tuple(sorted(found.items()))
+
+
+def _current(view: PlanningView, gone: set[NodeId]) -> dict[GroupId, NodeId]:
+    """Where the groups are as far as a plan is concerned: their ideal nodes, not who has them now.
+
+    A group of a node that is gone is with whoever took it over: staying there is no move.
+    """
+    registry = view.registry
+    current = dict(registry.placement)
+    for group, node in registry.placement.items():
+        if node in gone or node not in registry.nodes:
+            master = view.masters.get(group)
+            if master is not None and master in registry.nodes and master not in gone:
+                current[group] = master
+    return current
+
+
+def _hard_trigger(view: PlanningView, problem: Problem) -> str:
+    """What must be planned for whatever the evenness; "" if there is nothing."""
+    registry, offers = view.registry, {one.node: one for one in problem.nodes}
+    used = Counter(registry.placement.values())
+    for node in sorted(used):
+        why = offers[node].why_unfit if node in offers else Unfit.DEAD
+        if why is None or why.soft or _stuck(view, node):
+            continue
+        if why is Unfit.DRAINING:
+            return f"node {node} is draining"
+        if registry.policy.automatic:
+            return f"node {node} is {why.value}"
+    if not registry.policy.automatic:
+        return ""
+    if any(GroupId(group) not in registry.placement for group in registry.groups):
+        return "a group has no ideal node"
+    framed = frame(problem)
+    on = Counter(node for group, node in registry.placement.items() if group in framed.free)
+    for node in framed.allowed:
+        if not used[node] and max((on[other] for other in framed.allowed), default=0) > 1:
+            return f"node {node} has no groups"
+    return ""
+
+
+def _stuck(view: PlanningView, node: NodeId) -> bool:
+    """Whether all that is on the node is paused: nobody may plan it away."""
+    registry = view.registry
+    return all(
+        group in registry.paused_groups
+        for group, ideal in registry.placement.items()
+        if ideal == node
+    )
+
+
+def adopt(
+    view: PlanningView, plan: Plan, trigger: str, weighed: Weighing, *, automatic: bool
+) -> AdoptPlan:
+    """The command that makes a plan the placement, with what will be remembered of it."""
+    registry, certificate = view.registry, plan.certificate
+    moves = tuple(
+        PlanMove(
+            one.group,
+            registry.placement.get(one.group),
+            one.target,
+            f"{one.reason}:{one.detail}"[:CODE_CHARS_MAX] if one.detail else one.reason.value,
+        )
+        for one in plan.decisions
+        if one.target is not None and one.target != registry.placement.get(one.group)
+    )
+    record = PlanRecord(
+        wall_ns=view.now.wall_ns,
+        node=view.me,
+        trigger=trigger[:TEXT_CHARS_MAX],
+        evenness=weighed.evenness,
+        weights=weighed.source[:CODE_CHARS_MAX],
+        moves=moves[:PLAN_MOVES_MAX],
+        moves_count=len(moves),
+        at_least=0 if certificate is None else certificate.at_least,
+        proof="" if certificate is None else certificate.proof.value,
+    )
+    return AdoptPlan(registry.versions.placement, plan.placement, automatic, record)
+
+
+def loads(problem: Problem, placement: Mapping[GroupId, NodeId]) -> dict[NodeId, tuple[int, int]]:
+    """(groups, weight) of each usable node under a placement: what an operator is shown."""
+    framed = frame(problem)
+    counts = Counter(placement.values())
+    weights = weights_on(framed, placement)
+    return {node: (counts[node], weights.get(node, 0)) for node in framed.usable}
