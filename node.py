@@ -21,6 +21,8 @@ from typing import Final
 import trio
 from prometheus_client import CollectorRegistry
 
+from balancer.load import LoadBook
+from balancer.planning import Planning
 from balancer.registry import Registry
 from balancer.steal import Balancing
 from broker.api import ApiTable
@@ -37,6 +39,7 @@ from paxos.replica import Recovered, Replica
 from runtime import settings
 from runtime.admin import Admin
 from runtime.admission import Admission
+from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
 from runtime.clock import Clock
@@ -48,10 +51,12 @@ from runtime.handovers import Handovers
 from runtime.http import HttpServer
 from runtime.journal import Journal
 from runtime.listener import Listener, listen
+from runtime.load_meter import LoadMeter
 from runtime.log_dir import LogDir
 from runtime.log_writer import LogWriter
 from runtime.metrics import NodeMetrics
 from runtime.peers import Hello, Peers
+from runtime.planning import PlanningLoop
 from runtime.registry_client import Joining, RegistryClient
 from runtime.scrubber import Scrubber
 from runtime.shell import Shell
@@ -253,6 +258,7 @@ class Node:
         self.client = RegistryClient(engine, self.registry)
         balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
         self.loop = BalancingLoop(engine, self.client, balancing, journal)
+        self._wire_planner(LoadBook())
         self.joining = Joining(
             self.client,
             settings.found_cluster(config),
@@ -282,10 +288,13 @@ class Node:
         )
         wait_ms = config.balancer.progress_wait_ms
         self.handovers = Handovers(engine, self.broker.progress, wait_ms, self.loop, journal)
+        BalancerMetrics(self.metrics_registry, engine, self.loop, self.planner, self.meter)
         self.shell = Shell(
             engine=engine,
             broker=self.broker,
             loop=self.loop,
+            planner=self.planner,
+            meter=self.meter,
             joining=self.joining,
             clients=self.clients,
             peers=self.peers,
@@ -306,6 +315,23 @@ class Node:
             not_ready=self.shell.not_ready,
             wake=self.wakeup.set,
         )
+
+    def _wire_planner(self, book: LoadBook) -> None:
+        config, engine = self.config, self.engine
+        self.meter = LoadMeter(
+            engine, self.broker, self.client, book, config.balancer.load_interval_ms * MS
+        )
+        self.machines[REGISTRY_GROUP].on_records = self.meter.on_records
+        self.planner = PlanningLoop(
+            engine,
+            self.client,
+            Planning(settings.planning(config)) if config.balancer.enabled else None,
+            book,
+            hold_down_ms=config.balancer.hold_down_ms,
+            lag_slots_max=settings.balancing(config).lag_slots_max,
+            journal=self.journal,
+        )
+        self.loop.slow = self.planner.slow
 
     def group_notice(self, group: GroupId, notice: GroupNotice) -> None:
         self.journal.info(

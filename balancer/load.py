@@ -167,7 +167,9 @@ class LoadBook:
             known.report.wall_ms,
         ):
             return
-        self._heard[report.node] = _Heard(report, now.boot_ns)
+        # By its own time: a node that catches up applies reports of long ago.
+        age_ns = max(0, now.wall_ns - report.wall_ms * MS)
+        self._heard[report.node] = _Heard(report, now.boot_ns - age_ns)
         seconds = report.interval_ms / 1_000
         keep = 0.5 ** (seconds / HALF_LIFE_S)
         for load in report.groups:

@@ -8,8 +8,8 @@ What starts a plan: a group whose ideal node drains, is dead for long, or unknow
 that has nothing while another has two (it is new, or back); by count, any unevenness; by weight, a
 node that has been above its share by the policy's trigger for a while (hysteresis: the plan then
 aims at the tolerance, which is lower, and the next one waits). Automatic planning off, only a
-drain starts one. A node that is slow, lagging, muted or just restarted is left as it is: it gives
-and gets nothing until that is over.
+drain starts one. A node that is lagging, muted or just restarted is left as it is: it gives and
+gets nothing until that is over.
 """
 
 from collections import Counter
@@ -93,7 +93,7 @@ class PlanningView:
     masters: Mapping[GroupId, NodeId | None]
     alive: frozenset[NodeId]
     unfit: Mapping[NodeId, Unfit] = attrs.field(factory=dict)
-    """What nodes say of themselves (LoadBook.unfit), and who is slow."""
+    """What nodes say of themselves (LoadBook.unfit)."""
     weights: Mapping[GroupId, int] | None = None
     """The built-in estimate, if there is one."""
 

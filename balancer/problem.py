@@ -26,8 +26,6 @@ class Unfit(StrEnum):
     DEAD = "dead"
     MUTED = "muted"
     """Steals to it have failed again and again."""
-    SLOW = "slow"
-    """Its produce requests take too long already."""
     LAGGING = "lagging"
     RESTARTED = "just-restarted"
     NO_CAPACITY = "no-capacity"
@@ -35,7 +33,7 @@ class Unfit(StrEnum):
     @property
     def soft(self) -> bool:
         """It passes: such a node gets nothing for now, and keeps what it has."""
-        return self in (Unfit.MUTED, Unfit.SLOW, Unfit.LAGGING, Unfit.RESTARTED)
+        return self in (Unfit.MUTED, Unfit.LAGGING, Unfit.RESTARTED)
 
 
 class Evenness(IntEnum):

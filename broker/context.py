@@ -12,6 +12,7 @@ from broker.ports import Groups, LogDir, LogReader, Reply, Timers
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
 from broker.progress import Progress
+from broker.traffic import Traffic
 
 if TYPE_CHECKING:
     from balancer.registry import Registry
@@ -78,6 +79,7 @@ class Broker:
     leaders: Leaders = attrs.field(init=False)
     metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
     producer_ids: ProducerIds = attrs.field(init=False)
+    traffic: Traffic = attrs.field(init=False, factory=Traffic)
     produces: Produces = attrs.field(init=False)
     progress: Progress = attrs.field(init=False)
 

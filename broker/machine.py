@@ -60,6 +60,8 @@ class GroupMachine:
         self._lease = Lease()
         self._dropped: set[int] = set()
         self._grown: dict[int, None] = {}
+        self.on_records: Callable[[int, memoryview], None] | None = None
+        """Told of every batch that is appended, with its partition's uid, on every replica."""
 
     def apply(
         self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool = True
@@ -149,6 +151,8 @@ class GroupMachine:
         error, base_offset, number, append_time_ms = appended
         if number is not None:
             self._grown[uid] = None
+            if self.on_records is not None:
+                self.on_records(uid, batch)
             if keep:
                 self._tail.append(uid, number, batch)
         elif error is ErrorCode.NONE:

@@ -26,10 +26,9 @@ from paxos.messages import StealAbort, StealRequest
 from paxos.step import Notice
 from runtime.engine import Engine
 from runtime.journal import Journal
+from runtime.planning import alive
 from runtime.registry_client import RegistryClient
 
-ALIVE_NS: Final = 1_500 * MS
-"""A node not heard for longer is not alive, as far as this node is concerned."""
 STEALS_KEPT: Final = 64
 
 
@@ -52,6 +51,8 @@ class BalancingLoop:
         self.draining = False
         self.on_stolen: Callable[[GroupId], None] = lambda _group: None
         """Told of every group this node has stolen."""
+        self.slow: Callable[[Now], frozenset[NodeId]] = lambda _now: frozenset()
+        """Nodes whose producers wait too long, as far as this node has been told."""
 
     @property
     def busy(self) -> bool:
@@ -66,18 +67,16 @@ class BalancingLoop:
 
     def view(self, now: Now) -> ClusterView:
         multi = self._engine.multi
-        alive = frozenset(
-            [multi.me, *(n for n, at in multi.heard.items() if now.boot_ns - at < ALIVE_NS)]
-        )
         groups = {group: self._group_view(group, now) for group in multi.replicas}
         return ClusterView.of_registry(
             self._registry,
             now=now,
             me=multi.me,
             incarnation=multi.incarnation,
-            alive=alive,
+            alive=alive(self._engine, now),
             registry_reachable=self._engine.master(REGISTRY_GROUP) is not None,
             groups=groups,
+            slow=self.slow(now),
         )
 
     def _group_view(self, group: GroupId, now: Now) -> GroupView:

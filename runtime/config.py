@@ -250,6 +250,8 @@ class BalancerSection:
     mute_ms: int = int_field(
         5000, 0, DAY_MS, "a group whose steal failed is left alone for this long"
     )
+    dead_after_ms: int = int_field(15_000, 100, DAY_MS, "a node gone for longer loses its groups")
+    load_interval_ms: int = int_field(5000, 0, DAY_MS, "between two reports of load; 0: none")
     forward_grace_ms: int = int_field(1000, 0, DAY_MS, "an old master still forwards for this long")
     progress_wait_ms: int = int_field(50, 0, 10_000, "a steal waits so long for consumers' reports")
     strategy: str = choice_field(

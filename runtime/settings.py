@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from balancer.planning import PlanningConfig
 from balancer.records import Address as RegistryAddress
 from balancer.registry_commands import FoundCluster, RegisterNode
 from balancer.steal import BalancingConfig
@@ -71,6 +72,10 @@ def balancing(config: Config) -> BalancingConfig:
         cool_down_ns=section.mute_ms * MS,
         patience_ns=max(2_000, 2 * (section.pause_between_steals_ms + 250)) * MS,
     )
+
+
+def planning(config: Config) -> PlanningConfig:
+    return PlanningConfig(dead_after_ns=config.balancer.dead_after_ms * MS)
 
 
 def broker(config: Config) -> BrokerConfig:

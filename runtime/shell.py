@@ -16,8 +16,10 @@ from runtime.clients import Clients
 from runtime.engine import Engine
 from runtime.handovers import Arrivals, Handovers
 from runtime.journal import Journal
+from runtime.load_meter import LoadMeter
 from runtime.metrics import NodeMetrics
 from runtime.peers import Peers
+from runtime.planning import PlanningLoop
 from runtime.registry_client import Joining
 from runtime.settings import first_guess
 
@@ -38,6 +40,8 @@ class Shell:
         engine: Engine,
         broker: Broker,
         loop: BalancingLoop,
+        planner: PlanningLoop,
+        meter: LoadMeter,
         joining: Joining,
         clients: Clients,
         peers: Peers,
@@ -52,6 +56,7 @@ class Shell:
         self.handovers = handovers
         self.arrivals = Arrivals(broker.progress, self._served)
         loop.on_stolen = self._stolen
+        self.planner, self.meter = planner, meter
         self._nodes, self._journal = nodes, journal
         self._balance_every_ns = balance_every_ns
         self._pinged = self._kept_house = self._balanced = 0
@@ -93,6 +98,7 @@ class Shell:
             self._balance(now)
         if engine.takes_part:
             self.joining.tick(now)
+            self.meter.tick(now)
         self.broker.consumer_groups.tick(now)
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
             self._kept_house = now.boot_ns
@@ -123,6 +129,7 @@ class Shell:
     def _balance(self, now: Now) -> None:
         self._look_soon = False
         self._balanced = now.boot_ns
+        self.planner.tick(now)
         self.loop.tick(now)
 
     # -- hooks of the engine ------------------------------------------------------------------

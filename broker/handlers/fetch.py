@@ -221,6 +221,11 @@ class _Fetch:
             for data in topic.partitions:
                 if data.error_code != ErrorCode.NONE:
                     broker.statistics.count_error(data.error_code)
+        if size:
+            for (_, wanted), topic in zip(self._topics, responses, strict=True):
+                for one, data in zip(wanted, topic.partitions, strict=True):
+                    if data.records:
+                        broker.traffic.fetched(one.group, record_buffers(data.records)[0])
         response = FetchResponse(
             throttle_ms,
             ErrorCode.NONE,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from balancer.catalogue import name_problem
+from balancer.catalogue import INTERNAL_TOPICS, name_problem
 from balancer.records import TOPICS_MAX, Topic
 from balancer.registry_commands import CreateTopic, TopicCreated
 from broker.context import Broker, Request
@@ -207,7 +207,13 @@ def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
         partitions.append(
             MetadataResponsePartition(error, index, leader, epoch, replicas, replicas)
         )
-    return MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.topic_id, partitions=partitions)
+    return MetadataResponseTopic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+    )
 
 
 def _view(broker: Broker, group: GroupId) -> tuple[ErrorCode, int, int, list[int]]:

@@ -91,7 +91,16 @@ def _bytes_max(broker: Broker, topic: Topic) -> int:
 class _Produce:
     """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
 
-    __slots__ = ("acks", "answered", "answers", "broker", "hints", "request", "waiting")
+    __slots__ = (
+        "acks",
+        "answered",
+        "answers",
+        "broker",
+        "hints",
+        "request",
+        "since_boot_ns",
+        "waiting",
+    )
 
     def __init__(self, broker: Broker, request: Request, acks: int) -> None:
         self.broker = broker
@@ -101,6 +110,7 @@ class _Produce:
         self.hints: list[LeaderIdAndEpoch] = []
         self.waiting = 1
         self.answered = False
+        self.since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
 
     def append(
         self, topic: Topic, data: PartitionProduceData, answer: PartitionProduceResponse
@@ -128,6 +138,7 @@ class _Produce:
         statistics.produce_batches += 1
         statistics.produce_records += header.record_count
         statistics.produce_bytes += size
+        broker.traffic.produced(place.group, size)
         if topic.configs and topic.configs.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME:
             view = stamped(checked, self._append_time_ms(place))
         elif size > SMALL_BYTES and not self.request.owned:
@@ -200,6 +211,8 @@ class _Produce:
 
     def _answer(self) -> None:
         self.answered = True
+        if self.since_boot_ns:
+            self.broker.traffic.waited(self.broker.groups.now().boot_ns - self.since_boot_ns)
         count_error = self.broker.statistics.count_error
         failed = ErrorCode.NONE
         for topic in self.answers:

@@ -22,7 +22,7 @@ from balancer.load import (
 from balancer.problem import WEIGHT_NORMAL, Unfit
 from balancer.records import GROUPS_MAX, NODES_MAX
 from paxos.ids import MS, GroupId, Incarnation, NodeId
-from tests.balancer.literals import at
+from tests.balancer.literals import START_NS, at
 
 numbers = st.integers(0, NUMBER_MAX)
 loads = st.builds(
@@ -48,7 +48,7 @@ def report(node: int, at_s: float, cpu_us: dict[int, int], **changes: Any) -> Lo
     base = LoadReport(
         node=NodeId(node),
         incarnation=Incarnation(1),
-        wall_ms=int(at_s * 1_000),
+        wall_ms=START_NS // MS + int(at_s * 1_000),
         interval_ms=5_000,
         produce_p99_us=900,
         lag_slots=0,
@@ -161,6 +161,8 @@ def test_a_report_from_the_past_changes_nothing() -> None:
     before = book.weights(at(60_000), [GroupId(1), GroupId(2)])
     book.observe(report(1, 20, {1: 900_000}), at(60_000))
     book.observe(report(1, 99, {1: 900_000}, incarnation=Incarnation(0)), at(60_000))
+    book.observe(report(2, 20, {}, uptime_ms=5), at(60_000))
+    assert book.unfit(at(60_000), lag_slots_max=1, hold_down_ms=100) == {}
     assert book.weights(at(60_000), [GroupId(1), GroupId(2)]) == before
 
 

@@ -8,7 +8,8 @@ from balancer.registry_commands import AcquireStealToken, PauseBalancer, TokenGr
 from broker.intake import Done, Elsewhere, Outcome, Why
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import StealAbort, StealRequest
-from runtime.balancing import ALIVE_NS, STEALS_KEPT
+from runtime.balancing import STEALS_KEPT
+from runtime.planning import ALIVE_NS
 from runtime.registry_client import RETRY_NS, RegistryClient
 from tests.runtime.engines import TICK_MS, command, why
 from tests.runtime.offices import GROUPS, Cluster, everything_on

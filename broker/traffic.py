@@ -1,0 +1,62 @@
+"""What clients cause in each group, and how long producers wait: the raw numbers of load reports.
+
+Counted on the hot path, so it is integers in a dict and nothing else; whoever makes the reports
+takes the numbers away. Bounded by the number of groups and by WAITS_MAX.
+"""
+
+from typing import Final
+
+import attrs
+
+from paxos.ids import GroupId
+
+WAITS_MAX: Final = 4_096
+"""Produce requests whose wait is remembered between two reports; further ones are not timed."""
+EVERY: Final = 8
+"""Of many requests one in so many is timed ..."""
+ALL_BELOW: Final = 64
+"""... but of the first ones every one."""
+
+
+@attrs.define(eq=False)
+class GroupTraffic:
+    bytes_in: int = 0
+    bytes_out: int = 0
+    requests: int = 0
+
+
+class Traffic:
+    def __init__(self) -> None:
+        self._groups: dict[GroupId, GroupTraffic] = {}
+        self._waits_ns: list[int] = []
+        self._asked = 0
+
+    def produced(self, group: GroupId, size: int) -> None:
+        one = self._groups.get(group)
+        if one is None:
+            one = self._groups[group] = GroupTraffic()
+        one.bytes_in += size
+        one.requests += 1
+
+    def fetched(self, group: GroupId, size: int) -> None:
+        one = self._groups.get(group)
+        if one is None:
+            one = self._groups[group] = GroupTraffic()
+        one.bytes_out += size
+        one.requests += 1
+
+    def samples(self) -> bool:
+        """Whether this produce request should be timed."""
+        self._asked += 1
+        known = len(self._waits_ns)
+        return known < ALL_BELOW or (known < WAITS_MAX and self._asked % EVERY == 0)
+
+    def waited(self, ns: int) -> None:
+        if len(self._waits_ns) < WAITS_MAX:
+            self._waits_ns.append(ns)
+
+    def take(self) -> tuple[dict[GroupId, GroupTraffic], int]:
+        """The traffic since the last call, and the 99th percentile of the waits, in ns."""
+        groups, self._groups = self._groups, {}
+        waits, self._waits_ns, self._asked = sorted(self._waits_ns), [], 0
+        return groups, waits[(len(waits) * 99) // 100] if waits else 0

@@ -1,0 +1,66 @@
+"""What /metrics shows of the balancer's mind: verdicts on groups, plans, weights, load reports."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from balancer.problem import WEIGHT_NORMAL
+from runtime.balancing import BalancingLoop
+from runtime.engine import Engine
+from runtime.load_meter import LoadMeter
+from runtime.planning import PlanningLoop
+
+
+class BalancerMetrics(Collector):
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        engine: Engine,
+        loop: BalancingLoop,
+        planner: PlanningLoop,
+        meter: LoadMeter,
+    ) -> None:
+        self._engine, self._loop, self._planner, self._meter = engine, loop, planner, meter
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        now = self._engine.now()
+        groups = GaugeMetricFamily(
+            "evenkeel_balance_groups", "Groups by the balancer's reason code.", labels=["reason"]
+        )
+        machine = self._loop.machine
+        if machine is not None:
+            verdicts = Counter(why.value for _, why in machine.explain(self._loop.view(now)))
+            for reason, count in sorted(verdicts.items()):
+                groups.add_metric([reason], count)
+        plans = CounterMetricFamily(
+            "evenkeel_plans", "Placements this node planned.", labels=["outcome"]
+        )
+        plans.add_metric(["adopted"], self._planner.adopted)
+        plans.add_metric(["lost"], self._planner.lost)
+        weights = GaugeMetricFamily(
+            "evenkeel_group_weight", "By the built-in estimator; 1 is average.", labels=["group"]
+        )
+        for group, weight in (self._planner.view(now).weights or {}).items():
+            weights.add_metric([str(group)], weight / WEIGHT_NORMAL)
+        yield from (groups, plans, weights, *self._reports())
+
+    def _reports(self) -> Iterable[Metric]:
+        meter = self._meter
+        reports = CounterMetricFamily(
+            "evenkeel_load_reports", "Load reports, and what is none.", labels=["outcome"]
+        )
+        reports.add_metric(["sent"], meter.reports_sent)
+        reports.add_metric(["failed"], meter.reports_failed)
+        reports.add_metric(["bad"], meter.reports_bad)
+        p99 = GaugeMetricFamily(
+            "evenkeel_node_produce_p99_seconds",
+            "Of produce requests, as each node reported it last.",
+            labels=["node"],
+        )
+        for node, report in meter.book.reports.items():
+            p99.add_metric([str(node)], report.produce_p99_us / 1e6)
+        return (reports, p99)

@@ -1,0 +1,109 @@
+"""The shell of the planning loop: fills in the view, proposes what balancer.planning decides.
+
+It runs on every node and decides on one, the master of the registry. What the HTTP side shows of a
+plan (dry runs, previews) comes from here, too, on whichever node is asked.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from balancer.load import LoadBook
+from balancer.planning import Planning, PlanningState, PlanningView
+from balancer.registry import Registry
+from balancer.registry_commands import AdoptPlan, PlacementSet, Result
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
+from runtime.engine import Engine
+from runtime.journal import Journal
+from runtime.registry_client import RegistryClient
+
+ALIVE_NS: Final = 1_500 * MS
+"""A node not heard for longer is not alive, as far as this node is concerned."""
+
+
+def alive(engine: Engine, now: Now) -> frozenset[NodeId]:
+    """The nodes heard of lately, this one included."""
+    multi = engine.multi
+    return frozenset(
+        [multi.me, *(node for node, at in multi.heard.items() if now.boot_ns - at < ALIVE_NS)]
+    )
+
+
+def masters(engine: Engine, now: Now) -> Mapping[GroupId, NodeId | None]:
+    """Who holds each group's lease, as far as this node knows."""
+    return {
+        group: None if replica.lease.free(now, replica.timing.margin_ns) else replica.lease.holder
+        for group, replica in sorted(engine.multi.replicas.items())
+    }
+
+
+class PlanningLoop:
+    """`planning` None: this node makes no plans by itself (balancer.enabled = false)."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        client: RegistryClient,
+        planning: Planning | None,
+        book: LoadBook,
+        *,
+        hold_down_ms: int,
+        lag_slots_max: int,
+        journal: Journal,
+    ) -> None:
+        self._engine, self._client, self._journal = engine, client, journal
+        self._registry: Registry = client.registry
+        self._planning = planning
+        self.asked = planning or Planning()
+        """Answers what-if questions, whoever makes the plans."""
+        self.book = book
+        self._hold_down_ms, self._lag_slots_max = hold_down_ms, lag_slots_max
+        self.adopted = 0
+        self.lost = 0
+        """Plans that came too late, or of which nothing was heard."""
+
+    @property
+    def state(self) -> str:
+        return "off" if self._planning is None else self._planning.state.value
+
+    def tick(self, now: Now) -> None:
+        planning = self._planning
+        if planning is None:
+            return
+        if not self._engine.acting(REGISTRY_GROUP) and planning.state is PlanningState.NOT_OURS:
+            return
+        command = planning.on_tick(self.view(now))
+        if command is not None:
+            self.propose(command)
+
+    def propose(self, command: AdoptPlan) -> None:
+        def on_result(result: Result | None) -> None:
+            done = isinstance(result, PlacementSet)
+            self.adopted += done
+            self.lost += not done
+            self._journal.info(
+                "plan adopted" if done else "plan not adopted",
+                trigger=command.record.trigger,
+                moves=command.record.moves_count,
+                at_least=command.record.at_least,
+                by=command.record.weights,
+            )
+
+        self._client.propose(command, on_result)
+
+    def slow(self, now: Now) -> frozenset[NodeId]:
+        return self.book.slow(now, self._registry.policy.produce_p99_ms_max)
+
+    def view(self, now: Now) -> PlanningView:
+        engine, registry = self._engine, self._registry
+        return PlanningView(
+            now=now,
+            me=engine.multi.me,
+            ours=engine.acting(REGISTRY_GROUP),
+            registry=registry,
+            masters=masters(engine, now),
+            alive=alive(engine, now),
+            unfit=self.book.unfit(
+                now, lag_slots_max=self._lag_slots_max, hold_down_ms=self._hold_down_ms
+            ),
+            weights=self.book.weights(now, map(GroupId, registry.groups)),
+        )
