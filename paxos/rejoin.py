@@ -9,18 +9,21 @@ they have seen, and votes again once
 - a slot beyond `bar + WINDOW_MAX` is applied. A master has at most WINDOW_MAX open slots, so such a
   slot was begun after the answers, and older votes of ours still in flight concern earlier slots.
 
+An idle group would keep it waiting for as many renewals of the lease. So a master that is asked and
+has nothing else to propose fills slots with nothing.
+
 What was lost is noticed in three ways: a peer has witnessed a higher ballot than our disk knows,
 the shell has found damage in the log (`distrust`), or the peers say that the whole directory is not
 the one they know (docs/storage-format.md, "Damage" and "A directory that is not the one").
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from paxos.entry import Entry
-from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, NodeId, Now, Slot
+from paxos.entry import NOOP, Entry
+from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, Incarnation, NodeId, Now, Slot
 from paxos.messages import RejoinAnswer, RejoinAsk
 from paxos.proposer import Role
 from paxos.quorum import quorum_size
@@ -29,6 +32,9 @@ from paxos.timing import WINDOW_MAX
 
 if TYPE_CHECKING:
     from paxos.replica import Replica
+
+FILLED_PER_ASK: Final = 8
+"""Slots an idle master fills with nothing when it is asked (every Timing.progress_every_ns)."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -51,9 +57,61 @@ class Rejoin:
         return others >= quorum_size(members) and applied > self.bar + WINDOW_MAX
 
 
-def stop_voting(replica: "Replica", now: Now, floor: Ballot, why: str, step: Step) -> None:
+@attrs.define(eq=False)
+class Help:
+    """What a master does for a member that cannot vote: fill slots up to `until`, if it is idle."""
+
+    incarnation: Incarnation
+    until: Slot
+    asked_boot_ns: int
+
+
+def answer(replica: "Replica", now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
+    """Tell a member that has forgotten things what it must not contradict, and help it."""
+    promised, applied = replica.acceptor.promised, replica.learner.applied
+    known = _known_slot(replica)
+    told = RejoinAnswer(replica.group, ask.incarnation, promised, known, applied)
+    step.after.append(Send(sender, told))
+    if sender in replica.members:
+        _help(replica, now, sender, ask.incarnation, step)
+
+
+def _help(
+    replica: "Replica", now: Now, sender: NodeId, incarnation: Incarnation, step: Step
+) -> None:
+    """Asked again and again we go no further than anybody could need who began to ask then; one who
+    was silent for a while begins anew."""
+    peer, proposer = replica.peer(sender), replica.proposer
+    one, silent_ns = peer.help, 4 * replica.timing.progress_every_ns
+    if one is None or one.incarnation != incarnation or now.boot_ns - one.asked_boot_ns > silent_ns:
+        until = Slot(_known_slot(replica) + 2 * WINDOW_MAX)
+        one = peer.help = Help(incarnation, until, now.boot_ns)
+    one.asked_boot_ns = now.boot_ns
+    if proposer.in_flight:
+        return
+    for _ in range(FILLED_PER_ASK):
+        if not replica.can_propose(now) or proposer.next > one.until:
+            return
+        replica.place(now, NOOP, step)
+
+
+def _known_slot(replica: "Replica") -> Slot:
+    """The highest slot that this replica has voted in, proposed or applied."""
+    voted = max(replica.acceptor.votes, default=SLOT_ZERO)
+    return max(voted, Slot(replica.proposer.next - 1), replica.learner.applied)
+
+
+def stop_voting(
+    replica: "Replica",
+    now: Now,
+    floor: Ballot,
+    why: str,
+    step: Step,
+    *,
+    bar: Slot = SLOT_ZERO,
+) -> None:
     """Promises or votes of ours may be forgotten: be silent until that can do no harm."""
-    replica.rejoin = Rejoin(floor=floor)
+    replica.rejoin = Rejoin(floor=floor, bar=bar)
     replica.acceptor.voting = False
     step.persist.append(VotingRecord(replica.group, False, floor))
     step.notices.append(Notice(replica.group, "non-voting", why))
@@ -77,13 +135,18 @@ def try_to_vote_again(replica: "Replica", step: Step) -> None:
 
 def distrust(replica: "Replica", now: Now, lost: Iterable[Slot], why: str, step: Step) -> None:
     """The log is not what this replica has written. The entries of the `lost` slots are gone: those
-    not applied yet are forgotten here as well, to be learned anew with a record of their own."""
+    not applied yet are forgotten here as well, to be learned anew with a record of their own.
+
+    It may vote again in this life, and find damage once more. Then an answer to its first question
+    may still be under way and say too little; so what we know of our own votes counts too.
+    """
+    bar = _known_slot(replica)
     for slot in lost:
         if slot > replica.learner.applied:
             replica.acceptor.forget(slot)
             replica.learner.chosen.pop(slot, None)
     if replica.rejoin is None:
-        stop_voting(replica, now, replica.acceptor.promised, why, step)
+        stop_voting(replica, now, replica.acceptor.promised, why, step, bar=bar)
 
 
 def recall(replica: "Replica", now: Now, slot: Slot, entry: Entry, step: Step) -> None:

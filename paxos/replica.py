@@ -76,6 +76,8 @@ class Peer:
     applied: Slot = SLOT_ZERO
     witnessed: Ballot = BALLOT_ZERO
     """The highest ballot we saw it promise or accept in."""
+    help: rejoin.Help | None = None
+    """It cannot vote, and wants slots to be chosen."""
 
 
 class Replica:
@@ -305,18 +307,8 @@ class Replica:
             rejoin.stop_voting(self, now, lost, f"lost promise {lost}", step)
 
     def _on_rejoin_ask(self, now: Now, sender: NodeId, message: RejoinAsk, step: Step) -> None:
-        if self.rejoin is not None:
-            return  # we have forgotten things ourselves
-        voted = max(self.acceptor.votes, default=SLOT_ZERO)
-        proposed = Slot(self.proposer.next - 1)
-        answer = RejoinAnswer(
-            self.group,
-            message.incarnation,
-            self.acceptor.promised,
-            max(voted, proposed),
-            self.learner.applied,
-        )
-        step.after.append(Send(sender, answer))
+        if self.rejoin is None:  # else we have forgotten things ourselves
+            rejoin.answer(self, now, sender, message, step)
 
     def _on_rejoin_answer(
         self, now: Now, sender: NodeId, message: RejoinAnswer, step: Step

@@ -278,7 +278,7 @@ class WalDisk:
         files.close()
         if self._failing:
             self._failing = False
-            files.fail("read", errno.EIO)
+            files.fail("open", errno.EIO)
         try:
             who = identity.boot(files, CLUSTER, self._node, first=self._booted + 1)
             config = WalConfig(segment_bytes=SEGMENT_BYTES)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from paxos.entry import NOOP
+from paxos.entry import NOOP, Entry
 from paxos.ids import BALLOT_ZERO, NodeId, Slot
 from paxos.messages import Accept, Accepted, Learned, Prepare, Progress, RejoinAnswer, RejoinAsk
-from paxos.rejoin import Rejoin
+from paxos.rejoin import Rejoin, distrust
 from paxos.replica import Recovered
-from paxos.step import VotingRecord
+from paxos.step import Step, VotingRecord
 from paxos.timing import WINDOW_MAX
 from tests.paxos.core import GROUP, Member, accept, ballot, member, messages, some
 
@@ -100,6 +100,68 @@ def test_an_answer_covers_what_was_proposed_and_voted() -> None:
     (reply,) = one.give(1, RejoinAsk(GROUP, one.replica.incarnation)).after
     assert isinstance(reply.message, RejoinAnswer)
     assert (reply.message.promised, reply.message.last_voted) == (ballot(9, 2), 7)
+
+
+def choose_all(one: Member) -> list[Entry]:
+    """Whatever it has proposed gets its votes."""
+    chosen = []
+    while flights := one.replica.proposer.in_flight:
+        slot = min(flights)
+        chosen.append(flights[slot].entry)
+        for node in (0, 2):
+            one.accepted(slot, node)
+    return chosen
+
+
+def master() -> Member:
+    one = member()
+    one.lead()
+    one.tick()
+    choose_all(one)
+    assert one.replica.can_propose(one.now)
+    return one
+
+
+def asked(one: Member, after_ms: int = 500) -> list[Entry]:
+    """Member 1 asks once more; what was filled in for it."""
+    one.tick(after_ms)
+    choose_all(one)  # a renewal of the lease, now and then
+    one.give(1, RejoinAsk(GROUP, one.replica.incarnation))
+    return choose_all(one)
+
+
+def test_an_idle_master_fills_slots_for_one_that_cannot_vote() -> None:
+    """As many as it may need, and no more however often it asks."""
+    one = master()
+    filled = [entry for _ in range(100) for entry in asked(one)]
+    assert set(filled) == {NOOP}
+    assert WINDOW_MAX < len(filled) <= 2 * WINDOW_MAX
+    assert asked(one) == []
+    for _ in range(5):
+        one.tick(500)
+        choose_all(one)
+    assert asked(one), "another time"
+
+
+def test_a_busy_master_does_not() -> None:
+    one = master()
+    one.place(some("a"))
+    step = one.give(1, RejoinAsk(GROUP, one.replica.incarnation))
+    assert not messages(step.before, Accept)
+
+
+def test_an_answer_to_an_earlier_question_of_this_life_is_not_enough() -> None:
+    """It found damage, voted again, voted on, and found damage again."""
+    one = member()
+    one.give(2, accept(3, 2, 40, some("a")))
+    step = Step()
+    distrust(one.replica, one.now, (Slot(40),), "damage", step)
+    one.give(1, answer(one, 3, 2))
+    one.give(2, answer(one, 3, 2))
+    one.give(1, Learned(GROUP, Slot(1), (NOOP,) * (40 + WINDOW_MAX)))
+    assert one.replica.rejoin is not None
+    one.give(1, Learned(GROUP, Slot(41 + WINDOW_MAX), (NOOP,)))
+    assert one.replica.rejoin is None
 
 
 def test_before_a_majority_has_spoken_a_restarted_node_does_not_vote() -> None:
