@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import trio
 
-from cluster import control, demo, health, state, status
+from cluster import control, data, demo, health, state, status
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec, SpecError, plan
 from cluster.spec import read as spec_of
 from runtime import config
+from storage.errors import StorageError
 
 Refusals: Final = (
     SpecError,
@@ -29,6 +30,7 @@ Refusals: Final = (
     health.HealthError,
     config.ConfigError,
     StartError,
+    StorageError,
 )
 FAULTS: Final = {
     "kill": "kill node N with SIGKILL, as a crash would",
@@ -99,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
 
     demo_parser = command("demo", demo.run, "show in two minutes what this is, with real processes")
     demo.add_options(demo_parser)
+
+    data_help = "look at a stopped node's directory"
+    data.add_commands(commands.add_parser("data", help=data_help, description=data_help))
 
     describe = command("config", _config, "show every setting of a node, its value and meaning")
     describe.add_argument("--file", type=Path, metavar="TOML", help="a node's configuration file")

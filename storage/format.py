@@ -154,6 +154,12 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
     return None
 
 
+def header_copies_intact(data: bytes) -> int:
+    """How many of the header's copies are what was written."""
+    half = SEGMENT_HEADER_BYTES // 2
+    return sum(_decode_copy(data[at : at + half]) is not None for at in _SEGMENT_COPIES)
+
+
 def _decode_copy(data: bytes) -> SegmentHeader | None:
     if len(data) < SEGMENT_HEADER_BYTES // 2 or not data.startswith(_SEGMENT_MAGIC):
         return None

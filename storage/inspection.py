@@ -1,0 +1,196 @@
+"""What a stopped node's directory holds, and whether it is what was written; nothing is changed.
+
+The log is read by the very code of a restart (recovery.py), so what is told here is what the node
+would find. Besides, entries can be read back one by one and decoded, and both copies of what is
+kept twice are looked at.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+
+from paxos.entry import EntryError, decode
+from paxos.ids import Ballot, GroupId, Incarnation, Slot
+from storage.disk import Disk, read_around
+from storage.errors import WalDamaged
+from storage.format import (
+    OFFSET_BITS,
+    OFFSET_MASK,
+    RECORD_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    Place,
+    decode_segment_header,
+    first_seed,
+    header_copies_intact,
+    place_of,
+    record_intact,
+    segment_name,
+    segment_number,
+)
+from storage.identity import Identity, read_identity
+from storage.index import GroupState
+from storage.mark import MARK_NAME, SyncedMark
+from storage.recovery import Cut, LogState, Recovery
+
+
+@attrs.frozen(kw_only=True)
+class SegmentSeen:
+    name: str
+    size: int
+    used: int
+    """Bytes up to the end of the last record; 0: not begun, or retired."""
+    incarnation: Incarnation | None
+
+
+@attrs.frozen(kw_only=True)
+class GroupSeen:
+    group: GroupId
+    voting: bool
+    promised: Ballot
+    first: int
+    highest: int
+    applied: int
+    """As far as a restart can replay it."""
+    proven: int
+    """Up to here every slot is chosen."""
+    missing: int
+    """Slots from the first to the proven one that the log does not give out."""
+
+
+@attrs.frozen(kw_only=True)
+class Inspection:
+    identity: Identity | None
+    """None: an empty directory."""
+    segments: tuple[SegmentSeen, ...] = ()
+    groups: tuple[GroupSeen, ...] = ()
+    records: int = 0
+    entries: int = 0
+    """Read back."""
+    synced: Place = 0
+    """Where the log was known to be durable, by the mark."""
+    end: Place = 0
+    cut: Cut | None = None
+    """What the next start will cut off: never acknowledged, so no damage."""
+    problems: tuple[str, ...] = ()
+    """What is not as it was written, and nobody has dealt with."""
+    known_damage: tuple[str, ...] = ()
+    """What the node has found itself, and drawn the consequences of."""
+
+
+def inspect(disk: Disk, *, entries: bool) -> Inspection:
+    """Look at a directory that no process uses; with `entries`, read all of them back.
+
+    Raises:
+        DirectoryRefused: it is of another format, or nobody can say whose it is.
+        StorageFailed: the disk fails in another way than by having lost something.
+    """
+    identity, damaged = read_identity(disk)
+    problems = [f"{name}: damaged; its copy is intact" for name in damaged]
+    if identity is None:
+        return Inspection(identity=None, problems=tuple(problems))
+    problems += _header_problems(disk)
+    synced = _synced(disk, identity)
+    try:
+        log = Recovery(disk, identity, synced).examine()
+    except WalDamaged as damage:
+        problems.append(f"{damage.file}, byte {damage.byte}: {damage.what}; a start is refused")
+        log = None
+    if log is None:
+        segments = tuple(_segments(disk, None))
+        return Inspection(
+            identity=identity, segments=segments, synced=synced, problems=tuple(problems)
+        )
+    states = [state for _, state in sorted(log.groups.items())]
+    new = log.new_damage
+    problems += map(str, new)
+    read = 0
+    if entries:
+        for state in states:
+            for problem in _unreadable(disk, log, state):
+                read += problem is None
+                problems += [] if problem is None else [problem]
+    return Inspection(
+        identity=identity,
+        segments=tuple(_segments(disk, log)),
+        groups=tuple(map(_seen, states)),
+        records=log.records,
+        entries=read,
+        synced=synced,
+        end=place_of(log.number, log.offset),
+        cut=log.cut,
+        problems=tuple(problems),
+        known_damage=tuple(str(hole) for hole in log.holes if hole not in new),
+    )
+
+
+def _synced(disk: Disk, identity: Identity) -> Place:
+    if MARK_NAME not in disk.names():
+        return 0
+    return SyncedMark(disk.open(MARK_NAME), first_seed(identity.cluster, identity.node)).load()
+
+
+def _header_problems(disk: Disk) -> Iterator[str]:
+    """Where one copy of a segment's header is left: a start does not mind, an operator may."""
+    for name in disk.names():
+        if segment_number(name) is not None:
+            data = read_around(disk.open(name), SEGMENT_HEADER_BYTES, 0)
+            if header_copies_intact(data) == 1:
+                yield f"{name}: one copy of its header is damaged; the other is intact"
+
+
+def _segments(disk: Disk, log: LogState | None) -> Iterator[SegmentSeen]:
+    for name in disk.names():
+        number = segment_number(name)
+        if number is None:
+            continue
+        file = disk.open(name)
+        header = decode_segment_header(read_around(file, SEGMENT_HEADER_BYTES, 0))
+        used = 0
+        if log is not None:
+            used = log.offset if number == log.number else log.ends.get(number, 0)
+        begun = header is not None and header.number == number
+        yield SegmentSeen(
+            name=name,
+            size=file.size(),
+            used=used,
+            incarnation=header.incarnation if begun and header is not None else None,
+        )
+
+
+def _seen(state: GroupState) -> GroupSeen:
+    kept = state.places[: max(0, state.proven - state.first + 1)]
+    beyond = max(0, state.proven - max(state.highest, state.first - 1))
+    return GroupSeen(
+        group=state.group,
+        voting=state.voting,
+        promised=max(state.promised, state.floor),
+        first=state.first,
+        highest=state.highest,
+        applied=state.applied,
+        proven=state.proven,
+        missing=kept.count(0) + beyond,
+    )
+
+
+def _unreadable(disk: Disk, log: LogState, state: GroupState) -> Iterator[str | None]:
+    """For every entry of a group: None, or why it cannot be read."""
+    for slot in range(state.first, state.highest + 1):
+        place = state.places[slot - state.first]
+        if place:
+            _, size = state.find(slot)
+            yield _problem(disk, log, state.group, Slot(slot), place, size)
+
+
+def _problem(
+    disk: Disk, log: LogState, group: GroupId, slot: Slot, place: Place, size: int
+) -> str | None:
+    name, offset = segment_name(place >> OFFSET_BITS), place & OFFSET_MASK
+    data = memoryview(read_around(disk.open(name), RECORD_HEADER_BYTES + size, offset))
+    where = f"{name}, byte {offset} (group {group}, slot {slot})"
+    if not record_intact(data, place, log.seeds[place >> OFFSET_BITS]):
+        return f"{where}: the record reads differently the second time"
+    try:
+        decode(data[RECORD_HEADER_BYTES:])
+    except EntryError as error:
+        return f"{where}: the record holds no entry: {error}"
+    return None
