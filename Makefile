@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench plans faults fuzz clean
+.PHONY: setup demo test check sim model mutants bench bench-handoff plans faults fuzz clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -17,6 +17,9 @@ PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/pip
 	$(PIP) -e '.[dev]' && touch .venv/product.stamp $@
+
+.venv/bench.stamp: pyproject.toml | .venv/bin/pip
+	$(PIP) -e '.[bench]' && touch .venv/product.stamp $@
 
 setup: .venv/dev.stamp
 
@@ -52,6 +55,10 @@ bench: .venv/product.stamp
 # How long the balancer's planner thinks: hundreds of groups on ten nodes.
 plans: .venv/product.stamp
 	$(RUN) -m benchmarks.planner $(ARGS)
+
+# The four ways to hand a group over, 50 moves each, little load and much (20 minutes; ARGS=--moves 5).
+bench-handoff: .venv/bench.stamp
+	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
 
 # The tests that start real node processes and hurt them: SIGKILL under load, steals under load,
 # a cluster that is killed as a whole. They are part of `make test`; this runs them alone, in full.

@@ -1,0 +1,99 @@
+"""`python -m benchmarks.handoff`: the four ways to hand a group over, side by side (E19).
+
+Each strategy gets a fresh cluster of three nodes, once under little traffic and once under a
+thousand messages a second, and moves one group round and round between the nodes. Exit code 0 if
+the default strategy reaches its bars (issue 4), else 1.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from benchmarks import environment
+from benchmarks.frames import TargetError
+from benchmarks.handoff.figures import missed_bars
+from benchmarks.handoff.moves import measure
+from benchmarks.handoff.report import markdown, plot, write_into
+from cluster import state
+from cluster.launcher import StartError
+from cluster.workload import WorkloadError
+from paxos.timing import Strategy
+
+RESULT: Final = Path("bench-results") / "handoff.json"
+RATES: Final = (100, 1000)
+BAR_RATE: Final = 1000
+"""The bars hold under so many acknowledged messages a second."""
+
+
+def options_of(arguments: Sequence[str]) -> argparse.Namespace:
+    names = [strategy.value for strategy in Strategy]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.handoff", description=__doc__)
+    parser.add_argument("--moves", type=int, default=50, help="of each run (default %(default)s)")
+    parser.add_argument("--strategies", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--rates", nargs="+", type=int, default=RATES, metavar="PER_SECOND")
+    parser.add_argument("--json", type=Path, default=RESULT, metavar="FILE")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the gaps into this PNG")
+    parser.add_argument(
+        "--again", action="store_true", help="measure nothing: tables and plot of the JSON file"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], dest="overrides", metavar="SECTION.KEY=VALUE"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = options_of(arguments)
+    missed: list[str] = []
+    if options.again:
+        value = json.loads(options.json.read_text(encoding="utf-8"))
+    else:
+        value, missed = _measure(options, arguments)
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    text = markdown(value, value["results"])
+    print(text)
+    if options.page is not None:
+        write_into(options.page, text)
+    if options.plot is not None:
+        plot(value["results"], options.plot)
+    for one in missed:
+        print(f"MISSED: {one}")
+    return 1 if missed else 0
+
+
+def _measure(
+    options: argparse.Namespace, arguments: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    began = time.monotonic()
+    context = environment.describe(state.DEFAULT_DATA_DIR)
+    summaries: list[dict[str, Any]] = []
+    missed: list[str] = []
+    for strategy in options.strategies:
+        for rate in options.rates:
+            print(f"{strategy}, {rate} messages/s, {options.moves} moves ...", file=sys.stderr)
+            run = partial(measure, strategy, rate, options.moves, tuple(options.overrides))
+            try:
+                result = trio.run(run)
+            except (TargetError, StartError, WorkloadError) as error:
+                missed.append(f"{strategy} at {rate}/s was not measured: {error}")
+                continue
+            summaries.append(result.summary())
+            if strategy == Strategy.DELEGATE.value and rate == BAR_RATE:
+                missed += missed_bars(result)
+    took = {"took_s": round(time.monotonic() - began, 1)}
+    command = {"command": ["python", "-m", "benchmarks.handoff", *arguments]}
+    return {"format": 1, **context, **command, **took, "results": summaries}, missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
