@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench bench-handoff plans faults fuzz clean
+.PHONY: setup demo test check sim model mutants bench bench-handoff plans faults compat fuzz clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -64,6 +64,13 @@ bench-handoff: .venv/bench.stamp
 # a cluster that is killed as a whole. They are part of `make test`; this runs them alone, in full.
 faults: setup
 	$(RUN) -m pytest -m cluster -v
+
+# Every common Kafka client against three real nodes; writes docs/compat.md.
+.venv/compat.stamp: pyproject.toml | .venv/dev.stamp
+	$(PIP) -e '.[dev,compat]' && touch .venv/product.stamp .venv/dev.stamp $@
+
+compat: .venv/compat.stamp
+	$(RUN) -m tests.compat $(ARGS)
 
 # Every decoder under mutated input, each target for its share of the time.
 fuzz: setup
