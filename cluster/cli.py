@@ -16,10 +16,11 @@ from typing import Any, Final
 
 import trio
 
-from cluster import control, data, demo, health, state, status
+from cluster import control, data, demo, health, history_cli, state, status
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec, SpecError, plan
 from cluster.spec import read as spec_of
+from history.jsonl import HistoryError
 from runtime import config
 from storage.errors import StorageError
 
@@ -31,6 +32,7 @@ Refusals: Final = (
     config.ConfigError,
     StartError,
     StorageError,
+    HistoryError,
 )
 FAULTS: Final = {
     "kill": "kill node N with SIGKILL, as a crash would",
@@ -104,6 +106,9 @@ def _parser() -> argparse.ArgumentParser:
 
     data_help = "look at a stopped node's directory"
     data.add_commands(commands.add_parser("data", help=data_help, description=data_help))
+
+    history_parser = command("history", history_cli.run_check, "judge what clients saw")
+    history_cli.add_options(history_parser)
 
     describe = command("config", _config, "show every setting of a node, its value and meaning")
     describe.add_argument("--file", type=Path, metavar="TOML", help="a node's configuration file")

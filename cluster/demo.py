@@ -22,13 +22,15 @@ import attrs
 import trio
 from rich.console import Console
 
-from cluster import demo_report, health, history, state, status, workload
+from cluster import demo_report, health, recorder, state, status, workload
 from cluster.demo_report import Findings, Move
 from cluster.demo_view import LiveView, PlainView, View
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec, plan
 from cluster.status import ClusterView
 from cluster.workload import LoadProducer, SteadyProducer, WorkloadError
+from history.checker import check
+from history.record import Op, Record
 
 NODES: Final = 3
 PARTITIONS: Final = 12
@@ -122,7 +124,7 @@ class Demo:
     _looked: trio.Event = attrs.Factory(trio.Event)
     _facts: Callable[[], Mapping[str, str]] = dict
     _producers: list[SteadyProducer] = attrs.Factory(list)
-    _history: list[history.Record] = attrs.Factory(list)
+    _history: list[Record] = attrs.Factory(list)
     _load_acknowledged: int = 0
     _load_errors: int = 0
 
@@ -184,7 +186,7 @@ class Demo:
             )
         )
         self._history += read
-        values = [str(one.value) for one in read if one.op == history.Op.POLL]
+        values = [str(one.value) for one in read if one.op == Op.POLL]
         self.findings.check(
             "a consumer group reads what a producer sent",
             sorted(values) == sorted(str(one.value) for one in producer.history),
@@ -331,9 +333,9 @@ class Demo:
         sent = [record for producer in self._producers for record in producer.history]
         everything = [*sent, *self._history, *read]
         await _in_thread(
-            partial(history.write_jsonl, everything, self.spec.data_dir / "history.jsonl")
+            partial(recorder.write_history, everything, self.spec.data_dir / "history.jsonl")
         )
-        report = await _in_thread(partial(history.check, everything))
+        report = await _in_thread(partial(check, everything))
         self.findings.check(
             "nothing acknowledged is lost, repeated or reordered", report.clean, report.summary()
         )

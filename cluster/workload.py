@@ -1,7 +1,7 @@
 """What a user's programs would do, with an unmodified Kafka client, and a record of what they saw.
 
 confluent-kafka (librdkafka) blocks, so each of these runs in a thread of its own and is watched
-from outside through plain numbers. What they write down is a history for `cluster.history`.
+from outside through plain numbers. What they write down is a history for `history.checker`.
 """
 
 import logging
@@ -25,7 +25,8 @@ from confluent_kafka import (
 )
 from confluent_kafka import admin as kafka_admin
 
-from cluster.history import Key, Op, Outcome, Record
+from cluster.recorder import Recorder
+from history.record import UNKNOWN, Key, Op, Outcome, Record
 
 CLIENT_LOG: Final = logging.getLogger("cluster.workload.client")
 """What librdkafka tells of lost connections and the like; else it would write to stderr."""
@@ -35,6 +36,8 @@ REQUEST_S: Final = 15.0
 CATCH_UP_BURST_MAX: Final = 200
 """A producer that was held up sends at most this many at once, not all it has missed."""
 CONSUME_BATCH: Final = 2000
+GROUP_BATCH: Final = 100
+POLL_S: Final = 0.1
 LOAD_CHUNK: Final = 500
 
 Tell = Callable[[KafkaError | None, Message], None]
@@ -69,7 +72,14 @@ class SteadyProducer:
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, *, partitions: int, rate: int, name: str
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        rate: int,
+        name: str,
+        recorder: Recorder | None = None,
     ) -> None:
         self.history: list[Record] = []
         self.acknowledged = 0
@@ -77,6 +87,7 @@ class SteadyProducer:
         self.acks_ns: list[list[int]] = [[] for _ in range(partitions)]
         """When each partition's acknowledgements came, ascending (monotonic nanoseconds)."""
         self._topic, self._rate, self._name = topic, rate, name
+        self._recorder = recorder
         self._stop = threading.Event()
         self._settings = {
             "bootstrap.servers": bootstrap,
@@ -114,6 +125,8 @@ class SteadyProducer:
         record.outcome = Outcome.INFO
         record.began_ns = time.monotonic_ns()
         self.history.append(record)
+        if self._recorder is not None:
+            self._recorder.began(record)
         while True:
             try:
                 producer.produce(
@@ -129,11 +142,13 @@ class SteadyProducer:
             record.ended_ns = time.monotonic_ns()
             if error is not None:
                 self.errors.append(str(error))
-                return
-            record.outcome = Outcome.OK
-            record.offset = max(-1, _offset(message))
-            self.acknowledged += 1
-            self.acks_ns[record.key.partition].append(record.ended_ns)
+            else:
+                record.outcome = Outcome.OK
+                record.offset = max(UNKNOWN, _offset(message))
+                self.acknowledged += 1
+                self.acks_ns[record.key.partition].append(record.ended_ns)
+            if self._recorder is not None:
+                self._recorder.ended([record])
 
         return tell
 
@@ -291,8 +306,8 @@ def read_everything(
     try:
         ends = {}
         for partition in range(partitions):
-            ends[partition] = _watermarks(consumer, topic, partition)[1]
-            history.append(Record(Op.ASSIGN, name, Key(topic, partition), offset=0))
+            marks, ends[partition] = _told_ends(consumer, topic, partition, name)
+            history += [*marks, Record(Op.ASSIGN, name, Key(topic, partition), offset=0)]
         places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends]
         consumer.assign(places)
         _read_to(consumer, topic, ends, name, history, time.monotonic() + seconds_max)
@@ -306,6 +321,21 @@ def read_everything(
         drained = Record(Op.DRAINED, name, key, offset=positions.get(key, 0), began_ns=began_ns)
         history.append(drained)
     return history
+
+
+def _told_ends(
+    consumer: Consumer, topic: str, partition: int, name: str
+) -> tuple[list[Record], int]:
+    """What a reader was told of both ends of a partition, and the latter of them."""
+    began_ns = time.monotonic_ns()
+    marks = _watermarks(consumer, topic, partition)
+    ended_ns = time.monotonic_ns()
+    key = Key(topic, partition)
+    told = [
+        Record(op, name, key, None, offset, Outcome.OK, began_ns, ended_ns)
+        for op, offset in zip((Op.EARLIEST, Op.LATEST), marks, strict=True)
+    ]
+    return told, marks[1]
 
 
 def _read_to(
@@ -322,8 +352,7 @@ def _read_to(
             raise WorkloadError(
                 f"{name} did not get to the end of {topic} in time; missing {sorted(missing)}"
             )
-        for message in consumer.consume(CONSUME_BATCH, timeout=0.1):
-            record = _polled(message, name)
+        for record in _poll(consumer, CONSUME_BATCH, name):
             history.append(record)
             if record.offset >= ends[record.key.partition] - 1:
                 missing.discard(record.key.partition)
@@ -345,14 +374,59 @@ def read_as_group(
         while len(history) < count:
             if time.monotonic() > deadline:
                 raise WorkloadError(f"group {group} got {len(history)} of {count} messages in time")
-            history += [_polled(one, group) for one in consumer.consume(100, timeout=0.1)]
-        consumer.commit(asynchronous=False)
+            history += _poll(consumer, GROUP_BATCH, group)
+        commits = _commit(consumer, topic, group)
     except KafkaException as error:
         raise WorkloadError(f"group {group} cannot read {topic}: {error}") from error
     finally:
         consumer.close()
     keys = sorted({one.key for one in history})
-    return [*(Record(Op.SUBSCRIBE, group, key) for key in keys), *history]
+    return [*(Record(Op.SUBSCRIBE, group, key) for key in keys), *history, *commits]
+
+
+def _commit(consumer: Consumer, topic: str, group: str) -> list[Record]:
+    """Commit where the member is."""
+    began_ns = time.monotonic_ns()
+    places: list[TopicPartition] = consumer.commit(asynchronous=False)  # documented to return it
+    ended_ns = time.monotonic_ns()
+    done = [(place.partition, place.offset) for place in places if place.offset >= 0]
+    return [
+        Record(
+            Op.COMMIT, group, Key(topic, partition), group, offset, Outcome.OK, began_ns, ended_ns
+        )
+        for partition, offset in done
+    ]
+
+
+def committed(bootstrap: str, topic: str, *, partitions: int, group: str) -> list[Record]:
+    """What the cluster says a group has committed.
+
+    Raises:
+        WorkloadError: if it does not say.
+    """
+    consumer = _consumer(bootstrap, group)
+    began_ns = time.monotonic_ns()
+    try:
+        wanted = [TopicPartition(topic, partition) for partition in range(partitions)]
+        places = consumer.committed(wanted, timeout=REQUEST_S)
+    except KafkaException as error:
+        raise WorkloadError(f"no committed offsets of group {group}: {error}") from error
+    finally:
+        consumer.close()
+    ended_ns = time.monotonic_ns()
+    return [
+        Record(
+            Op.COMMITTED,
+            group,
+            Key(topic, place.partition),
+            group,
+            max(UNKNOWN, place.offset),
+            Outcome.OK,
+            began_ns,
+            ended_ns,
+        )
+        for place in places
+    ]
 
 
 def _consumer(bootstrap: str, group: str) -> Consumer:
@@ -365,7 +439,15 @@ def _consumer(bootstrap: str, group: str) -> Consumer:
     return Consumer(settings, logger=CLIENT_LOG)
 
 
-def _polled(message: Message, name: str) -> Record:
+def _poll(consumer: Consumer, most: int, name: str) -> list[Record]:
+    """One poll: what it brought, all with the same times."""
+    began_ns = time.monotonic_ns()
+    messages = consumer.consume(most, timeout=POLL_S)
+    ended_ns = time.monotonic_ns()
+    return [_polled(one, name, began_ns, ended_ns) for one in messages]
+
+
+def _polled(message: Message, name: str, began_ns: int, ended_ns: int) -> Record:
     error = message.error()
     if error is not None:
         raise KafkaException(error)
@@ -373,9 +455,8 @@ def _polled(message: Message, name: str) -> Record:
     assert value is not None, "this workload sends no empty message"
     assert topic is not None
     assert partition is not None
-    now = time.monotonic_ns()
-    key = Key(topic, partition)
-    return Record(Op.POLL, name, key, value.decode(), _offset(message), Outcome.OK, now, now)
+    key, offset = Key(topic, partition), _offset(message)
+    return Record(Op.POLL, name, key, value.decode(), offset, Outcome.OK, began_ns, ended_ns)
 
 
 def _positions(history: Sequence[Record]) -> dict[Key, int]:

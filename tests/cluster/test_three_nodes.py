@@ -4,7 +4,7 @@ The client is confluent-kafka as anybody would use it. What it was told and what
 then reads is judged by the history checker.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,13 @@ import pytest
 import trio
 
 from cluster import health, status, workload
-from cluster.history import Outcome, Record, check, write_jsonl
 from cluster.launcher import Launcher, launch
+from cluster.recorder import Recorder, observed
 from cluster.spec import plan
 from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
+from history.checker import check
+from history.record import Op, Outcome
 
 pytestmark = pytest.mark.cluster
 
@@ -66,11 +68,22 @@ async def three_nodes(tmp_path: Path) -> AsyncIterator[Launcher]:
         yield cluster
 
 
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    with Recorder(tmp_path / "history.jsonl") as recorder:
+        yield recorder
+
+
 @asynccontextmanager
-async def load(cluster: Launcher, name: str) -> AsyncIterator[SteadyProducer]:
+async def load(cluster: Launcher, name: str, recorder: Recorder) -> AsyncIterator[SteadyProducer]:
     """A producer that goes on while the body runs; afterwards every message has its answer."""
     producer = SteadyProducer(
-        cluster.spec.bootstrap, TOPIC, partitions=PARTITIONS, rate=RATE, name=name
+        cluster.spec.bootstrap,
+        TOPIC,
+        partitions=PARTITIONS,
+        rate=RATE,
+        name=name,
+        recorder=recorder,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(in_thread, producer.run)
@@ -89,36 +102,47 @@ async def acknowledged(producer: SteadyProducer, more: int) -> None:
                 await trio.sleep(0.02)
 
 
-async def judge(cluster: Launcher, *producers: SteadyProducer) -> None:
-    """Two fresh consumers read everything, and the history of all of them must be a log's."""
-    history: list[Record] = [one for producer in producers for one in producer.history]
+async def judge(cluster: Launcher, recorder: Recorder, *producers: SteadyProducer) -> None:
+    """Two fresh consumers read everything, every replica says what it has applied, and the history
+    of all of them, read back from its file, must be a log's."""
     for name in ("fresh-1", "fresh-2"):
-        history += await in_thread(
-            partial(
-                workload.read_everything,
-                cluster.spec.bootstrap,
-                TOPIC,
-                partitions=PARTITIONS,
-                name=name,
-                seconds_max=STEP_S,
+        recorder.ended(
+            await in_thread(
+                partial(
+                    workload.read_everything,
+                    cluster.spec.bootstrap,
+                    TOPIC,
+                    partitions=PARTITIONS,
+                    name=name,
+                    seconds_max=STEP_S,
+                )
             )
         )
-    write_jsonl(history, cluster.spec.data_dir / "history.jsonl")
-    report = check(history)
+    recorder.ended(observed(await until(cluster, everybody_is_level, "all have applied the same")))
+    report = check(recorder.read_back())
     assert report.clean, report.summary()
     assert report.sent[Outcome.OK] == sum(producer.acknowledged for producer in producers)
     for producer in producers:
         assert not producer.errors
 
 
+def everybody_is_level(view: ClusterView) -> bool:
+    """Every node that answers is where the others are, in every group: their hashes compare."""
+    applied: dict[int, set[int]] = {}
+    for row in view.nodes:
+        for group in () if row.status is None else row.status["groups"]:
+            applied.setdefault(group["group"], set()).add(group["applied"])
+    return bool(applied) and all(len(slots) == 1 for slots in applied.values())
+
+
 def everything_has_a_master(view: ClusterView) -> bool:
     return len(view.groups) == GROUPS + 1 and None not in view.masters().values()
 
 
-async def test_a_kill_under_load_loses_nothing(tmp_path: Path) -> None:
+async def test_a_kill_under_load_loses_nothing(tmp_path: Path, recorder: Recorder) -> None:
     """Kill a master with SIGKILL while a producer goes on; its groups move, and it comes back."""
     async with three_nodes(tmp_path) as cluster:
-        async with load(cluster, "p") as producer:
+        async with load(cluster, "p", recorder) as producer:
             await acknowledged(producer, 50)
             await cluster.kill(VICTIM)
             await until(
@@ -129,14 +153,16 @@ async def test_a_kill_under_load_loses_nothing(tmp_path: Path) -> None:
             await acknowledged(producer, 50)
             await cluster.restart(VICTIM)
             await acknowledged(producer, 50)
-        await judge(cluster, producer)
+        await judge(cluster, recorder, producer)
 
 
-async def test_steals_under_load_cost_the_producer_nothing(tmp_path: Path) -> None:
+async def test_steals_under_load_cost_the_producer_nothing(
+    tmp_path: Path, recorder: Recorder
+) -> None:
     """All masters to one node and evenly back, by the registry, with not one producer error."""
     async with three_nodes(tmp_path) as cluster:
         http = cluster.spec.node(1).http
-        async with load(cluster, "p") as producer:
+        async with load(cluster, "p", recorder) as producer:
             await acknowledged(producer, 20)
             await health.call_async(http, "POST", "/admin/placement", {"all_on": 1}, timeout_s=10)
             await until(
@@ -153,13 +179,15 @@ async def test_steals_under_load_cost_the_producer_nothing(tmp_path: Path) -> No
             )
             await acknowledged(producer, 20)
         assert {steal["outcome"] for steal in view.steals} == {"done"}
-        await judge(cluster, producer)
+        await judge(cluster, recorder, producer)
 
 
-async def test_a_whole_cluster_remembers_what_it_acknowledged(tmp_path: Path) -> None:
+async def test_a_whole_cluster_remembers_what_it_acknowledged(
+    tmp_path: Path, recorder: Recorder
+) -> None:
     """Kill all nodes at once and start them again: everything acknowledged is still there."""
     async with three_nodes(tmp_path) as cluster:
-        async with load(cluster, "p") as producer:
+        async with load(cluster, "p", recorder) as producer:
             await acknowledged(producer, 50)
             for node in cluster.spec.nodes:
                 await cluster.kill(node.id)
@@ -167,22 +195,25 @@ async def test_a_whole_cluster_remembers_what_it_acknowledged(tmp_path: Path) ->
                 for node in cluster.spec.nodes:
                     nursery.start_soon(cluster.restart, node.id)
             await acknowledged(producer, 20)
-        await judge(cluster, producer)
+        await judge(cluster, recorder, producer)
 
 
-async def test_a_consumer_group_goes_on_after_a_crash(tmp_path: Path) -> None:
+async def test_a_consumer_group_goes_on_after_a_crash(tmp_path: Path, recorder: Recorder) -> None:
     """What a group committed is replicated: its next member reads from there on."""
     async with three_nodes(tmp_path) as cluster:
-        async with load(cluster, "p") as producer:
+        async with load(cluster, "p", recorder) as producer:
             await acknowledged(producer, 50)
-        read = partial(
-            workload.read_as_group, cluster.spec.bootstrap, TOPIC, group="g", seconds_max=STEP_S
-        )
+        bootstrap = cluster.spec.bootstrap
+        read = partial(workload.read_as_group, bootstrap, TOPIC, group="g", seconds_max=STEP_S)
         first = await in_thread(partial(read, count=producer.acknowledged))
         await cluster.kill(VICTIM)
-        async with load(cluster, "q") as second_producer:
+        async with load(cluster, "q", recorder) as second_producer:
             await acknowledged(second_producer, 50)
+        kept = partial(workload.committed, bootstrap, TOPIC, partitions=PARTITIONS, group="g")
+        recorder.ended([*first, *await in_thread(kept)])
         second = await in_thread(partial(read, count=second_producer.acknowledged))
-        values = [sorted(str(one.value) for one in part if one.value) for part in (first, second)]
-        assert values[0] == sorted(str(one.value) for one in producer.history)
-        assert values[1] == sorted(str(one.value) for one in second_producer.history)
+        recorder.ended([*second, *await in_thread(kept)])
+        for part, sender in ((first, producer), (second, second_producer)):
+            values = sorted(str(one.value) for one in part if one.op == Op.POLL)
+            assert values == sorted(str(one.value) for one in sender.history)
+        await judge(cluster, recorder, producer, second_producer)

@@ -1,0 +1,73 @@
+"""`evenkeel history check FILE...`: could logs have shown this to anybody?"""
+
+import argparse
+import json
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from cluster.recorder import read_history
+from history.checker import check
+from history.jsonl import HistoryError
+from history.known import Options
+from history.record import Op
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    text = "look for anomalies; exit with 1 where there is a bad one"
+    examine = actions.add_parser("check", help=text, description=text + ".")
+    examine.set_defaults(do=run_check)
+    examine.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="parts of one history, as JSON lines (docs/history.md)",
+    )
+    examine.add_argument("--json", action="store_true", help="for programs")
+    examine.add_argument(
+        "--not-idempotent",
+        action="store_true",
+        help="its producers were not idempotent: a value may be stored twice",
+    )
+    examine.add_argument(
+        "--clock-error-ms",
+        type=_not_negative,
+        default=0.0,
+        metavar="MS",
+        help="how far the clocks of its processes may differ (0)",
+    )
+    examine.add_argument(
+        "--lag-ms-max",
+        type=_not_negative,
+        metavar="MS",
+        help="a reader that is longer behind, while there is no fault, is bad",
+    )
+
+
+def _not_negative(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a length of time")
+    return number
+
+
+def run_check(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    """0 where the history is clean, 1 where it is not.
+
+    Raises:
+        HistoryError: a file is none, or there is nothing in it to be judged.
+    """
+    lag_ms: float | None = options.lag_ms_max
+    promised = Options(
+        idempotent=not options.not_idempotent,
+        clock_error_ns=round(options.clock_error_ms * 1e6),
+        lag_ns_max=None if lag_ms is None else round(lag_ms * 1e6),
+    )
+    history = list(chain.from_iterable(map(read_history, options.files)))
+    if not any(one.op not in (Op.FAULT, Op.HEAL) for one in history):
+        raise HistoryError(f"nothing to judge in {', '.join(map(str, options.files))}")
+    report = check(history, promised)
+    print(json.dumps(report.to_json(), indent=2) if options.json else report.summary())
+    return 0 if report.clean else 1

@@ -1,0 +1,98 @@
+"""Histories as files, and what of a cluster's own status belongs into them.
+
+A `Recorder` writes as things happen, a line when a send begins and one when its outcome is known,
+each handed to the kernel at once: should the workload be killed, what it did is still on file.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import attrs
+
+from cluster.status import ClusterView
+from history.jsonl import LINE_BYTES_MAX, line_of, records_of
+from history.record import NO_KEY, Key, Op, Outcome, Record
+
+GROUP_TOPIC: Final = "paxos-group"
+"""The topic of keys that stand for a Paxos group, where its replicas are looked at."""
+OBSERVER: Final = "observer"
+
+
+class Recorder:
+    """A history that is being written; any thread may."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w", encoding="utf-8")
+        self._one_at_a_time = threading.Lock()
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def began(self, record: Record) -> None:
+        """Of what may be left without an outcome if we die now."""
+        self.ended([attrs.evolve(record, outcome=Outcome.INVOKE)])
+
+    def ended(self, records: Iterable[Record]) -> None:
+        lines = "".join(map(line_of, records))
+        with self._one_at_a_time:
+            self._file.write(lines)
+            self._file.flush()
+
+    def fault(self, what: str) -> None:
+        """From here on the cluster is being hurt, until `heal`."""
+        now = time.monotonic_ns()
+        self.ended([Record(Op.FAULT, OBSERVER, NO_KEY, what, began_ns=now, ended_ns=now)])
+
+    def heal(self) -> None:
+        now = time.monotonic_ns()
+        self.ended([Record(Op.HEAL, OBSERVER, NO_KEY, began_ns=now, ended_ns=now)])
+
+    def read_back(self) -> Iterator[Record]:
+        """What has been written so far."""
+        return read_history(self.path)
+
+
+def write_history(history: Iterable[Record], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(map(line_of, history))
+
+
+def read_history(path: Path) -> Iterator[Record]:
+    """Read what was written, one line at a time.
+
+    Raises:
+        HistoryError: with the line that is not a record.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        yield from records_of(iter(lambda: file.readline(LINE_BYTES_MAX + 1), b""), path.name)
+
+
+def observed(view: ClusterView) -> list[Record]:
+    """What the nodes say of their groups: how far each has applied, its hash, who acts."""
+    now = time.monotonic_ns()
+    found: list[Record] = []
+    for row in view.nodes:
+        if row.status is None:
+            continue
+        process = f"node-{row.spec.id}"
+        for group in row.status["groups"]:
+            key = Key(GROUP_TOPIC, int(group["group"]))
+            applied, chain = int(group["applied"]), str(group["chain"])
+            found.append(Record(Op.CHAIN, process, key, chain, applied, began_ns=now))
+            if group["acting"]:
+                found.append(Record(Op.MASTER, process, key, None, int(group["epoch"])))
+    return found
