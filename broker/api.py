@@ -66,6 +66,7 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
     ApiKey.DELETE_GROUPS: group_admin.handle_delete,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental,
+    ApiKey.OFFSET_DELETE: offsets.handle_delete,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle,
 }
 """All but ApiVersions, which is made from the others."""

@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch: how far consumer groups have come, in their coordinators' logs."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: how far consumer groups are, in their coordinators' logs."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -19,6 +19,10 @@ from wire.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetDeletePartitionResult,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteTopicResult,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -33,6 +37,8 @@ BATCHED_FETCH_FROM: Final = 8
 TOP_LEVEL_ERROR_FROM: Final = 2
 """OffsetFetch: before, an error of the group stands at each of its partitions."""
 GROUPS_MAX: Final = 1_000
+DELETED_MAX: Final = 10_000
+"""OffsetDelete: topics and partitions in one request."""
 
 # -- OffsetCommit ----------------------------------------------------------------------------------
 
@@ -165,3 +171,39 @@ def _refused_topic(topic: OffsetFetchRequestTopic, error: int) -> OffsetFetchRes
             for one in partitions
         ],
     )
+
+
+# -- OffsetDelete ----------------------------------------------------------------------------------
+
+
+def handle_delete(broker: Broker, request: Request) -> None:
+    """Forget how far a group is in topics that none of its members subscribes to (KIP-496)."""
+    message = request.message
+    assert isinstance(message, OffsetDeleteRequest)
+    named = [one.partition_index for topic in message.topics for one in topic.partitions]
+    if refuse_more_than(DELETED_MAX, [*named, *message.topics], request):
+        return
+    asked = model.OffsetDelete(
+        group=ConsumerGroupId(message.group_id),
+        topics=tuple(
+            model.TopicPartitions(
+                topic.name, tuple(one.partition_index for one in topic.partitions)
+            )
+            for topic in message.topics
+        ),
+    )
+    group = paxos_group_of(broker.registry, message.group_id)
+    broker.consumer_groups.ask(group, asked, guarded(broker, request, partial(_deleted, request)))
+
+
+def _deleted(request: Request, answer: model.Response) -> None:
+    assert isinstance(answer, model.OffsetDeleteResponse)
+    topics = [
+        OffsetDeleteTopicResult(
+            topic.topic,
+            [OffsetDeletePartitionResult(one.partition, one.error) for one in topic.partitions],
+        )
+        for topic in answer.topics
+    ]
+    response = OffsetDeleteResponse(error_code=answer.error, topics=topics)
+    request.reply.complete(encode_response(request.header, response))

@@ -34,6 +34,10 @@ from wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeletePartition,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -484,6 +488,33 @@ def test_groups_are_listed_described_and_deleted_where_they_live() -> None:
     for name in names:
         result = world.ask(coordinator_of(world, name), DeleteGroupsRequest([name]), 2).results[0]
         assert result.error_code == ErrorCode.NONE
+
+
+def test_an_operator_forgets_how_far_a_group_has_come() -> None:
+    """Not while a member subscribes to the topic; here the members do not even say to which."""
+
+    def delete(*partitions: int) -> OffsetDeleteResponse:
+        topic = OffsetDeleteTopic("orders", [OffsetDeletePartition(one) for one in partitions])
+        node = coordinator_of(world)
+        return world.ask(node, OffsetDeleteRequest("g", [topic]), 0)  # type: ignore[no-any-return]
+
+    world = world_with_topic()
+    assert delete(0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    one, two = two_members(world)
+    one.commit(7)
+    one.commit(8, partition=1)
+    used = delete(0).topics[0].partitions[0]
+    assert used.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert one.committed() == 7
+    for member in (one, two):
+        member.leave()
+    gone = delete(0, 3)
+    assert gone.error_code == ErrorCode.NONE
+    assert [(p.partition_index, p.error_code) for p in gone.topics[0].partitions] == [
+        (0, 0),
+        (3, 0),
+    ]
+    assert (one.committed(), one.committed(1)) == (-1, 8)
 
 
 def test_offsets_that_nobody_needs_any_more_are_swept() -> None:

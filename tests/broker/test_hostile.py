@@ -126,6 +126,9 @@ def _administration() -> dict[ApiKey, Request]:
                 )
             ]
         ),
+        ApiKey.OFFSET_DELETE: offsets.OffsetDeleteRequest(
+            "g", [offsets.OffsetDeleteTopic("t", [offsets.OffsetDeletePartition(0)])]
+        ),
         ApiKey.DELETE_GROUPS: group_admin.DeleteGroupsRequest(["g"]),
         ApiKey.DESCRIBE_CLUSTER: metadata.DescribeClusterRequest(),
     }
