@@ -230,7 +230,7 @@ STEALS: Final[Mapping[str, Mutant]] = {
         (
             Replica._lead,
             "last = max(",
-            "if self.suspended not in found:\n"
+            "if self.suspended in found and found[self.suspended].kind != EntryKind.STEAL:\n"
             "        self.suspended, self.handover = SLOT_ZERO, None\n"
             "    last = max(",
         ),
@@ -355,7 +355,8 @@ LEARNING: Final[Mapping[str, Mutant]] = {
         "R17",
         "a slot that was learned is told by number even if it was not our value",
         (Proposer.done, " and flight.entry.same_as(entry)", ""),
-        why_not="whoever learns another value than its own steps down before it counts",
+        why_not="it takes a slot learned ahead of a takeover, and a ballot the target has not heard "
+        "of that adopts what it has proposed below: a unit test builds the case",
     ),
     "apply-out-of-order": mutant(
         "I3",

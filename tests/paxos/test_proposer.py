@@ -173,3 +173,22 @@ def test_a_target_that_has_promised_more_does_not_use_the_ballot(promised: tuple
     one.give(0, Learned(GROUP, Slot(1), (taken,)))
     assert one.replica.lease.holder == 1
     assert one.replica.proposer.role is Role.FOLLOWER
+
+
+def test_what_others_chose_in_a_slot_of_ours_is_not_counted() -> None:
+    """R17: the target of a Steal has learned slot 3, not slot 2, and then proposes in both. A
+    later ballot, of which it has not heard, adopts its slot 2. Telling slot 3 by its number at our
+    ballot would teach our own value there to whoever voted for it."""
+    one = member(me=1)
+    one.give(2, Learned(GROUP, Slot(3), (some("theirs"),)))
+    taken = steal_entry(source=0, target=1, round_=5, expires=one.now_ns + 10**9)
+    one.give(0, accept(5, 0, 1, taken))
+    one.give(0, Commit(GROUP, ballot(5, 0), Slot(1), Slot(1)))
+    one.place(some("first"))
+    one.place(some("second"))
+    one.give(2, Learned(GROUP, Slot(2), (some("first"),)))
+    assert one.replica.learner.applied == 3
+    assert one.replica.proposer.role is Role.LEADER
+    (fourth, *_) = messages(one.place(some("third")).before, Accept)
+    assert isinstance(fourth, Accept)
+    assert (fourth.slot, fourth.counted_from, fourth.counted_to) == (4, 2, 2)

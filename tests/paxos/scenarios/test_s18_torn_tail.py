@@ -2,9 +2,9 @@
 
 import random
 
-from paxos.entry import batch
+from paxos.entry import EntryKind, batch
 from paxos.ids import Ballot, GroupId, NodeId, Slot
-from paxos.messages import Accepted, Commit
+from paxos.messages import Accept, Accepted, Commit
 from paxos.step import AcceptRecord, Record
 from simulator.disk import WalDisk
 from simulator.script import Script
@@ -44,6 +44,31 @@ def test_an_accept_that_was_acknowledged_is_there_after_the_power_cut() -> None:
     script.until(lambda: script.masters() != [])
     assert script.machine(script.masters()[0]).where[100][2] == ticket.slot
     script.until_acknowledged(script.write(script.masters()[0], 4))
+
+
+def test_the_masters_own_vote_counts_when_it_is_durable() -> None:
+    """R18: with one durable vote and its own in the cache it has no quorum. The power cut takes
+    its own, the other voter is away, and the slot gets another value."""
+    script = Script()
+    script.elect(0)
+    script.write_all(0, 2)
+    script.same_everywhere()
+    away = script.drop(Accept, target=2)
+    script.stall_disk(0)
+    ticket = script.write(0, 3)
+    script.until(lambda: any(s.source == 1 and s.message.slot == 4 for s in script.sent(Accepted)))
+    script.wait(20)
+    assert not ticket.answers, "one vote of three is durable"
+    assert script.replica(0).learner.applied == 3
+    script.crash(0, keep=0)
+    script.heal_disk(0)
+    away.lift()
+    script.isolate(1)
+    script.boot(0)
+    script.until(lambda: script.acting(0))
+    assert script.held(0).log[3].kind == EntryKind.BE_MASTER
+    script.mend()
+    script.same_everywhere()
 
 
 def test_the_real_log_keeps_what_was_synced_and_cuts_what_was_torn() -> None:
