@@ -234,6 +234,8 @@ STEALS: Final[Mapping[str, Mutant]] = {
             "        self.suspended, self.handover = SLOT_ZERO, None\n"
             "    last = max(",
         ),
+        why_not="within one lease a rival's value must be voted for by a minority that the master's "
+        "phase 1 meets and a third ballot's does not: scenario 4 builds the case",
     ),
     "renew-while-suspended": mutant(
         "R13",
@@ -355,8 +357,8 @@ LEARNING: Final[Mapping[str, Mutant]] = {
         "R17",
         "a slot that was learned is told by number even if it was not our value",
         (Proposer.done, " and flight.entry.same_as(entry)", ""),
-        why_not="it takes a slot learned ahead of a takeover, and a ballot the target has not heard "
-        "of that adopts what it has proposed below: a unit test builds the case",
+        why_not="it takes a slot learned ahead of a takeover, and a ballot unheard of by the "
+        "target that adopts what the target has proposed below: a unit test builds the case",
     ),
     "apply-out-of-order": mutant(
         "I3",
