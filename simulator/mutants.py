@@ -234,8 +234,8 @@ STEALS: Final[Mapping[str, Mutant]] = {
             "        self.suspended, self.handover = SLOT_ZERO, None\n"
             "    last = max(",
         ),
-        why_not="within one lease a rival's value must be voted for by a minority that the master's "
-        "phase 1 meets and a third ballot's does not: scenario 4 builds the case",
+        why_not="within one lease a rival's value must be voted for by a minority that the "
+        "master's phase 1 meets and a third ballot's does not: scenario 4 builds the case",
     ),
     "renew-while-suspended": mutant(
         "R13",

@@ -19,7 +19,15 @@ from simulator.model.checker import (
     disagreements,
 )
 from simulator.model.runs import ALL
-from simulator.model.traces import QUICK_SEEDS, SEEDS, seed_range, validate_all
+from simulator.model.traces import (
+    QUICK_SEEDS,
+    RARE,
+    REFUSED_BY,
+    SEEDS,
+    seed_range,
+    validate_all,
+    validate_all_planted,
+)
 
 EX_UNAVAILABLE: Final = 69
 
@@ -36,6 +44,7 @@ def main() -> int:
         print(broken, file=sys.stderr)
         return 1
     if not arguments.only:
+        bad += _check_planted(RARE if arguments.quick else frozenset(), arguments.processes)
         seeds = QUICK_SEEDS if arguments.quick else SEEDS
         bad += _check_traces(arguments.traces or seeds, arguments.processes)
     print(f"{bad} not as expected, {os.times().elapsed - began:.0f} s")
@@ -62,6 +71,18 @@ def _check_models(arguments: argparse.Namespace) -> int:
         print(f"BAD {disagreement}")
         bad += 1
     print(f"{len(verdicts)} runs, {sum(verdict.states for verdict in verdicts):,} states")
+    return bad
+
+
+def _check_planted(left_out: frozenset[str], processes: int) -> int:
+    """Without this, a specification that accepts everything would look good."""
+    names = [name for name in REFUSED_BY if name not in left_out]
+    bad = 0
+    for name, verdict in validate_all_planted(names, processes):
+        if verdict.rule != REFUSED_BY[name]:
+            bad += 1
+            print(f"BAD {name}, which breaks {REFUSED_BY[name]}: {verdict.line()}", flush=True)
+    print(f"{len(names)} planted bugs, {bad} not refused by the rule they break")
     return bad
 
 

@@ -45,10 +45,10 @@ class Observed(SimNode):
         self._booting = True
         super().boot()
 
-    def crash(self, *, reboot: bool) -> None:
+    def _end(self, how: str) -> None:
         for ident in self.groups:
             self.world.tell(events.Crashed(ident, self.me))
-        super().crash(reboot=reboot)
+        super()._end(how)
 
     def _tell_boot(self, group: Group) -> None:
         replica = group.replica
@@ -76,8 +76,10 @@ class Observed(SimNode):
                 self._tell_boot(group)
         for one in step.applied:
             self.world.tell(events.Applied(one.group, self.me, one.slot, value_of(one.entry)))
-        super()._carry_out(now, step)
-        self._applying = SLOT_ZERO
+        try:
+            super()._carry_out(now, step)
+        finally:  # it may die on the way
+            self._applying = SLOT_ZERO
 
     def _apply(self, group: Group, slot: Slot, entry: Entry, *, live: bool = True) -> list[bytes]:
         if live:
@@ -174,8 +176,10 @@ class Observed(SimNode):
 
     def _settle(self, ident: int, outcome: Outcome) -> None:
         self._relaying = True
-        super()._settle(ident, outcome)
-        self._relaying = False
+        try:
+            super()._settle(ident, outcome)
+        finally:
+            self._relaying = False
 
     def _tell_outcome(self, group: GroupId, outcome: Outcome) -> None:
         """Whoever relays an answer has applied nothing for it."""

@@ -6,7 +6,7 @@ judged from there: both must come to the same verdict.
 """
 
 import multiprocessing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,46 @@ from simulator.options import draw
 
 SEEDS: Final = range(200)
 QUICK_SEEDS: Final = range(10)
+PLANTED_SEEDS: Final = range(60)
+"""Not every world gives every bug its opportunity."""
+
+REFUSED_BY: Final[Mapping[str, str]] = {
+    "forget-promise": "R1",
+    "reuse-ballot": "R1",
+    "promise-below-promise": "R1",
+    "prepare-before-fsync": "R1",
+    "promise-forgets-votes": "promise",
+    "promise-without-behind": "promise",
+    "vote-below-promise": "acceptor",
+    "quorum-minus-one-promises": "phase 1",
+    "quorum-minus-one-votes": "I3",
+    "found-lowest": "phase 1",
+    "found-ignored": "phase 1",
+    "new-value-sent-again": "I1",
+    "act-until-apply": "R3 R11 R12",
+    "keep-range": "R4 R10",
+    "resume-same-ballot": "R7",
+    "naive-fresh-ballot": "R5",
+    "usurped-ballot": "R5 R6",
+    "replay-takes-over": "R5 R6",
+    "no-incarnation": "R6",
+    "act-on-replayed-lease": "R3 R11 R12",
+    "no-holder-margin": "R3 R11 R12",
+    "no-other-margin": "R12",
+    "ack-unknown": "R14",
+    "ack-when-proposed": "R14",
+    "read-no-epoch": "R14",
+    "read-checked-before": "R14",
+    "promise-before-fsync": "R18",
+    "accepted-before-fsync": "R18",
+    "own-vote-before-fsync": "R18",
+    "promise-not-written": "R18",
+    "steal-for-any-life": "R5 R6",
+}
+"""Planted bugs (simulator/mutants.py), and the rule by which the specification refuses each."""
+
+RARE: Final = frozenset({"found-lowest", "steal-for-any-life"})
+"""Of these, the ones that take many worlds."""
 
 
 @attrs.frozen
@@ -87,6 +127,15 @@ def validate(seed: int, mutant: str = "") -> Validation:
     return judges[0].validation(seed, refused, stopped_by)
 
 
+def validate_planted(mutant: str, seeds: range = PLANTED_SEEDS) -> Validation:
+    """The first refusal by the rule that the bug breaks; else the last world's verdict."""
+    for seed in seeds:
+        verdict = validate(seed, mutant)
+        if verdict.rule == REFUSED_BY[mutant]:
+            break
+    return verdict
+
+
 def record(seed: int, path: Path) -> None:
     """Write the trace of the world of `seed`, with what is needed to judge it."""
     options = draw(seed)
@@ -116,11 +165,14 @@ def judge(by: Judge, trace: Iterable[Event], seed: int) -> Validation:
 
 def validate_all(seeds: range, processes: int) -> Iterator[Validation]:
     """In the order of the seeds."""
-    if processes <= 1:
-        yield from map(validate, seeds)
-        return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from pool.imap(validate, seeds)
+
+
+def validate_all_planted(names: Sequence[str], processes: int) -> Iterator[tuple[str, Validation]]:
+    """In their order."""
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from zip(names, pool.imap(validate_planted, names), strict=True)
 
 
 def seed_range(text: str) -> range:
