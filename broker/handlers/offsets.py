@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: how far consumer groups are, in their coordinators' logs."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: how far groups are, in their coordinators' logs."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -186,10 +186,8 @@ def handle_delete(broker: Broker, request: Request) -> None:
     asked = model.OffsetDelete(
         group=ConsumerGroupId(message.group_id),
         topics=tuple(
-            model.TopicPartitions(
-                topic.name, tuple(one.partition_index for one in topic.partitions)
-            )
-            for topic in message.topics
+            model.TopicPartitions(one.name, tuple(part.partition_index for part in one.partitions))
+            for one in message.topics
         ),
     )
     group = paxos_group_of(broker.registry, message.group_id)

@@ -510,10 +510,8 @@ def test_an_operator_forgets_how_far_a_group_has_come() -> None:
         member.leave()
     gone = delete(0, 3)
     assert gone.error_code == ErrorCode.NONE
-    assert [(p.partition_index, p.error_code) for p in gone.topics[0].partitions] == [
-        (0, 0),
-        (3, 0),
-    ]
+    (topic,) = gone.topics
+    assert [(one.partition_index, one.error_code) for one in topic.partitions] == [(0, 0), (3, 0)]
     assert (one.committed(), one.committed(1)) == (-1, 8)
 
 
