@@ -33,6 +33,8 @@ class Done:
     """Chosen, applied in order, and we were still acting when we looked (R14)."""
 
     result: bytes
+    at_home: bool = False
+    """Another node did it, and has a connection of this very producer's (broker/homes.py)."""
 
 
 @attrs.frozen

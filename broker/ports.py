@@ -20,6 +20,9 @@ class Reply(Protocol):
     def when_waited(self, hurry: Callable[[], None]) -> None:
         """Call `hurry` once another kind of request waits behind this one in the connection."""
 
+    def produces(self, producer_id: int) -> None:
+        """The connection is one of this idempotent producer's."""
+
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection, log why."""
 

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from broker.homes import NO_PRODUCER, Homes
 from broker.ports import Reply
 from paxos.entry import Buffer
 from runtime.channel import Channel
@@ -83,6 +84,12 @@ class Place:
     def when_waited(self, hurry: Callable[[], None]) -> None:
         self.hurry = hurry
 
+    def produces(self, producer_id: int) -> None:
+        client = self.client
+        if client.producer_id != producer_id and not client.gone:
+            client.clients.homes.changed(client.producer_id, producer_id)
+            client.producer_id = producer_id
+
     def close(self, reason: str) -> None:
         self.client.close(reason)
 
@@ -95,6 +102,7 @@ class Client:
         self.channel: Channel | None = None
         self.queue: deque[Place] = deque()
         self.unanswered_bytes = 0
+        self.producer_id = NO_PRODUCER
         self.paused = False
         self.dirty = False
         self.active_boot_ns = 0
@@ -209,6 +217,7 @@ class Clients:
         self._refused_logged_ns = 0
         self._faults_since_ns = 0
         self._faults_logged = 0
+        self.homes = Homes()
         self.connections: set[Client] = set()
         self.dirty: list[Client] = []
         self.waiting: dict[Client, None] = {}
@@ -287,6 +296,8 @@ class Clients:
             if not self._by_host[client.host]:
                 del self._by_host[client.host]
             self.unanswered_bytes -= client.unanswered_bytes
+            self.homes.changed(client.producer_id, NO_PRODUCER)
+            client.producer_id = NO_PRODUCER
             client.queue.clear()  # answers to nobody
             self.waiting.pop(client, None)
             self._tell(client.host, reason)

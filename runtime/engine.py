@@ -13,7 +13,8 @@ from typing import Final, Protocol
 
 import attrs
 
-from broker.intake import Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
+from broker.homes import Homes
+from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import rejoin
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
@@ -144,6 +145,7 @@ class Engine:
         self.links: Links | None = None
         self.hooks: Hooks | None = None
         self.statistics = EngineStatistics()
+        self.homes = Homes()
         self.draining_peers: set[NodeId] = set()
         """Nodes that are giving their masters away: no good targets for ours."""
         self._step = Step()
@@ -254,6 +256,8 @@ class Engine:
     ) -> None:
         def answer(outcome: Outcome) -> None:
             assert self.links is not None
+            if type(outcome) is Done and self.homes.has(command):
+                outcome = Done(outcome.result, at_home=True)
             self.links.answer_forward(sender, number, outcome)
 
         intake = self.intakes.get(group)

@@ -201,7 +201,7 @@ class Peers:
 
     def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None:
         if isinstance(outcome, Done):
-            body = _FORWARDED.pack(number, 0, -1) + outcome.result
+            body = _FORWARDED.pack(number, 0, 0 if outcome.at_home else -1) + outcome.result
         else:
             master = -1 if outcome.master is None else outcome.master
             body = _FORWARDED.pack(number, 1 + _WHY.index(outcome.why), master)
@@ -461,7 +461,7 @@ def _decode_outcome(body: memoryview) -> tuple[int, Outcome]:
     number, code, master = _FORWARDED.unpack_from(body)
     result = body[_FORWARDED.size :]
     if code == 0 and len(result) <= RESULT_BYTES_MAX:
-        return number, Done(bytes(result))
+        return number, Done(bytes(result), at_home=master >= 0)
     if not 1 <= code <= len(_WHY):
         raise PeerError(f"an outcome of code {code}")
     return number, Elsewhere(_WHY[code - 1], None if master < 0 else NodeId(master))

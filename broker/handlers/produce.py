@@ -144,6 +144,8 @@ class _Produce:
         elif size > SMALL_BYTES and not self.request.owned:
             view = memoryview(bytes(view))
         self.waiting += 1
+        if header.producer_id >= 0:
+            self.request.reply.produces(header.producer_id)
         answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
         done = partial(self.done, place, answer)
         broker.groups.submit(place.group, records(place.uid, view), done)
@@ -172,6 +174,8 @@ class _Produce:
         try:
             if isinstance(outcome, Done):
                 self._appended(place, answer, outcome.result)
+                if outcome.at_home:
+                    self._hint(place, answer)
             else:
                 self._elsewhere(place, answer, outcome)
             self.waiting -= 1
@@ -205,9 +209,12 @@ class _Produce:
     ) -> None:
         answer.error_code = _ERROR_OF[outcome.why]
         if outcome.why is Why.NOT_MASTER:
-            answer.current_leader = other_leader(self.broker, place.group)
-            if answer.current_leader is not None:
-                self.hints.append(answer.current_leader)
+            self._hint(place, answer)
+
+    def _hint(self, place: PartitionPlace, answer: PartitionProduceResponse) -> None:
+        answer.current_leader = other_leader(self.broker, place.group)
+        if answer.current_leader is not None:
+            self.hints.append(answer.current_leader)
 
     def _answer(self) -> None:
         self.answered = True

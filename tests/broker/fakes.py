@@ -68,6 +68,7 @@ class FakeReply:
     silent: bool = False
     closed: str | None = None
     hurry: Callable[[], None] | None = None
+    producer_id: int = -1
 
     @property
     def settled(self) -> bool:
@@ -83,6 +84,9 @@ class FakeReply:
 
     def when_waited(self, hurry: Callable[[], None]) -> None:
         self.hurry = hurry
+
+    def produces(self, producer_id: int) -> None:
+        self.producer_id = producer_id
 
     def close(self, reason: str) -> None:
         assert self.closed is None

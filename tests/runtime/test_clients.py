@@ -508,3 +508,22 @@ def test_a_fault_is_logged_for_everyone_and_a_flood_of_them_is_not() -> None:
         assert len(told) == FAULTS_LOGGED_PER_S
         assert told[0]["level"] == "warning"
         assert "frame" in str(told[0]["reason"])
+
+
+# -- producers ------------------------------------------------------------------------------------
+
+
+def test_a_producer_is_at_home_while_its_connection_lasts(desk: Desk) -> None:
+    client = desk.connect()
+    client.sendall(frame(b"produce"))
+    desk.until_asked(1)
+    desk.asked[0][1].produces(7)
+    desk.asked[0][1].produces(7)
+    assert len(desk.clients.homes) == 1
+    desk.asked[0][1].produces(8)
+    assert len(desk.clients.homes) == 1, "a connection is of the last one"
+    client.close()
+    desk.plane.run_until(lambda: not desk.clients.connections, desk.clients.flush)
+    assert len(desk.clients.homes) == 0
+    desk.asked[0][1].produces(9)
+    assert len(desk.clients.homes) == 0, "an answer to nobody brings nobody home"

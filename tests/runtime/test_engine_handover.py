@@ -173,6 +173,16 @@ def test_a_forwarded_batch_is_proposed(net: Net) -> None:
     assert isinstance(outcome, Done)
 
 
+@pytest.mark.parametrize("pid", [7, 8])
+def test_the_answer_says_whether_the_producer_is_at_home_here(net: Net, pid: int) -> None:
+    master = net.elect(1)
+    master.engine.homes.changed(-1, 7)
+    data = b"".join(records(5, memoryview(batch("a", pid=pid))))
+    ((_, outcome),) = forwarded(master, data)
+    assert isinstance(outcome, Done)
+    assert outcome.at_home is (pid == 7)
+
+
 def test_a_forwarded_batch_may_be_larger_than_everybodys_segments() -> None:
     net = Net(segment=200_000)
     master = net.elect(1)

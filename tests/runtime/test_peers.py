@@ -433,6 +433,7 @@ def test_a_command_goes_over_and_its_outcome_comes_back(world: World, size: int)
     [
         Done(b""),
         Done(bytes(RESULT_BYTES_MAX)),
+        Done(b"result", at_home=True),
         *(Elsewhere(why, master) for why in Why for master in (None, NodeId(0), NodeId(3))),
     ],
 )
