@@ -38,6 +38,7 @@ CATCH_UP_BURST_MAX: Final = 200
 CONSUME_BATCH: Final = 2000
 GROUP_BATCH: Final = 100
 POLL_S: Final = 0.1
+PADDING: Final = " "
 LOAD_CHUNK: Final = 500
 
 Tell = Callable[[KafkaError | None, Message], None]
@@ -79,8 +80,10 @@ class SteadyProducer:
         partitions: int,
         rate: int,
         name: str,
+        pad_bytes: int = 0,
         recorder: Recorder | None = None,
     ) -> None:
+        """`pad_bytes` make every message so much larger; they are no part of its value."""
         self.history: list[Record] = []
         self.acknowledged = 0
         self.errors: list[str] = []
@@ -88,6 +91,7 @@ class SteadyProducer:
         """When each partition's acknowledgements came, ascending (monotonic nanoseconds)."""
         self._topic, self._rate, self._name = topic, rate, name
         self._recorder = recorder
+        self._padding = PADDING * pad_bytes
         self._stop = threading.Event()
         self._settings = {
             "bootstrap.servers": bootstrap,
@@ -130,7 +134,10 @@ class SteadyProducer:
         while True:
             try:
                 producer.produce(
-                    self._topic, value, partition=partition, on_delivery=self._teller(record)
+                    self._topic,
+                    value + self._padding,
+                    partition=partition,
+                    on_delivery=self._teller(record),
                 )
             except BufferError:
                 producer.poll(0.01)
@@ -456,7 +463,9 @@ def _polled(message: Message, name: str, began_ns: int, ended_ns: int) -> Record
     assert topic is not None
     assert partition is not None
     key, offset = Key(topic, partition), _offset(message)
-    return Record(Op.POLL, name, key, value.decode(), offset, Outcome.OK, began_ns, ended_ns)
+    return Record(
+        Op.POLL, name, key, value.decode().rstrip(PADDING), offset, Outcome.OK, began_ns, ended_ns
+    )
 
 
 def _positions(history: Sequence[Record]) -> dict[Key, int]:

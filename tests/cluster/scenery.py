@@ -1,0 +1,146 @@
+"""What tests with real node processes have in common: a cluster, a load, patience, a judgement.
+
+The client is confluent-kafka as anybody would use it. What it was told and what fresh consumers
+then read is written into histories, beside the nodes' directories, and judged by the checker.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import trio
+
+from cluster import status, workload
+from cluster.launcher import Command, Launcher, launch, node_command
+from cluster.recorder import Recorder, observed, read_history
+from cluster.spec import plan
+from cluster.status import ClusterView
+from cluster.workload import SteadyProducer
+from history.anomaly import Report
+from history.checker import check
+from history.record import Outcome, Record
+
+T = TypeVar("T")
+TOPIC = "orders"
+PARTITIONS = 6
+GROUPS = 6
+STEP_S = 30.0
+RATE = 1000
+QUICK = (
+    "lease.duration_ms=2000",
+    "lease.renew_every_ms=700",
+    "balancer.hold_down_ms=500",
+)
+"""Shorter waits than by default; the relations between them are the same."""
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
+
+
+async def until(
+    cluster: Launcher, condition: Callable[[ClusterView], bool], what: str
+) -> ClusterView:
+    view = None
+    with trio.move_on_after(STEP_S):
+        while True:
+            view = await status.collect(cluster.spec, cluster.now())
+            if condition(view):
+                return view
+            await trio.sleep(0.1)
+    seen = "nothing" if view is None else status.render(view)
+    pytest.fail(f"not within {STEP_S} s: {what}; last seen:\n{seen}")
+
+
+@asynccontextmanager
+async def three_nodes(
+    tmp_path: Path, *overrides: str, command: Command = node_command
+) -> AsyncIterator[Launcher]:
+    """A cluster in which every group has a master, and a topic with a partition in each."""
+    spec, _ = plan(tmp_path / "data", node_count=3, groups=GROUPS, fixed_ports=False)
+    async with launch(spec, overrides=(*QUICK, *overrides), command=command) as cluster:
+        await cluster.start_all()
+        await until(cluster, everything_has_a_master, "every group has a master")
+        create = partial(workload.create_topic, partitions=PARTITIONS, replication=3)
+        await in_thread(partial(create, spec.bootstrap, TOPIC))
+        yield cluster
+
+
+@asynccontextmanager
+async def load(
+    cluster: Launcher, name: str, *, rate: int = RATE, pad_bytes: int = 0
+) -> AsyncIterator[SteadyProducer]:
+    """A producer that goes on while the body runs; afterwards every message has its answer."""
+    with Recorder(cluster.spec.data_dir / f"history-{name}.jsonl") as recorder:
+        producer = SteadyProducer(
+            cluster.spec.bootstrap,
+            TOPIC,
+            partitions=PARTITIONS,
+            rate=rate,
+            name=name,
+            pad_bytes=pad_bytes,
+            recorder=recorder,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(in_thread, producer.run)
+            try:
+                yield producer
+            finally:
+                producer.stop()
+
+
+async def acknowledged(producer: SteadyProducer, more: int) -> None:
+    """Wait until every partition has that many more acknowledgements than now."""
+    wanted = [len(acks) + more for acks in producer.acks_ns]
+    with trio.fail_after(STEP_S):
+        for acks, goal in zip(producer.acks_ns, wanted, strict=True):
+            while len(acks) < goal:  # noqa: ASYNC110 (the client's thread sets no trio event)
+                await trio.sleep(0.02)
+
+
+async def judge(
+    cluster: Launcher, *producers: SteadyProducer, seen: Iterable[Record] = ()
+) -> Report:
+    """Two fresh consumers read everything, every replica says what it has applied, and the history
+    of all of them, with what else was `seen`, read back from its files, must be a log's."""
+    with Recorder(cluster.spec.data_dir / "history-observed.jsonl") as recorder:
+        recorder.ended(seen)
+        for name in ("fresh-1", "fresh-2"):
+            recorder.ended(
+                await in_thread(
+                    partial(
+                        workload.read_everything,
+                        cluster.spec.bootstrap,
+                        TOPIC,
+                        partitions=PARTITIONS,
+                        name=name,
+                        seconds_max=STEP_S,
+                    )
+                )
+            )
+        view = await until(cluster, everybody_is_level, "all have applied the same")
+        recorder.ended(observed(view))
+    files = sorted(cluster.spec.data_dir.glob("history-*.jsonl"))
+    report = check(chain.from_iterable(map(read_history, files)))
+    assert report.clean, report.summary()
+    assert report.sent[Outcome.OK] == sum(producer.acknowledged for producer in producers)
+    for producer in producers:
+        assert not producer.errors
+    return report
+
+
+def everybody_is_level(view: ClusterView) -> bool:
+    """Every node that answers is where the others are, in every group: their hashes compare."""
+    applied: dict[int, set[int]] = {}
+    for row in view.nodes:
+        for group in () if row.status is None else row.status["groups"]:
+            applied.setdefault(group["group"], set()).add(group["applied"])
+    return bool(applied) and all(len(slots) == 1 for slots in applied.values())
+
+
+def everything_has_a_master(view: ClusterView) -> bool:
+    return len(view.groups) == GROUPS + 1 and None not in view.masters().values()
