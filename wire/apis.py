@@ -16,6 +16,12 @@ from wire.compiler import decoder, encoder
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.assigned_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -118,6 +124,8 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 Request: TypeAlias = (
@@ -150,6 +158,8 @@ Request: TypeAlias = (
     | AlterPartitionReassignmentsRequest
     | ListPartitionReassignmentsRequest
     | OffsetDeleteRequest
+    | ConsumerGroupHeartbeatRequest
+    | ConsumerGroupDescribeRequest
 )
 
 Response: TypeAlias = (
@@ -182,6 +192,8 @@ Response: TypeAlias = (
     | AlterPartitionReassignmentsResponse
     | ListPartitionReassignmentsResponse
     | OffsetDeleteResponse
+    | ConsumerGroupHeartbeatResponse
+    | ConsumerGroupDescribeResponse
 )
 
 
@@ -273,6 +285,20 @@ _ROWS: Final = (
     ),
     _api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, "0", 1),
     _api(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse, "0-2", 0),
+    _api(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+        "0-1",
+        0,
+    ),
+    _api(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupDescribeResponse,
+        "0-1",
+        0,
+    ),
 )
 
 APIS: Final[dict[int, Api]] = {int(row.key): row for row in _ROWS}

@@ -22,7 +22,7 @@ from wire.primitives import (
     more_uvarint,
     read_tags,
 )
-from wire.schema import FIXED_KINDS, Kind, Spec, fields_of
+from wire.schema import FIXED_KINDS, NEVER, Kind, Spec, fields_of
 from wire.source import Source
 
 Decode = Callable[[memoryview, int], Any]
@@ -78,9 +78,23 @@ class _Decoder:
             self._pending.append((spec.kind.value, target, path))
         elif spec.kind is Kind.STRUCT:
             assert spec.struct is not None
-            self._struct(spec.struct, target, path)
+            if spec.nullable != NEVER:
+                self._optional_struct(spec.struct, target, path)
+            else:
+                self._struct(spec.struct, target, path)
         else:
             self._sized(spec, target, path)
+
+    def _optional_struct(self, cls: type[object], target: str, path: str) -> None:
+        """A marker, negative or not, and what it announces (KIP-893)."""
+        marker = self._source.fresh("marker")
+        self._pending.append(("b", marker, path))
+        self._flush()
+        with self._source.block(f"if {marker} < 0:", path):
+            self._source.line(f"{target} = None", path)
+        with self._source.block("else:", path):
+            self._struct(cls, target, path)
+            self._flush()
 
     def _struct(self, cls: type[object], target: str, path: str) -> None:
         source = self._source
@@ -192,6 +206,8 @@ def least_size(spec: Spec, version: int, *, flexible: bool) -> int:
     if spec.kind is not Kind.STRUCT:
         return 1 if flexible else calcsize(">" + _LENGTH_FORMATS[spec.kind])
     assert spec.struct is not None
+    if spec.nullable != NEVER:
+        return 1
     return int(flexible) + sum(
         least_size(field.spec, version, flexible=flexible)
         for field in fields_of(spec.struct)

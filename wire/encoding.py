@@ -64,13 +64,26 @@ class _Encoder:
             self._pending.append((spec.kind.value, value))
         elif spec.kind is Kind.STRUCT:
             assert spec.struct is not None
-            self._struct(spec.struct, value)
+            if spec.nullable != NEVER:
+                self._optional_struct(spec.struct, value)
+            else:
+                self._struct(spec.struct, value)
         elif spec.kind is Kind.ARRAY:
             self._array(spec, value)
         elif spec.kind is Kind.RECORDS:
             self._records(value)
         else:
             self._bytes(spec, value)
+
+    def _optional_struct(self, cls: type[object], value: str) -> None:
+        """A marker, -1 or 1, and what it announces (KIP-893)."""
+        self._flush()
+        with self._source.block(f"if {value} is None:"):
+            self._source.line("out.append(255)")
+        with self._source.block("else:"):
+            self._source.line("out.append(1)")
+            self._struct(cls, value)
+            self._flush()
 
     def _struct(self, cls: type[object], value: str) -> None:
         for field in fields_of(cls):

@@ -190,9 +190,19 @@ def record_chunks(versions: str = "0+") -> RecordsField:
 
 
 def struct(of: type[T], versions: str, *, tag: int) -> T | None:
-    """A tagged structure. (The messages here have no structure that is neither tagged nor in an
-    array; the nullable ones of KIP-893 would need a marker byte.)"""
+    """A tagged structure: None when it is not there."""
     return cast("T | None", _declare(Kind.STRUCT, versions, None, tag=tag, struct=of))
+
+
+def inline_struct(of: type[T], versions: str = "0+") -> T:
+    """A structure in its place, with every field at its default unless another is given."""
+    default: object = attrs.Factory(of)
+    return cast(T, _declare(Kind.STRUCT, versions, default, struct=of))
+
+
+def optional_struct(of: type[T], versions: str = "0+") -> T | None:
+    """A structure in its place, or a marker byte that says there is none (KIP-893)."""
+    return cast("T | None", _declare(Kind.STRUCT, versions, None, nullable=versions, struct=of))
 
 
 @overload

@@ -120,7 +120,10 @@ class _Layout:
     def _value(self, spec: Spec, value: Any) -> None:
         kind = spec.kind
         if kind is Kind.STRUCT:
-            self.message(value)
+            if spec.nullable.has(self._version):
+                self.put(b"\xff" if value is None else b"\x01", "i1")
+            if value is not None:
+                self.message(value)
         elif kind is Kind.UUID:
             self.out += value
         elif kind in FIXED_KINDS:
