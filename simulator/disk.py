@@ -36,6 +36,8 @@ SEGMENT_BYTES: Final = 64 * 1024
 CLUSTER: Final = "simulated"
 FLIPS: Final = 2
 """Damaged bytes at a time (exam.md section 2, `bitflip-file-chunks`)."""
+BAD_BLOCK_CHANCE: Final = 0.15
+"""Instead of a flipped bit: the block cannot be read at all."""
 
 
 class DiskFailed(Exception):
@@ -278,7 +280,7 @@ class WalDisk:
         files.close()
         if self._failing:
             self._failing = False
-            files.fail("open", errno.EIO)
+            files.fail("fdatasync", errno.EIO)
         try:
             who = identity.boot(files, CLUSTER, self._node, first=self._booted + 1)
             config = WalConfig(segment_bytes=SEGMENT_BYTES)
@@ -415,4 +417,8 @@ class WalDisk:
                 name = chance.choice(files.names())
                 low, high = 0, len(files.content(name))
             if name in files.names() and high > low:
-                files.corrupt(name, between(chance, low, high - 1), 1 << chance.randrange(8))
+                at = between(chance, low, high - 1)
+                if chance.random() < BAD_BLOCK_CHANCE:
+                    files.lose_block(name, at)
+                else:
+                    files.corrupt(name, at, 1 << chance.randrange(8))

@@ -25,10 +25,10 @@ import attrs
 import pytest
 
 from simulator.checkers import Violation
+from simulator.model.traces import JudgedWorld
 from simulator.mutants import MUTANTS, planted
 from simulator.options import draw
 from simulator.swarm import PROCESSES, checker_of
-from simulator.world import World
 
 SEEDS: Final = 200
 UNEXPECTED_SHARE: Final = 10
@@ -107,7 +107,7 @@ def noticed_by(name: str, seed: int) -> str:
         EndlessWorldError: it does not end.
     """
     signal.signal(signal.SIGALRM, _give_up)
-    world = World(draw(seed))
+    world = JudgedWorld(draw(seed))
     with planted(name):
         signal.setitimer(signal.ITIMER_REAL, WORLD_SECONDS_MAX)
         try:

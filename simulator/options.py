@@ -100,6 +100,8 @@ class Options:
     batch_wait_ns: int
     balancing: bool
     """Steals come from the production balancer with its token, not from a toy that asks at will."""
+    judged: bool = False
+    """Every event is shown to the executable specification (simulator/model/specification.py)."""
     kept: frozenset[int] | None = None
     """Only these of the nemesis's strikes happen (simulator/shrink.py); None: all."""
 
@@ -179,6 +181,7 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "client_think_ns": int,
     "batch_wait_ns": int,
     "balancing": lambda text: bool(int(text)),
+    "judged": lambda text: bool(int(text)),
     "kept": lambda text: frozenset(_numbers(text)),
 }
 """What `--set name=value` may change of a world."""
@@ -223,9 +226,9 @@ def draw(
     d = dice(seed, "options")
     temper = d.choice((Temper.CALM, Temper.HOSTILE, Temper.NARROW))
     hostile, narrow = temper is not Temper.CALM, temper is Temper.NARROW
-    nodes = 3 if narrow else d.choice((3, 3, 3, 4, 5, 5, 7))
-    few = 1 if narrow else d.choice((1, 2, 2, 3, 4)) if nodes < 5 else d.choice((1, 2))
-    drawn = d.choice((DiskKind.RECORDS, DiskKind.RECORDS, DiskKind.WAL))
+    nodes = 3 if narrow else d.choice((3, 3, 3, 3, 4, 5, 5, 7))
+    few = 1 if narrow else d.choice((1, 1, 2, 2, 3, 4)) if nodes < 5 else d.choice((1, 1, 2))
+    drawn = d.choice((DiskKind.RECORDS, DiskKind.RECORDS, DiskKind.RECORDS, DiskKind.WAL))
     timing = _timing(d, hostile=hostile, window=d.choice((1, 2, 4) if narrow else (1, 2, 4, 8, 16)))
     most = timing.lease_ns // 100  # 10 round trips, and the rest, within RECOVERY_LEASES_MAX leases
     return Options(
@@ -235,7 +238,7 @@ def draw(
         members=min(nodes, 5) if d.random() < 0.4 else 3,
         timing=attrs.evolve(timing, strategy=strategy),
         duration_ns=between(d, 55_000, 65_000) * MS,
-        tick_ns=min(between(d, 20, 50) * MS, timing.lease_ns // 8),
+        tick_ns=min(between(d, 25, 60) * MS, timing.lease_ns // 8),
         clocks=d.choice((Clocks.EXACT, Clocks.WITHIN, Clocks.WITHIN, Clocks.WITHIN, Clocks.BEYOND)),
         boot_ppm_max=d.choice((0, 200, 200, 20_000)),
         disk=drawn if disk is None else disk,
@@ -246,11 +249,12 @@ def draw(
         delay_min_ns=between(d, 50, 500) * 1_000,
         delay_max_ns=min(between(d, 1_000, 12_000) * 1_000, most),
         fsync_max_ns=min(between(d, 300, 15_000) * 1_000, most),
-        clients_per_group=d.choice((1, 2, 3)),
+        clients_per_group=d.choice((1, 1, 2, 3)),
         client_window=d.choice((1, 2, 4)),
-        client_think_ns=between(d, 30, 200) * MS,
+        client_think_ns=between(d, 50, 400) * MS,
         batch_wait_ns=d.choice((0, 0, 5 * MS)),
         balancing=not narrow and d.random() < 0.25,
+        judged=d.random() < 0.25,
     )
 
 

@@ -14,6 +14,8 @@ import attrs
 from paxos.timing import Strategy
 from simulator import mutants
 from simulator.checkers import Violation
+from simulator.model.specification import Refused
+from simulator.model.traces import JudgedWorld
 from simulator.options import DiskKind, Options, changed, draw
 from simulator.world import World
 
@@ -64,6 +66,10 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
 
+def make_world(options: Options, *, verbose: bool = False) -> World:
+    return (JudgedWorld if options.judged else World)(options, verbose=verbose)
+
+
 class TimeUp(Exception):
     """Ends a world that nobody wants to see to its end."""
 
@@ -80,7 +86,7 @@ def run_world(job: Job, *, options: Options | None = None, stop_ns: int = 0) -> 
     """
     options = options or options_of(job)
     started = time.process_time()
-    world = World(options, verbose=job.verbose)
+    world = make_world(options, verbose=job.verbose)
     if stop_ns:
         world.loop.at(stop_ns, _time_up)
     failure = report = checker = ""
@@ -113,6 +119,8 @@ def _time_up() -> None:
 
 def checker_of(error: Exception) -> str:
     """A checker by its name; the code's own assertions and crashes by the place they are in."""
+    if isinstance(error, Refused):
+        return f"trace: {error.rule}"
     if isinstance(error, Violation):
         return str(error).partition(" ")[0].rstrip(":")
     frame = traceback.extract_tb(error.__traceback__)[-1]

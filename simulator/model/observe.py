@@ -202,9 +202,9 @@ class ObservedCommandNode(Observed, CommandNode):
 
 
 class ObservedWorld(World):
-    def __init__(self, options: Options, tell: Tell) -> None:
+    def __init__(self, options: Options, tell: Tell, *, verbose: bool = False) -> None:
         self.tell = tell
-        super().__init__(options)
+        super().__init__(options, verbose=verbose)
 
     def make_node(self, me: NodeId, disk: Disk, clock: Clock) -> SimNode:
         return ObservedCommandNode(self, me, disk, clock)

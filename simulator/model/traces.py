@@ -18,7 +18,7 @@ from simulator.model import events
 from simulator.model.events import Event
 from simulator.model.observe import ObservedWorld
 from simulator.model.specification import Refused, Specification
-from simulator.options import draw
+from simulator.options import Options, draw
 
 SEEDS: Final = range(200)
 QUICK_SEEDS: Final = range(10)
@@ -110,12 +110,21 @@ class Judge:
         )
 
 
+class JudgedWorld(ObservedWorld):
+    """A world that ends with Refused at the first event which the specification does not allow."""
+
+    def __init__(self, options: Options, *, verbose: bool = False) -> None:
+        super().__init__(options, self._feed, verbose=verbose)
+        self.judge = Judge(self.members, options.timing.margin_ns)
+
+    def _feed(self, event: Event) -> None:
+        self.judge.feed(event)
+
+
 def validate(seed: int, mutant: str = "") -> Validation:
     """Run the world of `seed` and judge it as it goes."""
     options = draw(seed)
-    judges: list[Judge] = []
-    world = ObservedWorld(options, lambda event: judges[0].feed(event))
-    judges.append(Judge(world.members, options.timing.margin_ns))
+    world = JudgedWorld(options)
     refused, stopped_by = None, ""
     with mutants.planted(mutant):
         try:
@@ -124,7 +133,7 @@ def validate(seed: int, mutant: str = "") -> Validation:
             refused = refusal
         except Exception as error:  # noqa: BLE001 # the world's end, whatever it was
             stopped_by = f"{type(error).__name__}: {error}"
-    return judges[0].validation(seed, refused, stopped_by)
+    return world.judge.validation(seed, refused, stopped_by)
 
 
 def validate_planted(mutant: str, seeds: range = PLANTED_SEEDS) -> Validation:

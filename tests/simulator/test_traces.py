@@ -210,7 +210,7 @@ def test_a_trace_is_the_same_from_a_file(recorded: Recorded, tmp_path: Path) -> 
 def forgetful_boots(one: Recorded) -> Iterator[tuple[Validation, Validation]]:
     """Every boot with votes, judged as if the disk had lost them: unsaid, and said."""
     for index, event in enumerate(one.trace):
-        if isinstance(event, events.Booted) and event.votes:
+        if isinstance(event, events.Booted) and event.votes and not event.forgot:
             before, after = one.trace[:index], one.trace[index + 1 :]
             lost = event._replace(votes=())
             yield (
@@ -223,6 +223,8 @@ def test_a_node_that_has_forgotten_votes_may_not_vote_again() -> None:
     """Not before the slots it voted in are decided: what the honest node did was too soon."""
     for seed in range(SEEDS_MAX):
         for unsaid, said in forgetful_boots(Recorded(seed)):
+            if unsaid.accepted:
+                continue  # they had outlived a power cut un-synced: nobody knew of them
             assert unsaid.rule == "R18", unsaid.line()
             if said.rule == "ADR 4":
                 return
