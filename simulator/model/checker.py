@@ -59,7 +59,8 @@ class Verdict:
         mark = "ok  " if self.as_expected else "BAD "
         return (
             f"{mark}{self.title}: {self.finding}\n        {self.states:,} states, depth "
-            f"{self.values['depth']}, {self.values['seconds']} s, {self.values['memory_mb']} MB"
+            f"{self.values['depth']}, {self.values['seconds']} s ({self.values['cpu']} s of CPU), "
+            f"{self.values['memory_mb']} MB"
         )
 
 

@@ -288,10 +288,11 @@ class Explorer {
         getrusage(RUSAGE_SELF, &usage);
         u64 digest = 0;
         for (const u64 outcome : outcomes_) digest = mix(digest ^ outcome);
-        std::printf("  verdict=%s states=%llu transitions=%llu depth=%d seconds=%.1f memory_mb=%ld "
-                    "missed_at_most=%.0e outcomes=%zu:%04x\n",
+        const auto of = [](const timeval& time) { return time.tv_sec + time.tv_usec / 1e6; };
+        std::printf("  verdict=%s states=%llu transitions=%llu depth=%d seconds=%.1f cpu=%.1f "
+                    "memory_mb=%ld missed_at_most=%.0e outcomes=%zu:%04x\n",
                     verdict, (unsigned long long)seen_, (unsigned long long)transitions_, depth_,
-                    seconds_, usage.ru_maxrss / 1024, double(seen_) * double(seen_) / 3.7e19,
+                    seconds_, of(usage.ru_utime) + of(usage.ru_stime), usage.ru_maxrss / 1024, double(seen_) * double(seen_) / 3.7e19,
                     outcomes_.size(), unsigned(digest & 0xFFFF));
     }
 
