@@ -9,6 +9,14 @@ from evenkeel.config import (
     OffsetReset,
     ProducerConfig,
 )
+from evenkeel.consumer import (
+    Consumer,
+    ConsumerRecord,
+    ConsumerStatistics,
+    RebalanceListener,
+    Records,
+)
+from evenkeel.coordinator import Committed
 from evenkeel.errors import (
     BrokerError,
     BufferFullError,
@@ -24,8 +32,9 @@ from evenkeel.errors import (
     UnreachableError,
     UnsupportedError,
 )
+from evenkeel.lookups import FoundOffset
 from evenkeel.metadata import TopicPartition
-from evenkeel.producer import Delivery, Producer, RecordMetadata
+from evenkeel.producer import Delivery, Producer, ProducerStatistics, RecordMetadata
 from wire.batch import Compression
 
 __all__ = [
@@ -35,7 +44,15 @@ __all__ = [
     "RecordMetadata",
     "Acks",
     "Compression",
+    "ProducerStatistics",
+    "Consumer",
     "ConsumerConfig",
+    "ConsumerRecord",
+    "ConsumerStatistics",
+    "Records",
+    "RebalanceListener",
+    "Committed",
+    "FoundOffset",
     "Assignor",
     "Isolation",
     "OffsetReset",

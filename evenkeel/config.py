@@ -166,7 +166,6 @@ class ConsumerConfig:
     partition_bytes_max: int = 1024 * 1024
     buffer_bytes: int = 64 * 1024 * 1024
     decompressed_bytes_max: int = 128 * 1024 * 1024
-    rack: str = ""
     check_crcs: bool = True
 
     def __attrs_post_init__(self) -> None:
@@ -186,8 +185,7 @@ class ConsumerConfig:
             raise ConfigurationError("a static member needs a group")
         if self.group is not None and not self.assignors:
             raise ConfigurationError("a group member needs an assignor")
-        eager = Assignor.COOPERATIVE_STICKY not in self.assignors
-        if not eager and len(self.assignors) > 1:
+        if Assignor.COOPERATIVE_STICKY in self.assignors and len(self.assignors) > 1:
             raise ConfigurationError(
                 "COOPERATIVE_STICKY cannot be offered together with others",
                 why="the others take every partition away before each rebalance",

@@ -19,9 +19,14 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def background() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose tasks are cancelled when the body ends, however it ends."""
+    """A nursery whose tasks are cancelled when the body ends, however it ends, and not before.
+
+    Not even when the body is being cancelled: what it does about that (commit, leave the group)
+    needs the connections, which are such tasks.
+    """
     failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
+    async with trio.open_nursery() as outer:
+        nursery = await outer.start(_host)
         try:
             yield nursery
         except Exception as error:  # noqa: BLE001 (raised below, outside the nursery's group)
@@ -30,6 +35,13 @@ async def background() -> AsyncIterator[trio.Nursery]:
             nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def _host(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.cancel_scope.shield = True
+        task_status.started(nursery)
+        await trio.sleep_forever()
 
 
 class Scoped(Generic[T]):

@@ -1,0 +1,148 @@
+"""How the leader of a group shares partitions among its members: functions of what members say.
+
+RANGE and ROUND_ROBIN are Kafka's, so that members of other clients get the same shares. Sticky
+moves as little as evenness allows, and never gives a partition away in the same round in which
+another member still owns it (KIP-429): that member lets go first, and asks for another round.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, islice
+
+import attrs
+
+from evenkeel.config import Assignor
+from evenkeel.metadata import TopicPartition
+
+Shares = dict[str, list[TopicPartition]]
+
+
+@attrs.frozen
+class Member:
+    """What a member says of itself when it joins."""
+
+    id: str
+    topics: frozenset[str]
+    instance: str | None = None
+    owned: frozenset[TopicPartition] = frozenset()
+    generation: int = -1
+
+    @property
+    def rank(self) -> tuple[bool, str]:
+        """Static members come first and keep their place over restarts, as in Kafka."""
+        return (self.instance is None, self.instance or self.id)
+
+
+def share(kind: Assignor, members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
+    """Every member's partitions. `partitions` says how many each known topic has."""
+    ranked = sorted(members, key=lambda member: member.rank)
+    match kind:
+        case Assignor.RANGE:
+            return _range(ranked, partitions)
+        case Assignor.ROUND_ROBIN:
+            return _round_robin(ranked, partitions)
+        case Assignor.COOPERATIVE_STICKY:
+            return _cooperative(ranked, partitions)
+
+
+def _range(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
+    """Each topic by itself in contiguous ranges; the first members get one more."""
+    shares: Shares = {member.id: [] for member in members}
+    for topic in sorted(partitions):
+        takers = [member for member in members if topic in member.topics]
+        at = 0
+        for number, member in enumerate(takers):
+            least, more = divmod(partitions[topic], len(takers))
+            count = least + (number < more)
+            shares[member.id] += [TopicPartition(topic, p) for p in range(at, at + count)]
+            at += count
+    return shares
+
+
+def _round_robin(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
+    """All partitions in order go round all members, past those who do not want the topic."""
+    shares: Shares = {member.id: [] for member in members}
+    turn = cycle(members)
+    for place in _wanted(members, partitions):
+        for member in islice(turn, len(members)):
+            if place.topic in member.topics:
+                shares[member.id].append(place)
+                break
+    return shares
+
+
+def _wanted(members: Iterable[Member], partitions: Mapping[str, int]) -> list[TopicPartition]:
+    topics = {topic for member in members for topic in member.topics} & partitions.keys()
+    return [
+        TopicPartition(topic, number)
+        for topic in sorted(topics)
+        for number in range(partitions[topic])
+    ]
+
+
+def _cooperative(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
+    owners = _owners(members, partitions)
+    shares = _sticky(members, partitions, owners)
+    return {
+        member: [place for place in places if owners.get(place, member) == member]
+        for member, places in shares.items()
+    }
+
+
+def _owners(members: Sequence[Member], partitions: Mapping[str, int]) -> dict[TopicPartition, str]:
+    """Whose each partition is now. Of two who claim one, the later generation is believed; if they
+    are of one generation neither is."""
+    claims: dict[TopicPartition, list[Member]] = defaultdict(list)
+    for member in members:
+        for place in member.owned:
+            if place.topic in member.topics and place.partition < partitions.get(place.topic, 0):
+                claims[place].append(member)
+    owners = {}
+    for place, claimants in claims.items():
+        newest = max(member.generation for member in claimants)
+        believed = [member for member in claimants if member.generation == newest]
+        if len(believed) == 1:
+            owners[place] = believed[0].id
+    return owners
+
+
+def _sticky(
+    members: Sequence[Member],
+    partitions: Mapping[str, int],
+    owners: Mapping[TopicPartition, str],
+) -> Shares:
+    """Everybody keeps theirs; the rest goes to who has least; then from the rich to the poor."""
+    held: dict[str, list[TopicPartition]] = {member.id: [] for member in members}
+    free = []
+    for place in _wanted(members, partitions):
+        owner = owners.get(place)
+        if owner is None:
+            free.append(place)
+        else:
+            held[owner].append(place)
+    # Whom few can serve is placed first, or nobody may be left for it.
+    takers = {
+        topic: [member.id for member in members if topic in member.topics] for topic in partitions
+    }
+    free.sort(key=lambda place: len(takers[place.topic]))
+    for place in free:
+        least = min(takers[place.topic], key=lambda member: len(held[member]))
+        held[least].append(place)
+    while _level(held, takers):
+        pass
+    return {member: sorted(places) for member, places in held.items()}
+
+
+def _level(held: Shares, takers: Mapping[str, Sequence[str]]) -> bool:
+    """Move one partition from a member to one with at least two fewer, if there is such a pair.
+
+    Each move makes the sum of squares smaller, so this ends.
+    """
+    for rich in sorted(held, key=lambda member: -len(held[member])):
+        for place in reversed(held[rich]):
+            poor = min(takers[place.topic], key=lambda member: len(held[member]))
+            if len(held[rich]) - len(held[poor]) > 1:
+                held[rich].remove(place)
+                held[poor].append(place)
+                return True
+    return False

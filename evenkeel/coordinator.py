@@ -1,0 +1,246 @@
+"""The coordinator of one consumer group: where it is, and what is asked of it by whom.
+
+Its place is looked up when it is needed and forgotten when it is wrong. With Evenkeel a group moves
+with its keeper's steal and nobody in it notices; what was refused there is asked again here.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import attrs
+import trio
+
+from evenkeel.client import BOOTSTRAP, Client, Purpose, backoff_s
+from evenkeel.errors import BrokerError, CommitError, EvenkeelError, FencedError, refusal
+from evenkeel.metadata import Node, TopicPartition
+from wire.apis import Request
+from wire.error_codes import ErrorCode
+from wire.messages.membership import FindCoordinatorRequest, FindCoordinatorResponse
+from wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+)
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+NO_GENERATION: Final = -1
+GROUP_KEY: Final = 0
+BATCHED_FROM: Final = 4
+"""FindCoordinator takes many keys from this version on."""
+GROUPS_FROM: Final = 8
+"""OffsetFetch takes many groups from this version on."""
+ELSEWHERE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+MOVED_ON: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+"""The group is at another generation: what this member says no longer counts."""
+
+
+class Committed(NamedTuple):
+    """A committed offset: the next one to read."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+@attrs.frozen
+class Identity:
+    """Who commits. The default is somebody outside of the group, who may while it is empty."""
+
+    generation: int = NO_GENERATION
+    member_id: str = ""
+    instance: str | None = None
+
+
+def topic_map(places: Collection[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for place in sorted(places):
+        found.setdefault(place.topic, []).append(place.partition)
+    return found
+
+
+class Coordinator:
+    """One group's."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self.group = group
+        self._client = client
+        self._node: int | None = None
+
+    async def find(self) -> int:
+        """The node; looked up if it is not known.
+
+        Raises:
+            BrokerError: if there is none yet (retriable), or the group may not be used.
+        """
+        if self._node is not None:
+            return self._node
+        connection = await self._client.connection(BOOTSTRAP)
+        version = connection.version_for(FindCoordinatorRequest)
+        keys = [self.group] if version >= BATCHED_FROM else []
+        request = FindCoordinatorRequest(self.group, GROUP_KEY, keys)
+        answer = await connection.request(request, FindCoordinatorResponse)
+        row = answer.coordinators[0] if answer.coordinators else answer
+        if row.error_code != ErrorCode.NONE:
+            what = f"the coordinator of group '{self.group}' cannot be found"
+            raise refusal(what, row.error_code, row.error_message)
+        node = Node(row.node_id, row.host, row.port)
+        known = self._client.view.nodes.get(node.id)
+        if known is None or (known.host, known.port) != (node.host, node.port):
+            self._client.view.nodes[node.id] = node
+        self._node = node.id
+        return node.id
+
+    def forget(self) -> None:
+        """It is not there, or not any more."""
+        self._node = None
+
+    async def ask(
+        self,
+        message: Request,
+        kind: type[R],
+        *,
+        purpose: Purpose = Purpose.GENERAL,
+        timeout_s: float | None = None,
+    ) -> R:
+        """One question, asked once; a lost connection makes us look for the coordinator again."""
+        node = await self.find()
+        try:
+            return await self._client.ask(node, message, kind, purpose=purpose, timeout_s=timeout_s)
+        except EvenkeelError as error:
+            if error.retriable:
+                self.forget()
+            raise
+
+    def check(self, what: str, code: int) -> None:
+        """Raise the error of an answer's code; where it says "not here", forget where it was.
+
+        Raises:
+            CommitError: the group has moved on.
+            FencedError: another static member has this one's name.
+            BrokerError: any other.
+        """
+        if code == ErrorCode.NONE:
+            return
+        error = refusal(f"{what} of group '{self.group}' failed", code)
+        if error.code in ELSEWHERE:
+            self.forget()
+        if error.code in MOVED_ON:
+            raise CommitError(
+                error.what,
+                why=f"{error.why}: the group has rebalanced",
+                advice="its partitions may be another member's by now, who reads from there again",
+            )
+        if error.code is ErrorCode.FENCED_INSTANCE_ID:
+            raise FencedError(error.what, why="another member has joined with the same instance")
+        raise error
+
+    async def until_done(
+        self, what: str, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None
+    ) -> T:
+        return await self._client.until_done(
+            f"{what} of group '{self.group}' failed", attempt, timeout_s=timeout_s
+        )
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, Committed],
+        who: Callable[[], Identity],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Commit offsets, trying again while that may help.
+
+        Raises:
+            CommitError, FencedError, TimedOutError, BrokerError: if they are not committed.
+        """
+        if offsets:
+            once = partial(self._commit_once, offsets, who)
+            await self.until_done("the commit", once, timeout_s)
+
+    async def _commit_once(
+        self, offsets: Mapping[TopicPartition, Committed], who: Callable[[], Identity]
+    ) -> None:
+        identity = who()
+        topics = [
+            OffsetCommitRequestTopic(
+                topic,
+                [_commit_row(number, offsets[TopicPartition(topic, number)]) for number in numbers],
+            )
+            for topic, numbers in topic_map(offsets.keys()).items()
+        ]
+        request = OffsetCommitRequest(
+            self.group,
+            identity.generation,
+            identity.member_id,
+            group_instance_id=identity.instance,
+            topics=topics,
+        )
+        answer = await self.ask(request, OffsetCommitResponse)
+        for topic in answer.topics:
+            for one in topic.partitions:
+                self.check(f"the commit for {topic.name}/{one.partition_index}", one.error_code)
+
+    async def committed(
+        self, places: Collection[TopicPartition] | None, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, Committed]:
+        """What is committed for these partitions (None: for all); others are left out."""
+        once = partial(self._committed_once, places)
+        return await self.until_done("reading the offsets", once, timeout_s)
+
+    async def _committed_once(
+        self, places: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, Committed]:
+        topics = None
+        if places is not None:
+            topics = [OffsetFetchRequestTopic(*one) for one in topic_map(places).items()]
+        connection = await self._client.connection(await self.find())
+        if connection.version_for(OffsetFetchRequest) >= GROUPS_FROM:
+            request = OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(self.group, topics=topics)]
+            )
+        else:
+            request = OffsetFetchRequest(self.group, topics=topics)
+        answer = await self.ask(request, OffsetFetchResponse)
+        rows: list[OffsetFetchResponseTopic] = answer.topics
+        code = answer.error_code
+        if answer.groups:
+            rows, code = answer.groups[0].topics, answer.groups[0].error_code
+        self.check("reading the offsets", code)
+        found = {}
+        for topic in rows:
+            for one in topic.partitions:
+                self.check(f"reading {topic.name}/{one.partition_index}", one.error_code)
+                if one.committed_offset >= 0:
+                    place = TopicPartition(topic.name, one.partition_index)
+                    found[place] = Committed(
+                        one.committed_offset, one.metadata or "", one.committed_leader_epoch
+                    )
+        return found
+
+    async def pause(self, failures: int) -> None:
+        await trio.sleep(backoff_s(self._client.config, failures))
+
+
+def _commit_row(partition: int, offset: Committed) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition, offset.offset, offset.leader_epoch, offset.metadata
+    )
+
+
+def code_of(error: EvenkeelError) -> ErrorCode | None:
+    return error.code if isinstance(error, BrokerError) else None

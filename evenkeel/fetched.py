@@ -1,0 +1,202 @@
+"""One partition as its consumer sees it: where it is, what has been fetched, what was handed out.
+
+Batches are kept as they came and are decoded when they are handed out, one at a time, so that what
+a consumer holds is what it has fetched. A fetch that was on its way while the user went elsewhere
+is thrown away: it does not begin where we are now.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import attrs
+from crc32c import crc32c
+
+from evenkeel.compression import decompress
+from evenkeel.config import OffsetReset
+from evenkeel.errors import EvenkeelError, refusal
+from evenkeel.metadata import TopicPartition
+from wire.batch import (
+    CONTROL_BIT,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+    Batch,
+    BatchError,
+    as_view,
+    iterate_records,
+    split,
+)
+from wire.messages.fetch import AbortedTransaction, PartitionData
+
+CRC_COVERS_FROM: Final = 21
+ABORT_MARKER: Final = 0
+MARKER_TYPE_AT: Final = 2
+
+
+class ConsumerRecord(NamedTuple):
+    """A record as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Records(NamedTuple):
+    """Consecutive records of one partition, as they were written together."""
+
+    place: TopicPartition
+    records: Sequence[ConsumerRecord]
+
+
+class _Held(NamedTuple):
+    batch: Batch
+    skip: bool
+    """Markers, and what a transaction that was aborted had written."""
+    size: int
+
+
+@attrs.define(eq=False)
+class FetchedPartition:
+    """A partition that is assigned to the consumer."""
+
+    place: TopicPartition
+    position: int | None = None
+    """The next offset to hand out; None until it is found."""
+    fetch_from: int = 0
+    processed: int | None = None
+    """Up to here the application had what was handed out before it asked for more."""
+    committed: int | None = None
+    paused: bool = False
+    settling: bool = False
+    """On its way in or out: nothing is fetched or handed out."""
+    in_flight: bool = False
+    not_before: float = 0.0
+    failures: int = 0
+    buffered: int = 0
+    high_watermark: int = -1
+    reset: OffsetReset | None = None
+    """Asked for by the user, or by a log that has not got our position any more."""
+    error: EvenkeelError | None = None
+    """Told to the application when it asks for more."""
+    leader_epoch: int = -1
+    _held: deque[_Held] = attrs.Factory(deque)
+    _aborted: set[int] = attrs.Factory(set)
+
+    @property
+    def has_records(self) -> bool:
+        return bool(self._held)
+
+    def seek(self, offset: int) -> None:
+        """Go on from there; what was fetched is dropped."""
+        self.drop()
+        self.position = self.processed = self.fetch_from = offset
+        self.reset = self.error = None
+
+    def seek_to(self, where: OffsetReset) -> None:
+        """Go on from an end of the log, which has to be found first."""
+        self.drop()
+        self.position = self.processed = None
+        self.reset, self.error = where, None
+
+    def drop(self) -> None:
+        self._held.clear()
+        self._aborted.clear()
+        self.buffered = 0
+
+    # -- taking in --------------------------------------------------------------------------------
+
+    def take(self, asked_from: int, answer: PartitionData, check_crcs: bool) -> None:
+        """Take in an answer without an error.
+
+        Raises:
+            EvenkeelError: if the records are damaged or in a format of old.
+        """
+        self.high_watermark = answer.high_watermark
+        if self.position is None or asked_from != self.fetch_from:
+            return
+        aborted = deque(sorted(answer.aborted_transactions or (), key=_first_offset))
+        view = as_view(answer.records)
+        try:
+            batches = split(view, partial_tail=True)
+        except BatchError as error:
+            raise self._damaged(error) from error
+        for batch in batches:
+            if batch.header.last_offset < self.fetch_from:
+                continue
+            if check_crcs and crc32c(batch.data[CRC_COVERS_FROM:]) != batch.header.crc:
+                raise self._damaged(None)
+            held = _Held(batch, self._is_skipped(batch, aborted), len(batch.data))
+            self._held.append(held)
+            self.buffered += held.size
+            self.fetch_from = batch.header.last_offset + 1
+
+    def _is_skipped(self, batch: Batch, aborted: deque[AbortedTransaction]) -> bool:
+        """KIP-98: between an aborted transaction's first offset and its marker, a producer's
+        transactional batches do not count."""
+        header = batch.header
+        while aborted and aborted[0].first_offset <= header.last_offset:
+            self._aborted.add(aborted.popleft().producer_id)
+        if header.attributes & CONTROL_BIT:
+            if header.producer_id in self._aborted and _is_abort(batch):
+                self._aborted.discard(header.producer_id)
+            return True
+        return (
+            header.producer_id != NO_PRODUCER_ID
+            and bool(header.attributes & TRANSACTIONAL_BIT)
+            and header.producer_id in self._aborted
+        )
+
+    def _damaged(self, error: BatchError | None) -> EvenkeelError:
+        code = 2 if error is None else int(error.code)
+        return refusal(
+            f"what is in {self.place} at offset {self.fetch_from} cannot be read",
+            code,
+            "the checksum is wrong" if error is None else str(error),
+        )
+
+    # -- handing out ------------------------------------------------------------------------------
+
+    def hand_out(self, decompressed_bytes_max: int) -> Records | None:
+        """The records of the next batch; None where there are none in it for us.
+
+        Raises:
+            EvenkeelError: if they cannot be decoded; the position is left before them.
+        """
+        assert self.position is not None
+        held = self._held[0]
+        records: list[ConsumerRecord] = []
+        if not held.skip:
+            try:
+                payload = decompress(held.batch, decompressed_bytes_max)
+                records = [
+                    ConsumerRecord(
+                        *self.place, one.offset, one.timestamp_ms, one.key, one.value, one.headers
+                    )
+                    for one in iterate_records(held.batch, payload)
+                    if one.offset >= self.position
+                ]
+            except BatchError as error:
+                raise self._damaged(error) from error
+        self._held.popleft()
+        self.buffered -= held.size
+        self.position = held.batch.header.last_offset + 1
+        self.leader_epoch = held.batch.header.leader_epoch
+        return Records(self.place, records) if records else None
+
+
+def _first_offset(one: AbortedTransaction) -> int:
+    return one.first_offset
+
+
+def _is_abort(batch: Batch) -> bool:
+    """A marker's key is its version and its type."""
+    try:
+        record = next(iterate_records(batch), None)
+    except BatchError:
+        return False
+    key = b"" if record is None or record.key is None else record.key
+    return int.from_bytes(key[MARKER_TYPE_AT : MARKER_TYPE_AT + 2], "big") == ABORT_MARKER
