@@ -39,6 +39,7 @@ from paxos.replica import Recovered, Replica
 from runtime import settings
 from runtime.admin import Admin
 from runtime.admission import Admission
+from runtime.balancer_admin import BalancerAdmin
 from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
@@ -308,13 +309,14 @@ class Node:
         engine.hooks = self.shell
         self.shell.prefer()
         self.admin = Admin(
-            self.client,
             self.metrics_registry,
             status=lambda: node_status(
                 config, engine, self.broker, self.loop, self.handovers, self.started_boot_ns
             ),
             not_ready=self.shell.not_ready,
-            wake=self.wakeup.set,
+        )
+        self.balancer_admin = BalancerAdmin(
+            self.client, self.loop, self.planner, now=engine.now, wake=self.wakeup.set
         )
 
     def _wire_planner(self, book: LoadBook) -> None:
@@ -464,7 +466,8 @@ async def _start(
         nursery.start_soon(watch_parent, parent_pid, stop)
     for peer in node.peers.outgoing:
         nursery.start_soon(node.peers.keep_connected, peer)
-    server = HttpServer(node.admin.routes(), node.journal.bug)
+    routes = {**node.admin.routes(), **node.balancer_admin.routes()}
+    server = HttpServer(routes, node.journal.bug)
     await nursery.start(trio.serve_listeners, server.handle, http)
     node.journal.info(
         "node started",

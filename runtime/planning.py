@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from balancer.load import LoadBook
-from balancer.planning import Planning, PlanningState, PlanningView
+from balancer.planning import Planning, PlanningView
 from balancer.registry import Registry
 from balancer.registry_commands import AdoptPlan, PlacementSet, Result
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
@@ -66,12 +66,8 @@ class PlanningLoop:
         return "off" if self._planning is None else self._planning.state.value
 
     def tick(self, now: Now) -> None:
-        planning = self._planning
-        if planning is None:
-            return
-        if not self._engine.acting(REGISTRY_GROUP) and planning.state is PlanningState.NOT_OURS:
-            return
-        command = planning.on_tick(self.view(now))
+        """Also where another node plans: who is gone, and since when, is known everywhere."""
+        command = None if self._planning is None else self._planning.on_tick(self.view(now))
         if command is not None:
             self.propose(command)
 

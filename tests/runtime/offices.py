@@ -4,6 +4,8 @@ Group 0's state machine is the production registry; each node runs the productio
 the cluster and balances it, at every tick. What the shell does in between is done by `Office`.
 """
 
+from balancer.load import LoadBook
+from balancer.planning import Planning
 from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
@@ -17,6 +19,7 @@ from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.messages import StealRequest
 from paxos.step import Notice
 from runtime.balancing import BalancingLoop
+from runtime.planning import PlanningLoop
 from runtime.registry_client import Joining, RegistryClient
 from tests.balancer.literals import register
 from tests.runtime.engines import TICK_MS, Ledger, Member, Net
@@ -47,6 +50,16 @@ class Office:
         self.client = RegistryClient(engine, registry)
         config = BalancingConfig(hold_down_ns=0)
         self.loop = BalancingLoop(engine, self.client, Balancing(config), member.recorder.journal)
+        self.book = LoadBook()
+        self.planner = PlanningLoop(
+            engine,
+            self.client,
+            Planning(),
+            self.book,
+            hold_down_ms=0,
+            lag_slots_max=128,
+            journal=member.recorder.journal,
+        )
         self.joining = Joining(
             self.client,
             FoundCluster("test", GROUPS),
@@ -59,6 +72,7 @@ class Office:
     def tick(self) -> None:
         now = self.member.engine.now()
         self.joining.tick(now)
+        self.planner.tick(now)
         self.loop.tick(now)
 
     def propose(self, command: Command) -> None:

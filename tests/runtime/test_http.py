@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MemoryReceiveStream, MockClock, memory_stream_pair
 
 from paxos.ids import GroupId
-from runtime.admin import PROPOSE_TIMEOUT_S, Admin
+from runtime.admin import Admin
+from runtime.balancer_admin import PROPOSE_TIMEOUT_S, BalancerAdmin
 from runtime.http import (
     CONNECTIONS_MAX,
     REQUEST_BYTES_MAX,
@@ -239,14 +240,17 @@ class Operator:
         Gauge("evenkeel_test", "A metric.", registry=registry).set(7)
         self.why_not_ready = ""
         self.bugs: Bugs = []
-        admin = Admin(
-            cluster[node].client,
-            registry,
-            status=lambda: {"node": node},
-            not_ready=lambda: self.why_not_ready,
+        admin = Admin(registry, status=lambda: {"node": node}, not_ready=lambda: self.why_not_ready)
+        office = cluster[node]
+        balancer = BalancerAdmin(
+            office.client,
+            office.loop,
+            office.planner,
+            now=office.member.engine.now,
             wake=cluster.net.settle,
         )
-        self._server = HttpServer(admin.routes(), lambda *bug: self.bugs.append(bug))
+        routes = {**admin.routes(), **balancer.routes()}
+        self._server = HttpServer(routes, lambda *bug: self.bugs.append(bug))
 
     async def get(self, path: str) -> Reply:
         return await exchange(self._server, request("GET", path))

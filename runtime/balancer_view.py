@@ -1,0 +1,161 @@
+"""The balancer as JSON: what GET /balancer and POST /admin/plan show (docs/operations.md)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from balancer.planner import Plan
+from balancer.planning import Weighing, loads, weighing
+from balancer.policy import PlanRecord, Policy
+from balancer.problem import WEIGHT_NORMAL, Problem
+from balancer.records import StealRecord
+from balancer.registry import Registry
+from paxos.ids import MS, GroupId, NodeId, Now
+from runtime.balancing import BalancingLoop
+from runtime.planning import PlanningLoop
+
+
+def balancer_status(loop: BalancingLoop, planner: PlanningLoop, now: Now) -> dict[str, Any]:
+    """All of it, as this node sees it."""
+    view, planning = loop.view(now), planner.view(now)
+    registry = planning.registry
+    weighed = weighing(planning, planner.asked.config)
+    machine = loop.machine
+    reasons = {} if machine is None else dict(machine.explain(view))
+    problem = planner.asked.problem(planning, weighed)
+    return {
+        "node": view.me,
+        "planner": planner.state,
+        "ours": planning.ours,
+        "placement_version": registry.versions.placement,
+        "policy_version": registry.versions.policy,
+        "paused": registry.paused,
+        "policy": policy_json(registry.policy),
+        "weights": {"by": weighed.evenness.name.lower(), "source": weighed.source},
+        "nodes": _nodes(registry, planner, problem, planning.masters, now),
+        "groups": [
+            {
+                "group": group,
+                "master": planning.masters.get(group),
+                "ideal": registry.placement.get(group),
+                "why": reasons[group].value if group in reasons else "off",
+                "weight": _weight(weighed, group),
+                "pinned": group in registry.pins,
+                "paused": group in registry.paused_groups,
+            }
+            for group in map(GroupId, registry.groups)
+        ],
+        "tokens": [
+            {"token": one.token, "group": one.group, "source": one.source, "target": one.target}
+            for one in registry.tokens
+            if not one.free_at(now.wall_ns)
+        ],
+        "steals": [_steal(one) for one in registry.history],
+        "plans": [_record(one) for one in registry.plans],
+    }
+
+
+def _weight(weighed: Weighing, group: GroupId) -> float:
+    return round(weighed.weights.get(group, WEIGHT_NORMAL) / WEIGHT_NORMAL, 3)
+
+
+def _nodes(
+    registry: Registry,
+    planner: PlanningLoop,
+    problem: Problem,
+    masters: Mapping[GroupId, NodeId | None],
+    now: Now,
+) -> list[dict[str, Any]]:
+    reports = planner.book.fresh(now)
+    on = list(masters.values())
+    ideals = list(registry.placement.values())
+    rows = []
+    for offer in problem.nodes:
+        report = reports.get(offer.node)
+        rows.append(
+            {
+                "id": offer.node,
+                "zone": offer.zone,
+                "capacity": offer.capacity,
+                "draining": registry.nodes[offer.node].draining,
+                "unfit": None if offer.why_unfit is None else offer.why_unfit.value,
+                "masters": on.count(offer.node),
+                "ideals": ideals.count(offer.node),
+                "produce_p99_ms": None if report is None else report.produce_p99_us / 1_000,
+                "lag_slots": None if report is None else report.lag_slots,
+            }
+        )
+    return rows
+
+
+def _steal(one: StealRecord) -> dict[str, Any]:
+    return {
+        "group": one.group,
+        "source": one.source,
+        "target": one.target,
+        "outcome": one.outcome.name.lower(),
+        "duration_ms": one.duration_us / 1_000,
+        "finished_wall_ms": one.finished_wall_ns // MS,
+    }
+
+
+def _record(one: PlanRecord) -> dict[str, Any]:
+    return {
+        "wall_ms": one.wall_ns // MS,
+        "node": one.node,
+        "trigger": one.trigger,
+        "by": one.evenness.name.lower(),
+        "weights": one.weights,
+        "moves": [move._asdict() for move in one.moves],
+        "moves_count": one.moves_count,
+        "at_least": one.at_least,
+        "proof": one.proof,
+    }
+
+
+def policy_json(policy: Policy) -> dict[str, Any]:
+    value = attrs.asdict(policy)
+    value["evenness"] = policy.evenness.name.lower()
+    value["preferred_zones"] = list(policy.preferred_zones)
+    value["capacities"] = {str(node): percent for node, percent in policy.capacities.items()}
+    return value
+
+
+def plan_json(registry: Registry, problem: Problem, plan: Plan, weighed: Weighing) -> Any:  # noqa: ANN401 # JSON
+    """A plan that may never be adopted: every group with its reason, and what it would come to."""
+    certificate = plan.certificate
+    before, after = (loads(problem, one) for one in (registry.placement, plan.placement))
+    return {
+        "by": weighed.evenness.name.lower(),
+        "weights": weighed.source,
+        "decisions": [
+            {
+                "group": one.group,
+                "source": registry.placement.get(one.group),
+                "target": one.target,
+                "move": one.target != registry.placement.get(one.group),
+                "reason": one.reason.value,
+                "detail": one.detail,
+            }
+            for one in plan.decisions
+        ],
+        "certificate": None
+        if certificate is None
+        else {
+            "proof": certificate.proof.value,
+            "moves": certificate.moves,
+            "at_least": certificate.at_least,
+        },
+        "nodes": [
+            {
+                "id": offer.node,
+                "unfit": None if offer.why_unfit is None else offer.why_unfit.value,
+                "groups_before": list(registry.placement.values()).count(offer.node),
+                "groups_after": after.get(offer.node, (0, 0))[0],
+                "weight_before": before.get(offer.node, (0, 0))[1] / WEIGHT_NORMAL,
+                "weight_after": after.get(offer.node, (0, 0))[1] / WEIGHT_NORMAL,
+            }
+            for offer in problem.nodes
+        ],
+    }

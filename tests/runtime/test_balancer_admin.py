@@ -1,0 +1,223 @@
+"""An operator at the balancer: show, plan, move, drain, cancel, policy; on three whole nodes.
+
+Time is simulated, the stealing and the planning loops are the production ones: what is asked for is
+waited for until the masters are where it says.
+"""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from balancer.policy import Policy
+from balancer.problem import Evenness
+from paxos.ids import GroupId, Slot
+from paxos.messages import StealRequest
+from tests.runtime.offices import GROUPS, Cluster, everything_on
+from tests.runtime.test_http import Operator
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    cluster.until(cluster.is_placed)
+    cluster.advance(1_000)
+    return cluster
+
+
+@pytest.fixture
+def operator(cluster: Cluster) -> Operator:
+    return Operator(cluster)
+
+
+def counts(cluster: Cluster) -> list[int]:
+    return sorted(Counter(cluster.masters().values()).values())
+
+
+def is_even(cluster: Cluster) -> bool:
+    return counts(cluster) == [2, 2, 3] and cluster.is_placed()
+
+
+async def done(operator: Operator, path: str, body: object) -> Any:
+    reply = await operator.post(path, body)
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+async def test_show_says_what_there_is(operator: Operator) -> None:
+    shown = (await operator.get("/balancer")).json()
+    assert [row["why"] for row in shown["groups"]] == ["in-place"] * (GROUPS + 1)
+    assert [row["masters"] for row in shown["nodes"]] == [
+        Counter(operator.placement().values())[node] for node in (1, 2, 3)
+    ]
+    assert shown["policy"]["automatic"] is True
+    assert shown["planner"] in ("even", "not-ours")
+    assert (shown["tokens"], shown["plans"]) == ([], [])
+    assert {steal["outcome"] for steal in shown["steals"]} <= {"done"}
+
+
+async def test_drain_empties_a_node_and_undrain_gives_it_its_share(
+    cluster: Cluster, operator: Operator
+) -> None:
+    """The plan, its steals, and the way back; nobody asked for more than the drain."""
+    await done(operator, "/admin/drain", {"node": 3, "draining": True})
+    cluster.until(lambda: 3 not in cluster.masters().values() and cluster.is_placed())
+    shown = (await operator.get("/balancer")).json()
+    assert [row["unfit"] for row in shown["nodes"]] == [None, None, "draining"]
+    assert shown["plans"][0]["trigger"] == "node 3 is draining"
+    assert {move["reason"] for move in shown["plans"][0]["moves"]} == {"node-unusable:draining"}
+    await done(operator, "/admin/drain", {"node": 3, "draining": False})
+    cluster.until(lambda: is_even(cluster))
+    assert set(cluster.finished()) == {"done"}
+
+
+async def test_a_dead_node_is_planned_away_and_gets_its_share_when_it_is_back(
+    cluster: Cluster, operator: Operator
+) -> None:
+    cluster.net.crash(cluster[3].member.node)
+    cluster.until(lambda: 3 not in operator.placement().values(), ms_max=60_000)
+    shown = (await operator.get("/balancer")).json()
+    assert shown["plans"][-1]["trigger"] == "node 3 is dead"
+    cluster.restart(3)
+    cluster.until(lambda: is_even(cluster), ms_max=60_000)
+
+
+async def test_a_dry_run_explains_and_changes_nothing(cluster: Cluster, operator: Operator) -> None:
+    before = operator.placement()
+    cluster.set_placement(everything_on(1))
+    plan = await done(operator, "/admin/plan", {"dry_run": True})
+    assert sum(one["move"] for one in plan["decisions"]) == plan["certificate"]["moves"] == 4
+    assert plan["certificate"]["at_least"] == 4
+    assert [one["groups_before"] for one in plan["nodes"]] == [7, 0, 0]
+    assert sorted(one["groups_after"] for one in plan["nodes"]) == [2, 2, 3]
+    assert operator.placement() == everything_on(1)
+    adopted = await done(operator, "/admin/plan", {"dry_run": False})
+    assert adopted["adopted"]
+    cluster.until(lambda: is_even(cluster))
+    assert operator.placement().keys() == before.keys()
+    assert operator.cluster[1].registry.policy.automatic
+    assert operator.cluster[1].registry.plans[-1].trigger == "operator"
+
+
+async def test_what_if_a_node_died(operator: Operator) -> None:
+    before = operator.placement()
+    plan = await done(operator, "/admin/plan", {"without": [2]})
+    moved = {one["group"] for one in plan["decisions"] if one["move"]}
+    assert moved == {group for group, node in before.items() if node == 2}
+    assert {one["detail"] for one in plan["decisions"] if one["move"]} == {"dead"}
+    assert operator.placement() == before
+
+
+async def test_a_group_is_moved_by_hand_and_stays(cluster: Cluster, operator: Operator) -> None:
+    group = next(group for group, node in operator.placement().items() if node == 2)
+    await done(operator, "/admin/move", {"group": group, "node": 3})
+    cluster.until(lambda: cluster.masters()[group] == 3)
+    cluster.until(lambda: is_even(cluster))
+    assert cluster.masters()[group] == 3
+    shown = (await operator.get("/balancer")).json()
+    assert [row["group"] for row in shown["groups"] if row["pinned"]] == [group]
+    await done(operator, "/admin/move", {"group": group, "node": None})
+    assert cluster[1].registry.pins == {}
+
+
+async def test_a_paused_group_is_left_where_it_is(cluster: Cluster, operator: Operator) -> None:
+    group = next(group for group, node in operator.placement().items() if node == 3)
+    await done(operator, "/admin/balancer", {"paused": True, "group": group})
+    await done(operator, "/admin/drain", {"node": 3, "draining": True})
+    cluster.until(lambda: list(cluster.masters().values()).count(cluster[3].member.node) == 1)
+    cluster.advance(3_000)
+    assert cluster.masters()[group] == 3
+
+
+async def test_a_cancelled_steal_is_not_handed_over_for(
+    cluster: Cluster, operator: Operator
+) -> None:
+    """The master looks the token up when it is asked; the group goes later, with another one."""
+    assert "no steal is running" in await operator.refused("/admin/cancel", {})
+    cluster.set_placement(everything_on(2))
+    registry = cluster[1].registry
+    cluster.until(lambda: registry.tokens)
+    token = registry.tokens[0]
+    office = cluster[token.source]
+    version, number = token.master_version, token.token
+    request = StealRequest(token.group, token.target_incarnation, version, Slot(0), number)
+    now = office.member.engine.now()
+    cluster.until(lambda: office.registry.last_token >= token.token)
+    assert office.loop.may_hand_over(now, token.target, request) is True
+    reply = await operator.post("/admin/cancel", {})
+    assert reply.status == 200
+    cluster.until(lambda: office.registry.token_numbered(token.token) is None)
+    assert office.loop.may_hand_over(now, token.target, request) is False
+    cluster.until(lambda: cluster.masters() == everything_on(2), ms_max=60_000)
+
+
+async def test_the_policy_is_changed_field_by_field(operator: Operator) -> None:
+    await done(operator, "/admin/policy", {"evenness": "weight", "capacities": {"2": 50}})
+    await done(
+        operator,
+        "/admin/policy",
+        {
+            "steals_max": 2,
+            "spread_zones": True,
+            "preferred_zones": ["a", "b"],
+            "topic_excess_max": 3,
+            "capacities": {"1": 200},
+        },
+    )
+    assert operator.cluster[1].registry.policy == Policy(
+        evenness=Evenness.WEIGHT,
+        capacities={1: 200, 2: 50},  # type: ignore[dict-item]
+        steals_max=2,
+        spread_zones=True,
+        preferred_zones=("a", "b"),
+        topic_excess_max=3,
+    )
+    shown = (await operator.get("/balancer")).json()["policy"]
+    assert (shown["evenness"], shown["capacities"]) == ("weight", {"1": 200, "2": 50})
+    reply = await operator.post("/admin/policy", {"steals_max": 99})
+    assert reply.status == 409
+    assert "invalid_policy" in reply.json()["error"]
+
+
+async def test_published_weights_are_planned_by(cluster: Cluster, operator: Operator) -> None:
+    now_ms = cluster[1].member.engine.now().wall_ns // 1_000_000
+    group = next(iter(operator.placement()))
+    weights = {str(group): 6_000 for group in operator.placement()} | {str(group): 100}
+    body = {"source": "spark", "computed_wall_ms": now_ms, "weights": weights}
+    await done(operator, "/admin/weights", body)
+    await done(operator, "/admin/policy", {"evenness": "weight"})
+    plan = await done(operator, "/admin/plan", {})
+    assert (plan["by"], plan["weights"]) == ("weight", "spark")
+    assert operator.cluster[1].registry.weights.weights[GroupId(group)] == 100
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        ("/admin/plan", {"dry_run": 1}, "expected"),
+        ("/admin/plan", {"without": 2}, "expected"),
+        ("/admin/plan", {"without": [9]}, "not registered"),
+        ("/admin/plan", {"without": [2], "dry_run": False}, "only asks"),
+        ("/admin/move", {"group": 1}, "expected"),
+        ("/admin/move", {"group": "1", "node": 2}, "expected"),
+        ("/admin/move", {"group": 1, "node": 9}, "not registered"),
+        ("/admin/drain", {"node": 1}, "expected"),
+        ("/admin/drain", {"node": True, "draining": True}, "not registered"),
+        ("/admin/cancel", {"token": "x"}, "must be a number"),
+        ("/admin/policy", {"evenness": "size"}, "no such setting"),
+        ("/admin/policy", {"tolerance_percent": -1}, "no such setting"),
+        ("/admin/policy", {"preferred_zones": "a"}, "no such setting"),
+        ("/admin/policy", {"capacities": {"9": 1}}, "not registered"),
+        ("/admin/weights", {"source": 1}, "expected"),
+        ("/admin/weights", {"source": "s", "weights": {}}, "computed_wall_ms"),
+        (
+            "/admin/weights",
+            {"source": "s", "computed_wall_ms": 1, "weights": {"99": 1}},
+            "groups are 0 to",
+        ),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(
+    operator: Operator, path: str, body: object, why: str
+) -> None:
+    assert why in await operator.refused(path, body)
