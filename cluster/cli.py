@@ -16,7 +16,17 @@ from typing import Any, Final
 
 import trio
 
-from cluster import control, data, demo, health, history_cli, state, status
+from cluster import (
+    balance,
+    control,
+    data,
+    demo,
+    health,
+    history_cli,
+    rolling,
+    state,
+    status,
+)
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec, SpecError, plan
 from cluster.spec import read as spec_of
@@ -33,6 +43,8 @@ Refusals: Final = (
     StartError,
     StorageError,
     HistoryError,
+    balance.BalanceError,
+    rolling.RollingError,
 )
 FAULTS: Final = {
     "kill": "kill node N with SIGKILL, as a crash would",
@@ -93,13 +105,12 @@ def _parser() -> argparse.ArgumentParser:
         fault.add_argument("node", type=int, metavar="N")
         _data_option(fault)
 
-    balance = command("balance", _balance, "say where masters belong, or pause the balancer")
-    what = balance.add_mutually_exclusive_group(required=True)
-    what.add_argument("--all-on", type=int, metavar="N", help="all masters belong on node N")
-    what.add_argument("--even", action="store_true", help="masters are spread evenly")
-    what.add_argument("--pause", action="store_true", help="no master is moved")
-    what.add_argument("--resume", action="store_true", help="masters are moved where they belong")
-    _data_option(balance)
+    balance_parser = command("balance", balance.run, "look at the balancer and steer it")
+    balance.add_options(balance_parser)
+
+    roll = command("rolling-restart", _rolling, "restart every node in turn, sparing the clients")
+    roll.add_argument("--json", action="store_true", help="print the seconds of every step")
+    _data_option(roll)
 
     demo_parser = command("demo", demo.run, "show in two minutes what this is, with real processes")
     demo.add_options(demo_parser)
@@ -201,8 +212,9 @@ def _welcome(spec: ClusterSpec) -> str:
             "",
             "now try, in another terminal:",
             "  evenkeel status                 who is master of what",
+            "  evenkeel balance show           ... and why it is not being moved",
             "  evenkeel balance --all-on 1     all masters to node 1 ...",
-            "  evenkeel balance --even         ... and evenly spread again",
+            "  evenkeel balance run            ... and evenly spread again",
             "  evenkeel kill 2                 a crash; then: evenkeel restart 2",
             "  evenkeel pause 3                a hang; then: evenkeel resume 3",
             "",
@@ -231,28 +243,16 @@ def _fault(options: Any) -> int:  # noqa: ANN401 (argparse's)
     return 0
 
 
-def _balance(options: Any) -> int:  # noqa: ANN401 (argparse's)
+def _rolling(options: Any) -> int:  # noqa: ANN401 (argparse's)
     spec, running = _found(options)
-    path, body, done = "/admin/placement", {"even": True}, "masters belong evenly spread"
-    if options.all_on is not None:
-        spec.node(options.all_on)
-        body = {"all_on": options.all_on}
-        done = f"all masters belong on node {options.all_on}"
-    elif not options.even:
-        path, body = "/admin/balancer", {"paused": options.pause}
-        done = "the balancer is paused" if options.pause else "the balancer goes on"
-    asked = [node for node in spec.nodes if running.nodes[node.id].state == "running"]
-    failures = []
-    for node in asked:
-        try:
-            answer = health.call(node.http, "POST", path, body, timeout_s=10)
-        except health.HealthError as error:
-            failures.append(str(error))
-            continue
-        version = f" (version {answer['version']})" if "version" in answer else ""
-        print(f"{done}{version}; watch with: evenkeel status")
-        return 0
-    raise health.HealthError("; ".join(failures) or "no node is running")
+    silent = options.json
+    done = rolling.rolling_restart(spec, running, (lambda _line: None) if silent else _say)
+    total = sum(steps.total_s for steps in done)
+    if silent:
+        print(json.dumps([{"node": one.node, **one.seconds} for one in done], indent=2))
+    else:
+        print(f"all {len(done)} nodes restarted in {total:.1f} s; masters are where they belong")
+    return 0
 
 
 def _config(options: Any) -> int:  # noqa: ANN401 (argparse's)

@@ -215,7 +215,7 @@ def _balancer_line(balancer: Mapping[str, Any] | None) -> str:
     if not balancer["enabled"]:
         return "balancer off (balancer.enabled = false)"
     if balancer["paused"]:
-        return "balancer paused; evenkeel balance --resume lets it go on"
+        return "balancer paused; evenkeel balance resume lets it go on"
     return f"balancer on, {balancer['state']}"
 
 

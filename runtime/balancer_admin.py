@@ -41,6 +41,7 @@ GROUP_MAX: Final = 2**32 - 1
 NUMBER_MAX: Final = 2**31 - 1
 """What the registry's commands can hold; what exists is far less, and the registry says so."""
 NOT_DONE: Final = "the registry did not answer in time: is a majority of the nodes up? Try again"
+HERE_EVERY_S: Final = 0.005
 OPERATOR: Final = "operator"
 _FLAGS: Final = ("automatic", "spread_zones")
 _NUMBERS: Final = ("tolerance_percent", "trigger_percent", "steals_max", "produce_p99_ms_max")
@@ -186,6 +187,7 @@ class BalancerAdmin:
             self._client.propose(command, on_result)
             self._wake()
             await answered.wait()
+            await self._until_here(results[0])
         result = results[0] if results else None
         if isinstance(result, PlacementSet | Done):
             return json_answer({"version": result.version})
@@ -193,6 +195,15 @@ class BalancerAdmin:
             text = f"{result.reason.name.lower()} {result.detail}".strip()
             return json_answer({"error": text}, 409)
         return json_answer({"error": NOT_DONE}, 503)
+
+    async def _until_here(self, result: Result | None) -> None:
+        """Who asks this node next is to find what he was told: its copy may be a moment behind."""
+        versions = self._registry.versions
+        while (isinstance(result, Done) and versions.all < result.version) or (
+            isinstance(result, PlacementSet) and versions.placement < result.version
+        ):
+            await trio.sleep(HERE_EVERY_S)
+            versions = self._registry.versions
 
 
 def _wanted_placement(body: dict[str, Any], registry: Registry) -> dict[GroupId, NodeId]:

@@ -1,0 +1,192 @@
+"""`evenkeel rolling-restart`: every node in turn, without a client noticing.
+
+For each node: drain it (the planner gives its groups to the others, one steal at a time), wait
+until it is master of nothing, restart it, wait until it is ready, has caught up and has stayed so
+for a moment, end the drain, and wait until the masters are even again. Only then the next one.
+Should a step not come to its end in time, the drain is taken back and the command stops there.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+
+from cluster import control, health, state
+from cluster.balance import ask
+from cluster.spec import ClusterSpec
+
+STEP_S_MAX: Final = 60.0
+LOOK_EVERY_S: Final = 0.1
+TIMES_IN_TIME: Final = 3
+"""So often in a row a restarted node must reach where its masters are ..."""
+KEEPS_UP_S: Final = 2.0
+"""... each time within this, before it gets masters itself."""
+
+Say = Callable[[str], None]
+
+
+class RollingError(RuntimeError):
+    """A step did not come to its end; the message says which, and what has been undone."""
+
+
+@attrs.define
+class Steps:
+    """What one node's turn took, in seconds."""
+
+    node: int
+    seconds: dict[str, float] = attrs.Factory(dict)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - started, 2)
+
+    @property
+    def total_s(self) -> float:
+        return round(sum(self.seconds.values()), 2)
+
+
+def rolling_restart(spec: ClusterSpec, running: state.State, say: Say) -> list[Steps]:
+    """Restart all nodes that run, in the order of their numbers.
+
+    Raises:
+        RollingError: if a node is missing, or a step is not done in time.
+        ControlError: if the launcher refuses a restart.
+        HealthError: if no node answers.
+    """
+    down = [node.id for node in spec.nodes if running.nodes[node.id].state != "running"]
+    if down:
+        raise RollingError(f"node {down[0]} does not run; all of them must, to spare one at a time")
+    if len(spec.nodes) < 2:
+        raise RollingError("a single node has nobody to give its masters to")
+    done = []
+    for node in spec.nodes:
+        turn = _Turn(spec, running, node.id)
+        say(f"node {node.id}: draining ...")
+        steps = turn.run()
+        done.append(steps)
+        told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in steps.seconds.items())
+        say(f"node {node.id}: back after {steps.total_s:.1f} s ({told})")
+    return done
+
+
+class _Turn:
+    def __init__(self, spec: ClusterSpec, running: state.State, node: int) -> None:
+        self._spec, self._running, self._node = spec, running, node
+        self._others = [one for one in spec.nodes if one.id != node]
+        self._steps = Steps(node)
+
+    def run(self) -> Steps:
+        steps, node = self._steps, self._node
+        before = self._balancer()
+        by_hand = not before["policy"]["automatic"]
+        ideal = {str(one["group"]): one["ideal"] for one in before["groups"]}
+        self._drain(True)
+        try:
+            with steps.timed("drain"):
+                self._until(self._is_empty, f"node {node} is master of nothing")
+            with steps.timed("restart"):
+                control.ask(self._running.control, "restart", node)
+            with steps.timed("catch-up"):
+                self._until_stable()
+        except BaseException:
+            self._drain(False)
+            raise
+        self._drain(False)
+        if by_hand:  # the planner leaves such a placement alone: put it back as it was
+            self._ask("POST", "/admin/placement", {"placement": ideal})
+        with steps.timed("give back"):
+            self._until(self._is_back, f"node {node} has its masters back")
+        return steps
+
+    def _drain(self, draining: bool) -> None:
+        self._ask("POST", "/admin/drain", {"node": self._node, "draining": draining})
+
+    # -- conditions ---------------------------------------------------------------------------
+
+    def _is_empty(self) -> bool:
+        """Ideal of nothing and master of nothing, as the others and it itself see it."""
+        view = self._balancer()
+        if any(self._node in (one["ideal"], one["master"]) for one in view["groups"]):
+            return False
+        own = self._status(self._node)
+        return own is not None and not any(one["acting"] for one in own["groups"])
+
+    def _goal(self) -> dict[int, int] | None:
+        """How far the masters have applied each group now; None while a group has no master."""
+        goal: dict[int, int] = {}
+        groups: set[int] = set()
+        for other in self._others:
+            status = self._status(other.id)
+            if status is None:
+                return None
+            groups |= {one["group"] for one in status["groups"]}
+            goal |= {one["group"]: one["applied"] for one in status["groups"] if one["acting"]}
+        return goal if goal.keys() == groups else None
+
+    def _has_reached(self, goal: Mapping[int, int]) -> bool:
+        own = self._status(self._node)
+        if own is None or not own["clock_trusted"]:
+            return False
+        here = {one["group"]: one["applied"] for one in own["groups"]}
+        return all(here.get(group, -1) >= applied for group, applied in goal.items())
+
+    def _is_back(self) -> bool:
+        """Everything is where it belongs, and it has got something."""
+        view = self._balancer()
+        ideals = Counter(one["ideal"] for one in view["groups"])
+        placed = all(one["master"] == one["ideal"] for one in view["groups"])
+        wanted = len(view["groups"]) >= len(self._spec.nodes) and view["policy"]["automatic"]
+        return placed and (bool(ideals[self._node]) or not wanted)
+
+    # -- asking and waiting -------------------------------------------------------------------
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + STEP_S_MAX
+        while not condition():
+            if time.monotonic() > deadline:
+                raise RollingError(
+                    f"not within {STEP_S_MAX:.0f} s: {what}; the drain is taken back, "
+                    "see: evenkeel balance show"
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def _until_stable(self) -> None:
+        """It reaches where the masters are; and again and again, soon: then it keeps up with them.
+
+        Under load a follower is always a little behind, so "behind by nothing" is no condition.
+        """
+        in_time = 0
+        goal: dict[int, int] | None = None
+        since = time.monotonic()
+
+        def stable() -> bool:
+            nonlocal in_time, goal, since
+            if goal is None:
+                goal, since = self._goal(), time.monotonic()
+            elif self._has_reached(goal):
+                in_time = in_time + 1 if time.monotonic() <= since + KEEPS_UP_S else 0
+                goal = None
+            return in_time >= TIMES_IN_TIME
+
+        self._until(stable, f"node {self._node} has caught up")
+
+    def _balancer(self) -> Mapping[str, Any]:
+        view: Mapping[str, Any] = self._ask("GET", "/balancer")
+        return view
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON)
+        """Of another node than the one whose turn it is."""
+        rest = attrs.evolve(self._spec, nodes=tuple(self._others))
+        return ask(rest, self._running, method, path, body)
+
+    def _status(self, node: int) -> Mapping[str, Any] | None:
+        try:
+            status: Mapping[str, Any] = health.call(self._spec.node(node).http, "GET", "/status")
+        except health.HealthError:
+            return None
+        return status
