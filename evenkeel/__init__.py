@@ -1,5 +1,6 @@
 """Evenkeel's own client, on trio, for Evenkeel and any other Kafka cluster: docs/client.md."""
 
+from evenkeel.admin import Admin
 from evenkeel.config import (
     Acks,
     Assignor,
@@ -17,6 +18,17 @@ from evenkeel.consumer import (
     Records,
 )
 from evenkeel.coordinator import Committed
+from evenkeel.descriptions import (
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    PartitionDescription,
+    PartitionProgress,
+    Reassignment,
+    Setting,
+    TopicDescription,
+)
 from evenkeel.errors import (
     BrokerError,
     BufferFullError,
@@ -56,6 +68,16 @@ __all__ = [
     "Assignor",
     "Isolation",
     "OffsetReset",
+    "Admin",
+    "ClusterDescription",
+    "TopicDescription",
+    "PartitionDescription",
+    "Setting",
+    "Reassignment",
+    "GroupListing",
+    "GroupDescription",
+    "GroupMember",
+    "PartitionProgress",
     "ClientConfig",
     "TopicPartition",
     "EvenkeelError",

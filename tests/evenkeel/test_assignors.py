@@ -13,7 +13,7 @@ from evenkeel.metadata import TopicPartition
 TOPICS = ["a", "b", "c"]
 
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9), min_size=1)
-quick = settings(max_examples=150, deadline=None, database=None)
+quick = settings(max_examples=60, deadline=None, database=None)
 
 
 @st.composite

@@ -35,4 +35,5 @@ async def test_the_examples_run(cluster: SharedCluster, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert "1000\n" in printed
     assert "mine: orders/0 orders/1" in printed
-    assert len(examples()) >= 5
+    assert "5 is led by node" in printed
+    assert len(examples()) >= 6

@@ -1,0 +1,199 @@
+"""The admin client's part about consumer groups: who is in them, how far they are, and set back."""
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+import trio
+
+from evenkeel import lookups
+from evenkeel.client import Client
+from evenkeel.coordinator import Committed, Coordinator, Identity, topic_map
+from evenkeel.descriptions import (
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupProgress,
+    PartitionProgress,
+)
+from evenkeel.errors import EvenkeelError, refusal
+from evenkeel.metadata import TopicPartition
+from wire.error_codes import ErrorCode
+from wire.errors import ProtocolError
+from wire.messages.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from wire.messages.offsets import (
+    OffsetDeletePartition,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteTopic,
+)
+
+DEAD = "Dead"
+"""The state in which a coordinator describes a group it does not know."""
+
+
+class _HasClient(Protocol):
+    @property
+    def client(self) -> Client: ...
+
+
+class GroupAdmin:
+    """Mixed into `Admin`; every method asks the group's coordinator, wherever that is by then."""
+
+    async def list_groups(self: _HasClient) -> list[GroupListing]:
+        """All groups of the cluster: each node tells those it coordinates."""
+        await self.client.refresh()
+        found: dict[str, GroupListing] = {}
+        failures: list[EvenkeelError] = []
+
+        async def ask(node: int) -> None:
+            async def once() -> ListGroupsResponse:
+                answer = await self.client.ask(node, ListGroupsRequest(), ListGroupsResponse)
+                if answer.error_code != ErrorCode.NONE:
+                    raise refusal(f"node {node} does not list its groups", answer.error_code)
+                return answer
+
+            try:
+                answer = await self.client.until_done(f"node {node} does not answer", once)
+            except EvenkeelError as error:
+                failures.append(error)
+                return
+            for one in answer.groups:
+                listing = GroupListing(one.group_id, one.protocol_type, one.group_state)
+                found[one.group_id] = listing
+
+        async with trio.open_nursery() as nursery:
+            for node in self.client.view.nodes:
+                nursery.start_soon(ask, node)
+        if failures:
+            raise failures[0]
+        return [found[name] for name in sorted(found)]
+
+    async def describe_group(self: _HasClient, name: str) -> GroupDescription:
+        """Who is in a group, and what each member reads.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND if there is no such group.
+        """
+        coordinator = Coordinator(self.client, name)
+
+        async def once() -> DescribedGroup:
+            answer = await coordinator.ask(DescribeGroupsRequest([name]), DescribeGroupsResponse)
+            described = answer.groups[0]
+            coordinator.check("describing", described.error_code)
+            if described.group_state == DEAD:
+                raise refusal(f"there is no group '{name}'", ErrorCode.GROUP_ID_NOT_FOUND)
+            return described
+
+        described = await coordinator.until_done("describing", once)
+        return GroupDescription(
+            name,
+            described.group_state,
+            described.protocol_type,
+            described.protocol_data,
+            await coordinator.find(),
+            [_member(one, described.protocol_type) for one in described.members],
+        )
+
+    async def group_progress(self: _HasClient, name: str) -> GroupProgress:
+        """Committed offsets and ends of all partitions a group has committed for or reads.
+
+        Raises:
+            BrokerError: if there is no such group, and nothing was committed under its name.
+        """
+        coordinator = Coordinator(self.client, name)
+        committed = await coordinator.committed(None)
+        places = set(committed)
+        try:
+            described = await GroupAdmin.describe_group(self, name)
+        except EvenkeelError:
+            if not committed:
+                raise
+        else:
+            places |= {place for member in described.members for place in member.assignment}
+        wanted = dict.fromkeys(places, lookups.END)
+        ends = await lookups.list_offsets(self.client, wanted)
+        return {
+            place: PartitionProgress(place, committed.get(place), ends[place].offset)
+            for place in sorted(places)
+        }
+
+    async def committed_offsets(self: _HasClient, group: str) -> dict[TopicPartition, Committed]:
+        return await Coordinator(self.client, group).committed(None)
+
+    async def alter_offsets(
+        self: _HasClient, group: str, offsets: Mapping[TopicPartition, int | Committed]
+    ) -> None:
+        """Set what a group has committed; it must have no members.
+
+        Raises:
+            CommitError: if it has members.
+        """
+        wanted = {
+            place: one if isinstance(one, Committed) else Committed(one)
+            for place, one in offsets.items()
+        }
+        await Coordinator(self.client, group).commit(wanted, Identity)
+
+    async def delete_offsets(
+        self: _HasClient, group: str, places: Collection[TopicPartition]
+    ) -> None:
+        """Forget what a group has committed for these; its members must not subscribe to them."""
+        coordinator = Coordinator(self.client, group)
+        topics = [
+            OffsetDeleteTopic(topic, [OffsetDeletePartition(number) for number in numbers])
+            for topic, numbers in topic_map(places).items()
+        ]
+
+        async def once() -> None:
+            request = OffsetDeleteRequest(group, topics)
+            answer = await coordinator.ask(request, OffsetDeleteResponse)
+            coordinator.check("deleting offsets", answer.error_code)
+            for topic in answer.topics:
+                for one in topic.partitions:
+                    place = TopicPartition(topic.name, one.partition_index)
+                    coordinator.check(f"deleting the offset of {place}", one.error_code)
+
+        await coordinator.until_done("deleting offsets", once)
+
+    async def delete_group(self: _HasClient, name: str) -> None:
+        """Forget a group and its offsets.
+
+        Raises:
+            BrokerError: NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND.
+        """
+        coordinator = Coordinator(self.client, name)
+
+        async def once() -> None:
+            answer = await coordinator.ask(DeleteGroupsRequest([name]), DeleteGroupsResponse)
+            coordinator.check("deleting", answer.results[0].error_code)
+
+        await coordinator.until_done("deleting", once)
+
+
+def _member(one: DescribedGroupMember, protocol_type: str) -> GroupMember:
+    """Assignments of other protocols than consumers' are their own business."""
+    assignment: list[TopicPartition] = []
+    if protocol_type == PROTOCOL_TYPE:
+        try:
+            given = decode_assignment(one.member_assignment)
+        except ProtocolError:
+            given = decode_assignment(b"")
+        assignment = [
+            TopicPartition(part.topic, number)
+            for part in given.assigned_partitions
+            for number in part.partitions
+        ]
+    host = one.client_host.removeprefix("/")
+    return GroupMember(
+        one.member_id, one.group_instance_id, one.client_id, host, sorted(assignment)
+    )

@@ -1,0 +1,101 @@
+"""What an admin client tells: frozen values."""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from evenkeel.coordinator import Committed
+from evenkeel.metadata import Node, TopicPartition
+
+
+@attrs.frozen
+class ClusterDescription:
+    """`controller` is the node that changes topics; with Evenkeel the registry's master."""
+
+    cluster_id: str | None
+    controller: int
+    nodes: Sequence[Node]
+
+
+@attrs.frozen
+class PartitionDescription:
+    """`leader` is -1 while nobody leads."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: Sequence[int]
+    in_sync: Sequence[int]
+
+
+@attrs.frozen
+class TopicDescription:
+    name: str
+    topic_id: str
+    internal: bool
+    partitions: Sequence[PartitionDescription]
+
+
+@attrs.frozen
+class Setting:
+    """One setting of a topic or a node. A sensitive one has no value for us."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    read_only: bool
+    sensitive: bool
+
+
+@attrs.frozen
+class Reassignment:
+    """A partition that is on its way to other nodes."""
+
+    place: TopicPartition
+    replicas: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+
+
+@attrs.frozen
+class GroupListing:
+    """`state` is empty where the broker is too old to tell."""
+
+    name: str
+    protocol_type: str
+    state: str
+
+
+@attrs.frozen
+class GroupMember:
+    id: str
+    instance: str | None
+    client_id: str
+    host: str
+    assignment: Sequence[TopicPartition]
+
+
+@attrs.frozen
+class GroupDescription:
+    name: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: int
+    members: Sequence[GroupMember]
+
+
+@attrs.frozen
+class PartitionProgress:
+    """How far a group is in one partition. `lag` is None where nothing is committed."""
+
+    place: TopicPartition
+    committed: Committed | None
+    end: int
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None else max(0, self.end - self.committed.offset)
+
+
+GroupProgress = Mapping[TopicPartition, PartitionProgress]
