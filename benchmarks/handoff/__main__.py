@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import trio
 
 from benchmarks import environment
 from benchmarks.frames import TargetError
-from benchmarks.handoff.figures import missed_bars
+from benchmarks.handoff.figures import Run, missed_bars
 from benchmarks.handoff.moves import measure
 from benchmarks.handoff.report import markdown, plot, write_into
 from cluster import state
@@ -71,6 +72,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if missed else 0
 
 
+def _runs(options: argparse.Namespace) -> list[Run]:
+    """Every strategy under every load; the default one with a plain producer, too."""
+    runs = [
+        Run(strategy=strategy, rate=rate, moves=options.moves)
+        for strategy in options.strategies
+        for rate in options.rates
+    ]
+    plain = [
+        attrs.evolve(run, idempotent=False)
+        for run in runs
+        if run.strategy == Strategy.DELEGATE.value and run.rate == BAR_RATE
+    ]
+    return runs + plain
+
+
 def _measure(
     options: argparse.Namespace, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
@@ -78,18 +94,18 @@ def _measure(
     context = environment.describe(state.DEFAULT_DATA_DIR)
     summaries: list[dict[str, Any]] = []
     missed: list[str] = []
-    for strategy in options.strategies:
-        for rate in options.rates:
-            print(f"{strategy}, {rate} messages/s, {options.moves} moves ...", file=sys.stderr)
-            run = partial(measure, strategy, rate, options.moves, tuple(options.overrides))
-            try:
-                result = trio.run(run)
-            except (TargetError, StartError, WorkloadError) as error:
-                missed.append(f"{strategy} at {rate}/s was not measured: {error}")
-                continue
-            summaries.append(result.summary())
-            if strategy == Strategy.DELEGATE.value and rate == BAR_RATE:
-                missed += missed_bars(result)
+    for run in _runs(options):
+        kind = "idempotent" if run.idempotent else "plain"
+        what = f"{run.strategy}, {kind} producer, {run.rate} messages/s"
+        print(f"{what}, {run.moves} moves ...", file=sys.stderr)
+        try:
+            result = trio.run(partial(measure, run, tuple(options.overrides)))
+        except (TargetError, StartError, WorkloadError) as error:
+            missed.append(f"{what} was not measured: {error}")
+            continue
+        summaries.append(result.summary())
+        if run.strategy == Strategy.DELEGATE.value and run.rate == BAR_RATE:
+            missed += [f"{kind} producer: {one}" for one in missed_bars(result)]
     took = {"took_s": round(time.monotonic() - began, 1)}
     command = {"command": ["python", "-m", "benchmarks.handoff", *arguments]}
     return {"format": 1, **context, **command, **took, "results": summaries}, missed

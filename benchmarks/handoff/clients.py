@@ -25,7 +25,7 @@ CATCH_UP_BURST_MAX: Final = 50
 class Probe:
     """The producer: numbers 0, 1, 2... as messages, each with when it was sent and acknowledged."""
 
-    def __init__(self, bootstrap: str, topic: str, rate: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, rate: int, *, idempotent: bool) -> None:
         self.sent_ns: list[int] = []
         self.acked: list[tuple[int, int]] = []
         """(when, which message), in the order in which the acknowledgements came."""
@@ -35,7 +35,7 @@ class Probe:
         self._settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "acks": "all",
-            "enable.idempotence": True,
+            "enable.idempotence": idempotent,
             "linger.ms": 0,
             "error_cb": self._on_error,
         }

@@ -97,11 +97,20 @@ def watched(times_ns: Sequence[int], moves: Sequence[Move]) -> Watched:
 
 
 @attrs.frozen(kw_only=True)
-class Result:
-    """One strategy under one load."""
+class Run:
+    """What is asked for: one strategy under one load."""
 
     strategy: str
     rate: int
+    """Messages a second."""
+    moves: int
+    idempotent: bool = True
+    """The producer's `enable.idempotence`; confluent-kafka's default is without."""
+
+
+@attrs.frozen(kw_only=True)
+class Result:
+    run: Run
     moves: tuple[Move, ...]
     produce: Watched
     fetch: Watched
@@ -119,8 +128,9 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         return {
-            "strategy": self.strategy,
-            "rate": self.rate,
+            "strategy": self.run.strategy,
+            "rate": self.run.rate,
+            "producer": "idempotent" if self.run.idempotent else "plain",
             "moves": len(self.moves),
             "sent": self.sent,
             "acknowledged": self.acknowledged,

@@ -14,7 +14,7 @@ import trio
 
 from benchmarks.frames import TargetError
 from benchmarks.handoff.clients import Follower, Probe
-from benchmarks.handoff.figures import MS, Interval, Move, Result, gap_ms, watched
+from benchmarks.handoff.figures import MS, Interval, Move, Result, Run, gap_ms, watched
 from cluster import health, state, status, workload
 from cluster.launcher import Launcher, launch
 from cluster.spec import ClusterSpec, plan
@@ -74,15 +74,15 @@ class _Cluster:
         await health.call_async(http, "POST", "/admin/placement", body, timeout_s=10)
 
 
-async def measure(strategy: str, rate: int, moves: int, overrides: tuple[str, ...]) -> Result:
-    """Move the topic's only partition `moves` times under `rate` messages a second.
+async def measure(run: Run, overrides: tuple[str, ...]) -> Result:
+    """Move the topic's only partition round and round under a steady load.
 
     Raises:
         TargetError: if the cluster does not do what it is asked for in time.
     """
     state.DEFAULT_DATA_DIR.mkdir(parents=True, exist_ok=True)
     data_dir = Path(tempfile.mkdtemp(prefix="handoff-", dir=state.DEFAULT_DATA_DIR))
-    settings = (*OVERRIDES, f"balancer.strategy={strategy}", *overrides)
+    settings = (*OVERRIDES, f"balancer.strategy={run.strategy}", *overrides)
     try:
         spec, _ = plan(data_dir, node_count=NODES, groups=GROUPS, fixed_ports=False)
         async with launch(spec, overrides=settings) as launcher:
@@ -91,7 +91,7 @@ async def measure(strategy: str, rate: int, moves: int, overrides: tuple[str, ..
             await _until_even(cluster)
             create = partial(workload.create_topic, partitions=1, replication=NODES)
             await in_thread(partial(create, spec.bootstrap, TOPIC))
-            result = await _with_clients(cluster, strategy, rate, moves)
+            result = await _with_clients(cluster, run)
             launcher.hurry.set()  # nobody needs its data: no goodbye
             return result
     finally:
@@ -107,8 +107,8 @@ async def _until_even(cluster: _Cluster) -> None:
     raise TargetError(f"masters are not where they belong after {SETTLE_S:.0f} s")
 
 
-async def _with_clients(cluster: _Cluster, strategy: str, rate: int, moves: int) -> Result:
-    probe = Probe(cluster.spec.bootstrap, TOPIC, rate)
+async def _with_clients(cluster: _Cluster, run: Run) -> Result:
+    probe = Probe(cluster.spec.bootstrap, TOPIC, run.rate, idempotent=run.idempotent)
     follower = Follower(cluster.spec.bootstrap, TOPIC)
     follower.start()
     await trio.sleep(1)  # it begins at the end of the log, which must not move before it is there
@@ -120,7 +120,7 @@ async def _with_clients(cluster: _Cluster, strategy: str, rate: int, moves: int)
         first = await _first_contacts(cluster)
         refused, forwarded = await _counters(cluster)
         master = _master(await cluster.view(), cluster.group)
-        for _ in range(moves):
+        for _ in range(run.moves):
             target = master % NODES + 1
             done.append(await _move(cluster, master, target))
             master = target
@@ -133,8 +133,7 @@ async def _with_clients(cluster: _Cluster, strategy: str, rate: int, moves: int)
     read = [number for _, number in follower.got]
     acknowledged = {number for _, number in probe.acked}
     return Result(
-        strategy=strategy,
-        rate=rate,
+        run=run,
         moves=tuple(done),
         produce=watched(acks_ns, done),
         fetch=watched(reads_ns, done),

@@ -7,6 +7,7 @@ from typing import Any, Final
 BEGIN: Final = "<!-- figures: python -m benchmarks.handoff writes what is between these marks -->"
 END: Final = "<!-- end of figures -->"
 SIDES: Final = ("produce", "fetch")
+WHICH: Final = ("strategy", "producer", "messages/s")
 
 
 def markdown(context: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
@@ -45,10 +46,13 @@ def _three(figures: Mapping[str, float]) -> str:
     return " / ".join(f"{figures[name]:.1f}" for name in ("p50", "p99", "max"))
 
 
+def _which(one: Mapping[str, Any]) -> list[object]:
+    return [f"`{one['strategy']}`", one["producer"], one["rate"]]
+
+
 def _gaps(results: Sequence[Mapping[str, Any]], side: str) -> str:
     head = [
-        "strategy",
-        "messages/s",
+        *WHICH,
         "moves",
         "usual gap",
         "handover gap",
@@ -57,8 +61,7 @@ def _gaps(results: Sequence[Mapping[str, Any]], side: str) -> str:
     ]
     rows = [
         [
-            f"`{one['strategy']}`",
-            one["rate"],
+            *_which(one),
             one["moves"],
             _three(one[side]["usual_gap_ms"]),
             _three(one[side]["handover_gap_ms"]),
@@ -72,8 +75,7 @@ def _gaps(results: Sequence[Mapping[str, Any]], side: str) -> str:
 
 def _clients(results: Sequence[Mapping[str, Any]]) -> str:
     head = [
-        "strategy",
-        "messages/s",
+        *WHICH,
         "sent",
         "client errors",
         "lost",
@@ -85,8 +87,7 @@ def _clients(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     rows = [
         [
-            f"`{one['strategy']}`",
-            one["rate"],
+            *_which(one),
             f"{one['sent']:,}",
             one["client_errors"],
             one["lost"],
@@ -105,14 +106,13 @@ def _phases(results: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(name for one in results for name in one["phases_ms"]))
     rows = [
         [
-            f"`{one['strategy']}`",
-            one["rate"],
+            *_which(one),
             *(_three(one["phases_ms"][name]) if name in one["phases_ms"] else "" for name in names),
         ]
         for one in results
     ]
     return "Phases by the nodes' own clocks, ms, p50 / p99 / max:\n\n" + _table(
-        ["strategy", "messages/s", *names], rows
+        [*WHICH, *names], rows
     )
 
 
@@ -142,7 +142,7 @@ def plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     strategies = list(dict.fromkeys(one["strategy"] for one in results))
     rates = sorted({one["rate"] for one in results})
     for axis, side in zip(axes, SIDES, strict=True):
-        for one in results:
+        for one in (one for one in results if one["producer"] == "idempotent"):
             gaps = sorted(one[side]["handover_gaps_ms"])
             shares = [(index + 1) / len(gaps) for index in range(len(gaps))]
             axis.step(
