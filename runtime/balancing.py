@@ -151,6 +151,8 @@ class BalancingLoop:
             refusal = "token of another"
         elif registry.paused or request.group in registry.paused_groups:
             refusal = "paused"
+        elif registry.placement.get(request.group, sender) != sender:
+            refusal = "stale plan"  # the placement has changed since the token was granted
         if refusal:
             assert self._engine.links is not None
             abort = StealAbort(request.group, request.lease_ver, refusal)

@@ -4,7 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from balancer.registry_commands import AcquireStealToken, PauseBalancer, TokenGranted
+from balancer.registry_commands import (
+    AcquireStealToken,
+    MergePlacement,
+    PauseBalancer,
+    TokenGranted,
+)
 from broker.intake import Done, Elsewhere, Outcome, Why
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import StealAbort, StealRequest
@@ -275,6 +280,14 @@ def test_a_pause_that_came_after_the_token_counts(token: Token, group: GroupId |
     token.cluster[3].propose(PauseBalancer(paused=True, group=group))
     token.cluster.advance(40)
     assert token.refusal(2, token.request()) == "paused"
+
+
+def test_E16_a_plan_that_has_changed_since_the_token_is_not_carried_out(token: Token) -> None:
+    """The group now belongs to another node: its steal would only have to be undone."""
+    assert token.asked_by(2, token.request()) is True
+    token.cluster[3].propose(MergePlacement(None, GroupId(1), NodeId(3)))
+    token.cluster.advance(40)
+    assert token.refusal(2, token.request()) == "stale plan"
 
 
 # -- draining -------------------------------------------------------------------------------------
