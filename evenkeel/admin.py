@@ -148,7 +148,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
             await self._wait_for_leaders(name, partitions)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records.
+        """Delete a topic with all its records, and wait until it is no longer told of.
 
         Raises:
             BrokerError: UNKNOWN_TOPIC_OR_PARTITION if there is none.
@@ -161,9 +161,9 @@ class Admin(GroupAdmin, Scoped["Admin"]):
             one = answer.responses[0]
             _check(f"topic '{name}' was not deleted", one.error_code, one.error_message)
 
-        await self._once_only(
-            f"deleting topic '{name}'", once, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+        what = f"deleting topic '{name}'"
+        await self._once_only(what, once, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        await self._wait_until_gone(name)
 
     async def set_partitions(self, name: str, total: int, *, dry_run: bool = False) -> None:
         """Let a topic have `total` partitions, which must be more than it has.
@@ -390,6 +390,21 @@ class Admin(GroupAdmin, Scoped["Admin"]):
                     raise
 
         await self._until_done(what, once, (done,))
+
+    async def _wait_until_gone(self, name: str) -> None:
+        what = f"topic '{name}' is being deleted, and still told of"
+
+        async def once() -> None:
+            try:
+                await self._describe([name])
+            except BrokerError as error:
+                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return
+                raise
+            await trio.sleep(LOOK_EVERY_S)
+            raise refusal(what, ErrorCode.LEADER_NOT_AVAILABLE)
+
+        await self.client.until_done(what, once)
 
     async def _wait_for_leaders(self, name: str, partitions: int) -> None:
         async def once() -> None:
