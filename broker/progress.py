@@ -17,8 +17,10 @@ from wire.messages.fetch import ProgressReport, ReportProgress
 
 SILENT_NS: Final = 2_000 * MS
 """A consumer is gone that has not come back so long after its last fetch was due."""
-CONSUMERS_MAX: Final = 4_096
-"""Per group; more are not asked."""
+CONSUMERS_MAX: Final = 16_384
+"""Consumers times the groups they read, on this node; more are not asked."""
+SWEEP_EVERY_NS: Final = 1_000 * MS
+"""While there are so many, those that have gone are forgotten so often."""
 
 
 @attrs.frozen
@@ -59,22 +61,44 @@ class Progress:
         self._rounds: dict[GroupId, _Round] = {}
         self.first_fetch: dict[GroupId, Callable[[int], None]] = {}
         """To be told (the boot time) when records of a group leave; once."""
+        self._here_count = 0
+        self._swept_boot_ns = 0
         self._number = groups.now().wall_ns // 1_000
         """Grows, over restarts too: microseconds pass faster than there are steals."""
 
     def heard(self, groups: Iterable[GroupId], report: ProgressReport, wait_ms: int) -> None:
         """A fetch of a consumer that can be asked, which may be parked for `wait_ms`."""
-        until = self._groups.now().boot_ns + wait_ms * MS + SILENT_NS
+        now_ns = self._groups.now().boot_ns
+        until = now_ns + wait_ms * MS + SILENT_NS
         for group in groups:
-            here = self._here.setdefault(group, {})
-            if report.consumer in here or len(here) < CONSUMERS_MAX:
+            here = self._here.get(group)
+            if here is not None and report.consumer in here:
                 here[report.consumer] = until
+            elif self._has_room(now_ns):
+                self._here.setdefault(group, {})[report.consumer] = until
+                self._here_count += 1
             round_ = self._rounds.get(group)
             if round_ is not None and report.reported >= round_.number:
                 round_.waiting.discard(report.consumer)
                 round_.unasked.discard(report.consumer)
                 if not round_.waiting:
                     self._end(group, round_)
+
+    def _has_room(self, now_ns: int) -> bool:
+        if self._here_count >= CONSUMERS_MAX and now_ns - self._swept_boot_ns >= SWEEP_EVERY_NS:
+            self._swept_boot_ns = now_ns
+            for group in list(self._here):
+                self._forget_gone(group, now_ns)
+        return self._here_count < CONSUMERS_MAX
+
+    def _forget_gone(self, group: GroupId, now_ns: int) -> dict[int, int]:
+        """Returns those of the group that are still here."""
+        before = self._here.pop(group, {})
+        here = {one: until for one, until in before.items() if now_ns < until}
+        self._here_count -= len(before) - len(here)
+        if here:
+            self._here[group] = here
+        return here
 
     def is_wanted(self, groups: Iterable[GroupId], consumer: int) -> bool:
         """Whether an answer to this consumer would carry a request."""
@@ -104,11 +128,10 @@ class Progress:
         """Ask every consumer of the group that is here; `done` is called once, perhaps at once."""
         assert group not in self._rounds
         now_ns = self._groups.now().boot_ns
-        here = {one: until for one, until in self._here.pop(group, {}).items() if now_ns < until}
+        here = self._forget_gone(group, now_ns)
         if not here or wait_ms <= 0:
             done(NOBODY_TO_ASK)
             return
-        self._here[group] = here
         self._number = max(self._number + 1, self._groups.now().wall_ns // 1_000)
         who = set(here)
         round_ = _Round(self._number, wait_ms, now_ns, done, who, set(who), len(who))

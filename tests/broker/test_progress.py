@@ -141,6 +141,11 @@ def test_a_crowd_of_consumers_is_bounded() -> None:
     progress.collect(GroupId(room.group(0)), WAIT_MS, room.collected.append)
     room.advance(WAIT_MS + 10)
     assert room.collected[0].asked == CONSUMERS_MAX
+    room.advance(SILENT_NS // MS + 500, step_ms=100)
+    progress.heard([room.group(1)], ProgressReport(ONE, 0), 500)  # those of before have gone
+    progress.collect(GroupId(room.group(1)), WAIT_MS, room.collected.append)
+    room.advance(WAIT_MS + 10)
+    assert room.collected[1].asked == 1
 
 
 def test_an_error_asks_for_nothing() -> None:
