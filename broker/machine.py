@@ -155,6 +155,8 @@ class GroupMachine:
                 self.on_records(uid, batch)
             if keep:
                 self._tail.append(uid, number, batch)
+            else:
+                self._tail.drop(uid)  # what is kept must reach to the end
         elif error is ErrorCode.NONE:
             self._statistics.duplicates += 1
         return RECORDS_RESULT.pack(error, base_offset, append_time_ms)

@@ -100,6 +100,21 @@ def test_an_entry_that_was_written_again_is_found_where_it_is_now() -> None:
             assert encoded[at : at + len(data)] == data
 
 
+def test_what_is_kept_in_memory_always_reaches_to_the_end() -> None:
+    """A master lost its group, others appended, and it is master again: found in a cluster whose
+    consumers could not read a partition until somebody produced to it."""
+    tail = Tail(1 << 20)
+    one = machine(tail=tail)
+    one.apply(Slot(1), entries.batch(records(1, batch("a")) + records(2, batch("x"))), 0)
+    one.apply(Slot(2), entries.batch(records(1, batch("b"))), 0, keep_in_tail=False)
+    assert tail.kept(1) is None
+    assert tail.kept(2) is not None
+    one.apply(Slot(3), entries.batch(records(1, batch("c"))), 0)
+    kept = tail.kept(1)
+    assert kept is not None
+    assert (kept.first, kept.stop) == (2, 3)
+
+
 def test_the_leader_epoch_is_that_of_the_last_lease_entry_before() -> None:
     """A lease entry that lost its race changes nothing; what rides on a Steal is before it."""
     one = machine()
