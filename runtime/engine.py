@@ -219,8 +219,7 @@ class Engine:
         if intake is None:
             done(Elsewhere(Why.NOT_MASTER))
             return
-        if self.disk_low and group != REGISTRY_GROUP:
-            self.statistics.refused_disk_full += 1
+        if self._no_room(group):
             done(Elsewhere(Why.OVERLOADED, self.multi.me))
             return
         pending = Pending(chunks, sum(map(len, chunks)), done)
@@ -269,14 +268,21 @@ class Engine:
             self._journal.warning("forwarded command refused", peer=sender, reason=problem)
             answer(Elsewhere(Why.NOT_MASTER))
             return
-        if self.disk_low and group != REGISTRY_GROUP:
-            self.statistics.refused_disk_full += 1
+        if self._no_room(group):
             answer(Elsewhere(Why.OVERLOADED, self.multi.me))
             return
         self.statistics.forwarded_in += 1
         pending = Pending((command,), len(command), answer)
         intake.submit_forwarded(self.clock.now(), pending, handing=handing)
         self._busy.add(group)
+
+    def _no_room(self, group: GroupId) -> bool:
+        """Whether a command is refused because the disk is nearly full. Not where we are not the
+        master: the client would come back here for ever, and never hear who is."""
+        if not self.disk_low or group == REGISTRY_GROUP or not self.acting(group):
+            return False
+        self.statistics.refused_disk_full += 1
+        return True
 
     def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
         forward = self._forwards.get(number)

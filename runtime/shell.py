@@ -89,7 +89,7 @@ class Shell:
         now = engine.now()
         if now.boot_ns - self._pinged >= PING_EVERY_NS:
             self._pinged = now.boot_ns
-            self.peers.ping(draining=self.loop.draining)
+            self.peers.ping(draining=self.loop.draining or engine.disk_low)
         if (
             self._look_soon
             or self.loop.busy
@@ -131,6 +131,8 @@ class Shell:
         self._balanced = now.boot_ns
         self.planner.tick(now)
         self.loop.tick(now)
+        if self.engine.disk_low and not self.loop.draining:
+            self.loop.drain_next(now)  # our masters go where there is room, as long as there is
 
     # -- hooks of the engine ------------------------------------------------------------------
 

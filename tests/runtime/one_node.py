@@ -47,10 +47,12 @@ def config_text(
 
 
 @contextmanager
-def one_node(tmp_path: Path, *, groups: int = 3, peers: tuple[int, ...] = (1,)) -> Iterator[Node]:
+def one_node(
+    tmp_path: Path, *sets: str, groups: int = 3, peers: tuple[int, ...] = (1,)
+) -> Iterator[Node]:
     path = tmp_path / "node.toml"
     path.write_text(config_text(tmp_path / "data", groups=groups, peers=peers))
-    node = Node(load(path, {}, []), Recorder().journal)
+    node = Node(load(path, {}, sets), Recorder().journal)
     try:
         yield node
     finally:

@@ -340,6 +340,48 @@ def test_a_full_queue_refuses_with_a_retriable_reason(net: Net) -> None:
     assert {why(one) for one in refused} == {"overloaded"}
 
 
+def test_a_master_with_a_full_disk_refuses_and_still_renews_its_lease(net: Net) -> None:
+    master = net.elect(1)
+    master.submit("before")
+    master.engine.disk_low = True
+    refused = master.submit("x")
+    assert why(refused) == "overloaded"
+    assert master.engine.statistics.refused_disk_full == 1
+    renewals = master.replica.lease.renewals
+    net.advance(20_000)
+    assert master.acting()
+    assert master.replica.lease.renewals > renewals
+    master.engine.disk_low = False
+    outcomes = master.submit("after")
+    net.settle()
+    assert why(outcomes) == "done"
+    net.until(lambda: net[3].ledger.texts() == ["before", "after"])
+
+
+def test_who_is_not_master_says_who_is_whatever_its_disk(net: Net) -> None:
+    """Found in a cluster: a producer was told to come back, for ever, to a node that had given its
+    masters away because its disk was full."""
+    net.elect(1)
+    net[2].engine.disk_low = True
+    assert why(net[2].submit("x")) == "not master"
+    assert net[2].engine.statistics.refused_disk_full == 0
+
+
+def test_a_member_with_a_full_disk_takes_small_entries_only_and_learns_the_rest_later() -> None:
+    net = Net(intake=IntakeConfig(entry_bytes_max=1))
+    master = net.elect(1)
+    net[3].engine.disk_low = True
+    written = net[3].wal.statistics().bytes_staged
+    outcomes = []
+    for number in range(20):
+        outcomes += [master.submit(f"{number}" + "x" * 10_000)]
+    net.advance(3_000)
+    assert {why(one) for one in outcomes} == {"done"}, "the other two are enough"
+    assert net[3].wal.statistics().bytes_staged - written < 20_000
+    net[3].engine.disk_low = False
+    net.until(lambda: net[3].ledger.lines == master.ledger.lines)
+
+
 def test_a_forward_waits_in_one_place_only(net: Net) -> None:
     """Given up by us, it may still come true over there; then nobody is told."""
     net.elect(2)

@@ -11,10 +11,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from balancer.catalogue import INTERNAL_TOPICS
 from balancer.registry_commands import CreateTopic, DeleteTopic
+from broker.commands import CommandKind, opaque
+from broker.intake import Done, Elsewhere, Outcome, Why
+from coordinator.commands import DropGroup, encode
+from coordinator.model import ConsumerGroupId
 from node import Node
 from paxos.ids import NOBODY, GroupId, NodeId, Slot
 from runtime.metrics import TICK_GAPS_KEPT
 from runtime.status import node_status
+from storage.format import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
+from storage.space import SpaceConfig
 from tests.runtime.one_node import one_node, run_until
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -24,6 +30,10 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 def node(tmp_path: Path) -> Iterator[Node]:
     with one_node(tmp_path) as node:
         yield node
+
+
+def scraped(node: Node) -> str:
+    return generate_latest(node.metrics_registry).decode()
 
 
 def ready(node: Node) -> Node:
@@ -38,6 +48,42 @@ def test_a_node_becomes_ready_by_itself(node: Node) -> None:
     assert "not registered" in node.shell.not_ready()
     ready(node)
     assert node.loop.masters(node.engine.now()) == [0, 1, 2, 3]
+
+
+def test_a_disk_below_the_mark_is_told_and_refuses_writes_and_recovers(tmp_path: Path) -> None:
+    with one_node(tmp_path, f"storage.low_water_bytes={1 << 50}") as node:
+        run_until(node, lambda: node.engine.disk_low and node.shell.not_ready() == "")
+        group = GroupId(1)
+        run_until(node, lambda: node.engine.acting(group))
+        outcomes: list[Outcome] = []
+        chunks = opaque(CommandKind.CONSUMER_GROUP, encode(DropGroup(ConsumerGroupId("g"))))
+        node.engine.submit(group, chunks, outcomes.append)
+        assert outcomes == [Elsewhere(Why.OVERLOADED, NodeId(1))]
+        assert "evenkeel_disk_low 1.0" in scraped(node)
+        node.writer._space._config = SpaceConfig(low_water_bytes=0)  # somebody has made room
+        run_until(node, lambda: not node.engine.disk_low)
+        node.engine.submit(group, chunks, outcomes.append)
+        run_until(node, lambda: len(outcomes) == 2)
+        assert isinstance(outcomes[1], Done)
+
+
+def test_what_a_reader_has_met_is_looked_at_by_the_scrubber(tmp_path: Path) -> None:
+    with one_node(tmp_path) as node:
+        group = GroupId(1)
+        run_until(node, lambda: node.engine.acting(group))
+        place = node.wal.entry_place(group, Slot(1))
+        long = encode(DropGroup(ConsumerGroupId("g" * 10_000)))  # the last block is written again
+        outcomes: list[Outcome] = []
+        node.engine.submit(group, opaque(CommandKind.CONSUMER_GROUP, long), outcomes.append)
+        run_until(node, lambda: outcomes)
+        path = tmp_path / "data" / segment_name(place >> OFFSET_BITS)
+        with path.open("r+b") as file:
+            file.seek((place & OFFSET_MASK) + RECORD_HEADER_BYTES)
+            file.write(b"\xff")
+        node.statistics.damaged_at.append(place + RECORD_HEADER_BYTES)
+        run_until(node, lambda: node.engine.repairs.found == 1)
+        assert "evenkeel_log_damage_total 1.0" in scraped(node)
+        assert node.engine.multi.replicas[group].rejoin is not None
 
 
 def test_without_a_majority_it_is_not_registered(tmp_path: Path) -> None:

@@ -1,0 +1,309 @@
+"""Disks that fail, forget, lie and run full below three real nodes; a real client, no lost message.
+
+The client of every test goes on while the disk is hurt, and what it was told is held against what
+fresh consumers read in the end, from the very node whose disk it was.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+import attrs
+import pytest
+import trio
+
+from cluster import cli, health, workload
+from cluster.launcher import Launcher, launch
+from cluster.spec import ClusterSpec, plan
+from cluster.workload import SteadyProducer
+from tests.cluster.test_three_nodes import (
+    GROUPS,
+    PARTITIONS,
+    QUICK,
+    STEP_S,
+    TOPIC,
+    acknowledged,
+    everything_has_a_master,
+    in_thread,
+    judge,
+    until,
+)
+
+pytestmark = pytest.mark.cluster
+
+VICTIM = 3
+RATE = 300
+MIB = 1 << 20
+SMALL = (
+    *QUICK,
+    f"storage.segment_bytes={4 * MIB}",
+    f"storage.low_water_bytes={8 * MIB}",
+    f"storage.reserve_bytes={4 * MIB}",
+    "limits.tail_bytes=65536",  # nearly all reads are reads of the disk
+)
+
+
+@attrs.define
+class Disks:
+    """A running cluster, and what can be done to its disks."""
+
+    cluster: Launcher
+    faults: Path
+    told: list[str]
+
+    def directory(self, node: int = VICTIM) -> Path:
+        return self.cluster.spec.data_dir / f"node-{node}"
+
+    def fault(self, name: str, content: str = "", node: int = VICTIM) -> None:
+        path = self.faults / str(node) / name
+        path.with_suffix(".tmp").write_text(content)
+        path.with_suffix(".tmp").rename(path)
+
+    def heal(self, name: str, node: int = VICTIM) -> None:
+        (self.faults / str(node) / name).unlink()
+
+    def said(self, event: str, node: int = VICTIM) -> bool:
+        lines = self.cluster.spec.log_path(node).read_text().splitlines()
+        return any(json.loads(line)["event"] == event for line in lines if line.startswith("{"))
+
+    async def metric(self, name: str, node: int = VICTIM) -> float:
+        http = self.cluster.spec.node(node).http
+        ask = partial(health.request, http, "GET", "/metrics", timeout_s=10)
+        _, text = await trio.to_thread.run_sync(ask)
+        (line,) = [one for one in text.decode().splitlines() if one.startswith(f"{name} ")]
+        return float(line.split()[1])
+
+    async def until(
+        self, name: str, condition: Callable[[float], bool], node: int = VICTIM
+    ) -> float:
+        value = None
+        with trio.move_on_after(STEP_S):
+            while True:
+                value = await self.metric(name, node)
+                if condition(value):
+                    return value
+                await trio.sleep(0.05)
+        pytest.fail(f"not within {STEP_S} s: {name} of node {node} is {value}")
+
+    @asynccontextmanager
+    async def load(self) -> AsyncIterator[SteadyProducer]:
+        """A producer that goes on while the body runs; afterwards every message has its answer."""
+        producer = SteadyProducer(
+            self.cluster.spec.bootstrap, TOPIC, partitions=PARTITIONS, rate=RATE, name="p"
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(in_thread, producer.run)
+            try:
+                yield producer
+            finally:
+                producer.stop()
+
+    async def all_on(self, node: int) -> None:
+        http = self.cluster.spec.node(node).http
+        await health.call_async(http, "POST", "/admin/placement", {"all_on": node}, timeout_s=10)
+        await until(
+            self.cluster,
+            lambda view: set(view.masters().values()) == {node} and view.all_at_ideal,
+            f"node {node} is master of all groups",
+        )
+
+    async def repaired(self) -> None:
+        """The victim has everything again, and votes in all groups."""
+        await self.until("evenkeel_entries_missing", lambda value: value == 0)
+        await self.until("evenkeel_groups_non_voting", lambda value: value == 0)
+
+
+@asynccontextmanager
+async def disks(tmp_path: Path, *overrides: str) -> AsyncIterator[Disks]:
+    spec, _ = plan(tmp_path / "data", node_count=3, groups=GROUPS, fixed_ports=False)
+    faults = tmp_path / "faults"
+    for one in spec.nodes:
+        (faults / str(one.id)).mkdir(parents=True)
+
+    def command(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
+        start = [
+            sys.executable,
+            "-P",
+            "-m",
+            "tests.cluster.faulty_node",
+            str(faults / f"{node_id}"),
+        ]
+        sets = [word for override in overrides for word in ("--set", override)]
+        config = ["--config", str(spec.config_path(node_id)), *sets]
+        return [*start, *config, "--parent-pid", str(os.getpid())]
+
+    told: list[str] = []
+    chosen = (*SMALL, *overrides)
+    async with launch(spec, overrides=chosen, command=command, report=told.append) as cluster:
+        await cluster.start_all()
+        await until(cluster, everything_has_a_master, "every group has a master")
+        create = partial(workload.create_topic, partitions=PARTITIONS, replication=3)
+        await in_thread(partial(create, spec.bootstrap, TOPIC))
+        yield Disks(cluster, faults, told)
+
+
+def flip(directory: Path, value: str) -> None:
+    """One bit of the record batch in which this message was sent, wherever it lies."""
+    for path in sorted(directory.glob("segment-*.wal")):
+        at = path.read_bytes().find(value.encode())
+        if at >= 0:
+            with path.open("r+b") as file:
+                file.seek(at)
+                byte = file.read(1)[0]
+                file.seek(at)
+                file.write(bytes([byte ^ 0x10]))
+            return
+    pytest.fail(f"{value} is not in {directory}")
+
+
+async def test_two_flipped_bits_of_a_stopped_node_are_repaired_from_its_peers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with disks(tmp_path) as world:
+        cluster = world.cluster
+        async with world.load() as producer:
+            await acknowledged(producer, 30)
+            await cluster.kill(VICTIM)
+            flip(world.directory(), "p-31")
+            flip(world.directory(), "p-107")
+            assert cli.run(["data", "verify", str(world.directory())]) == 1
+            assert capsys.readouterr().out.count("damaged: segment-") == 2
+            await cluster.restart(VICTIM)
+            assert await world.metric("evenkeel_log_damage_total") == 2, "the alarm"
+            assert world.said("log damaged")
+            await world.repaired()
+            await acknowledged(producer, 20)
+        await world.all_on(VICTIM)
+        await judge(cluster, producer)
+
+
+async def test_bits_flipped_below_a_running_node_are_found_by_the_scrubber(tmp_path: Path) -> None:
+    scrub = ("storage.scrub_every_s=1", f"storage.scrub_bytes_per_s={256 * MIB}")
+    async with disks(tmp_path, *scrub) as world:
+        async with world.load() as producer:
+            await acknowledged(producer, 30)
+            await world.all_on(VICTIM)
+            flip(world.directory(), "p-31")
+            flip(world.directory(), "p-107")
+            await world.until("evenkeel_log_damage_total", lambda value: value == 2)
+            await world.until("evenkeel_entries_repaired_total", lambda value: value == 2)
+            await world.repaired()
+            assert await world.metric("evenkeel_scrubbed_bytes_total") > 0
+            await acknowledged(producer, 20)
+        await world.all_on(VICTIM)
+        await judge(world.cluster, producer)
+
+
+def empty(directory: Path, _copy: Path) -> None:
+    shutil.rmtree(directory)
+
+
+def restore(directory: Path, copy: Path) -> None:
+    shutil.rmtree(directory)
+    shutil.copytree(copy, directory)
+
+
+@pytest.mark.parametrize("harm", [empty, restore])
+async def test_a_node_does_not_vote_with_amnesia(
+    tmp_path: Path, harm: Callable[[Path, Path], None]
+) -> None:
+    """Its directory is emptied, or an old copy: it learns from the others, and only then votes."""
+    async with disks(tmp_path) as world:
+        cluster, copy = world.cluster, tmp_path / "copy"
+        async with world.load() as producer:
+            await acknowledged(producer, 20)
+            await cluster.kill(VICTIM)
+            shutil.copytree(world.directory(), copy)
+            await cluster.restart(VICTIM)
+            await acknowledged(producer, 20)
+            assert not world.said("directory is not the one the peers know")
+            await cluster.kill(VICTIM)
+            harm(world.directory(), copy)
+            await cluster.restart(VICTIM)
+            assert world.said("directory is not the one the peers know")
+            await world.repaired()
+            await cluster.kill(1)  # from here on nothing is chosen without the victim's vote
+            await until(
+                cluster,
+                lambda view: all(row.master not in (None, 1) for row in view.groups),
+                "the others have all groups",
+            )
+            await acknowledged(producer, 20)
+            await cluster.restart(1)
+        await world.all_on(VICTIM)
+        await judge(cluster, producer)
+
+
+async def test_a_failed_fsync_ends_the_node_at_once(tmp_path: Path) -> None:
+    """With 74, and without another acknowledgement; the others go on, and a restart repairs it."""
+    async with disks(tmp_path) as world:
+        async with world.load() as producer:
+            await acknowledged(producer, 30)
+            world.fault("eio")
+            began = monotonic()
+            with trio.fail_after(STEP_S):
+                while not world.told:  # noqa: ASYNC110 (the launcher sets no event)
+                    await trio.sleep(0.01)
+            took = monotonic() - began
+            assert f"node {VICTIM} ended with exit code 74" in world.told[0]
+            assert took < 5, "a second on a machine that does nothing else"
+            await acknowledged(producer, 20)
+            world.heal("eio")
+            await world.cluster.restart(VICTIM)
+            await acknowledged(producer, 20)
+        await world.all_on(VICTIM)
+        await judge(world.cluster, producer)
+
+
+async def test_full_disks_refuse_writes_and_nothing_else_and_heal_by_themselves(
+    tmp_path: Path,
+) -> None:
+    """First one, then all: reads and changes of masters go on, and not one message is lost."""
+    async with disks(tmp_path) as world:
+        cluster = world.cluster
+        async with world.load() as producer:
+            await acknowledged(producer, 20)
+            world.fault("room", str(1))
+            await world.until("evenkeel_disk_low", lambda value: value == 1)
+            await until(
+                cluster,
+                lambda view: not set(view.masters().values()) & {None, VICTIM},
+                "its masters have gone where there is room",
+            )
+            await acknowledged(producer, 20)
+            await world.all_on(2)
+            for node in (1, 2):
+                world.fault("room", str(1), node)
+            await world.until("evenkeel_refused_disk_full_total", lambda value: value > 0, 2)
+            before = producer.acknowledged
+            await cluster.kill(2)
+            await until(
+                cluster,
+                lambda view: all(row.master not in (None, 2) for row in view.groups),
+                "elections go on",
+            )
+            read = await in_thread(
+                partial(
+                    workload.read_everything,
+                    cluster.spec.bootstrap,
+                    TOPIC,
+                    partitions=PARTITIONS,
+                    name="meanwhile",
+                    seconds_max=STEP_S,
+                )
+            )
+            assert len({one.value for one in read if one.value}) >= before, "reads go on"
+            for node in (1, 2, VICTIM):
+                world.heal("room", node)
+            await cluster.restart(2)
+            await world.until("evenkeel_disk_low", lambda value: value == 0)
+            await acknowledged(producer, 20)
+            assert cluster.pid_of(VICTIM), "the same process"
+        await world.all_on(VICTIM)
+        await judge(cluster, producer)
