@@ -18,7 +18,7 @@ from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcom
 from paxos import rejoin
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
-from paxos.messages import Accept, Learned, Message, StealRequest
+from paxos.messages import Learned, Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
 from paxos.step import Applied, Notice, Send, ServeLog, Step
@@ -28,6 +28,7 @@ from runtime.clock import Clock
 from runtime.journal import Journal
 from runtime.log_writer import LogWriter
 from runtime.repair import Repairs
+from runtime.scarcity import is_bulk
 from runtime.scrubber import Scrubber
 from storage.errors import StorageFailed, WalDamaged
 from storage.format import Place
@@ -37,9 +38,6 @@ from storage.walk import Hole
 FORWARD_TIMEOUT_NS: Final = 3_000 * MS
 SERVE_BYTES_MAX: Final = 1024 * 1024
 """Entries sent to a member that catches up, per request of it."""
-SMALL_BYTES: Final = 512
-"""An entry up to this is taken in even while the disk is nearly full."""
-LEARNED_SMALL_BYTES: Final = 64 * 1024
 PARKED_STEALS_MAX: Final = 64
 """Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
 PARKED_STEAL_NS: Final = 200 * MS
@@ -117,15 +115,6 @@ class EngineStatistics:
     loop_lag_ns_max: int = 0
     """The longest gap between two ticks since the metrics took it."""
     refused_disk_full: int = 0
-
-
-def _is_bulk(message: Message) -> bool:
-    """Whether it would cost much room on the disk: leases, promises and steals do not."""
-    if type(message) is Accept:
-        return message.entry.size > SMALL_BYTES
-    if type(message) is Learned:
-        return sum(entry.size for entry in message.entries) > LEARNED_SMALL_BYTES
-    return False
 
 
 class Engine:
@@ -240,7 +229,7 @@ class Engine:
             self._settle(number, Elsewhere(Why.UNKNOWN))
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        if not self.takes_part or (self.disk_low and _is_bulk(message)):
+        if not self.takes_part or (self.disk_low and is_bulk(message)):
             return  # as legal as losing it
         now = self.clock.now()
         if type(message) is Learned and not self.repairs.idle:

@@ -11,8 +11,8 @@ from balancer.records import Address, Node
 from paxos.ids import Incarnation, NodeId
 from runtime.admission import Admission, Judgement, Life, Verdict
 from storage.errors import DirectoryRefused
-from tests.runtime.test_peers import World
-from tests.runtime.test_peers import world as world  # a fixture
+from tests.runtime.links import World
+from tests.runtime.links import world as world  # a fixture
 
 NOWHERE = Address("127.0.0.1", 1)
 EARLY, LATE = 1 << 32 | 900, 3 << 32 | 40

@@ -1,0 +1,142 @@
+"""Three nodes' links in one plane, over real sockets, and what each engine would be told."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.intake import Outcome
+from paxos.ids import MS, GroupId, Incarnation, NodeId
+from paxos.messages import Message
+from runtime import peers as module
+from runtime.fields import Address
+from runtime.peers import Hello, Peers
+from tests.runtime.doubles import FakePlane, FakeSystemClock, Lives, Recorder, Tcp
+
+QUEUE_BYTES = 8 << 20
+SECOND_NS = 1_000 * MS
+NOWHERE = Address("127.0.0.1", 1)
+
+
+class Handler(Lives):
+    """What the engine would be told."""
+
+    def __init__(self, clock: FakeSystemClock) -> None:
+        self.clock = clock
+        self.ups: list[tuple[NodeId, Incarnation]] = []
+        self.downs: list[NodeId] = []
+        self.messages: list[tuple[NodeId, Message]] = []
+        self.forwards: list[tuple[Any, ...]] = []
+        self.outcomes: list[tuple[NodeId, int, Outcome]] = []
+        self.clocks: list[tuple[NodeId, int, int]] = []
+        self.draining: list[tuple[NodeId, bool]] = []
+
+    def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
+        self.ups.append((node, incarnation))
+
+    def peer_down(self, node: NodeId) -> None:
+        self.downs.append(node)
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        self.messages.append((sender, message))
+
+    def on_forward(
+        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
+    ) -> None:
+        self.forwards.append((sender, number, group, handing, command))
+
+    def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
+        self.outcomes.append((sender, number, outcome))
+
+    def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
+        self.clocks.append((node, offset_ns, error_ns))
+
+    def on_draining(self, node: NodeId, draining: bool) -> None:
+        self.draining.append((node, draining))
+
+    def wall_ns(self) -> int:
+        return self.clock.wall_ns()
+
+    def boot_ns(self) -> int:
+        return self.clock.boot_ns()
+
+
+def hello_of(node: int, *, cluster: str = "c", incarnation: int = 1) -> Hello:
+    return Hello(cluster_id=cluster, node=NodeId(node), incarnation=Incarnation(incarnation))
+
+
+class Node:
+    def __init__(self, plane: Any, node: int, *, incarnation: int = 1) -> None:
+        self.node, self.clock = NodeId(node), FakeSystemClock()
+        self.handler, self.recorder = Handler(self.clock), Recorder()
+        self.peers = Peers(
+            plane,
+            self.handler,
+            hello_of(node, incarnation=incarnation),
+            {NodeId(other): NOWHERE for other in (1, 2, 3)},
+            QUEUE_BYTES,
+            self.recorder.journal,
+        )
+
+    def link(self, node: int) -> module.Outgoing:
+        return self.peers.outgoing[NodeId(node)]
+
+    def reasons(self, event: str) -> list[str]:
+        return [str(line["reason"]) for line in self.recorder.said(event)]
+
+
+class World:
+    """Three nodes in one plane, connected by real sockets when the test says so."""
+
+    def __init__(self) -> None:
+        self.plane, self.tcp = FakePlane(), Tcp()
+        self.nodes = {node: Node(self.plane, node) for node in (1, 2, 3)}
+
+    def __getitem__(self, node: int) -> Node:
+        return self.nodes[node]
+
+    def connect(self, source: int, target: int) -> None:
+        """One direction: `source` opens a connection and greets."""
+        accepted, connected = self.tcp.pair()
+        connected.setblocking(False)
+        self[target].peers.accept(accepted, "127.0.0.1")
+        self[source].peers.greet(self[source].link(target), connected)
+        ups = len(self[target].handler.ups)
+        self.plane.run_until(lambda: len(self[target].handler.ups) > ups, self.flush)
+
+    def join(self, a: int, b: int) -> None:
+        self.connect(a, b)
+        self.connect(b, a)
+
+    def flush(self) -> None:
+        for node in self.nodes.values():
+            node.peers.flush()
+
+    def settle(self) -> None:
+        self.plane.settle(self.flush)
+
+    def stranger(self, target: int = 1) -> socket.socket:
+        """Somebody connects to a node's peer port."""
+        accepted, stranger = self.tcp.pair()
+        self[target].peers.accept(accepted, "10.9.9.9")
+        return stranger
+
+    def pass_seconds(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            for node in self.nodes.values():
+                node.clock.advance(SECOND_NS)
+                node.peers.tick()
+            self.settle()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    try:
+        yield world
+        for node in world.nodes.values():
+            node.peers.close()
+        assert world.plane.callbacks == {}
+    finally:
+        world.tcp.close()
