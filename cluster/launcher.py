@@ -85,6 +85,10 @@ class Launcher:
     def pid_of(self, node_id: int) -> int:
         return self._nodes[node_id].process.pid
 
+    def exit_code_of(self, node_id: int) -> int | None:
+        """How the node's last process ended; None while it runs."""
+        return self._nodes[node_id].process.exit_code
+
     async def start_all(self) -> None:
         """Start every node and wait until all are ready.
 

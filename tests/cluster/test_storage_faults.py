@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -19,19 +19,18 @@ import pytest
 import trio
 
 from cluster import cli, health, workload
-from cluster.launcher import Launcher, launch
-from cluster.spec import ClusterSpec, plan
+from cluster.launcher import Launcher
+from cluster.spec import ClusterSpec
 from cluster.workload import SteadyProducer
-from tests.cluster.test_three_nodes import (
-    GROUPS,
+from tests.cluster import scenery
+from tests.cluster.scenery import (
     PARTITIONS,
-    QUICK,
     STEP_S,
     TOPIC,
     acknowledged,
-    everything_has_a_master,
     in_thread,
     judge,
+    three_nodes,
     until,
 )
 
@@ -41,7 +40,6 @@ VICTIM = 3
 RATE = 300
 MIB = 1 << 20
 SMALL = (
-    *QUICK,
     f"storage.segment_bytes={4 * MIB}",
     f"storage.low_water_bytes={8 * MIB}",
     f"storage.reserve_bytes={4 * MIB}",
@@ -55,7 +53,6 @@ class Disks:
 
     cluster: Launcher
     faults: Path
-    told: list[str]
 
     def directory(self, node: int = VICTIM) -> Path:
         return self.cluster.spec.data_dir / f"node-{node}"
@@ -91,18 +88,8 @@ class Disks:
                 await trio.sleep(0.05)
         pytest.fail(f"not within {STEP_S} s: {name} of node {node} is {value}")
 
-    @asynccontextmanager
-    async def load(self) -> AsyncIterator[SteadyProducer]:
-        """A producer that goes on while the body runs; afterwards every message has its answer."""
-        producer = SteadyProducer(
-            self.cluster.spec.bootstrap, TOPIC, partitions=PARTITIONS, rate=RATE, name="p"
-        )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(in_thread, producer.run)
-            try:
-                yield producer
-            finally:
-                producer.stop()
+    def load(self) -> AbstractAsyncContextManager[SteadyProducer]:
+        return scenery.load(self.cluster, "p", rate=RATE)
 
     async def all_on(self, node: int) -> None:
         http = self.cluster.spec.node(node).http
@@ -121,31 +108,18 @@ class Disks:
 
 @asynccontextmanager
 async def disks(tmp_path: Path, *overrides: str) -> AsyncIterator[Disks]:
-    spec, _ = plan(tmp_path / "data", node_count=3, groups=GROUPS, fixed_ports=False)
     faults = tmp_path / "faults"
-    for one in spec.nodes:
-        (faults / str(one.id)).mkdir(parents=True)
+    for node in (1, 2, 3):
+        (faults / str(node)).mkdir(parents=True)
 
     def command(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
-        start = [
-            sys.executable,
-            "-P",
-            "-m",
-            "tests.cluster.faulty_node",
-            str(faults / f"{node_id}"),
-        ]
+        start = [sys.executable, "-P", "-m", "tests.cluster.faulty_node"]
         sets = [word for override in overrides for word in ("--set", override)]
         config = ["--config", str(spec.config_path(node_id)), *sets]
-        return [*start, *config, "--parent-pid", str(os.getpid())]
+        return [*start, str(faults / str(node_id)), *config, "--parent-pid", str(os.getpid())]
 
-    told: list[str] = []
-    chosen = (*SMALL, *overrides)
-    async with launch(spec, overrides=chosen, command=command, report=told.append) as cluster:
-        await cluster.start_all()
-        await until(cluster, everything_has_a_master, "every group has a master")
-        create = partial(workload.create_topic, partitions=PARTITIONS, replication=3)
-        await in_thread(partial(create, spec.bootstrap, TOPIC))
-        yield Disks(cluster, faults, told)
+    async with three_nodes(tmp_path, *SMALL, *overrides, command=command) as cluster:
+        yield Disks(cluster, faults)
 
 
 def flip(directory: Path, value: str) -> None:
@@ -248,10 +222,10 @@ async def test_a_failed_fsync_ends_the_node_at_once(tmp_path: Path) -> None:
             world.fault("eio")
             began = monotonic()
             with trio.fail_after(STEP_S):
-                while not world.told:  # noqa: ASYNC110 (the launcher sets no event)
+                while world.cluster.exit_code_of(VICTIM) is None:  # noqa: ASYNC110 (no event)
                     await trio.sleep(0.01)
             took = monotonic() - began
-            assert f"node {VICTIM} ended with exit code 74" in world.told[0]
+            assert world.cluster.exit_code_of(VICTIM) == os.EX_IOERR
             assert took < 5, "a second on a machine that does nothing else"
             await acknowledged(producer, 20)
             world.heal("eio")
