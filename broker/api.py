@@ -18,6 +18,7 @@ from broker.handlers import (
     configs,
     coordinators,
     delete_records,
+    elections,
     fetch,
     group_admin,
     list_offsets,
@@ -67,6 +68,9 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.DELETE_GROUPS: group_admin.handle_delete,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental,
     ApiKey.OFFSET_DELETE: offsets.handle_delete,
+    ApiKey.ELECT_LEADERS: elections.handle_elect,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: elections.handle_reassign,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: elections.handle_reassignments,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle,
 }
 """All but ApiVersions, which is made from the others."""

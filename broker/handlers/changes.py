@@ -42,6 +42,7 @@ _REFUSALS: Final = {
     Refusal.TOO_MANY_TOPICS: ErrorCode.POLICY_VIOLATION,
     Refusal.INVALID_REPLICATION: ErrorCode.INVALID_REPLICATION_FACTOR,
     Refusal.INVALID_CONFIGS: ErrorCode.INVALID_CONFIG,
+    Refusal.UNKNOWN_NODE: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
 }
 
 Decide = Callable[[Verdict], None]

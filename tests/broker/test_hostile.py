@@ -29,6 +29,7 @@ from wire.messages import (
     membership,
     metadata,
     offsets,
+    placement,
     produce,
     producer_ids,
     topics,
@@ -129,6 +130,16 @@ def _administration() -> dict[ApiKey, Request]:
         ApiKey.OFFSET_DELETE: offsets.OffsetDeleteRequest(
             "g", [offsets.OffsetDeleteTopic("t", [offsets.OffsetDeletePartition(0)])]
         ),
+        ApiKey.ELECT_LEADERS: placement.ElectLeadersRequest(
+            0, [placement.ElectTopicPartitions("t", [0, 1])], 1_000
+        ),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: placement.AlterPartitionReassignmentsRequest(
+            1_000,
+            topics=[
+                placement.ReassignableTopic("t", [placement.ReassignablePartition(0, [2, 1, 3])])
+            ],
+        ),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.ListPartitionReassignmentsRequest(),
         ApiKey.DELETE_GROUPS: group_admin.DeleteGroupsRequest(["g"]),
         ApiKey.DESCRIBE_CLUSTER: metadata.DescribeClusterRequest(),
     }

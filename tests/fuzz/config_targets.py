@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry
 
 from paxos.ids import NodeId
 from runtime.admin import Admin
+from runtime.balancer_admin import BalancerAdmin
 from runtime.config import SECTIONS, Config, ConfigError, load
 from runtime.http import HttpServer
-from runtime.registry_client import RegistryClient
-from tests.broker.world import World
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import INPUT_BYTES_MAX, Sample, havoc
+from tests.runtime.offices import Cluster, Office
 
 MINIMAL: Final = """\
 [node]
@@ -182,16 +182,25 @@ class _Stream:
 class Http(Target):
     """A connection to the administration port: whatever it sends, only it is answered or dropped.
 
-    The routes are the real ones, over a registry that answers at once.
+    The routes are the real ones, on the registry's master among three nodes in simulated time.
     """
 
     name: ClassVar = "http-admin"
 
     def __init__(self) -> None:
-        self._world = World(nodes=2, groups=2)
+        self._cluster: Cluster | None = None
+
+    def _office(self) -> tuple[Cluster, Office]:
+        """Made when it is first needed, and kept: what one input has set, the next one finds."""
+        if self._cluster is None:
+            self._cluster = cluster = Cluster()
+            cluster.until(cluster.is_placed)
+            for office in cluster.offices.values():
+                office.loop.machine = None  # masters stay where they are
+        return self._cluster, self._cluster[self._cluster.masters()[0] or 1]
 
     def samples(self, dice: Random) -> Iterator[Sample]:
-        for path in ("/metrics", "/livez", "/readyz", "/status?x=1", "/none"):
+        for path in ("/metrics", "/livez", "/readyz", "/status?x=1", "/balancer", "/none"):
             yield Sample(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         for path, body in (
             ("/admin/placement", {"all_on": 1}),
@@ -199,6 +208,14 @@ class Http(Target):
             ("/admin/placement", {"placement": {"1": 2}}),
             ("/admin/balancer", {"paused": True, "group": 1}),
             ("/admin/balancer", {"paused": False}),
+            ("/admin/plan", {"dry_run": True, "without": [2]}),
+            ("/admin/plan", {"dry_run": False}),
+            ("/admin/move", {"group": 1, "node": 2}),
+            ("/admin/drain", {"node": 2, "draining": False}),
+            ("/admin/cancel", {"token": 1}),
+            ("/admin/policy", {"evenness": "weight", "capacities": {"2": 50}}),
+            ("/admin/policy", {"preferred_zones": ["a"], "topic_excess_max": None}),
+            ("/admin/weights", {"source": "s", "computed_wall_ms": 5, "weights": {"1": 900}}),
         ):
             yield Sample(_post(path, json.dumps(body)))
 
@@ -210,7 +227,9 @@ class Http(Target):
         path = head.split(b" ")[1].decode("ascii", "replace")
         values = ("1", "-1", "true", "null", "1.5", "1e999", "9" * 30, "9" * 5_000, "[]", "{}",
                   '"1"', '"\u00b2"', '"\\ud800"', "[" * 30_000, "NaN", "4294967296")  # fmt: skip
-        keys = ("all_on", "even", "placement", "paused", "group", "expected_version")
+        keys = ("all_on", "even", "placement", "paused", "group", "expected_version", "node",
+                "dry_run", "without", "draining", "token", "evenness", "capacities", "weights",
+                "source", "computed_wall_ms", "steals_max", "preferred_zones")  # fmt: skip
         text = body.decode("utf-8", "replace")
         if dice.random() < 0.5:
             text = havoc(body, dice, ()).decode("utf-8", "replace")
@@ -225,22 +244,27 @@ class Http(Target):
         return _post(path, text)[:INPUT_BYTES_MAX]
 
     def run(self, data: bytes) -> Iterable[str]:
-        node = self._world[1]
-        client = RegistryClient(node.groups, node.registry)
+        cluster, office = self._office()
         admin = Admin(
-            client,
             CollectorRegistry(),
-            status=lambda: {"nodes": len(node.registry.nodes)},
+            status=lambda: {"nodes": len(office.registry.nodes)},
             not_ready=lambda: "",
-            wake=self._world.cluster.settle,
+        )
+        balancer = BalancerAdmin(
+            office.client,
+            office.loop,
+            office.planner,
+            now=office.member.engine.now,
+            wake=cluster.net.settle,
         )
         bugs: list[Exception] = []
-        server = HttpServer(admin.routes(), lambda _what, error: bugs.append(error))
+        routes = {**admin.routes(), **balancer.routes()}
+        server = HttpServer(routes, lambda _what, error: bugs.append(error))
         stream = _Stream(data)
         trio.run(server.handle, cast(Any, stream))
         if bugs:
             raise bugs[0]
-        assert NodeId(1) in node.registry.nodes
+        assert NodeId(1) in office.registry.nodes
         line = stream.sent.partition(b"\r\n")[0].decode("ascii")
         body = stream.sent.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
         words = [word for word in re.split(r"\W+", body) if word.islower()]
