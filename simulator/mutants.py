@@ -26,7 +26,6 @@ from simulator.recovery import Found
 CORE_TESTS: Final = "tests/paxos"
 PRODUCER_TESTS: Final = "tests/broker/test_producers.py"
 BALANCER_TESTS: Final = "tests/balancer"
-FORGETFUL: Final = "no disk of the swarm forgets what it has synced: only scenario 19's does"
 STAND_IN: Final = "the swarm's state machine stands in for the broker's and has its own table"
 
 
@@ -284,7 +283,6 @@ LEASES: Final[Mapping[str, Mutant]] = {
         "lease entries are valid whatever they have seen",
         (Lease.apply_be_master, "value.prev_ver != self.ver", "False"),
         (Lease.apply_steal, "value.prev_ver != self.ver", "False"),
-        why_not="the draining master leaves chance little opening: scenario 11 builds the case",
     ),
     "no-incarnation": mutant(
         "R6, R11",
@@ -314,7 +312,6 @@ LEASES: Final[Mapping[str, Mutant]] = {
         "R12",
         "the holder believes its wall clock alone",
         (Lease.safely_before_expiry, "now.boot_ns < self.deadline_boot_ns - margin_ns", "True"),
-        why_not="the swarm's wall clocks stay within the bound or promise nothing (I5)",
     ),
     "distrusted-clock": mutant(
         "R12",
@@ -400,13 +397,11 @@ LEARNING: Final[Mapping[str, Mutant]] = {
             "len(self._verified) + 1 > len(self.members) // 2 or self.members == (self.me,)",
             "True",
         ),
-        why_not=FORGETFUL,
     ),
     "lost-disk-unnoticed": mutant(
         "ADR 4",
         "a node that has forgotten promises goes on voting",
         (Replica._on_progress, "message.witnessed > self.acceptor.promised", "False"),
-        why_not=FORGETFUL,
     ),
     "rejoin-at-once": mutant(
         "ADR 4",
@@ -416,7 +411,11 @@ LEARNING: Final[Mapping[str, Mutant]] = {
             "others >= quorum_size(members) and applied > self.bar + WINDOW_MAX",
             "others >= 1",
         ),
-        why_not=FORGETFUL,
+    ),
+    "amnesia-unnoticed": mutant(
+        "ADR 4",
+        "a node whose directory is lost or an old copy is not told so",
+        (SimNode.knows_it_forgot, "return True", "return False"),
     ),
 }
 

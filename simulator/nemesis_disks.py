@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from paxos.ids import MS, GroupId, NodeId
 from simulator.dice import between
 from simulator.disk import RecordDisk
+from simulator.network import Quality
 from simulator.options import Fault
 
 if TYPE_CHECKING:
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from simulator.node import SimNode
     from simulator.world import World
 
+HALF: Final = Quality(loss=0.5)
 SLOW_MS: Final = (50, 200, 2_000)
 APART_NS: Final = 300 * MS
 """How long a plot lets a slot be chosen by those who will fail."""
 HEARD_NS: Final = 400 * MS
-"""How long it lets the forgetful node hear what others remember of it."""
+"""How long it waits until the forgetful node has heard what the master remembers of it."""
+POLL_NS: Final = 1 * MS
 
 
 class DiskFaults:
@@ -131,7 +134,6 @@ class DiskFaults:
         for node in apart:
             world.network.isolate(node.me, world.addresses)
         world.loop.after(APART_NS, self._forget, chance, master, victim, group)
-        world.loop.after(APART_NS + HEARD_NS, self._meet, chance, master, victim)
         world.loop.after(end_ns, self._end_plot)
 
     def _all_well(self, group: GroupId) -> bool:
@@ -154,9 +156,27 @@ class DiskFaults:
                 self._impaired.add(victim.me)
                 self._world.statistics["disks lying"] += 1
                 self._nemesis.note("loss", victim.me, "lying", group)
+                self._world.network.links[master.me, victim.me] = HALF
+            victim.boot()
+            until_ns = self._world.loop.now_ns + HEARD_NS
+            self._meet_once_heard(chance, master, victim, group, until_ns)
         else:
             self._impair(victim, chance.choice(("old", "wiped")), chance)
-        victim.boot()
+            victim.boot()
+            self._meet(chance, master, victim)
+
+    def _meet_once_heard(
+        self, chance: Random, master: "SimNode", victim: "SimNode", group: GroupId, until_ns: int
+    ) -> None:
+        """Nobody but the master can tell that the disk has lied: it must have been heard, or the
+        loss is one that nobody can notice. What it teaches meanwhile is lost half of the time."""
+        world = self._world
+        if victim.up and victim.groups[group].replica.peer(master.me).applied:
+            self._meet(chance, master, victim)
+        elif master.up and world.loop.now_ns < until_ns:
+            world.loop.after(
+                POLL_NS, self._meet_once_heard, chance, master, victim, group, until_ns
+            )
 
     def _meet(self, chance: Random, master: "SimNode", victim: "SimNode") -> None:
         """From here on it is the forgetful one and those who were apart."""

@@ -259,7 +259,9 @@ def draw(
 
 
 def _faults(d: random.Random, *, narrow: bool) -> frozenset[Fault]:
-    share = 0.3 if narrow else d.choice((0.15, 0.5, 0.7))
+    if narrow:
+        return frozenset(d.sample(list(Fault), d.randint(1, 4)))
+    share = d.choice((0.15, 0.5, 0.7))
     chosen = frozenset(fault for fault in Fault if d.random() < share)
     return chosen or frozenset((Fault.CRASH,))
 
