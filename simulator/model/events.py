@@ -102,7 +102,7 @@ class VoteDurable(NamedTuple):
     value: Value
 
 
-# -- what leaves a node, and the one thing that has to be known of what arrives ---------------
+# -- what leaves a node, and the two things that have to be known of what arrives -------------
 
 
 class Prepared(NamedTuple):
@@ -125,6 +125,14 @@ class PromiseReceived(NamedTuple):
     source: NodeId
     ballot: Ballot
     votes: tuple[Vote, ...]
+
+
+class Told(NamedTuple):
+    """`source` has told `node` the highest ballot it remembers of it (Progress)."""
+
+    group: GroupId
+    node: NodeId
+    source: NodeId
 
 
 class Proposed(NamedTuple):
@@ -215,6 +223,7 @@ Event: TypeAlias = (
     | Prepared
     | Promised
     | PromiseReceived
+    | Told
     | Proposed
     | Accepted
     | Counted

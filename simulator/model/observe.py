@@ -12,7 +12,7 @@ from broker.intake import Done, Outcome, Pending
 from paxos import codec
 from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, Epoch, GroupId, NodeId, Now, Slot
-from paxos.messages import Accept, Accepted, Commit, Learned, Prepare, Promise
+from paxos.messages import Accept, Accepted, Commit, Learned, Prepare, Progress, Promise
 from paxos.replica import Replica
 from paxos.step import AcceptRecord, PromiseRecord, Send, Step, VotingRecord
 from simulator.clock import Clock
@@ -90,6 +90,8 @@ class Observed(SimNode):
         for message in codec.decode_all(memoryview(frame.data)):
             if isinstance(message, Promise):
                 self._tell_received(source, message)
+            elif isinstance(message, Progress):
+                self.world.tell(events.Told(message.group, self.me, source))
         super()._on_frame(source, frame)
 
     def _on_local(self, life: int) -> None:

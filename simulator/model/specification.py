@@ -104,6 +104,8 @@ class Node:
     counted: dict[Ballot, Slot] = attrs.Factory(dict)
     own: set[tuple[Slot, str]] = attrs.Factory(set)
     """What it has proposed in this life: slots and digests."""
+    told: set[NodeId] = attrs.Factory(set)
+    """Who has told this life what it remembers of the node."""
     has_forgotten: bool = False
     """Its disk has once lost what it had acknowledged."""
     forgotten: set[Slot] = attrs.Factory(set)
@@ -117,6 +119,7 @@ class Node:
         self.ranges.clear()
         self.counted.clear()
         self.own.clear()
+        self.told.clear()
 
 
 class Specification:
@@ -182,8 +185,16 @@ class Specification:
             if event.promised < ballot and prepared.complete and event.node in prepared.promises:
                 node.floor = max(node.floor, ballot)
 
-    def _votes_again(self, node: Node, ballot: Ballot, event: Event) -> None:
-        """Whether a node that has forgotten things may have any part in `ballot`."""
+    def _told(self, node: Node, event: events.Told) -> None:
+        node.told.add(event.source)
+
+    def _may_vote(self, node: Node, ballot: Ballot, event: Event) -> None:
+        """Whether this life may have any part in `ballot`: with itself, a majority must have told
+        it what they remember of it, and what it has forgotten must not matter any more."""
+        members = self._configs[SLOT_ZERO]
+        told = 1 + len(node.told.intersection(members))
+        if len(self._configs) == 1 and event.node in members and 2 * told <= len(members):
+            raise Refused("ADR 4", "no majority has told it what they remember", event)
         node.forgotten -= self.decided.keys()
         if node.forgotten:
             raise Refused("ADR 4", f"its votes in slots {sorted(node.forgotten)} are lost", event)
@@ -220,7 +231,7 @@ class Specification:
                 self._configs[slot] = value.members
 
     def _promised(self, node: Node, event: events.Promised) -> None:
-        self._votes_again(node, event.ballot, event)
+        self._may_vote(node, event.ballot, event)
         if node.promised < event.ballot:
             raise Refused("R18", f"only {node.promised} is durable", event)
         prepared = self._ballots.get(event.ballot)
@@ -239,7 +250,7 @@ class Specification:
 
     def _accepted(self, node: Node, event: events.Accepted) -> None:
         """With a durable vote; or without one in a slot decided already (ADR 3)."""
-        self._votes_again(node, event.ballot, event)
+        self._may_vote(node, event.ballot, event)
         voted = event.ballot in node.votes.get(event.slot, {})
         if node.promised < event.ballot or not (voted or event.slot in self.decided):
             raise Refused("R18", "that vote is not durable", event)
@@ -441,6 +452,7 @@ class Specification:
         events.Prepared: _prepared,
         events.Promised: _promised,
         events.PromiseReceived: _promise_received,
+        events.Told: _told,
         events.Proposed: _proposes,
         events.Accepted: _accepted,
         events.Counted: _counts,
