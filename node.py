@@ -26,7 +26,7 @@ from balancer.planning import Planning
 from balancer.registry import Registry
 from balancer.steal import Balancing
 from broker.api import ApiTable
-from broker.consumer_groups import ConsumerGroups
+from broker.consumer_groups import ConsumerGroups, TopicsOf
 from broker.context import Broker
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
@@ -394,7 +394,11 @@ def build_broker(node: Node) -> Broker:
         tail=node.tail,
         parked=ParkedFetches(node.engine, node.plane, config.parked_fetches_max),
         consumer_groups=ConsumerGroups(
-            node.engine, node.machines, settings.coordinator(node.config), node.group_notice
+            node.engine,
+            node.machines,
+            settings.coordinator(node.config),
+            node.group_notice,
+            TopicsOf(node.registry),
         ),
         statistics=node.statistics,
         new_topic_id=lambda: uuid.uuid4().bytes,

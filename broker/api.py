@@ -14,6 +14,7 @@ from broker.guard import blame
 from broker.handlers import (
     alter_configs,
     api_versions,
+    assigned_groups,
     cluster,
     configs,
     coordinators,
@@ -72,6 +73,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: elections.handle_reassign,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: elections.handle_reassignments,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: assigned_groups.handle_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: assigned_groups.handle_describe,
 }
 """All but ApiVersions, which is made from the others."""
 

@@ -26,7 +26,9 @@ from balancer.catalogue import data_groups
 from balancer.registry import Registry
 from broker.commands import CommandKind, opaque
 from broker.intake import Done, Elsewhere, Outcome, Why
+from broker.patterns import matching
 from broker.ports import Groups
+from coordinator.assigning import Topics
 from coordinator.coordinator import Coordinator, CoordinatorStatistics
 from coordinator.hashing import hash_consumer_group
 from coordinator.limits import CoordinatorConfig
@@ -95,8 +97,29 @@ def paxos_group_of(registry: Registry, consumer_group: str) -> GroupId | None:
     return groups[hash_consumer_group(consumer_group, len(groups))]
 
 
+class TopicsOf:
+    """The registry's topics as the coordinators see them, made anew only when they change."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._topics = Topics(-1, {})
+
+    def __call__(self) -> Topics:
+        version = self._registry.versions.topics
+        if version != self._topics.version:
+            ids = {
+                name: (topic.topic_id, len(topic.partitions))
+                for name, topic in self._registry.topics.items()
+            }
+            self._topics = Topics(version, ids)
+        return self._topics
+
+
 class ConsumerGroups:
-    """`notice` is told what an operator may want to know: rebalances, members gone, pauses."""
+    """`notice` is told what an operator may want to know: rebalances, members gone, pauses.
+
+    `topics` is what the groups that the broker shares out are shared out by (KIP-848).
+    """
 
     def __init__(
         self,
@@ -104,7 +127,9 @@ class ConsumerGroups:
         machines: Mapping[GroupId, HoldsGroupStore],
         config: CoordinatorConfig,
         notice: Callable[[GroupId, GroupNotice], None],
+        topics: Callable[[], Topics],
     ) -> None:
+        self._topics = topics
         self._groups = groups
         self._machines = machines
         self._config = config
@@ -165,7 +190,7 @@ class ConsumerGroups:
         store = machine.consumer_groups
         known = self._coordinators.get(group)
         if known is None or known[0] is not store:
-            known = (store, Coordinator(store, self._config))
+            known = (store, Coordinator(store, self._config, self._topics, matching))
             self._coordinators[group] = known
         office = self._offices[group] = _Office(group, epoch, known[1], now.boot_ns)
         office.coordinator.elected(now.boot_ns // MS, Slot(epoch))

@@ -1,5 +1,8 @@
 """DescribeGroups, ListGroups and DeleteGroups."""
 
+from typing import Final
+
+from coordinator.assigning import Assigning
 from coordinator.commands import DropGroup, Result
 from coordinator.group import LiveGroup
 from coordinator.model import (
@@ -19,16 +22,23 @@ from coordinator.model import (
 )
 from coordinator.rebalance import FAILURE_ERRORS, Rebalance
 from coordinator.states import STATE_NAMES, GroupEvent, GroupState
+from coordinator.subscription import CONSUMER_PROTOCOL
 from coordinator.tenure import DeleteUnderWay, Tenure
+
+CONSUMER: Final = "consumer"
+"""The type of groups that the broker shares out; the others are "classic"."""
 
 
 class Admin:
-    def __init__(self, tenure: Tenure, rebalance: Rebalance) -> None:
+    def __init__(self, tenure: Tenure, rebalance: Rebalance, assigning: Assigning) -> None:
+        self._assigning = assigning
         self._tenure = tenure
         self._rebalance = rebalance
 
     def describe(self, request: DescribeGroup, token: Token) -> None:
-        group = self._look(request.group)
+        group = None
+        if self._assigning.look(request.group) is None:  # else it is no classic group: Dead here
+            group = self._look(request.group)
         if group is None:
             response = DescribeGroupResponse(error=ErrorCode.NONE, group=request.group)
             self._tenure.reply(token, response)
@@ -60,7 +70,12 @@ class Admin:
         tenure = self._tenure
         names = tenure.groups.keys() | {stored.name for stored in tenure.store.groups()}
         listed = []
-        for name in sorted(names):
+        for name in sorted(names | self._assigning.groups.keys()):
+            assigned = self._assigning.look(name)
+            if assigned is not None:
+                if not request.states or assigned.state() in request.states:
+                    listed.append(ListedGroup(name, CONSUMER_PROTOCOL, assigned.state(), CONSUMER))
+                continue
             group = self._look(name)
             assert group is not None
             state = STATE_NAMES[group.visible_state()]
@@ -72,6 +87,9 @@ class Admin:
     def delete(self, request: DeleteGroup, token: Token) -> None:
         """An empty group dies at once for new members, and for good when the log has it."""
         tenure = self._tenure
+        if self._assigning.has_members(request.group):
+            tenure.reply(token, refusal(request, ErrorCode.NON_EMPTY_GROUP))
+            return
         group = self._rebalance.view(request.group)
         if group is None and tenure.store.get(request.group) is not None:
             group = tenure.open(request.group)

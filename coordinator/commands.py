@@ -12,6 +12,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from coordinator.assigned_codec import read_assigned, write_assigned
+from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
 from coordinator.limits import MEMBERS_MAX, PARTITIONS_MAX, PROTOCOLS_MAX, TOPICS_MAX
 from coordinator.model import (
@@ -34,6 +36,7 @@ class CommandKind(IntEnum):
     DROP_GROUP = 3
     DROP_OFFSETS = 4
     SWEEP = 5
+    ASSIGNED_SNAPSHOT = 6
 
 
 @attrs.frozen
@@ -124,7 +127,9 @@ class Sweep:
     idle_ms: int
 
 
-Command: TypeAlias = GroupSnapshot | CommitOffsets | DropGroup | DropOffsets | Sweep
+Command: TypeAlias = (
+    GroupSnapshot | CommitOffsets | DropGroup | DropOffsets | Sweep | AssignedSnapshot
+)
 
 
 @attrs.frozen
@@ -177,6 +182,9 @@ def encode(command: Command) -> bytes:
             writer.pack(U8, CommandKind.SWEEP)
             for number in (command.wall_ms, command.retention_ms, command.idle_ms):
                 writer.pack(I64, number)
+        case AssignedSnapshot():
+            writer.pack(U8, CommandKind.ASSIGNED_SNAPSHOT)
+            write_assigned(writer, command)
     return writer.finish()
 
 
@@ -340,4 +348,5 @@ _READERS: Final[Mapping[int, Callable[[Reader], Command]]] = {
     CommandKind.DROP_GROUP: _read_drop_group,
     CommandKind.DROP_OFFSETS: _read_drop_offsets,
     CommandKind.SWEEP: _read_sweep,
+    CommandKind.ASSIGNED_SNAPSHOT: read_assigned,
 }

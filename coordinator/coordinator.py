@@ -23,12 +23,15 @@ from typing import Any, Final
 import attrs
 
 from coordinator.admin import Admin
+from coordinator.assigning import Assigning, Match, Topics
 from coordinator.codec import Buffer
 from coordinator.commands import Result, Sweep, decode_result
 from coordinator.limits import CoordinatorConfig
 from coordinator.membership import Membership
 from coordinator.model import (
+    AssignedHeartbeat,
     DeleteGroup,
+    DescribeAssigned,
     DescribeGroup,
     Effects,
     ErrorCode,
@@ -48,10 +51,11 @@ from coordinator.model import (
     refusal,
 )
 from coordinator.offsets import Offsets
-from coordinator.rebalance import Rebalance
+from coordinator.rebalance import ASSIGNED_KINDS, Rebalance
 from coordinator.states import GroupState
 from coordinator.store import NO_REVISION, GroupStore
 from coordinator.tenure import (
+    AssignedUnderWay,
     CommitUnderWay,
     Counters,
     DeleteUnderWay,
@@ -60,10 +64,11 @@ from coordinator.tenure import (
     SweepUnderWay,
     Tenure,
 )
+from coordinator.timers import TimerKey
 from paxos.ids import Slot
 
 MAY_WAIT: Final = frozenset(
-    (JoinGroup, SyncGroup, LeaveGroup, OffsetCommit, OffsetDelete, DeleteGroup)
+    (JoinGroup, SyncGroup, LeaveGroup, OffsetCommit, OffsetDelete, DeleteGroup, AssignedHeartbeat)
 )
 """Requests that may be parked, so that `parked_max` holds for them."""
 
@@ -87,13 +92,14 @@ class CoordinatorStatistics:
 class Office:
     """The live half while this node is master: the parts that share one tenure."""
 
-    def __init__(self, tenure: Tenure) -> None:
+    def __init__(self, tenure: Tenure, topics: Callable[[], Topics], match: Match) -> None:
         self.tenure = tenure
         self.rebalance = Rebalance(tenure)
-        self.offsets = Offsets(tenure, self.rebalance)
-        self.admin = Admin(tenure, self.rebalance)
+        self.assigning = Assigning(tenure, topics, match, self.rebalance.has_members)
+        self.offsets = Offsets(tenure, self.rebalance, self.assigning)
+        self.admin = Admin(tenure, self.rebalance, self.assigning)
         self.sweeping = False
-        membership = Membership(tenure, self.rebalance)
+        membership = Membership(tenure, self.rebalance, self.assigning)
         self.handlers: dict[type, Callable[[Any, Token], None]] = {  # Any: one class each
             JoinGroup: membership.join,
             SyncGroup: membership.sync,
@@ -105,11 +111,36 @@ class Office:
             DescribeGroup: self.admin.describe,
             ListGroups: self.admin.list,
             DeleteGroup: self.admin.delete,
+            AssignedHeartbeat: self.assigning.heartbeat,
+            DescribeAssigned: self.assigning.describe,
         }
+
+    def on_timer(self, key: TimerKey) -> None:
+        if key.kind in ASSIGNED_KINDS:
+            self.assigning.on_timer(key)
+        else:
+            self.rebalance.on_timer(key)
+
+    def grant_time(self, gap_ms: int) -> None:
+        """We were away, not the members: nobody's deadline may have passed meanwhile."""
+        self.rebalance.grant_time(gap_ms)
+        for key, deadline_ms in self.tenure.timers.items():
+            if key.kind in ASSIGNED_KINDS:
+                self.assigning.grant_time(key, deadline_ms, gap_ms)
 
 
 class Coordinator:
-    def __init__(self, store: GroupStore, config: CoordinatorConfig) -> None:
+    """`topics` and `match` say what topics there are and which a pattern means (KIP-848)."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        config: CoordinatorConfig,
+        topics: Callable[[], Topics],
+        match: Match,
+    ) -> None:
+        self._topics = topics
+        self._match = match
         self._store = store
         self._config = config
         self._counters = Counters()
@@ -128,10 +159,12 @@ class Coordinator:
         self._seen_ms = now_ms
         tenure = Tenure(self._store, self._config, term, self._counters)
         tenure.now_ms = now_ms
-        self._office = Office(tenure)
+        self._office = Office(tenure, self._topics, self._match)
         for stored in self._store.groups():
             if stored.members:
                 self._office.rebalance.adopt(stored)
+            elif stored.occupied:
+                self._office.assigning.adopt(stored)
 
     def resigned(self) -> Effects:
         """This node is not master any more: everyone who waits is sent to find the next one.
@@ -184,6 +217,8 @@ class Coordinator:
                 office.admin.on_delete(under_way, verdict)
             case OffsetDeleteUnderWay():
                 office.offsets.on_delete(under_way, verdict)
+            case AssignedUnderWay():
+                office.assigning.on_snapshot(under_way, verdict)
             case SweepUnderWay():
                 self._on_sweep(office)
         return office.tenure.take_effects()
@@ -195,7 +230,7 @@ class Coordinator:
             return Effects()
         self._observe(office, now_ms)
         while (key := office.tenure.timers.pop_due(now_ms)) is not None:
-            office.rebalance.on_timer(key)
+            office.on_timer(key)
         return office.tenure.take_effects()
 
     def next_deadline(self) -> int | None:
@@ -226,11 +261,13 @@ class Coordinator:
         tenure = self._office.tenure if self._office is not None else None
         counters = self._counters
         live = list(tenure.groups.values()) if tenure is not None else []
+        assigned = list(self._office.assigning.groups.values()) if self._office is not None else []
         return CoordinatorStatistics(
             active=tenure is not None,
             groups_stored=len(self._store),
             groups_live=Counter(group.visible_state() for group in live),
-            members=sum(len(group.members) for group in live),
+            members=sum(len(one.members) for one in live)
+            + sum(len(one.members) for one in assigned),
             parked=len(tenure.parked) if tenure is not None else 0,
             proposals_under_way=len(tenure.under_way) if tenure is not None else 0,
             rebalances=counters.rebalances,
@@ -248,10 +285,13 @@ class Coordinator:
         if gap_ms > self._config.pause_ms_max and len(tenure.timers):
             self._counters.pauses += 1
             tenure.notice(None, "paused", f"nothing was heard for {gap_ms} ms")
-            office.rebalance.grant_time(gap_ms)
+            office.grant_time(gap_ms)
 
     def _on_sweep(self, office: Office) -> None:
         office.sweeping = False
         for group in office.tenure.groups.values():
             if self._store.get(group.name) is None:
                 group.revision = NO_REVISION  # swept while someone was joining: it starts over
+        for assigned in office.assigning.groups.values():
+            if self._store.get(assigned.name) is None:
+                assigned.revision = NO_REVISION

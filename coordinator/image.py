@@ -9,11 +9,14 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from coordinator.assigned_codec import read_assigned, write_assigned
+from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
 from coordinator.commands import GroupSnapshot, read_snapshot, write_snapshot
 from coordinator.limits import IMAGE_BYTES_MAX, OFFSETS_PER_GROUP_MAX
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""2 added the groups that the broker shares out (KIP-848)."""
 NEVER_EMPTY: Final = -(1 << 63)
 """Stands for "not known to be empty" where a wall clock's milliseconds are written."""
 
@@ -40,6 +43,7 @@ class GroupImage:
     snapshot: GroupSnapshot
     empty_since_wall_ms: int | None
     offsets: tuple[OffsetImage, ...]
+    assigned: AssignedSnapshot | None = None
 
 
 _OFFSET: Final = struct.Struct(">iqiq")
@@ -63,6 +67,9 @@ def encode_group(group: GroupImage) -> bytes:
         writer.text(one.topic)
         writer.pack(_OFFSET, one.partition, one.offset, one.leader_epoch, one.commit_wall_ms)
         writer.text(one.metadata)
+    writer.pack(U8, int(group.assigned is not None))
+    if group.assigned is not None:
+        write_assigned(writer, group.assigned)
     return writer.finish()
 
 
@@ -96,8 +103,10 @@ def _decode_group(chunk: Buffer) -> GroupImage:
         topic, partition, offset = reader.text(), reader.number(I32), reader.number(I64)
         epoch, wall_ms = reader.number(I32), reader.number(I64)
         offsets.append(OffsetImage(topic, partition, offset, epoch, reader.text(), wall_ms))
+    assigned = read_assigned(reader) if reader.number(U8) else None
     reader.finish()
     places = [(one.topic, one.partition) for one in offsets]
     if places != sorted(set(places)):
         raise CommandError("offsets twice or out of order")
-    return GroupImage(snapshot, None if since == NEVER_EMPTY else since, tuple(offsets))
+    empty_since = None if since == NEVER_EMPTY else since
+    return GroupImage(snapshot, empty_since, tuple(offsets), assigned)

@@ -41,6 +41,17 @@ class CoordinatorConfig:
     session_timeout_ms_max: int = attrs.field(default=1_800_000, validator=gt(0))
     """[INVALID_SESSION_TIMEOUT]"""
 
+    consumer_session_timeout_ms: int = attrs.field(default=45_000, validator=gt(0))
+    consumer_heartbeat_interval_ms: int = attrs.field(default=1_000, validator=gt(0))
+    """Of groups that the broker shares out (KIP-848): members are told, they do not choose. Each
+    step of a change costs one interval (Kafka: 5 s)."""
+
+    subscriptions_per_member_max: int = attrs.field(default=10_000, validator=gt(0))
+    """Topics named by one such member, and partitions it says it holds. [INVALID_REQUEST]"""
+
+    assigned_partitions_max: int = attrs.field(default=50_000, validator=gt(0))
+    """Partitions of one such group, so that a snapshot of it fits an entry. [POLICY_VIOLATION]"""
+
     pause_ms_max: int = attrs.field(default=3_000, validator=gt(1))
     """Silence between two calls beyond which we, not the members, are taken to have been away."""
 

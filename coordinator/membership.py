@@ -1,5 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: who is a member and what it may do now."""
 
+from coordinator.assigning import Assigning
 from coordinator.group import LeaveWait, LiveGroup, LiveMember, protocols_bytes
 from coordinator.limits import CoordinatorConfig, text_fits
 from coordinator.model import (
@@ -26,7 +27,8 @@ from coordinator.timers import TimerKey, TimerKind
 
 
 class Membership:
-    def __init__(self, tenure: Tenure, rebalance: Rebalance) -> None:
+    def __init__(self, tenure: Tenure, rebalance: Rebalance, assigning: Assigning) -> None:
+        self._assigning = assigning
         self._tenure = tenure
         self._rebalance = rebalance
 
@@ -42,6 +44,8 @@ class Membership:
     def _join(self, request: JoinGroup, token: Token) -> ErrorCode:
         """NONE if the request was answered or parked, else what to refuse it with."""
         tenure = self._tenure
+        if self._assigning.has_members(request.group):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # the two kinds of members do not mix
         group = self._rebalance.view(request.group)
         if group is None and request.member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID

@@ -5,8 +5,9 @@ one consumer group each: those of Kafka that name several (DescribeGroups, Delet
 v8) are split by the broker anyway, since every consumer group may live in another Paxos group.
 """
 
+from collections.abc import Callable, Mapping
 from enum import Enum, IntEnum
-from typing import NamedTuple, NewType, TypeAlias
+from typing import Final, NamedTuple, NewType, TypeAlias
 
 import attrs
 
@@ -48,6 +49,11 @@ class ErrorCode(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_UPDATE_VERSION = 95
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 class Protocol(NamedTuple):
@@ -147,6 +153,39 @@ class LeaveGroup:
     members: tuple[LeavingMember, ...]
 
 
+class TopicIdPartitions(NamedTuple):
+    topic_id: bytes
+    partitions: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
+class AssignedHeartbeat:
+    """Kafka's ConsumerGroupHeartbeat (KIP-848): joins, goes on, leaves, and says what is held.
+
+    None means "as before". `epoch` 0 joins, -1 leaves, -2 leaves as a static member for a while.
+    """
+
+    group: ConsumerGroupId
+    member_id: MemberId
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: tuple[TopicIdPartitions, ...] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DescribeAssigned:
+    """Kafka's ConsumerGroupDescribe, of one group."""
+
+    group: ConsumerGroupId
+
+
 @attrs.frozen(kw_only=True)
 class OffsetCommit:
     """`commit_wall_ms` is the broker's wall clock: it is only written down, and used for expiry."""
@@ -201,6 +240,8 @@ Request: TypeAlias = (
     | DescribeGroup
     | ListGroups
     | DeleteGroup
+    | AssignedHeartbeat
+    | DescribeAssigned
 )
 
 
@@ -295,9 +336,12 @@ class DescribeGroupResponse:
 
 
 class ListedGroup(NamedTuple):
+    """`type` is Kafka's name of the protocol: "classic", or "consumer" (KIP-848)."""
+
     group: ConsumerGroupId
     protocol_type: str
     state: str
+    type: str = "classic"
 
 
 @attrs.frozen(kw_only=True)
@@ -311,6 +355,41 @@ class DeleteGroupResponse:
     error: ErrorCode
 
 
+@attrs.frozen(kw_only=True)
+class AssignedHeartbeatResponse:
+    """`assignment` None: as it was last told."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: MemberId = NO_MEMBER
+    epoch: int = 0
+    interval_ms: int = 0
+    assignment: tuple[TopicIdPartitions, ...] | None = None
+
+
+class DescribedAssigned(NamedTuple):
+    member_id: MemberId
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    assigned: tuple[TopicIdPartitions, ...]
+    target: tuple[TopicIdPartitions, ...]
+
+
+@attrs.frozen(kw_only=True)
+class DescribeAssignedResponse:
+    error: ErrorCode
+    group: ConsumerGroupId
+    state: str = "Dead"
+    epoch: int = 0
+    assignor: str = ""
+    members: tuple[DescribedAssigned, ...] = ()
+
+
 Response: TypeAlias = (
     JoinGroupResponse
     | SyncGroupResponse
@@ -322,7 +401,20 @@ Response: TypeAlias = (
     | DescribeGroupResponse
     | ListGroupsResponse
     | DeleteGroupResponse
+    | AssignedHeartbeatResponse
+    | DescribeAssignedResponse
 )
+
+
+_ONLY_AN_ERROR: Final[Mapping[type, Callable[..., Response]]] = {
+    SyncGroup: SyncGroupResponse,
+    Heartbeat: HeartbeatResponse,
+    LeaveGroup: LeaveGroupResponse,
+    OffsetFetch: OffsetFetchResponse,
+    OffsetDelete: OffsetDeleteResponse,
+    ListGroups: ListGroupsResponse,
+    DeleteGroup: DeleteGroupResponse,
+}
 
 
 def refusal(request: Request, error: ErrorCode) -> Response:
@@ -330,12 +422,8 @@ def refusal(request: Request, error: ErrorCode) -> Response:
     match request:
         case JoinGroup():
             return JoinGroupResponse(error=error, member_id=request.member_id)
-        case SyncGroup():
-            return SyncGroupResponse(error=error)
-        case Heartbeat():
-            return HeartbeatResponse(error=error)
-        case LeaveGroup():
-            return LeaveGroupResponse(error=error)
+        case AssignedHeartbeat():
+            return AssignedHeartbeatResponse(error=error, member_id=request.member_id)
         case OffsetCommit():
             return OffsetCommitResponse(
                 topics=tuple(
@@ -343,16 +431,12 @@ def refusal(request: Request, error: ErrorCode) -> Response:
                     for t in request.topics
                 )
             )
-        case OffsetFetch():
-            return OffsetFetchResponse(error=error)
-        case OffsetDelete():
-            return OffsetDeleteResponse(error=error)
         case DescribeGroup():
             return DescribeGroupResponse(error=error, group=request.group)
-        case ListGroups():
-            return ListGroupsResponse(error=error)
-        case DeleteGroup():
-            return DeleteGroupResponse(error=error)
+        case DescribeAssigned():
+            return DescribeAssignedResponse(error=error, group=request.group)
+        case _:
+            return _ONLY_AN_ERROR[type(request)](error=error)
 
 
 # --- effects --------------------------------------------------------------------------------------

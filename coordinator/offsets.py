@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from coordinator.assigning import Assigning
 from coordinator.commands import CommitOffsets, DropOffsets, Result, encode
 from coordinator.group import LiveGroup
 from coordinator.limits import CoordinatorConfig, text_fits
@@ -34,7 +35,8 @@ OFFSET_BYTES: Final = 32
 
 
 class Offsets:
-    def __init__(self, tenure: Tenure, rebalance: Rebalance) -> None:
+    def __init__(self, tenure: Tenure, rebalance: Rebalance, assigning: Assigning) -> None:
+        self._assigning = assigning
         self._tenure = tenure
         self._rebalance = rebalance
 
@@ -74,6 +76,8 @@ class Offsets:
             return ErrorCode.INVALID_REQUEST
         if request.generation < 0 and not text_fits(request.member_id, config.text_bytes_max):
             return ErrorCode.INVALID_REQUEST
+        if self._assigning.has_members(request.group):
+            return ErrorCode.NONE  # fenced by the member's epoch where it is applied
         group = self._rebalance.view(request.group)
         error = _fence(group, request)
         if error != ErrorCode.NONE:
@@ -128,7 +132,10 @@ class Offsets:
         if error != ErrorCode.NONE:
             tenure.reply(token, refusal(request, error))
             return
-        in_use = _topics_in_use(group)
+        assigned = self._assigning.view(request.group)
+        in_use = (
+            _topics_in_use(group) if assigned is None else self._assigning.topics_in_use(assigned)
+        )
         topics = []
         answers = []
         for topic, partitions in request.topics:

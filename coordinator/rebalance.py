@@ -30,6 +30,9 @@ FAILURE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
 """All of them retriable: nothing that was proposed is ever said to have failed for good."""
 
 
+ASSIGNED_KINDS: Final = frozenset((TimerKind.CONSUMER, TimerKind.REVOCATION))
+
+
 class Rebalance:
     def __init__(self, tenure: Tenure) -> None:
         self._tenure = tenure
@@ -156,6 +159,8 @@ class Rebalance:
                 gone = [m for m in group.members.values() if m.member_id in group.unsynced]
                 if gone:
                     self.remove(group, gone, ErrorCode.UNKNOWN_MEMBER_ID, "did not sync in time")
+            case TimerKind.CONSUMER | TimerKind.REVOCATION:
+                raise AssertionError(f"{key} is for groups that the broker shares out")
         self.settle(group)
 
     def _session_over(self, group: LiveGroup, member: LiveMember) -> None:
@@ -183,6 +188,8 @@ class Rebalance:
         """
         tenure = self._tenure
         for key, deadline_ms in tenure.timers.items():
+            if key.kind in ASSIGNED_KINDS:
+                continue  # `assigning` grants those
             if key.kind == TimerKind.SESSION:
                 member = tenure.groups[key.group].members[key.member]
                 tenure.timers.set(key, max(deadline_ms, tenure.now_ms + member.session_timeout_ms))
@@ -264,6 +271,11 @@ class Rebalance:
             tenure.timers.cancel(TimerKey(kind, group.name))
         del tenure.groups[group.name]
         self.view(group.name)
+
+    def has_members(self, name: ConsumerGroupId) -> bool:
+        """Whether anybody is in the group in the classic way, or about to be."""
+        group = self.view(name)
+        return group is not None and bool(group.members or group.pending)
 
     def view(self, name: ConsumerGroupId) -> LiveGroup | None:
         """The live view of a group; None if there is nobody in it, here or in the log."""

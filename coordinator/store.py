@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from coordinator import image
+from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import Buffer
 from coordinator.commands import (
     CommitOffsets,
@@ -52,9 +53,16 @@ class StoredGroup:
     protocol_name: str | None = None
     leader: MemberId | None = None
     members: dict[MemberId, MemberRecord] = attrs.Factory(dict)
+    assigned: AssignedSnapshot | None = None
+    """What makes this a group that the broker shares out (KIP-848); `members` is empty then."""
     offsets: dict[str, dict[int, StoredOffset]] = attrs.Factory(dict)
     offsets_count: int = 0
     empty_since_wall_ms: int | None = None
+
+    @property
+    def occupied(self) -> bool:
+        """Whether it has members, of either kind."""
+        return bool(self.members) or (self.assigned is not None and bool(self.assigned.members))
 
     def snapshot(self) -> GroupSnapshot:
         return GroupSnapshot(
@@ -97,6 +105,8 @@ class GroupStore:
         match decoded:
             case GroupSnapshot():
                 result = self._write_group(decoded)
+            case AssignedSnapshot():
+                result = self._write_assigned(decoded)
             case CommitOffsets():
                 result = self._commit(decoded)
             case DropGroup():
@@ -112,7 +122,7 @@ class GroupStore:
         return any(
             group.empty_since_wall_ms is None or _expired(group, sweep) or _idle(group, sweep)
             for group in self._groups.values()
-            if not group.members
+            if not group.occupied
         )
 
     def snapshot(self) -> list[bytes]:
@@ -143,14 +153,37 @@ class GroupStore:
             group = self._groups[command.group] = StoredGroup(command.group)
         elif command.generation < group.generation:
             return Result(ErrorCode.ILLEGAL_GENERATION, revision)
+        elif group.assigned is not None and group.assigned.members:
+            return Result(ErrorCode.NON_EMPTY_GROUP, revision)
         self._revision += 1  # never used twice, also not by a group that is deleted and comes back
         group.revision = self._revision
         group.generation = command.generation
         group.state = command.state
+        group.assigned = None  # its members are of the classic kind from now on
         group.protocol_type = command.protocol_type
         group.protocol_name = command.protocol_name
         group.leader = command.leader
         group.members = {member.member_id: member for member in command.members}
+        group.empty_since_wall_ms = None
+        return Result(ErrorCode.NONE, group.revision)
+
+    def _write_assigned(self, command: AssignedSnapshot) -> Result:
+        """Offsets stay, and so does the generation: should the group turn back, it goes on."""
+        group = self._groups.get(command.group)
+        revision = NO_REVISION if group is None else group.revision
+        if command.prev_revision != revision:
+            return Result(ErrorCode.INVALID_UPDATE_VERSION, revision)
+        if group is None:
+            group = self._groups[command.group] = StoredGroup(command.group)
+        elif group.members:
+            return Result(ErrorCode.NON_EMPTY_GROUP, revision)
+        elif group.assigned is not None and command.epoch < group.assigned.epoch:
+            return Result(ErrorCode.ILLEGAL_GENERATION, revision)
+        self._revision += 1
+        group.revision = self._revision
+        group.assigned = attrs.evolve(command, prev_revision=NO_REVISION)
+        group.state = GroupState.EMPTY
+        group.protocol_type = group.protocol_name = group.leader = None
         group.empty_since_wall_ms = None
         return Result(ErrorCode.NONE, group.revision)
 
@@ -187,7 +220,7 @@ class GroupStore:
         group = self._groups.get(command.group)
         if group is None:
             return Result(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.members:
+        if group.occupied:
             return Result(ErrorCode.NON_EMPTY_GROUP)
         del self._groups[command.group]
         return Result(ErrorCode.NONE, group.offsets_count)
@@ -202,7 +235,7 @@ class GroupStore:
     def _sweep(self, sweep: Sweep) -> Result:
         gone = 0
         for group in list(self._groups.values()):
-            if group.members:
+            if group.occupied:
                 continue
             gone += _forget(group, _expired(group, sweep))
             if group.empty_since_wall_ms is None:
@@ -214,10 +247,12 @@ class GroupStore:
 
 def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
     """Who may commit: anyone who names no generation while there are no members, else a member."""
-    if command.generation < 0 and (group is None or not group.members):
+    if command.generation < 0 and (group is None or not group.occupied):
         return ErrorCode.NONE
     if group is None:
         return ErrorCode.ILLEGAL_GENERATION
+    if group.assigned is not None and group.assigned.members:
+        return fence_assigned(group.assigned, command.member_id, command.generation)
     member = group.members.get(command.member_id)
     if command.instance_id is not None and (
         member is None or member.instance_id != command.instance_id
@@ -230,6 +265,14 @@ def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
     if command.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.NONE
+
+
+def fence_assigned(group: AssignedSnapshot, member_id: MemberId, epoch: int) -> ErrorCode:
+    """A member of a group that the broker shares out commits under the epoch it is at."""
+    member = next((one for one in group.members if one.member_id == member_id), None)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def _expired(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
@@ -269,7 +312,9 @@ def _forget(group: StoredGroup, keys: list[tuple[str, int]]) -> int:
 
 
 def _to_image(group: StoredGroup) -> image.GroupImage:
-    return image.GroupImage(group.snapshot(), group.empty_since_wall_ms, _flat(group.offsets))
+    return image.GroupImage(
+        group.snapshot(), group.empty_since_wall_ms, _flat(group.offsets), group.assigned
+    )
 
 
 def _flat(offsets: Mapping[str, Mapping[int, StoredOffset]]) -> tuple[image.OffsetImage, ...]:
@@ -297,5 +342,6 @@ def _from_image(one: image.GroupImage) -> StoredGroup:
             kept.offset, kept.leader_epoch, kept.metadata, kept.commit_wall_ms
         )
     group.offsets_count = len(one.offsets)
+    group.assigned = one.assigned
     group.empty_since_wall_ms = one.empty_since_wall_ms
     return group

@@ -11,6 +11,7 @@ import attrs
 from coordinator.commands import Command, encode
 from coordinator.group import LiveGroup
 from coordinator.limits import CoordinatorConfig
+from coordinator.live_assigned import LiveAssigned
 from coordinator.model import (
     ConsumerGroupId,
     DeleteGroup,
@@ -70,8 +71,21 @@ class SweepUnderWay:
     pass
 
 
+@attrs.frozen(eq=False)
+class AssignedUnderWay:
+    """As SnapshotUnderWay, for a group that the broker shares out."""
+
+    group: LiveAssigned
+    version: int
+
+
 UnderWay: TypeAlias = (
-    SnapshotUnderWay | CommitUnderWay | DeleteUnderWay | OffsetDeleteUnderWay | SweepUnderWay
+    SnapshotUnderWay
+    | CommitUnderWay
+    | DeleteUnderWay
+    | OffsetDeleteUnderWay
+    | SweepUnderWay
+    | AssignedUnderWay
 )
 
 

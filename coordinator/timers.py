@@ -16,6 +16,8 @@ class TimerKind(Enum):
     PENDING = "a member was given an id and has not joined with it"
     REBALANCE = "members have been waited for long enough"
     SYNC = "members have joined and not asked for their assignment"
+    CONSUMER = "a member of a group that the broker shares out has not been heard of"
+    REVOCATION = "such a member has not given up what it was told to"
 
 
 class TimerKey(NamedTuple):
@@ -41,6 +43,9 @@ class Timers:
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._push(key, deadline_ms)
+
+    def has(self, key: TimerKey) -> bool:
+        return key in self._deadlines
 
     def cancel(self, key: TimerKey) -> None:
         self._deadlines.pop(key, None)

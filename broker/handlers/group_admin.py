@@ -28,9 +28,6 @@ from wire.messages.group_admin import (
 
 GROUPS_MAX: Final = 1_000
 """Named in one request."""
-CLASSIC: Final = "classic"
-"""The type of all our groups: those of the protocol before KIP-848."""
-
 _STATES: Final = {name.lower(): name for name in STATE_NAMES.values()}
 
 
@@ -71,18 +68,15 @@ def handle_list(broker: Broker, request: Request) -> None:
     """The groups this node coordinates: clients ask all nodes for theirs."""
     message = request.message
     assert isinstance(message, ListGroupsRequest)
-    types = {one.lower() for one in message.types_filter}
-    if types and CLASSIC not in types:
-        _listed(request, ())
-        return
+    types = frozenset(one.lower() for one in message.types_filter)
     states = frozenset(_STATES.get(one.lower(), one) for one in message.states_filter)
     coordinated = broker.consumer_groups.coordinated()
-    put = gather(len(coordinated), guarded(broker, request, partial(_listed, request)))
+    put = gather(len(coordinated), guarded(broker, request, partial(_listed, request, types)))
     for index, group in enumerate(coordinated):
         broker.consumer_groups.ask(group, model.ListGroups(states=states), partial(put, index))
 
 
-def _listed(request: Request, answers: Sequence[model.Response]) -> None:
+def _listed(request: Request, types: frozenset[str], answers: Sequence[model.Response]) -> None:
     """One coordinator that is still loading makes the whole list incomplete, so it is an error."""
     error = ErrorCode.NONE
     groups = []
@@ -91,7 +85,9 @@ def _listed(request: Request, answers: Sequence[model.Response]) -> None:
         if answer.error:
             error = ErrorCode(answer.error)
         groups += [
-            ListedGroup(one.group, one.protocol_type, one.state, CLASSIC) for one in answer.groups
+            ListedGroup(one.group, one.protocol_type, one.state, one.type)
+            for one in answer.groups
+            if not types or one.type in types
         ]
     response = ListGroupsResponse(error_code=error, groups=[] if error else groups)
     request.reply.complete(encode_response(request.header, response))

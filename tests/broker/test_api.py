@@ -28,7 +28,7 @@ LIBRDKAFKA_NEEDS = {
 }
 """Exact versions older librdkafkas look for, else they turn features off silently (kafka.md 2)."""
 
-NEVER = {24, 25, 26, 28, 68, 69, 71, 72, 74, 75}
+NEVER = {24, 25, 26, 28, 71, 72, 74, 75}
 
 
 def frame(message: object, version: int) -> memoryview:

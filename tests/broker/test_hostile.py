@@ -21,6 +21,7 @@ from tests.wire.messages_of import example, messages
 from wire.apis import Api, ApiKey, Request, encode_request
 from wire.messages import (
     api_versions,
+    assigned_groups,
     configs,
     fetch,
     group_admin,
@@ -127,6 +128,10 @@ def _administration() -> dict[ApiKey, Request]:
                 )
             ]
         ),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: assigned_groups.ConsumerGroupHeartbeatRequest(
+            "k", "m", 0, rebalance_timeout_ms=9_000, subscribed_topic_names=["t"]
+        ),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: assigned_groups.ConsumerGroupDescribeRequest(["k"]),
         ApiKey.OFFSET_DELETE: offsets.OffsetDeleteRequest(
             "g", [offsets.OffsetDeleteTopic("t", [offsets.OffsetDeletePartition(0)])]
         ),

@@ -14,7 +14,7 @@ from balancer.registry import Registry
 from balancer.registry_commands import Command, FoundCluster, RegisterNode, encode_command
 from broker.api import HANDLERS, ApiTable
 from broker.commands import CommandKind, opaque
-from broker.consumer_groups import ConsumerGroups
+from broker.consumer_groups import ConsumerGroups, TopicsOf
 from broker.context import Broker, BrokerConfig
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
@@ -87,6 +87,7 @@ class Node:
             self.machines,
             CoordinatorConfig(),
             lambda group, notice: self.notices.append((group, notice)),
+            TopicsOf(self.registry),
         )
         self.broker = Broker(
             me=node,

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from broker.patterns import matching
 from coordinator.codec import CommandError
 from coordinator.coordinator import Coordinator
 from coordinator.limits import DAY_MS, CoordinatorConfig
@@ -305,7 +306,7 @@ def test_the_store_can_be_restored_from_its_checkpoint() -> None:
     chunks = world.stores[0].snapshot()
     restored = GroupStore.restore(chunks)
     assert restored.snapshot() == chunks
-    coordinator = Coordinator(restored, world.config)
+    coordinator = Coordinator(restored, world.config, lambda: world.topics, matching)
     coordinator.elected(world.now_ms, Slot(9))
     fetch = OffsetFetch(group=other, topics=None)
     (reply,) = coordinator.handle(world.now_ms, fetch, "token").replies

@@ -7,6 +7,8 @@ The log is a list; proposals wait in `in_flight` until the test lets them be cho
 from collections import deque
 from typing import TypeVar
 
+from broker.patterns import matching
+from coordinator.assigning import Topics
 from coordinator.coordinator import Coordinator
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import (
@@ -54,7 +56,9 @@ class World:
     def __init__(self, config: CoordinatorConfig | None = None, replicas: int = 2) -> None:
         self.config = config or CoordinatorConfig()
         self.stores = [GroupStore() for _ in range(replicas)]
-        self.nodes = [Coordinator(store, self.config) for store in self.stores]
+        self.topics = Topics(0, {})
+        """What the registry has, as every node knows it."""
+        self.nodes = [self._node(store) for store in self.stores]
         self.master = 0
         self.now_ms = 1_000
         self.term = 1
@@ -65,6 +69,9 @@ class World:
         self.notices: list[GroupNotice] = []
         self.auto_commit = True
         self.nodes[0].elected(self.now_ms, Slot(self.term))
+
+    def _node(self, store: GroupStore) -> Coordinator:
+        return Coordinator(store, self.config, lambda: self.topics, matching)
 
     @property
     def coordinator(self) -> Coordinator:

@@ -1,0 +1,98 @@
+"""Who gets which partition of a group whose work the broker shares out (KIP-848).
+
+Two ways, by Kafka's names. `uniform`: everybody has as many partitions as the others, give or take
+one, as far as subscriptions allow, and keeps what it has where that is possible. `range`: of each
+topic everybody has one piece in a row, the same members the same numbers of every topic, so that
+topics with equal keys can be joined.
+
+Pure and the same everywhere: members and topics count in the order of their ids.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from coordinator.model import MemberId
+
+Part: TypeAlias = tuple[bytes, int]
+"""Topic id and partition."""
+Share: TypeAlias = frozenset[Part]
+
+NOTHING: Final[Share] = frozenset()
+UNIFORM: Final = "uniform"
+RANGE: Final = "range"
+ASSIGNORS: Final = (UNIFORM, RANGE)
+"""The first one is taken where no member asks for another."""
+
+
+Plan: TypeAlias = dict[MemberId, Share]
+
+
+class Wish(NamedTuple):
+    """What one member may get (ids of topics), and what it was to have so far."""
+
+    topics: frozenset[bytes]
+    before: Share
+
+
+def share_out(
+    assignor: str, wishes: Mapping[MemberId, Wish], partitions: Mapping[bytes, int]
+) -> Plan:
+    """Every partition of a topic somebody subscribes to goes to exactly one who does."""
+    assert assignor in ASSIGNORS
+    if assignor == RANGE:
+        return _range(wishes, partitions)
+    return _uniform(wishes, partitions)
+
+
+def _range(wishes: Mapping[MemberId, Wish], partitions: Mapping[bytes, int]) -> Plan:
+    shares: dict[MemberId, set[Part]] = {member: set() for member in wishes}
+    for topic in sorted(partitions):
+        takers = [member for member in sorted(wishes) if topic in wishes[member].topics]
+        if not takers:
+            continue
+        base, extra = divmod(partitions[topic], len(takers))
+        first = 0
+        for at, member in enumerate(takers):
+            stop = first + base + (at < extra)
+            shares[member].update((topic, one) for one in range(first, stop))
+            first = stop
+    return {member: frozenset(share) for member, share in shares.items()}
+
+
+def _uniform(wishes: Mapping[MemberId, Wish], partitions: Mapping[bytes, int]) -> Plan:
+    takers = {
+        topic: [member for member in sorted(wishes) if topic in wishes[member].topics]
+        for topic in sorted(partitions)
+    }
+    shares: dict[MemberId, set[Part]] = {member: set() for member in sorted(wishes)}
+    free = {(topic, one) for topic in takers if takers[topic] for one in range(partitions[topic])}
+    for member in shares:  # a partition that two had is left to the first of them
+        wish = wishes[member]
+        kept = {part for part in wish.before if part in free and part[0] in wish.topics}
+        shares[member] |= kept
+        free -= kept
+    for part in sorted(free):
+        poorest = min(takers[part[0]], key=lambda member: len(shares[member]))
+        shares[poorest].add(part)
+    _level(shares, takers)
+    return {member: frozenset(share) for member, share in shares.items()}
+
+
+def _level(shares: dict[MemberId, set[Part]], takers: Mapping[bytes, list[MemberId]]) -> None:
+    """Move single partitions from whoever has two more than one who may have it.
+
+    Each move makes the sum of the squares smaller, so this ends.
+    """
+    moved = True
+    while moved:
+        moved = False
+        for rich in sorted(shares, key=lambda member: -len(shares[member])):
+            for topic in sorted({topic for topic, _ in shares[rich]}):
+                parts = sorted((part for part in shares[rich] if part[0] == topic), reverse=True)
+                for part in parts:
+                    poorest = min(takers[topic], key=lambda member: len(shares[member]))
+                    if len(shares[rich]) - len(shares[poorest]) < 2:
+                        break
+                    shares[rich].remove(part)
+                    shares[poorest].add(part)
+                    moved = True
