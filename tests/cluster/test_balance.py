@@ -15,7 +15,7 @@ import trio
 from cluster import cli, health, rolling, state
 from cluster.launcher import Launcher
 from cluster.state import NodeState
-from tests.cluster.test_three_nodes import (
+from tests.cluster.scenery import (
     GROUPS,
     STEP_S,
     acknowledged,

@@ -115,6 +115,28 @@ def test_several_queued_commands_share_an_entry() -> None:
     assert len({m.slot for m in accepts if isinstance(m, Accept)}) == 1
 
 
+def test_E2_commands_wait_for_company_until_a_time_or_a_size() -> None:
+    """While an entry is under way: what comes meanwhile shares the next one."""
+    desk = Desk()
+    config = IntakeConfig(batch_wait_ns=10 * MS, batch_bytes_min=8)
+    desk.intake = Intake(desk.one.replica, config)
+    assert len(messages(flushed(desk, "alone").before, Accept)) > 0, "a lone command never waits"
+    assert flushed(desk, "ab").before == []
+    desk.one.now_ns += 5 * MS
+    assert flushed(desk, "cd").before == [], "neither long enough nor large enough"
+    desk.one.now_ns += 5 * MS
+    waited = desk.flush()
+    assert len(desk.intake.proposed[accepted_slot(waited)][1]) == 2, "long enough: both in one"
+    assert flushed(desk, "ef").before == []
+    large = flushed(desk, "0123456")
+    assert len(desk.intake.proposed[accepted_slot(large)][1]) == 2, "large enough"
+
+
+def flushed(desk: Desk, text: str) -> Step:
+    desk.submit(text)
+    return desk.flush()
+
+
 def test_a_full_queue_refuses_and_loses_nothing() -> None:
     desk = Desk()
     for index in range(desk.one.replica.timing.window):
