@@ -21,15 +21,19 @@ from cluster import (
     control,
     data,
     demo,
+    group_cli,
     health,
     history_cli,
     rolling,
     state,
     status,
+    topic_cli,
 )
+from cluster.clients import ClientError
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec, SpecError, plan
 from cluster.spec import read as spec_of
+from evenkeel import EvenkeelError
 from history.jsonl import HistoryError
 from runtime import config
 from storage.errors import StorageError
@@ -45,6 +49,8 @@ Refusals: Final = (
     HistoryError,
     balance.BalanceError,
     rolling.RollingError,
+    ClientError,
+    EvenkeelError,
 )
 FAULTS: Final = {
     "kill": "kill node N with SIGKILL, as a crash would",
@@ -111,6 +117,12 @@ def _parser() -> argparse.ArgumentParser:
     roll = command("rolling-restart", _rolling, "restart every node in turn, sparing the clients")
     roll.add_argument("--json", action="store_true", help="print the seconds of every step")
     _data_option(roll)
+
+    for name, module, text in (
+        ("topic", topic_cli, "make topics, look at them, write and read them"),
+        ("group", group_cli, "look at consumer groups, set them back, delete them"),
+    ):
+        module.add_commands(commands.add_parser(name, help=text, description=text))
 
     demo_parser = command("demo", demo.run, "show in two minutes what this is, with real processes")
     demo.add_options(demo_parser)

@@ -203,6 +203,10 @@ class Consumer(Scoped["Consumer"]):
                 raise state.error.again() from state.error.__cause__
             await self._arrived.wait()
 
+    def known_position(self, place: TopicPartition) -> int | None:
+        """Like `position`, without waiting: None while it is being looked up."""
+        return self._state(place).position
+
     # -- reading ----------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:

@@ -1,0 +1,113 @@
+"""What `evenkeel topic` and `evenkeel group` share: which cluster, Ctrl-C, and how things look."""
+
+import argparse
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from typing import Any, Final
+
+import trio
+
+from cluster import state
+from cluster.spec import read as spec_of
+from evenkeel.lifetime import background
+
+INTERRUPTED: Final = 130
+"""The exit code of who was told to stop by Ctrl-C, as shells have it."""
+
+
+class ClientError(RuntimeError):
+    """What was asked for makes no sense; the message says why."""
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Any Kafka cluster by its addresses, or else the one that runs here."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--bootstrap", metavar="HOST:PORT", help="any Kafka cluster, by its nodes")
+    text = "the directory of a cluster here (./data, or the one started last)"
+    where.add_argument("--data", type=Path, metavar="DIR", help=text)
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def bootstrap_of(options: Any) -> str:  # noqa: ANN401 (argparse's)
+    """The addresses to begin with.
+
+    Raises:
+        StateError: if none were given and no cluster runs here.
+    """
+    if options.bootstrap is not None:
+        given: str = options.bootstrap
+        return given
+    return spec_of(state.find(options.data, os.environ)).bootstrap
+
+
+def run_until_signal(work: Callable[[], Awaitable[int]], *, interrupted: int = INTERRUPTED) -> int:
+    """Run an async command; Ctrl-C cancels it, so that it ends in good order."""
+    return trio.run(_until_signal, work, interrupted)
+
+
+async def _until_signal(work: Callable[[], Awaitable[int]], interrupted: int) -> int:
+    with trio.CancelScope() as scope:
+        async with background() as nursery:
+            await nursery.start(_cancel_on_signal, scope)
+            return await work()
+    return interrupted
+
+
+async def _cancel_on_signal(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(SIGINT, SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def pairs(words: Sequence[str], what: str) -> dict[str, str]:
+    """`name=value` words.
+
+    Raises:
+        ClientError: if one has no `=`.
+    """
+    for word in words:
+        if "=" not in word:
+            raise ClientError(f"{what} '{word}': write name=value")
+    return dict(word.split("=", 1) for word in words)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns as wide as they must be; numbers to the right."""
+    cells = [["-" if one is None else str(one) for one in row] for row in rows]
+    widths = [max(len(line[at]) for line in [list(heads), *cells]) for at in range(len(heads))]
+    numeric = [
+        bool(rows) and all(one is None or isinstance(one, int) for one in column)
+        for column in zip(*rows, strict=True)
+    ] or [False] * len(heads)
+
+    def line(words: Sequence[str]) -> str:
+        parts = [
+            word.rjust(width) if right else word.ljust(width)
+            for word, width, right in zip(words, widths, numeric, strict=True)
+        ]
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(heads), *(line(row) for row in cells)])
+
+
+def text_of(data: bytes | None) -> str:
+    """Bytes for a person's eyes: what is no text is escaped."""
+    return "" if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def json_of(name: str, data: bytes | None) -> Mapping[str, object]:
+    """Bytes for a program: text where they are UTF-8, else hexadecimal under another name."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_hex": data.hex()}

@@ -1,0 +1,149 @@
+"""`evenkeel topic` and `evenkeel group` against real nodes, as typed; text for people, JSON for
+programs, one line and exit code 1 for what cannot be done."""
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from cluster import cli
+from tests.evenkeel.shared_cluster import SharedCluster
+
+pytestmark = pytest.mark.cluster
+
+
+class Terminal:
+    """Runs commands and keeps what they print."""
+
+    def __init__(
+        self,
+        cluster: SharedCluster,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self._where = ["--bootstrap", cluster.bootstrap]
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def run(self, line: str, *more: str, stdin: bytes = b"", fails: bool = False) -> str:
+        """What `evenkeel LINE` prints; of a failure, what it complains about."""
+        with self._monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            code = cli.run([*line.split(), *more, *self._where])
+        printed = self._capsys.readouterr()
+        assert code == (1 if fails else 0), printed.err
+        if not fails:
+            return printed.out
+        assert printed.err.startswith("evenkeel: ")
+        assert printed.err.count("\n") == 1
+        return printed.err
+
+    def json(self, line: str, **more: Any) -> Any:
+        return json.loads(self.run(f"{line} --json", **more))
+
+    def lines(self, line: str, **more: Any) -> list[Any]:
+        return [json.loads(one) for one in self.run(f"{line} --json", **more).splitlines()]
+
+
+@pytest.fixture
+def terminal(
+    cluster: SharedCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    return Terminal(cluster, capsys, monkeypatch)
+
+
+def test_the_life_of_a_topic(terminal: Terminal) -> None:
+    create = "topic create cli-1 --partitions 2 --set max.message.bytes=5000"
+    assert terminal.json(f"{create} --dry-run") == {"created": False}
+    assert "cli-1 was created with 2 partitions" in terminal.run(create)
+    assert "TOPIC_ALREADY_EXISTS" in terminal.run(create, fails=True)
+    assert "cli-1           2" in terminal.run("topic list")
+    described = terminal.run("topic describe cli-1")
+    assert "partition  leader  epoch  replicas  in sync" in described
+    assert "max.message.bytes = 5000" in described
+    told = terminal.json("topic describe cli-1")
+    assert [one["partition"] for one in told["partitions"]] == [0, 1]
+    assert told["changed"] == {"max.message.bytes": "5000"}
+    assert "would be deleted" in terminal.run("topic delete cli-1 --dry-run")
+    assert terminal.json("topic delete cli-1")["deleted"]
+    assert "cli-1" not in [one["topic"] for one in terminal.json("topic list")]
+    assert "create the topic first" in terminal.run("topic describe cli-1", fails=True)
+
+
+def test_records_in_and_out(terminal: Terminal, topic: str) -> None:
+    """Lines with keys and headers; bytes that are no text come out in hexadecimal."""
+    said = terminal.run(
+        f"topic produce {topic} --key-separator : --header kind=fruit --compression zstd",
+        stdin=b"a:apple\nb:\xff\x00\na:p\xc3\xa4r",
+    )
+    assert said == f"3 records written to {topic}\n"
+    records = terminal.lines(f"topic consume {topic}")
+    by_key = sorted((one["key"], one.get("value", one.get("value_hex"))) for one in records)
+    assert by_key == [("a", "apple"), ("a", "pär"), ("b", "ff00")]
+    assert records[0]["headers"] == [{"name": "kind", "value": "fruit"}]
+    plain = terminal.run(f"topic consume {topic}")
+    assert "\ta\tapple\n" in plain
+    assert "\\xff" in plain
+    places = terminal.lines(f"topic produce {topic} --partition 2", stdin=b"x\ny\n")
+    assert [one["partition"] for one in places] == [2, 2]
+    assert places[1]["offset"] == places[0]["offset"] + 1
+    count = terminal.lines(f"topic consume {topic} --partition 2 --count 1")
+    assert len(count) == 1
+    assert terminal.lines(f"topic consume {topic} --from end") == []
+
+
+def test_a_group_reads_on_and_is_set_back(terminal: Terminal, topic: str) -> None:
+    terminal.run(f"topic produce {topic} --partition 0", stdin=b"0\n1\n2\n3\n")
+    first = terminal.lines(f"topic consume {topic} --group {topic} --count 3")
+    second = terminal.lines(f"topic consume {topic} --group {topic}")
+    assert [one["value"] for one in first + second] == ["0", "1", "2", "3"]
+    (row,) = [one for one in terminal.json(f"group describe {topic}")["partitions"] if one["end"]]
+    assert (row["committed"], row["end"], row["lag"]) == (4, 4, 0)
+    assert f"{topic}/0" in terminal.run(f"group describe {topic}")
+    assert topic in [one["group"] for one in terminal.json("group list")]
+    seek = f"group seek {topic} --topic {topic}:0"
+    for where, offset in [("1", 1), ("+2", 3), ("-2", 1), ("beginning", 0), ("end", 4), ("99", 4)]:
+        planned = terminal.json(f"{seek} --to={where} --dry-run")
+        moved = terminal.json(f"{seek} --to={where}")
+        assert [one["to"] for one in planned + moved] == [offset, offset]
+        assert [one["changed"] for one in planned + moved] == [False, True]
+    assert terminal.json(f"{seek} --to=@0")[0]["to"] == 0
+    assert terminal.json(f"{seek} --to=2999-01-01T00:00")[0]["to"] == 4
+    assert "now" in terminal.run(f"{seek} --to 3")
+    again = terminal.lines(f"topic consume {topic} --group {topic}")
+    assert [one["value"] for one in again] == ["3"]
+    assert "would be deleted" in terminal.run(f"group delete {topic} --dry-run")
+    assert terminal.json(f"group delete {topic}")["deleted"]
+    assert "GROUP_ID_NOT_FOUND" in terminal.run(f"group describe {topic}", fails=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("topic create x --set nonsense", "setting 'nonsense': write name=value"),
+        ("topic consume T --partition 7", "has no partition 7"),
+        ("topic consume T --partition 1 --group g", "cannot choose its partitions"),
+        ("topic produce T --key-separator :", "line 1 has no key: ':' is not in it"),
+        ("group seek nobody --to end", "has committed nothing; name what to set with --topic"),
+        ("group seek nobody --to end --topic T:9", "has no partition 9"),
+        ("group seek nobody --to=-3 --topic T:1", "has no committed offset that -3 could be of"),
+        ("group seek nobody --to=soon --topic T", "cannot go to 'soon': expected beginning"),
+        ("group delete nobody", "GROUP_ID_NOT_FOUND"),
+    ],
+)
+def test_what_makes_no_sense(terminal: Terminal, topic: str, line: str, complaint: str) -> None:
+    words = [topic + word[1:] if word[0] == "T" else word for word in line.split()]
+    assert complaint in terminal.run(" ".join(words), stdin=b"no key\n", fails=True)
+
+
+def test_nobody_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert cli.run(["topic", "list"]) == 1
+    assert "no cluster here; start one with: evenkeel up" in capsys.readouterr().err
+    assert cli.run(["topic", "list", "--bootstrap", "no address:x"]) == 1
+    assert "'no address:x' is no address (write host:port)" in capsys.readouterr().err
