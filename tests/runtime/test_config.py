@@ -124,6 +124,8 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         ("paxos.steal_settle_ms=400", "raise it above paxos.retransmit_ms = 400"),
         ("balancer.token_ms=2000", "raise it above balancer.steal_deadline_ms = 2000"),
         ("balancer.steal_deadline_ms=700", "raise it above 700 or lower those"),
+        ("balancer.strategy=wait-expiry", '"wait-expiry" the lease; raise it above 4100'),
+        ("balancer.strategy=faster", 'expected "delegate" or "two-proposes" or'),
         ("broker.group_session_timeout_ms_max=999", "raise it to 1000 or more"),
         ("limits.connections_per_ip_max=1001", "limits.connections_max = 1000: one address alone"),
         ("limits.pending_bytes_per_group=65536", "raise it to at least limits.frame_bytes_max"),
