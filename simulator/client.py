@@ -25,6 +25,8 @@ class Client:
         self._target = self._anybody()
         self._next = 1
         self.stopped = False
+        self._heard = True
+        """Anything since the last round: who hears nothing asks somebody else soon."""
 
     def start(self) -> None:
         self._world.loop.after(between(self._chance, 0, 200 * MS), self._pump)
@@ -46,8 +48,9 @@ class Client:
             floor = self._world.acknowledged.floor(self._group)
             read = Read(self._group, self._reads, floor)
             self._world.network.send(self.address, self._target, read)
-        if chance.random() < 0.05:
+        if chance.random() < (0.05 if self._heard else 0.5):
             self._target = self._anybody()
+        self._heard = False
         self._world.loop.after(between(chance, think, 3 * think), self._pump)
 
     def _fill(self) -> None:
@@ -61,6 +64,7 @@ class Client:
 
     def deliver(self, source: int, what: object) -> None:
         assert isinstance(what, Written)
+        self._heard = True
         if what.slot:
             self._acknowledged.add(what.seq)
             while self.done + 1 in self._acknowledged:

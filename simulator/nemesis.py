@@ -29,6 +29,8 @@ Strike: TypeAlias = Callable[[Random], None]
 FIRST_AT_NS: Final = 2_000 * MS
 MEMBERS_MIN: Final = 3
 NOTES_MAX: Final = 30
+CORE_CHANCE: Final = 0.6
+"""Of the worlds, so many heal a majority first, and must make progress with it."""
 
 
 class Nemesis:
@@ -36,6 +38,8 @@ class Nemesis:
         self._world = world
         self._gaps = dice(world.options.seed, "nemesis")
         self.stopped = False
+        self.left_out: frozenset[NodeId] = frozenset()
+        """Who is still down or cut off when the others have healed."""
         self.busy_until = 0
         """A plot of several steps is under way: what happens at random would only spoil it."""
         self._timed = self._aimed = 0
@@ -272,13 +276,48 @@ class Nemesis:
     # -- the end of it ------------------------------------------------------------------------
 
     def _heal(self) -> None:
+        """Everything works again, but for a minority in some worlds: it must not be needed."""
+        world = self._world
         self.stopped = True
-        self.note("heal")
-        self._world.network.heal()
-        for node in self._world.nodes.values():
+        chance = dice(world.options.seed, "core")
+        self.left_out = self._draw_left_out(chance)
+        self.note("heal", sorted(self.left_out))
+        world.network.heal()
+        for node in world.nodes.values():
             node.paused_until = 0
             node.doom = None
             node.disk.mend()
-            if not node.up:
+            if node.me in self.left_out:
+                self._leave_out(node, chance)
+            elif not node.up:
                 node.boot()
         self.clocks.heal()
+
+    def _draw_left_out(self, chance: Random) -> frozenset[NodeId]:
+        """So that a majority of every group's members is healed, and votes."""
+        world, out = self._world, set(self.disks.impaired())
+        left_out: set[NodeId] = set()
+        order = [NodeId(node) for node in world.addresses]
+        chance.shuffle(order)
+        for node in order if chance.random() < CORE_CHANCE else ():
+            groups = [world.members_now(group) for group in world.members]
+            if all(2 * len(set(some) - out - {node}) > len(some) for some in groups):
+                out.add(node)
+                left_out.add(node)
+        return frozenset(left_out)
+
+    def _leave_out(self, node: "SimNode", chance: Random) -> None:
+        world = self._world
+        if node.up and chance.random() < 0.5:
+            self.crash(node, chance)
+        clients = [client.address for client in world.clients]
+        world.network.isolate(node.me, [*world.addresses, *clients])
+
+    def heal_rest(self) -> None:
+        """The majority has shown that it can do without the others; they come back, too."""
+        self._world.network.heal()
+        for ident in sorted(self.left_out):
+            node = self._world.nodes[ident]
+            if not node.up:
+                node.boot()
+        self.left_out = frozenset()

@@ -143,6 +143,7 @@ class World:
         self._check_recovered()
         loop.run_until(loop.now_ns + PATIENCE_THINKS * options.client_think_ns)
         self._check_served()
+        self.nemesis.heal_rest()
         loop.run_until(max(loop.now_ns, options.duration_ns - QUIET_NS))
         for client in self.clients:
             client.stopped = True
@@ -161,6 +162,8 @@ class World:
             if idle_ns > self.options.handover_ns:
                 raise Violation(f"I10: nobody acts for group {group} {self.recovery_ns / 1e9} s on")
             for node in self.nodes.values():
+                if node.me in self.nemesis.left_out:
+                    continue
                 replica = node.groups[group].replica
                 since = node.now().boot_ns - replica.settle_since
                 if replica.suspended and since > self.recovery_ns and self.is_member(replica):

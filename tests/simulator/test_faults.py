@@ -245,3 +245,26 @@ def test_a_clock_may_stand_still() -> None:
     clock.step(1_000_000, 0, STOPPED_PPM)
     assert clock.read(9_000_000).wall_ns == clock.read(1_000_000).wall_ns
     assert clock.read(9_000_000).boot_ns == 9_000_000
+
+
+def test_a_majority_heals_before_the_others() -> None:
+    left_out = set()
+    for seed in range(20):
+        world = World(draw(seed))
+        for node in world.nodes.values():
+            node.boot()
+        world.nemesis._heal()
+        out = world.nemesis.left_out
+        left_out.add(len(out))
+        for members in world.members.values():
+            healed = [node for node in members if node not in out]
+            assert 2 * len(healed) > len(members)
+            assert all(world.nodes[node].up for node in healed)
+        for one in out:
+            assert all(
+                (one, other) in world.network.cut for other in world.addresses if other != one
+            )
+        world.nemesis.heal_rest()
+        assert not world.network.cut
+        assert all(node.up for node in world.nodes.values())
+    assert {0, 1} <= left_out
