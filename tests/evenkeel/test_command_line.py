@@ -3,7 +3,9 @@ programs, one line and exit code 1 for what cannot be done."""
 
 import io
 import json
+import re
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from cluster import cli
 from tests.evenkeel.shared_cluster import SharedCluster
 
 pytestmark = pytest.mark.cluster
+
+STEP_S = 30.0
 
 
 class Terminal:
@@ -40,6 +44,12 @@ class Terminal:
         assert printed.err.count("\n") == 1
         return printed.err
 
+    def eventually(self, line: str, pattern: str) -> None:
+        """What is printed matches, soon."""
+        deadline = time.monotonic() + STEP_S
+        while not re.search(pattern, printed := self.run(line), re.DOTALL):
+            assert time.monotonic() < deadline, printed
+
     def json(self, line: str, **more: Any) -> Any:
         return json.loads(self.run(f"{line} --json", **more))
 
@@ -59,7 +69,7 @@ def test_the_life_of_a_topic(terminal: Terminal) -> None:
     assert terminal.json(f"{create} --dry-run") == {"created": False}
     assert "cli-1 was created with 2 partitions" in terminal.run(create)
     assert "TOPIC_ALREADY_EXISTS" in terminal.run(create, fails=True)
-    assert "cli-1           2" in terminal.run("topic list")
+    terminal.eventually("topic list", r"\ncli-1 +2 +-\n")  # another node may hear of it later
     described = terminal.run("topic describe cli-1")
     assert "partition  leader  epoch  replicas  in sync" in described
     assert "max.message.bytes = 5000" in described
@@ -68,8 +78,8 @@ def test_the_life_of_a_topic(terminal: Terminal) -> None:
     assert told["changed"] == {"max.message.bytes": "5000"}
     assert "would be deleted" in terminal.run("topic delete cli-1 --dry-run")
     assert terminal.json("topic delete cli-1")["deleted"]
-    assert "cli-1" not in [one["topic"] for one in terminal.json("topic list")]
-    assert "create the topic first" in terminal.run("topic describe cli-1", fails=True)
+    terminal.eventually("topic list", r"\A(?!.*cli-1)")
+    assert "create the topic first" in terminal.run("topic describe no-such-topic", fails=True)
 
 
 def test_records_in_and_out(terminal: Terminal, topic: str) -> None:

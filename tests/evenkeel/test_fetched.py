@@ -1,12 +1,17 @@
 """What a consumer makes of fetched bytes: aborted transactions, seeks, damage."""
 
-import pytest
+from random import Random
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.compression import compress
 from evenkeel.config import OffsetReset
-from evenkeel.errors import BrokerError
+from evenkeel.errors import BrokerError, EvenkeelError
 from evenkeel.fetched import FetchedPartition
 from evenkeel.metadata import TopicPartition
-from wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Record
+from wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Compression, Record
 from wire.batch_writer import BatchWriter, build_batch
 from wire.messages.fetch import AbortedTransaction, PartitionData
 
@@ -138,3 +143,35 @@ def test_damage_below_the_checksum_is_found_when_it_is_handed_out() -> None:
     assert one.position == 0
     one.seek(1)
     assert not one.has_records
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(st.integers(0, 1 << 32))
+def test_a_hostile_broker(seed: int) -> None:
+    """Whatever it sends, with or without checksums: records, or an EvenkeelError; and offsets that
+    never go back."""
+    dice = Random(seed)
+    batches = []
+    for number in range(dice.randint(1, 3)):
+        writer = BatchWriter()
+        for _ in range(dice.randint(1, 4)):
+            writer.append(Record(b"v" * dice.randint(0, 9), b"k", 5, (("h", b"x"),)))
+        codec = dice.choice(list(Compression))
+        payload = compress(writer.payload, codec)
+        batches.append(writer.seal(payload, base_offset=4 * number, compression=codec))
+    data = bytearray(b"".join(batches))
+    for _ in range(dice.randint(1, 4)):
+        data[dice.randrange(len(data))] = dice.randrange(256)
+    one = partition_at(0)
+    refusals = []
+    try:
+        one.take(0, answer(bytes(data)), dice.random() < 0.2)
+        while one.has_records:
+            before = one.position
+            one.hand_out(LIMIT)
+            assert one.position is not None
+            assert before is not None
+            assert one.position > before
+    except EvenkeelError as error:
+        refusals.append(error)
+    assert all("t/0 at offset" in str(error) for error in refusals)

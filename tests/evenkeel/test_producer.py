@@ -155,6 +155,24 @@ async def test_exactly_once_through_a_kill(cluster: SharedCluster, topic: str) -
     await load.judge(cluster, extra=45)
 
 
+async def test_exactly_once_through_a_hang(cluster: SharedCluster, topic: str) -> None:
+    """A node stops answering with its sockets open (SIGSTOP), and goes on when others lead: what it
+    had taken in and not answered is sent again, and recognised wherever it was written."""
+    impatient = ClientConfig(request_timeout_ms=1_500)
+    async with Producer(cluster.bootstrap, SMALL, client=impatient) as producer:
+        load = Load(producer, topic)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.run)
+            await load.more(5)
+            victim = await cluster.leader_of(topic, 0)
+            await cluster.pause(victim)
+            await load.more(5)
+            await cluster.resume(victim)
+            await load.more(5)
+            nursery.cancel_scope.cancel()
+    await load.judge(cluster, extra=45)
+
+
 # -- waiting, giving up, closing ------------------------------------------------------------------
 
 
