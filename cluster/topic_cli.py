@@ -260,7 +260,7 @@ async def _consume(options: Any) -> int:  # noqa: ANN401 (argparse's)
         printed = 0
         while options.follow or not _at_the_end(consumer, ends):
             records = await consumer.poll(0.1)
-            for record in records.records if records is not None else ():
+            for record in records or ():
                 _print_record(record, options.json)
                 printed += 1
                 if printed == options.count:

@@ -15,7 +15,7 @@ from evenkeel.descriptions import (
     GroupProgress,
     PartitionProgress,
 )
-from evenkeel.errors import EvenkeelError, refusal
+from evenkeel.errors import EvenkeelError, UnreachableError, refusal
 from evenkeel.metadata import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
@@ -50,14 +50,20 @@ class GroupAdmin:
     """Mixed into `Admin`; every method asks the group's coordinator, wherever that is by then."""
 
     async def list_groups(self: _HasClient) -> list[GroupListing]:
-        """All groups of the cluster: each node tells those it coordinates."""
+        """All groups of the cluster: each node tells those it coordinates.
+
+        A node that is down coordinates none; its groups are other nodes' soon.
+        """
         await self.client.refresh()
         found: dict[str, GroupListing] = {}
         failures: list[EvenkeelError] = []
 
         async def ask(node: int) -> None:
             async def once() -> ListGroupsResponse:
-                answer = await self.client.ask(node, ListGroupsRequest(), ListGroupsResponse)
+                try:
+                    answer = await self.client.ask(node, ListGroupsRequest(), ListGroupsResponse)
+                except UnreachableError:
+                    return ListGroupsResponse()
                 if answer.error_code != ErrorCode.NONE:
                     raise refusal(f"node {node} does not list its groups", answer.error_code)
                 return answer

@@ -3,7 +3,7 @@
     async with Consumer("localhost:9092", ConsumerConfig(group="billing")) as consumer:
         await consumer.subscribe(["orders"])
         async for records in consumer:
-            for record in records.records:
+            for record in records:
                 ...
 
 Fetching goes on in the background, bounded by `buffer_bytes`. Records are handed out in the batches
@@ -54,7 +54,7 @@ class RebalanceListener:
         """These are ours from now on; nothing is read of them before this returns, so seek here."""
 
     async def revoked(self, places: Collection[TopicPartition]) -> None:
-        """These will be somebody else's: nothing of them is handed out any more."""
+        """These go to others, or we close: nothing of them is handed out any more."""
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
         """These may be somebody else's already: we were silent for too long."""
@@ -104,6 +104,7 @@ class Consumer(Scoped["Consumer"]):
         self._failure: EvenkeelError | None = None
         self._coordinator: Coordinator | None = None
         self._membership: Membership | None = None
+        self._while_member = trio.CancelScope()
         self._committing = trio.Lock()
         self._records = 0
         self._commits = 0
@@ -471,10 +472,11 @@ class Consumer(Scoped["Consumer"]):
 
     async def _be_member(self) -> None:
         assert self._membership is not None
-        try:
-            await self._membership.run()
-        except EvenkeelError as error:
-            self._fail(error)
+        with self._while_member:
+            try:
+                await self._membership.run()
+            except EvenkeelError as error:
+                self._fail(error)
 
     async def assigned(self, places: Collection[TopicPartition]) -> None:
         """For `Membership`: these are ours."""
@@ -570,7 +572,11 @@ class Consumer(Scoped["Consumer"]):
     async def _say_goodbye(self) -> None:
         """Commit and leave, within a few seconds, even if we are being cancelled."""
         self._fail(ClosedError("the consumer is closed"))
+        self._while_member.cancel()  # or its heartbeats would hear that we have left
         with trio.move_on_after(LAST_COMMIT_S_MAX, shield=True):
-            await self._commit_processed(list(self._fetcher.assigned))
+            if self._group_mode and self._fetcher.assigned:
+                await self.revoked(list(self._fetcher.assigned))
+            else:
+                await self._commit_processed(list(self._fetcher.assigned))
         if self._membership is not None and self._group_mode:
             await self._membership.leave()

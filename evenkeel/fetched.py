@@ -6,7 +6,7 @@ is thrown away: it does not begin where we are now.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import attrs
@@ -45,11 +45,18 @@ class ConsumerRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-class Records(NamedTuple):
-    """Consecutive records of one partition, as they were written together."""
+@attrs.frozen
+class Records:
+    """Records of one partition, in order, as they were written together; at least one."""
 
     place: TopicPartition
     records: Sequence[ConsumerRecord]
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
 
 
 class _Held(NamedTuple):

@@ -132,7 +132,11 @@ class Membership:
                 failures += 1
 
     async def _wait_for_topics(self) -> None:
+        """Who wants nothing is no member: the others get its share at once."""
         await self._let_go(self.owned)
+        if self.generation != NO_GENERATION:
+            await self.leave()
+            self.member_id, self.generation = "", NO_GENERATION
         await self._again.wait()
         self._again = trio.Event()
 
