@@ -1,14 +1,17 @@
 """`python -m simulator --seeds 0:200` runs the swarm; `--seed 7 --verbose` replays one world."""
 
 import argparse
+import subprocess
 import sys
 
 from paxos.timing import Strategy
 from simulator import mutants
 from simulator.options import PARSERS, DiskKind
 from simulator.shrink import shrink
-from simulator.swarm import PROCESSES, Job, Summary, options_of, run_world, run_worlds
+from simulator.swarm import PROCESSES, Job, Summary, again, options_of, run_world, run_worlds
 
+RERUN_EVERY = 100
+"""Of so many worlds one runs a second time, in another process, and must be the same."""
 SHRUNK_MAX = 3
 """Of many failing worlds so many are made small; it takes half a minute each."""
 
@@ -26,6 +29,8 @@ def main() -> int:
     jobs = [Job(seed, disk, arguments.mutant, strategy=by, settings=settings) for seed in seeds]
     summary, small = Summary(), 0
     for job, verdict in zip(jobs, run_worlds(jobs, arguments.jobs), strict=True):
+        if verdict.seed % RERUN_EVERY == 0 and not verdict.failure:
+            verdict = again(job, verdict)
         summary.add(verdict)
         if verdict.failure:
             print(f"seed {verdict.seed} failed at {verdict.at_ns / 1e9:.3f} s: {verdict.failure}")
@@ -35,7 +40,16 @@ def main() -> int:
                 small += 1
                 print("\n".join(shrink(job, verdict).lines(job)), flush=True)
     print("\n".join(summary.lines()))
+    if summary.failed:
+        print(f"commit {_commit()}, failed seeds: {summary.failed}")
     return 1 if summary.failed else 0
+
+
+def _commit() -> str:
+    """What the seeds are worth: another commit may draw other worlds from them."""
+    command = ["git", "describe", "--always", "--dirty"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 # fixed words
+    return asked.stdout.strip() or "unknown: this is no git checkout"
 
 
 def _run_one(job: Job, *, make_small: bool) -> int:

@@ -538,7 +538,6 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
             "pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))",
             "self.forwards.append(Forward(replica.lease.holder, pending, handing=False))",
         ),
-        why_not="a command that goes round still executes once",
     ),
     "duplicate-appended": mutant(
         "R16",

@@ -142,6 +142,15 @@ def run_worlds(jobs: Iterable[Job], processes: int = PROCESSES) -> Iterator[Verd
         yield from pool.imap(run_world, jobs)
 
 
+def again(job: Job, before: Verdict) -> Verdict:
+    """The same world once more: another digest than `before` is a failure of determinism."""
+    verdict = run_world(job)
+    if verdict.failure or verdict.digest == before.digest:
+        return verdict
+    failure = f"not deterministic: digest {before.digest}, then {verdict.digest}"
+    return attrs.evolve(verdict, failure=failure, checker="determinism", report=failure)
+
+
 @attrs.define
 class Summary:
     worlds: int = 0

@@ -10,7 +10,7 @@ import pytest
 from paxos.ids import MS
 from paxos.timing import Strategy
 from simulator.options import RECOVERY_LEASES_MAX, Clocks, DiskKind, Fault, Temper, draw
-from simulator.swarm import Job, Summary, replay_command, run_world, run_worlds
+from simulator.swarm import Job, Summary, again, replay_command, run_world, run_worlds
 from simulator.world import World
 
 WORLDS = 16
@@ -102,3 +102,11 @@ def test_progress_is_demanded_within_ten_leases_of_the_heal() -> None:
     for seed in range(500):
         options = draw(seed)
         assert options.recovery_ns <= RECOVERY_LEASES_MAX * options.timing.lease_ns
+
+
+def test_a_world_that_runs_twice_must_be_the_same() -> None:
+    job = Job(3, settings=("kept=",))
+    first = run_world(job)
+    assert not again(job, first).failure
+    other = attrs.evolve(first, digest="another")
+    assert "not deterministic" in again(job, other).failure
