@@ -99,7 +99,7 @@ class Repairs:
         self.found += 1
         self._journal.error("log damaged", where=str(hole))
         lost: dict[GroupId, dict[Slot, Lost]] = {}
-        for group, slot, place, size in wal.losses(hole.start, hole.end):
+        for group, slot, place, size in wal.losses(hole.start, hole.end, hole.group):
             lost.setdefault(group, {})[slot] = Lost(place, size)
             wal.drop(group, slot)
         groups = {*self._multi.replicas} if hole.group is None else {hole.group, *lost}

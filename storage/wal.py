@@ -312,9 +312,13 @@ class Wal:
         """Whether this damage is noted in the log already."""
         return (start, end) in self._known_damage
 
-    def losses(self, start: Place, end: Place) -> Iterator[tuple[GroupId, Slot, Place, int]]:
-        """The entries that are read from [start, end), with place and size of their records."""
-        for group, state in sorted(self._groups.items()):
+    def losses(
+        self, start: Place, end: Place, whose: GroupId | None = None
+    ) -> Iterator[tuple[GroupId, Slot, Place, int]]:
+        """The entries that are read from [start, end), with place and size of their records: those
+        of one group, or all."""
+        for group in sorted(self._groups) if whose is None else self._groups.keys() & {whose}:
+            state = self._groups[group]
             for slot in state.within(start, end):
                 yield group, slot, *state.find(slot)
 

@@ -11,6 +11,7 @@ from balancer.records import Address, Node
 from paxos.ids import Incarnation, NodeId
 from runtime.admission import Admission, Judgement, Life, Verdict
 from storage.errors import DirectoryRefused
+from tests.runtime.engines import Member, Net
 from tests.runtime.links import World
 from tests.runtime.links import world as world  # a fixture
 
@@ -185,6 +186,74 @@ def test_an_empty_directory_that_was_admitted_asks_no_further() -> None:
 def test_a_used_incarnation_must_not_run() -> None:
     with pytest.raises(DirectoryRefused, match="knows incarnation 50 of this node"):
         asking(99).on_verdict(NodeId(2), verdict(Judgement.OUTDATED))
+
+
+# -- what the engine makes of it ------------------------------------------------------------------
+
+
+def newcomer(net: Net) -> Member:
+    """Node 3 has come back, and nobody has said yet whether its directory is known."""
+    net.crash(3)
+    net.restart(3)
+    member = net[3]
+    member.engine.admission = Admission(
+        NodeId(3),
+        [NodeId(1), NodeId(2)],
+        member.multi.incarnation,
+        Incarnation(1),
+        nodes=dict,
+        untouched=lambda: False,
+    )
+    return member
+
+
+def test_who_is_not_admitted_says_nothing() -> None:
+    net = Net()
+    master = net.elect(1)
+    member = newcomer(net)
+    before = len(net.sent)
+    master.submit("x")
+    net.advance(2_000)
+    assert not [one for one in net.sent[before:] if one.source == 3]
+    life = member.engine.life()
+    assert life is not None
+    assert life.asks
+    incarnation = member.multi.incarnation
+    known = Verdict(incarnation, Judgement.KNOWN, incarnation)
+    member.engine.on_verdict(NodeId(1), known)
+    net.until(lambda: member.ledger.texts() == ["x"])
+    assert member.replica.can_vote()
+
+
+def test_who_has_forgotten_takes_part_when_it_is_durable_that_it_does_not_vote() -> None:
+    net = Net()
+    master = net.elect(1)
+    master.submit("x")
+    member = newcomer(net)
+    member.writer.held = True
+    incarnation = member.multi.incarnation
+    member.engine.on_verdict(NodeId(1), Verdict(incarnation, Judgement.FORGETFUL, incarnation))
+    net.advance(200)
+    assert not member.engine.takes_part
+    member.writer.held = False
+    net.advance(200)
+    assert member.engine.takes_part
+    assert member.replica.rejoin is not None
+    assert member.recorder.said("directory is not the one the peers know")
+    net.until(lambda: member.replica.can_vote())
+    assert member.ledger.texts() == ["x"]
+
+
+def test_a_late_word_still_takes_the_vote_away() -> None:
+    net = Net()
+    net.elect(1)
+    member = newcomer(net)
+    incarnation = member.multi.incarnation
+    member.engine.on_verdict(NodeId(1), Verdict(incarnation, Judgement.KNOWN, incarnation))
+    net.until(lambda: member.replica.can_vote())
+    member.engine.on_verdict(NodeId(2), Verdict(incarnation, Judgement.FORGETFUL, incarnation))
+    assert member.replica.rejoin is not None
+    assert member.engine.takes_part, "as one that does not vote"
 
 
 # -- on the wire ----------------------------------------------------------------------------------
