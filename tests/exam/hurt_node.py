@@ -1,0 +1,210 @@
+"""A whole node that can be hurt from within; everything it does otherwise is real.
+
+`python -m tests.exam.hurt_node ORDERS --config ...`: files in the directory ORDERS are orders. They
+are looked at before the node is built and then at every tick.
+
+- `crash`: "POINT SKIP": the process is gone (`os._exit`) at that point, after passing it SKIP times
+- `stall`: the event loop stands still for so many seconds, as in a long collection of garbage
+- `wall`: the system's wall clock is off by so many seconds; "strobe S P": it jumps to and fro by S
+  seconds every P seconds
+
+The node carries none of this itself: what is not in the product cannot be set by mistake, nor cost
+anything. The points are methods of its classes, wrapped before it is built; a method that changes
+its name ends this program, and a point that is not passed fails the test that waits for it.
+"""
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import node
+from broker.intake import Intake
+from broker.machine import GroupMachine
+from paxos.entry import EntryKind
+from paxos.messages import Accept, Accepted, Commit, Learned
+from paxos.multigroup import MultiGroup
+from paxos.step import PromiseRecord
+from runtime.clock import LinuxClock
+from runtime.peers import Peers
+from runtime.shell import Shell
+from storage.disk import RealDisk, RealFile
+from storage.format import SEGMENT_SUFFIX
+from storage.identity import IDENTITY_NAME
+from storage.mark import MARK_NAME
+from storage.wal import Wal
+from tests.exam.points import CRASHED, TORN
+
+Namer = Callable[..., str | None]
+"""Of a call's arguments: the name of the point it is, or None for none."""
+
+
+class Orders:
+    """What has been ordered, as of the last look."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._point, self._skip = "", 0
+
+    def look(self) -> None:
+        crash = self._read("crash")
+        if crash and not self._point:
+            self._point, skip = crash.split()
+            self._skip = int(skip)
+        stall = self._read("stall")
+        if stall:
+            (self._directory / "stall").unlink()
+            time.sleep(float(stall))
+
+    def wall_offset_ns(self, boot_ns: int) -> int:
+        words = self._read("wall").split()
+        if not words:
+            return 0
+        if words[0] != "strobe":
+            return round(float(words[0]) * 1e9)
+        turn = boot_ns // round(float(words[2]) * 1e9) % 2
+        return round(float(words[1]) * 1e9) * (1 if turn else -1)
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self._directory / name).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def passing(self, point: str) -> bool:
+        """Whether to die here and now."""
+        if point != self._point:
+            return False
+        self._skip -= 1
+        return self._skip < 0
+
+    def pass_by(self, point: str) -> None:
+        if self.passing(point):
+            self.die()
+
+    def die(self) -> None:
+        (self._directory / "crash").unlink()
+        os._exit(CRASHED)
+
+
+def around(orders: Orders, owner: type, method: str, name_of: Namer) -> None:
+    """Every call of the method is a point to die before, and one to die after."""
+    original = getattr(owner, method)
+
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        name = name_of(self, *args)
+        if name is None:
+            return original(self, *args, **kwargs)
+        orders.pass_by(f"{name}.before")
+        result = original(self, *args, **kwargs)
+        orders.pass_by(f"{name}.after")
+        return result
+
+    setattr(owner, method, wrapped)
+
+
+# -- the points -----------------------------------------------------------------------------------
+
+
+def of_write(file: RealFile, _buffers: Any, offset: int) -> str | None:
+    if file.name.endswith(SEGMENT_SUFFIX):
+        return "segment-switch" if offset == 0 else "wal-write"
+    return "mark-write" if file.name == MARK_NAME else None
+
+
+def of_sync(file: RealFile) -> str | None:
+    return "fsync" if file.name.endswith(SEGMENT_SUFFIX) else None
+
+
+def of_rename(_disk: RealDisk, _old: str, new: str) -> str | None:
+    if new == IDENTITY_NAME:
+        return "identity-rename"
+    return "segment-rename" if new.endswith(SEGMENT_SUFFIX) else None
+
+
+def of_message(_multi: MultiGroup, _now: Any, _sender: Any, message: Any, _step: Any) -> str | None:
+    return {Accept: "accept-received", Commit: "learn", Learned: "catch-up"}.get(type(message))
+
+
+def of_sending(_peers: Peers, _to: Any, message: Any) -> str | None:
+    """Into the frame that leaves at the end of the round; see `leaving` for what has left."""
+    if type(message) is Accept:
+        return "steal" if message.entry.kind == EntryKind.STEAL else None
+    return "vote" if type(message) is Accepted else None
+
+
+def of_record(_wal: Wal, record: Any) -> str | None:
+    return "promise" if type(record) is PromiseRecord else None
+
+
+def leaving(orders: Orders) -> None:
+    """Accepts: before they are in the frame, and after the frame has been given to the kernel."""
+    send, flush = Peers.send, Peers.flush
+    sent: list[bool] = []
+
+    def noted_send(self: Peers, to: Any, message: Any) -> None:
+        if type(message) is Accept:
+            orders.pass_by("accept.before")
+            sent.append(True)
+        send(self, to, message)
+
+    def noted_flush(self: Peers) -> None:
+        flush(self)
+        if sent:
+            sent.clear()
+            orders.pass_by("accept.after")
+
+    setattr(Peers, "send", noted_send)  # noqa: B010 (mypy: a method is not assigned to)
+    setattr(Peers, "flush", noted_flush)  # noqa: B010
+
+
+def tearing(orders: Orders) -> None:
+    """The first half of a write of the log reaches the file, and then nothing more."""
+    pwritev = RealFile.pwritev
+
+    def torn(self: RealFile, buffers: Any, offset: int) -> int:
+        if of_write(self, buffers, offset) == "wal-write" and orders.passing(TORN):
+            data = b"".join(buffers)
+            os.pwrite(self._descriptor, data[: len(data) // 2], offset)
+            orders.die()
+        return pwritev(self, buffers, offset)
+
+    setattr(RealFile, "pwritev", torn)  # noqa: B010
+
+
+def install(orders: Orders) -> None:
+    tearing(orders)
+    around(orders, RealFile, "pwritev", of_write)
+    around(orders, RealFile, "fdatasync", of_sync)
+    around(orders, RealDisk, "rename", of_rename)
+    around(orders, Wal, "stage", of_record)
+    around(orders, MultiGroup, "on_message", of_message)
+    leaving(orders)
+    around(orders, Peers, "send", of_sending)
+    around(orders, GroupMachine, "apply", lambda *_: "apply")
+    around(orders, Intake, "applied", lambda *_: "answer")
+    tick, wall_ns, boot_ns = Shell.tick, LinuxClock.wall_ns, LinuxClock.boot_ns
+
+    def looking_tick(self: Shell) -> None:
+        orders.look()
+        tick(self)
+
+    def wrong_wall_ns(self: LinuxClock) -> int:
+        return wall_ns(self) + orders.wall_offset_ns(boot_ns(self))
+
+    setattr(Shell, "tick", looking_tick)  # noqa: B010
+    setattr(LinuxClock, "wall_ns", wrong_wall_ns)  # noqa: B010
+
+
+def main(arguments: list[str]) -> int:
+    orders = Orders(Path(arguments[0]))
+    orders.look()
+    install(orders)
+    return node.main(list(itertools.islice(arguments, 1, None)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+"""Where a node may be made to die (hurt_node.py), and what must be going on for that."""
+
+from typing import Final
+
+CRASHED: Final = 86
+"""The exit code of a node that died where it was told to."""
+TORN: Final = "wal-write.torn"
+
+
+def _both(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}.{side}" for name in names for side in ("before", "after"))
+
+
+UNDER_LOAD: Final = (
+    *_both("wal-write", "fsync", "mark-write", "accept", "accept-received", "vote"),
+    TORN,
+    *_both("learn", "apply", "answer"),
+)
+"""Passed all the time by a node that is master of some groups and follows in others."""
+AT_SEGMENTS: Final = _both("segment-switch", "segment-rename")
+"""Passed where the log goes on in the next file, every few seconds under load."""
+AT_STEALS: Final = _both("steal")
+"""Passed where a master is given away."""
+AT_ELECTIONS: Final = _both("promise")
+"""Passed where masters are lost with another node."""
+AT_START: Final = _both("identity-rename", "catch-up")
+"""Passed by a node that was away for a while."""
+POINTS: Final = (*UNDER_LOAD, *AT_SEGMENTS, *AT_STEALS, *AT_ELECTIONS, *AT_START)

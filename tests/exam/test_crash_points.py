@@ -1,0 +1,96 @@
+"""Exam row R4: a node dies at every point where its state is half done, under load, and comes back.
+
+`make test` tries a few points once; `make faults` every point five times.
+"""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from cluster import health
+from cluster.status import ClusterView
+from cluster.workload import SteadyProducer
+from tests.cluster.scenery import acknowledged, everything_has_a_master, judge, load, until
+from tests.exam.hurting import FULL, SMALL_SEGMENTS, Hurting, hurting
+from tests.exam.points import AT_ELECTIONS, AT_START, AT_STEALS, POINTS, TORN, UNDER_LOAD
+
+pytestmark = pytest.mark.cluster
+
+RATE = 400
+PAD_BYTES = 1000
+"""Fills a segment of 1 MiB in about three seconds."""
+ROUNDS = 5
+SKIP_MAX = 40
+A_FEW = 5
+
+
+async def die_at(hurt: Hurting, producer: SteadyProducer, order: str, victim: int) -> None:
+    """One dose: what has to happen that the point is passed, the death, and the return."""
+    cluster, point = hurt.cluster, order.split()[0]
+    other = victim % 3 + 1
+    if point in AT_START:
+        await cluster.kill(victim)
+        await acknowledged(producer, A_FEW)  # something to catch up with
+        hurt.order(victim, "crash", order)
+        await hurt.restart_to_die(victim)
+    else:
+        hurt.order(victim, "crash", order)
+    if point in AT_STEALS:
+        await place(hurt, other, {"all_on": other})
+    elif point in AT_ELECTIONS:
+        await cluster.kill(other)
+    await hurt.died(victim)
+    if point in AT_ELECTIONS:
+        await cluster.restart(other)
+    await acknowledged(producer, A_FEW)  # two of three go on
+    await cluster.restart(victim)
+    if point in AT_STEALS:
+        await place(hurt, other, {"even": True})
+    await until(cluster, spread_again, "every node is master of something")
+
+
+async def place(hurt: Hurting, asked: int, placement: dict[str, object]) -> None:
+    http = hurt.cluster.spec.node(asked).http
+    await health.call_async(http, "POST", "/admin/placement", placement, timeout_s=10)
+
+
+def spread_again(view: ClusterView) -> bool:
+    """The next victim, too, has masters, so it will pass every point."""
+    return everything_has_a_master(view) and min(view.count_by_master().values()) >= 1
+
+
+async def die_at_all(tmp_path: Path, points: Iterable[str], rounds: int) -> None:
+    dice = random.Random(" ".join(points))
+    async with hurting(tmp_path, *SMALL_SEGMENTS) as hurt:
+        await until(hurt.cluster, spread_again, "every node is master of something")
+        deaths = 0
+        async with load(hurt.cluster, "p", rate=RATE, pad_bytes=PAD_BYTES) as producer:
+            await acknowledged(producer, A_FEW)
+            for point in points:
+                for _ in range(rounds):
+                    often = point in UNDER_LOAD
+                    skip = dice.randrange(SKIP_MAX) if often else 0
+                    hurt.marks.fault(point)
+                    await die_at(hurt, producer, f"{point} {skip}", deaths % 3 + 1)
+                    hurt.marks.heal()
+                    deaths += 1
+            await acknowledged(producer, A_FEW)
+        report = await judge(hurt.cluster, producer)
+    assert deaths == rounds * len(tuple(points))
+    assert report.acknowledged_during_faults > 0
+
+
+@pytest.mark.skipif(FULL, reason="every point is tried by itself")
+async def test_a_taste_of_dying(tmp_path: Path) -> None:
+    """With half a record on disk, with Accepts sent, before applying, while catching up."""
+    await die_at_all(tmp_path, (TORN, "accept.after", "apply.before", "catch-up.before"), 1)
+
+
+@pytest.mark.skipif(not FULL, reason="only in make faults (EXAM=full)")
+@pytest.mark.parametrize("point", POINTS)
+async def test_nothing_acknowledged_is_lost_wherever_a_node_dies(
+    tmp_path: Path, point: str
+) -> None:
+    await die_at_all(tmp_path, (point,), ROUNDS)
