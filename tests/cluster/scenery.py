@@ -129,7 +129,7 @@ async def judge(
     assert report.clean, report.summary()
     assert report.sent[Outcome.OK] == sum(producer.acknowledged for producer in producers)
     for producer in producers:
-        assert not producer.errors
+        assert not producer.errors, f"{len(producer.errors)} errors: {producer.errors[:5]}"
     return report
 
 

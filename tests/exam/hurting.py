@@ -29,7 +29,6 @@ SMALL_SEGMENTS: Final = (
     f"storage.segment_bytes={MIB}",
     f"storage.low_water_bytes={8 * MIB}",
     f"storage.reserve_bytes={4 * MIB}",
-    f"limits.frame_bytes_max={MIB // 2}",
 )
 
 

@@ -1,0 +1,105 @@
+"""Asks every node, directly and all the time, where its partitions end, and writes down the answers.
+
+A client that follows the cluster soon talks to the new master only. This one never gives a node up,
+so it is there when an old master wakes: with questions that were asked while it slept, after
+somebody else had become master. An answer that is below what was acknowledged before the question
+is a stale read (`stale-offsets` of the history checker). Refusals are counted: a node that never
+refuses was never tried.
+"""
+
+import time
+from collections import Counter, defaultdict
+from typing import Final
+
+import attrs
+import trio
+
+from cluster.recorder import Recorder
+from cluster.spec import ClusterSpec, NodeSpec
+from evenkeel.config import ClientConfig
+from evenkeel.connection import Connection, Pending, connect
+from evenkeel.errors import EvenkeelError
+from history.record import Key, Op, Outcome, Record
+from wire.apis import api_of
+from wire.error_codes import ErrorCode
+from wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+EVERY_S: Final = 0.05
+UNANSWERED_MAX: Final = 400
+"""A node that stands still is asked so often, and then no more."""
+ANSWER_S_MAX: Final = 60.0
+LATEST: Final = -1
+
+
+@attrs.define
+class Prober:
+    spec: ClusterSpec
+    topic: str
+    partitions: int
+    recorder: Recorder
+    answers: dict[int, Counter[int]] = attrs.Factory(lambda: defaultdict(Counter))
+    """Of each node: how often it gave which error code."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for node in self.spec.nodes:
+                nursery.start_soon(self._ask_for_ever, node)
+
+    async def _ask_for_ever(self, node: NodeSpec) -> None:
+        config = ClientConfig(client_id="prober", request_timeout_ms=round(ANSWER_S_MAX * 1000))
+        while True:
+            try:
+                async with trio.open_nursery() as nursery:
+                    connection = await connect(nursery, node.kafka.host, node.kafka.port, config)
+                    await self._ask(nursery, node, connection)
+                    nursery.cancel_scope.cancel()
+            except* EvenkeelError:
+                pass  # it is down: that is what the exam is about
+            await trio.sleep(EVERY_S)
+
+    async def _ask(self, nursery: trio.Nursery, node: NodeSpec, connection: Connection) -> None:
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=[
+                ListOffsetsTopic(
+                    self.topic,
+                    [
+                        ListOffsetsPartition(partition_index=number, timestamp=LATEST)
+                        for number in range(self.partitions)
+                    ],
+                )
+            ],
+        )
+        version = min(5, api_of(ListOffsetsRequest).accepted.last)
+        while connection.usable:
+            if connection.in_flight < UNANSWERED_MAX:
+                began_ns = time.monotonic_ns()
+                nursery.start_soon(self._note, node, began_ns, connection.submit(request, version))
+            await trio.sleep(EVERY_S)
+
+    async def _note(self, node: NodeSpec, began_ns: int, pending: Pending) -> None:
+        try:
+            response = await pending.wait()
+        except EvenkeelError:
+            return
+        ended_ns = time.monotonic_ns()
+        assert isinstance(response, ListOffsetsResponse)
+        process = f"probe-{node.id}"
+        told: list[Record] = []
+        for topic in response.topics:
+            for one in topic.partitions:
+                self.answers[node.id][one.error_code] += 1
+                if one.error_code == ErrorCode.NONE:
+                    key = Key(topic.name, one.partition_index)
+                    times = began_ns, ended_ns
+                    told.append(
+                        Record(Op.LATEST, process, key, None, one.offset, Outcome.OK, *times)
+                    )
+        self.recorder.ended(told)

@@ -1,0 +1,118 @@
+"""Exam row C1: the wall clock of a running node jumps by five minutes, or to and fro.
+
+Nothing changes: leases live on a clock that only follows the system's slowly (runtime/clock.py), and
+the timestamps of records are their producers'. A node that *starts* with such a clock is told by
+its peers that it is wrong, and is master of nothing until it is put right.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+import trio
+
+from cluster import health
+from cluster.status import ClusterView
+from tests.cluster.scenery import (
+    acknowledged,
+    everything_has_a_master,
+    judge,
+    load,
+    until,
+)
+from tests.exam.hurting import FULL, Hurting, hurting
+
+pytestmark = pytest.mark.cluster
+
+JUMP_S = 300
+HOLD_S = 3.0
+"""Longer than a lease: every group is renewed under the wrong clock."""
+A_FEW = 5
+FAULTS = (str(JUMP_S), str(-JUMP_S), f"strobe {JUMP_S} 0.05", f"strobe {JUMP_S} 0.7")
+
+
+def epochs(view: ClusterView) -> dict[int, tuple[int | None, tuple[int, int]]]:
+    """Who is master of what, under which ballot: nothing of it moves without a reason."""
+    return {row.group: (row.master, row.ballot) for row in view.groups}
+
+
+async def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
+    dice = random.Random(1)
+    doses = [(node, fault) for node in (1, 2, 3) for fault in FAULTS]
+    doses = doses if FULL else dice.sample(doses, 2)
+    async with hurting(tmp_path) as hurt:
+        cluster = hurt.cluster
+        async with load(cluster, "p") as producer:
+            await acknowledged(producer, A_FEW)
+            settled = await until(cluster, at_home, "masters are where they belong")
+            for node, fault in doses:
+                hurt.marks.fault(f"wall clock of node {node}: {fault}")
+                hurt.order(node, "wall", fault)
+                await trio.sleep(HOLD_S)
+                view = await until(cluster, everything_has_a_master, "masters are known")
+                assert epochs(view) == epochs(settled), f"{fault} on node {node}"
+                hurt.recall(node, "wall")
+                await acknowledged(producer, A_FEW)
+                hurt.marks.heal()
+            view = await until(cluster, everything_has_a_master, "masters are known")
+            assert epochs(view) == epochs(settled)
+        await judge(cluster, producer)
+
+
+def at_home(view: ClusterView) -> bool:
+    return everything_has_a_master(view) and view.all_at_ideal
+
+
+@pytest.mark.parametrize("jump_s", [JUMP_S, -JUMP_S])
+async def test_a_node_that_starts_with_a_wrong_clock_is_master_of_nothing(
+    tmp_path: Path, jump_s: int
+) -> None:
+    """And costs the others nothing; with its clock put right it is one of them again."""
+    victim = 2
+    async with hurting(tmp_path) as hurt:
+        cluster = hurt.cluster
+        async with load(cluster, "p") as producer:
+            await acknowledged(producer, A_FEW)
+            hurt.marks.fault(f"node {victim} starts {jump_s} s off")
+            await cluster.kill(victim)
+            await until(cluster, lambda view: without(view, victim), "the others take over")
+            hurt.order(victim, "wall", str(jump_s))
+            cluster.start(victim)
+            await until(cluster, lambda view: distrusts(view, victim), "it knows its clock is off")
+            told = await not_ready(hurt, victim)
+            assert "clock is off" in told, told
+            before = await until(cluster, lambda view: without(view, victim), "masters are known")
+            await trio.sleep(HOLD_S)
+            await acknowledged(producer, A_FEW)
+            after = await until(cluster, everything_has_a_master, "masters are known")
+            assert epochs(after) == epochs(before)
+            await cluster.kill(victim)
+            hurt.recall(victim, "wall")
+            await cluster.restart(victim)
+            await until(cluster, at_home, "it is master of something again")
+            hurt.marks.heal()
+            await acknowledged(producer, A_FEW)
+        await judge(cluster, producer)
+
+
+def without(view: ClusterView, victim: int) -> bool:
+    return everything_has_a_master(view) and view.count_by_master()[victim] == 0
+
+
+def distrusts(view: ClusterView, victim: int) -> bool:
+    status = next(row.status for row in view.nodes if row.spec.id == victim)
+    return status is not None and not status["clock_trusted"]
+
+
+async def not_ready(hurt: Hurting, node: int) -> str:
+    """Why it says that it is not."""
+    http = hurt.cluster.spec.node(node).http
+    answer = ""
+    with trio.move_on_after(30):
+        while "clock" not in answer:
+            _, body = await trio.to_thread.run_sync(
+                lambda: health.request(http, "GET", "/readyz", timeout_s=10)
+            )
+            answer = body.decode()
+            await trio.sleep(0.1)
+    return answer
