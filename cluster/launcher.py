@@ -141,6 +141,11 @@ class Launcher:
         node.state = NodeState.RUNNING
         self._save_state()
 
+    def start(self, node_id: int) -> None:
+        """Start a node that does not run, and do not wait until it is ready."""
+        self._node(node_id, NodeState.KILLED, NodeState.EXITED)
+        self._start(node_id)
+
     async def restart(self, node_id: int) -> None:
         """Stop it in order if it runs, start it, and wait until it is ready."""
         node = self._node(node_id, *NodeState)

@@ -213,17 +213,19 @@ class Shell:
             return f"waiting for {admission.waits_for} nodes to say that they know this directory"
         if self.engine.disk_stuck:
             return "the disk is full"
+        now = self.engine.now()
+        if not now.trusted:  # first: whose clock is ahead sees no lease, so no master either
+            return "this node's clock is off: check its time synchronisation"
         if not self.joining.registered:
             return "not registered with the cluster yet: is a majority of the nodes up?"
         here, cluster = len(self.engine.multi.replicas) - 1, self.registry.cluster
         if cluster is not None and cluster.groups_count != here:
             founded = f"the cluster was founded with {cluster.groups_count}"
             return f"groups.count is {here} here and {founded}: correct the configuration"
-        now = self.engine.now()
         for group, replica in self.engine.multi.replicas.items():
             if self.engine.master(group) is None:
                 return f"group {group} has no master yet"
             behind = replica.learner.chosen_to - replica.learner.applied
             if behind > replica.timing.window:
                 return f"group {group} is {behind} slots behind"
-        return "" if now.trusted else "this node's clock is off: check its time synchronisation"
+        return ""

@@ -1,4 +1,4 @@
-"""Asks every node, directly and all the time, where its partitions end, and writes down the answers.
+"""Asks every node, directly and all the time, where its partitions end, and keeps the answers.
 
 A client that follows the cluster soon talks to the new master only. This one never gives a node up,
 so it is there when an old master wakes: with questions that were asked while it slept, after

@@ -1,8 +1,8 @@
 """Exam row C1: the wall clock of a running node jumps by five minutes, or to and fro.
 
-Nothing changes: leases live on a clock that only follows the system's slowly (runtime/clock.py), and
-the timestamps of records are their producers'. A node that *starts* with such a clock is told by
-its peers that it is wrong, and is master of nothing until it is put right.
+Nothing changes: leases live on a clock that only follows the system's slowly (runtime/clock.py),
+and the timestamps of records are their producers'. A node that *starts* with such a clock is told
+by its peers that it is wrong, and is master of nothing until it is put right.
 """
 
 import random

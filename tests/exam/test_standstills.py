@@ -1,8 +1,8 @@
 """Exam rows R5 and C3: a master stands still, stopped from outside or stalled from within.
 
-While it does, somebody else becomes master of its groups and acknowledges. When it wakes, questions
-asked meanwhile wait in its sockets: it may answer none of them with what it knew (every answer is in
-the history), and it is master of none of those groups any more.
+While it does, somebody else becomes master of its groups and acknowledges. When it wakes,
+questions asked meanwhile wait in its sockets: it may answer none of them with what it knew (every
+answer is in the history), and it is master of none of those groups any more.
 """
 
 import random

@@ -94,6 +94,8 @@ def test_without_a_majority_it_is_not_registered(tmp_path: Path) -> None:
         assert node.engine.admission is not None
         node.engine.admission.settled = True
         assert "is a majority of the nodes up?" in node.shell.not_ready()
+        node.clock.trusted = False  # found with real nodes: it cannot register for that very reason
+        assert "clock is off" in node.shell.not_ready()
 
 
 def test_each_reason_not_to_send_clients_has_a_text(node: Node) -> None:
