@@ -60,10 +60,10 @@ plans: .venv/product.stamp
 bench-handoff: .venv/bench.stamp
 	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
 
-# The tests that start real node processes and hurt them: SIGKILL under load, steals under load,
-# a cluster that is killed as a whole. They are part of `make test`; this runs them alone, in full.
+# The tests that start real node processes and hurt them, in full dose (docs/exam.md): about an hour.
+# `make test` has all of them, the long ones as a taste. ARGS="-k crash" chooses.
 faults: setup
-	$(RUN) -m pytest -m cluster -v
+	EXAM=full $(RUN) -m pytest -m cluster -v -o faulthandler_timeout=1800 $(ARGS)
 
 # Every common Kafka client against three real nodes; writes docs/compat.md.
 .venv/compat.stamp: pyproject.toml | .venv/dev.stamp

@@ -27,7 +27,7 @@ BYTES_MAX = 4096
 RATE = 400
 PAD_BYTES = 1000
 SKIP_MAX = 40
-DOSES = 20 if FULL else 2
+DOSES = 20 if FULL else 1
 A_FEW = 5
 DIE_UNSYNCED = (TORN, "wal-write.after", "fsync.before")
 
