@@ -20,7 +20,7 @@ from tests.cluster.scenery import (
     load,
     until,
 )
-from tests.exam.hurting import FULL, Hurting, hurting
+from tests.exam.hurting import FULL, ONLY_IN_FULL, Hurting, hurting
 
 pytestmark = pytest.mark.cluster
 
@@ -63,7 +63,8 @@ def at_home(view: ClusterView) -> bool:
     return everything_has_a_master(view) and view.all_at_ideal
 
 
-@pytest.mark.parametrize("jump_s", [JUMP_S, -JUMP_S] if FULL else [JUMP_S])
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+@pytest.mark.parametrize("jump_s", [JUMP_S, -JUMP_S])
 async def test_a_node_that_starts_with_a_wrong_clock_is_master_of_nothing(
     tmp_path: Path, jump_s: int
 ) -> None:

@@ -13,14 +13,14 @@ from cluster import health
 from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
 from tests.cluster.scenery import acknowledged, everything_has_a_master, judge, load, until
-from tests.exam.hurting import FULL, SMALL_SEGMENTS, Hurting, hurting
+from tests.exam.hurting import FULL, ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting
 from tests.exam.points import AT_ELECTIONS, AT_START, AT_STEALS, POINTS, TORN, UNDER_LOAD
 
 pytestmark = pytest.mark.cluster
 
-RATE = 400
+RATE = 400 if FULL else 200
 PAD_BYTES = 1000
-"""Fills a segment of 1 MiB in about three seconds."""
+"""At the full rate this fills a segment of 1 MiB in about three seconds."""
 ROUNDS = 5
 SKIP_MAX = 40
 A_FEW = 5
@@ -88,7 +88,7 @@ async def test_a_taste_of_dying(tmp_path: Path) -> None:
     await die_at_all(tmp_path, (TORN, "accept.after", "apply.before", "catch-up.before"), 1)
 
 
-@pytest.mark.skipif(not FULL, reason="only in make faults (EXAM=full)")
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 @pytest.mark.parametrize("point", POINTS)
 async def test_nothing_acknowledged_is_lost_wherever_a_node_dies(
     tmp_path: Path, point: str

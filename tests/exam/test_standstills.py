@@ -51,22 +51,26 @@ async def stalled(hurt: Hurting, victim: int, seconds: float) -> None:
     await trio.sleep(seconds)
 
 
-def durations(dice: random.Random) -> list[float]:
+def doses(stand_still: StandStill) -> list[tuple[StandStill, float]]:
     """Short ones, which nobody may take for a death, and long ones."""
-    if not FULL:
-        return [0.5, LONG_S]
-    return [LONG_S, *(dice.uniform(0.1, 8.0) for _ in range(19))]
+    dice = random.Random(stand_still.__name__)
+    return [
+        (stand_still, seconds) for seconds in (LONG_S, *(dice.uniform(0.1, 8) for _ in range(19)))
+    ]
+
+
+TASTE = [(stopped, LONG_S), (stalled, LONG_S), (stalled, 0.5)]
+EXAMS = [doses(stopped), doses(stalled)] if FULL else [TASTE]
 
 
 def groups_of(view: ClusterView, node: int) -> set[int]:
     return {row.group for row in view.groups if row.master == node}
 
 
-@pytest.mark.parametrize("stand_still", [stopped, stalled], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("exam", EXAMS, ids=lambda exam: exam[0][0].__name__)
 async def test_who_stood_still_answers_nothing_stale(
-    tmp_path: Path, stand_still: StandStill
+    tmp_path: Path, exam: list[tuple[StandStill, float]]
 ) -> None:
-    dice = random.Random(stand_still.__name__)
     async with hurting(tmp_path) as hurt:
         cluster = hurt.cluster
         prober = Prober(cluster.spec, TOPIC, PARTITIONS, hurt.marks)
@@ -75,7 +79,7 @@ async def test_who_stood_still_answers_nothing_stale(
             nursery.start_soon(hurt.watch)
             await acknowledged(producer, A_FEW)
             refused_after = 0
-            for number, seconds in enumerate(durations(dice)):
+            for number, (stand_still, seconds) in enumerate(exam):
                 victim = number % 3 + 1
                 before = await until(cluster, spread, "every node is master of something")
                 refused = prober.answers[victim][ErrorCode.NOT_LEADER_OR_FOLLOWER]
