@@ -96,6 +96,6 @@ async def hurting(tmp_path: Path, *overrides: str) -> AsyncIterator[Hurting]:
         config = ["--config", str(spec.config_path(node_id)), *sets]
         return [*start, *config, "--parent-pid", str(os.getpid())]
 
-    async with three_nodes(tmp_path, *overrides, command=command) as cluster:
+    async with three_nodes(tmp_path, "log.level=debug", *overrides, command=command) as cluster:
         with Recorder(cluster.spec.data_dir / "history-marks.jsonl") as marks:
             yield Hurting(cluster, marks, orders)
