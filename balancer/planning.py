@@ -153,6 +153,8 @@ class Planning:
         self._over_since_boot_ns: int | None = None
         self._weighed_boot_ns: int | None = None
         self._looked_boot_ns = 0
+        self._welcomed: frozenset[NodeId] = frozenset()
+        """The nodes that could be planned for when it was last looked."""
 
     # ---- the loop --------------------------------------------------------------------------------
 
@@ -169,7 +171,7 @@ class Planning:
         if self._situation == self._settled and not (by_weight and self._look_again(now)):
             return None
         problem = self.problem(view, weighed)
-        hard = _hard_trigger(view, problem)
+        hard = _hard_trigger(view, problem) or self._newcomer(view, problem)
         if not hard and not view.registry.policy.automatic:
             self.state, self._settled = PlanningState.MANUAL, self._situation
             return None
@@ -222,6 +224,23 @@ class Planning:
         if proposed is not None and now < proposed + self.config.retry_ns:
             return PlanningState.PROPOSED
         return None
+
+    def _newcomer(self, view: PlanningView, problem: Problem) -> str:
+        """A node that has come since the last look and has nothing, while another has two.
+
+        Once for each node: by weight there may be nothing for it, and looking again and again would
+        be planning without hysteresis.
+        """
+        placement, framed = view.registry.placement, frame(problem)
+        new = sorted(framed.allowed.keys() - self._welcomed)
+        self._welcomed = frozenset(framed.allowed)
+        on = Counter(node for group, node in placement.items() if group in framed.free)
+        used = set(placement.values())
+        if view.registry.policy.automatic and max(on.values(), default=0) > 1:
+            for node in new:
+                if node not in used:
+                    return f"node {node} has no groups"
+        return ""
 
     def _look_again(self, now: int) -> bool:
         if now < self._looked_boot_ns + self.config.look_every_ns:
@@ -320,11 +339,6 @@ def _hard_trigger(view: PlanningView, problem: Problem) -> str:
         return ""
     if any(GroupId(group) not in registry.placement for group in registry.groups):
         return "a group has no ideal node"
-    framed = frame(problem)
-    on = Counter(node for group, node in registry.placement.items() if group in framed.free)
-    for node in framed.allowed:
-        if not used[node] and max((on[other] for other in framed.allowed), default=0) > 1:
-            return f"node {node} has no groups"
     return ""
 
 

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from balancer.problem import WEIGHT_NORMAL
+from paxos.ids import GroupId
 from runtime.balancing import BalancingLoop
 from runtime.engine import Engine
 from runtime.load_meter import LoadMeter
@@ -44,7 +45,8 @@ class BalancerMetrics(Collector):
         weights = GaugeMetricFamily(
             "evenkeel_group_weight", "By the built-in estimator; 1 is average.", labels=["group"]
         )
-        for group, weight in (self._planner.view(now).weights or {}).items():
+        all_groups = map(GroupId, self._loop.view(now).groups)
+        for group, weight in (self._meter.book.weights(now, all_groups) or {}).items():
             weights.add_metric([str(group)], weight / WEIGHT_NORMAL)
         yield from (groups, plans, weights, *self._reports())
 

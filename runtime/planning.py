@@ -9,6 +9,7 @@ from typing import Final
 
 from balancer.load import LoadBook
 from balancer.planning import Planning, PlanningView
+from balancer.problem import Evenness
 from balancer.registry import Registry
 from balancer.registry_commands import AdoptPlan, PlacementSet, Result
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
@@ -101,5 +102,7 @@ class PlanningLoop:
             unfit=self.book.unfit(
                 now, lag_slots_max=self._lag_slots_max, hold_down_ms=self._hold_down_ms
             ),
-            weights=self.book.weights(now, map(GroupId, registry.groups)),
+            weights=self.book.weights(now, map(GroupId, registry.groups))
+            if registry.policy.evenness is Evenness.WEIGHT
+            else None,
         )

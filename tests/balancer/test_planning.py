@@ -261,6 +261,32 @@ def test_a_shift_of_load_is_followed_once_and_then_it_is_even_again() -> None:
     assert len(story.adopted) == 1
 
 
+def test_a_node_for_which_there_is_nothing_is_not_planned_for_again_and_again() -> None:
+    """Two groups carry all the load: the third node may stay empty, whatever the noise says."""
+    rates = {0: 90_000.0, 1: 90_000.0, 2: 2.0, 3: 2.0, 4: 2.0}
+    story = Story("12121")
+    story.registry = founded(4, (1, 2, 3))
+    run(story.registry, placement({0: 1, 1: 2, 2: 1, 3: 2, 4: 1}), SetPolicy(None, BY_WEIGHT))
+    loaded(story, rates, 120)
+    before = len(story.adopted)
+    fluctuating(story, rates, 600, Random(3))
+    assert before <= 2
+    assert len(story.adopted) == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_ping_pong_either_where_a_few_groups_carry_nearly_all(seed: int) -> None:
+    """Loads with a heavy tail; some groups are heavier than a node's share."""
+    dice = Random(seed)
+    rates = {group: min(400_000.0, dice.paretovariate(1.1) * 5_000) for group in range(25)}
+    story = Story("1234" * 6 + "1", nodes=(1, 2, 3, 4))
+    run(story.registry, SetPolicy(None, BY_WEIGHT))
+    loaded(story, rates, 240)
+    before = len(story.adopted)
+    fluctuating(story, rates, 600, dice)
+    assert len(story.adopted) == before
+
+
 def test_published_weights_are_believed_before_the_built_in_ones() -> None:
     story = Story("123" * 4)
     run(story.registry, SetPolicy(None, BY_WEIGHT))

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import attrs
+
 from balancer.catalogue import INTERNAL_TOPICS
-from balancer.load import LOAD_TOPIC
+from balancer.load import LOAD_TOPIC, encode_report
 from balancer.problem import Unfit
 from balancer.registry_commands import CreateTopic, DrainNode
 from broker.commands import records
@@ -72,6 +74,19 @@ def test_what_is_no_report_is_counted_and_passed_over(tmp_path: Path) -> None:
         produced(node, uid, REGISTRY_GROUP, b"nonsense", b"{}")
         assert node.meter.reports_bad == 2
         assert list(node.planner.book.reports) == [1]
+
+
+def test_what_nodes_say_of_their_producers_paces_steals(tmp_path: Path) -> None:
+    """A report of another node, as it would come from its own log's end: it is slow."""
+    with one_node(tmp_path, groups=1) as node:
+        run_until(node, lambda: node.planner.book.reports)
+        topic = node.registry.topic(LOAD_TOPIC)
+        assert topic is not None
+        assert node.loop.view(node.engine.now()).slow == frozenset()
+        mine = node.meter.sample(node.engine.now())
+        other = attrs.evolve(mine, node=NodeId(2), produce_p99_us=5_000_000, interval_ms=5_000)
+        produced(node, topic.partitions[0].uid, REGISTRY_GROUP, encode_report(other))
+        assert node.loop.view(node.engine.now()).slow == {2}
 
 
 def test_the_drain_of_the_only_node_changes_nothing(tmp_path: Path) -> None:
