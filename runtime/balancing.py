@@ -76,7 +76,7 @@ class BalancingLoop:
             alive=alive(self._engine, now),
             registry_reachable=self._engine.master(REGISTRY_GROUP) is not None,
             groups=groups,
-            slow=self.slow(now) | ({multi.me} if self._engine.disk_low else set()),
+            slow=self.slow(now) | ({multi.me} if self._engine.scarcity.low else set()),
         )
 
     def _group_view(self, group: GroupId, now: Now) -> GroupView:

@@ -28,7 +28,7 @@ from runtime.clock import Clock
 from runtime.journal import Journal
 from runtime.log_writer import LogWriter
 from runtime.repair import Repairs
-from runtime.scarcity import is_bulk
+from runtime.scarcity import Scarcity
 from runtime.scrubber import Scrubber
 from storage.errors import StorageFailed, WalDamaged
 from storage.format import Place
@@ -154,10 +154,7 @@ class Engine:
         self._settles_at: Place | None = None
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
-        self.disk_low = False
-        """There is little room: clients' commands are refused, and peers' bulk is not taken."""
-        self.disk_stuck = False
-        """There is none, not for another record: as good as paused, until there is."""
+        self.scarcity = Scarcity()
 
     @property
     def step(self) -> Step:
@@ -220,6 +217,7 @@ class Engine:
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.draining_peers.discard(node)
+        self.scarcity.heard(node, False)
         self.multi.peer_up(self.clock.now(), node, incarnation)
 
     def peer_down(self, node: NodeId) -> None:
@@ -229,7 +227,7 @@ class Engine:
             self._settle(number, Elsewhere(Why.UNKNOWN))
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        if not self.takes_part or (self.disk_low and is_bulk(message)):
+        if not self.takes_part or (self.scarcity.refuses(message)):
             return  # as legal as losing it
         now = self.clock.now()
         if type(message) is Learned and not self.repairs.idle:
@@ -266,9 +264,12 @@ class Engine:
         self._busy.add(group)
 
     def _no_room(self, group: GroupId) -> bool:
-        """Whether a command is refused because the disk is nearly full. Not where we are not the
+        """Whether a command is refused because disks are nearly full. Not where we are not the
         master: the client would come back here for ever, and never hear who is."""
-        if not self.disk_low or group == REGISTRY_GROUP or not self.acting(group):
+        members = self.multi.replicas[group].members
+        if group == REGISTRY_GROUP or not self.scarcity.refuses_commands(members):
+            return False
+        if not self.acting(group):
             return False
         self.statistics.refused_disk_full += 1
         return True
@@ -281,6 +282,9 @@ class Engine:
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.multi.heard[node] = self.clock.now().boot_ns
         self.clock.on_reading(node, offset_ns, error_ns)
+
+    def on_low(self, node: NodeId, low: bool) -> None:
+        self.scarcity.heard(node, low)
 
     def on_draining(self, node: NodeId, draining: bool) -> None:
         if draining:
@@ -453,7 +457,7 @@ class Engine:
     @property
     def takes_part(self) -> bool:
         """Whether this node may say anything in its groups, and could write it down."""
-        return not self.disk_stuck and (self.admission is None or self.admission.settled)
+        return not self.scarcity.stuck and (self.admission is None or self.admission.settled)
 
     def _suspect(self, place: Place) -> None:
         if self.scrubber is not None:

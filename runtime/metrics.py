@@ -181,8 +181,8 @@ class NodeMetrics(Collector):
         if room is not None:  # looked at for the first time a moment after the start
             free.add_metric([], room.free_bytes)
         yield free
-        yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.disk_low))
-        yield _gauge("evenkeel_disk_stuck", "1: this node pauses.", int(engine.disk_stuck))
+        yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.scarcity.low))
+        yield _gauge("evenkeel_disk_stuck", "1: this node pauses.", int(engine.scarcity.stuck))
         refused = engine.statistics.refused_disk_full
         yield _counter("evenkeel_refused_disk_full", "Commands refused for it.", refused)
 

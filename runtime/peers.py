@@ -66,6 +66,8 @@ class Kind(IntEnum):
 _FRAME: Final = struct.Struct(">IB")
 _HELLO: Final = struct.Struct(">HiQH")
 _PING: Final = struct.Struct(">qqB")
+_DRAINING: Final = 1
+_LOW: Final = 2
 _PONG: Final = struct.Struct(">qqq")
 _FORWARD: Final = struct.Struct(">QIB")
 _FORWARDED: Final = struct.Struct(">QBi")
@@ -90,6 +92,8 @@ class Handler(Protocol):
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None: ...
 
     def on_draining(self, node: NodeId, draining: bool) -> None: ...
+
+    def on_low(self, node: NodeId, low: bool) -> None: ...
 
     def on_life(self, node: NodeId, life: Life) -> None: ...
 
@@ -210,9 +214,11 @@ class Peers:
     def answer_life(self, to: NodeId, verdict: Verdict) -> None:
         self._send_small(to, Kind.VERDICT, verdict.encode())
 
-    def ping(self, *, draining: bool) -> None:
-        """Ask every peer for its clock, and say whether this node still takes masters."""
-        body = _PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), draining)
+    def ping(self, *, draining: bool, low: bool = False) -> None:
+        """Ask every peer for its clock, and say whether this node still takes masters, and whether
+        its disk is nearly full."""
+        flags = (_DRAINING if draining else 0) | (_LOW if low else 0)
+        body = _PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), flags)
         life = self._handler.life()
         for node in self.outgoing:
             if life is not None:
@@ -390,8 +396,9 @@ class Peers:
         elif kind == Kind.FORWARDED and len(body) >= _FORWARDED.size:
             handler.on_forwarded(node, *_decode_outcome(body))
         elif kind == Kind.PING and len(body) == _PING.size:
-            asked_wall, asked_boot, draining = _PING.unpack(body)
-            handler.on_draining(node, bool(draining))
+            asked_wall, asked_boot, flags = _PING.unpack(body)
+            handler.on_draining(node, bool(flags & _DRAINING))
+            handler.on_low(node, bool(flags & _LOW))
             answer = _PONG.pack(asked_wall, asked_boot, handler.wall_ns())
             self._send_small(node, Kind.PONG, answer)
         elif kind == Kind.PONG and len(body) == _PONG.size:

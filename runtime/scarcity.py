@@ -1,18 +1,59 @@
-"""What a member does not take in while its disk is nearly full: as legal as losing it on the way.
+"""What a node does while disks are nearly full: its own, and those of its peers.
 
-Leases, promises, steals and small commands are taken, so that elections and handovers go on in the
-segments that are ready, and then on the reserve (storage.space).
+Three steps. *Low*: clients' commands are refused, and masters go where there is room. *Scarce*: the
+reserve is given up; now peers' large entries are not taken any more either, which is as legal as
+losing them on the way: leases, promises, steals and small commands go on in what is left. *Stuck*:
+there is no room for another record, and the node is as good as paused.
+
+A master refuses as well when so many members are low that those with room are no majority: they
+would fill the disks of the others, or, once those take nothing, have entries undecided that block
+the renewal of the lease behind them.
 """
 
+from collections.abc import Collection
 from typing import Final
 
+import attrs
+
+from paxos.ids import NodeId
 from paxos.messages import Accept, Learned, Message
+from paxos.quorum import quorum_size
+from storage.space import Room
 
 ENTRY_BYTES_MAX: Final = 512
 LEARNED_BYTES_MAX: Final = 64 * 1024
 
 
-def is_bulk(message: Message) -> bool:
+@attrs.define(eq=False)
+class Scarcity:
+    low: bool = False
+    scarce: bool = False
+    stuck: bool = False
+    low_peers: set[NodeId] = attrs.Factory(set)
+    """Those who say that they are low."""
+
+    def seen(self, room: Room | None) -> None:
+        """What was last measured; None: nothing yet."""
+        self.low = room is not None and room.low
+        self.scarce = self.low and room is not None and not room.reserve
+
+    def heard(self, node: NodeId, low: bool) -> None:
+        if low:
+            self.low_peers.add(node)
+        else:
+            self.low_peers.discard(node)
+
+    def refuses_commands(self, members: Collection[NodeId]) -> bool:
+        """Whether a master of these members takes nothing from clients."""
+        able = len(members) - self.low - len(self.low_peers.intersection(members))
+        return self.low or able < quorum_size(members)
+
+    def refuses(self, message: Message) -> bool:
+        """Whether a peer's message is not even looked at."""
+        return self.scarce and _is_bulk(message)
+
+
+def _is_bulk(message: Message) -> bool:
     """Whether it would cost much room on the disk."""
     if type(message) is Accept:
         return message.entry.size > ENTRY_BYTES_MAX

@@ -89,7 +89,8 @@ class Shell:
         now = engine.now()
         if now.boot_ns - self._pinged >= PING_EVERY_NS:
             self._pinged = now.boot_ns
-            self.peers.ping(draining=self.loop.draining or engine.disk_low)
+            low = engine.scarcity.low
+            self.peers.ping(draining=self.loop.draining or low, low=low)
         if (
             self._look_soon
             or self.loop.busy
@@ -110,18 +111,19 @@ class Shell:
     def _look_at_disk(self) -> None:
         """Full or not, as the threads that write have seen it; and what readers have met there."""
         engine, room = self.engine, self.engine.writer.room
-        low = room is not None and room.low
-        if low != engine.disk_low:
-            engine.disk_low = low
+        was_low = engine.scarcity.low
+        engine.scarcity.seen(room)
+        if engine.scarcity.low != was_low:
+            self._pinged = 0  # peers should hear of it at once
             free = 0 if room is None else room.free_bytes
-            if low:
+            if not was_low:
                 self._journal.error("disk nearly full: clients' writes are refused", free=free)
             else:
                 self._journal.warning("disk has room again", free=free)
-        if engine.writer.starved != engine.disk_stuck:
-            engine.disk_stuck = engine.writer.starved
-            log = self._journal.error if engine.disk_stuck else self._journal.warning
-            log("disk full: this node pauses" if engine.disk_stuck else "this node goes on")
+        if engine.writer.starved != engine.scarcity.stuck:
+            engine.scarcity.stuck = engine.writer.starved
+            log = self._journal.error if engine.scarcity.stuck else self._journal.warning
+            log("disk full: this node pauses" if engine.scarcity.stuck else "this node goes on")
         damaged_at = self.broker.statistics.damaged_at
         while damaged_at and engine.scrubber is not None:
             engine.scrubber.suspect(damaged_at.popleft())
@@ -131,7 +133,7 @@ class Shell:
         self._balanced = now.boot_ns
         self.planner.tick(now)
         self.loop.tick(now)
-        if self.engine.disk_low and not self.loop.draining:
+        if self.engine.scarcity.low and not self.loop.draining:
             self.loop.drain_next(now)  # our masters go where there is room, as long as there is
 
     # -- hooks of the engine ------------------------------------------------------------------
@@ -211,7 +213,7 @@ class Shell:
         admission = self.engine.admission
         if admission is not None and not admission.settled:
             return f"waiting for {admission.waits_for} nodes to say that they know this directory"
-        if self.engine.disk_stuck:
+        if self.engine.scarcity.stuck:
             return "the disk is full"
         now = self.engine.now()
         if not now.trusted:  # first: whose clock is ahead sees no lease, so no master either

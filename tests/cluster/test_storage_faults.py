@@ -252,9 +252,11 @@ async def test_full_disks_refuse_writes_and_nothing_else_and_heal_by_themselves(
             )
             await acknowledged(producer, 20)
             await world.all_on(2)
-            for node in (1, 2):
-                world.fault("room", str(1), node)
+            world.fault("room", str(1), 1)  # now there is room on no majority
             await world.until("evenkeel_refused_disk_full_total", lambda value: value > 0, 2)
+            assert await world.metric("evenkeel_disk_low", 2) == 0
+            world.fault("room", str(1), 2)
+            await world.until("evenkeel_disk_low", lambda value: value == 1, 2)
             before = producer.acknowledged
             await cluster.kill(2)
             await until(

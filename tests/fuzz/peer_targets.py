@@ -205,6 +205,9 @@ class _Engine:
     def on_draining(self, node: NodeId, draining: bool) -> None:
         self.features.add(f"draining {draining}")
 
+    def on_low(self, node: NodeId, low: bool) -> None:
+        self.features.add(f"low {low}")
+
     def on_life(self, node: NodeId, life: Life) -> None:
         self.features.add(f"life {life.settled} {life.asks}")
 

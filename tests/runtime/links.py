@@ -31,6 +31,7 @@ class Handler(Lives):
         self.outcomes: list[tuple[NodeId, int, Outcome]] = []
         self.clocks: list[tuple[NodeId, int, int]] = []
         self.draining: list[tuple[NodeId, bool]] = []
+        self.low: list[tuple[NodeId, bool]] = []
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.ups.append((node, incarnation))
@@ -54,6 +55,9 @@ class Handler(Lives):
 
     def on_draining(self, node: NodeId, draining: bool) -> None:
         self.draining.append((node, draining))
+
+    def on_low(self, node: NodeId, low: bool) -> None:
+        self.low.append((node, low))
 
     def wall_ns(self) -> int:
         return self.clock.wall_ns()

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from broker.intake import Done, Elsewhere, IntakeConfig, Why
+from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Why
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Accept, Accepted, Learn, Learned, Promise
 from runtime.engine import (
@@ -12,7 +12,7 @@ from runtime.engine import (
     SERVE_BYTES_MAX,
 )
 from storage.errors import StorageFailed
-from tests.runtime.engines import GROUP, Net, command, why
+from tests.runtime.engines import GROUP, Member, Net, command, why
 
 NOWHERE = GroupId(99)
 
@@ -340,10 +340,16 @@ def test_a_full_queue_refuses_with_a_retriable_reason(net: Net) -> None:
     assert {why(one) for one in refused} == {"overloaded"}
 
 
+def answered(net: Net, member: Member) -> list[Outcome]:
+    outcomes = member.submit("x")
+    net.settle()
+    return outcomes
+
+
 def test_a_master_with_a_full_disk_refuses_and_still_renews_its_lease(net: Net) -> None:
     master = net.elect(1)
     master.submit("before")
-    master.engine.disk_low = True
+    master.engine.scarcity.low = True
     refused = master.submit("x")
     assert why(refused) == "overloaded"
     assert master.engine.statistics.refused_disk_full == 1
@@ -351,7 +357,7 @@ def test_a_master_with_a_full_disk_refuses_and_still_renews_its_lease(net: Net) 
     net.advance(20_000)
     assert master.acting()
     assert master.replica.lease.renewals > renewals
-    master.engine.disk_low = False
+    master.engine.scarcity.low = False
     outcomes = master.submit("after")
     net.settle()
     assert why(outcomes) == "done"
@@ -362,7 +368,7 @@ def test_who_is_not_master_says_who_is_whatever_its_disk(net: Net) -> None:
     """Found in a cluster: a producer was told to come back, for ever, to a node that had given its
     masters away because its disk was full."""
     net.elect(1)
-    net[2].engine.disk_low = True
+    net[2].engine.scarcity.low = True
     assert why(net[2].submit("x")) == "not master"
     assert net[2].engine.statistics.refused_disk_full == 0
 
@@ -370,7 +376,7 @@ def test_who_is_not_master_says_who_is_whatever_its_disk(net: Net) -> None:
 def test_a_member_with_a_full_disk_takes_small_entries_only_and_learns_the_rest_later() -> None:
     net = Net(intake=IntakeConfig(entry_bytes_max=1))
     master = net.elect(1)
-    net[3].engine.disk_low = True
+    net[3].engine.scarcity.scarce = True
     written = net[3].wal.statistics().bytes_staged
     outcomes = []
     for number in range(20):
@@ -378,8 +384,24 @@ def test_a_member_with_a_full_disk_takes_small_entries_only_and_learns_the_rest_
     net.advance(3_000)
     assert {why(one) for one in outcomes} == {"done"}, "the other two are enough"
     assert net[3].wal.statistics().bytes_staged - written < 20_000
-    net[3].engine.disk_low = False
+    net[3].engine.scarcity.scarce = False
     net.until(lambda: net[3].ledger.lines == master.ledger.lines)
+
+
+def test_a_master_refuses_where_those_with_room_are_no_majority(net: Net) -> None:
+    """Else it would fill their disks, or have entries undecided that block its lease."""
+    master = net.elect(1)
+    master.engine.on_low(NodeId(2), True)
+    assert why(answered(net, master)) == "done"
+    master.engine.on_low(NodeId(3), True)
+    assert why(answered(net, master)) == "overloaded"
+    net.advance(10_000)
+    assert master.acting()
+    master.engine.on_low(NodeId(2), False)
+    assert why(answered(net, master)) == "done"
+    master.engine.on_low(NodeId(2), True)
+    master.engine.peer_up(NodeId(2), Incarnation(9))
+    assert why(answered(net, master)) == "done", "it has started again, and said nothing yet"
 
 
 def test_a_forward_waits_in_one_place_only(net: Net) -> None:

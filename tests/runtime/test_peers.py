@@ -355,10 +355,11 @@ def test_draining_is_told_with_every_ping(world: World) -> None:
     world.join(1, 3)
     world[1].peers.ping(draining=True)
     world.settle()
-    world[1].peers.ping(draining=False)
+    world[1].peers.ping(draining=False, low=True)
     world.settle()
     for node in (2, 3):
         assert world[node].handler.draining == [(1, True), (1, False)]
+        assert world[node].handler.low == [(1, False), (1, True)]
 
 
 # -- hostile bytes --------------------------------------------------------------------------------

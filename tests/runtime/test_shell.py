@@ -52,7 +52,7 @@ def test_a_node_becomes_ready_by_itself(node: Node) -> None:
 
 def test_a_disk_below_the_mark_is_told_and_refuses_writes_and_recovers(tmp_path: Path) -> None:
     with one_node(tmp_path, f"storage.low_water_bytes={1 << 50}") as node:
-        run_until(node, lambda: node.engine.disk_low and node.shell.not_ready() == "")
+        run_until(node, lambda: node.engine.scarcity.low and node.shell.not_ready() == "")
         group = GroupId(1)
         run_until(node, lambda: node.engine.acting(group))
         outcomes: list[Outcome] = []
@@ -61,7 +61,7 @@ def test_a_disk_below_the_mark_is_told_and_refuses_writes_and_recovers(tmp_path:
         assert outcomes == [Elsewhere(Why.OVERLOADED, NodeId(1))]
         assert "evenkeel_disk_low 1.0" in scraped(node)
         node.writer._space._config = SpaceConfig(low_water_bytes=0)  # somebody has made room
-        run_until(node, lambda: not node.engine.disk_low)
+        run_until(node, lambda: not node.engine.scarcity.low)
         node.engine.submit(group, chunks, outcomes.append)
         run_until(node, lambda: len(outcomes) == 2)
         assert isinstance(outcomes[1], Done)
