@@ -223,6 +223,11 @@ STEALS: Final[Mapping[str, Mutant]] = {
             "self.proposer.role is Role.LEADER and self.proposer.next <= applied",
             "False",
         ),
+        (
+            Replica._learn,
+            "self.proposer.role is Role.LEADER and slot >= self.proposer.next",
+            "False",
+        ),
     ),
     "resume-after-phase-1": mutant(
         "R7",
@@ -327,6 +332,7 @@ LEASES: Final[Mapping[str, Mutant]] = {
             "value.expires_wall_ns",
         ),
         (Lease.apply_be_master, "max(deadline, self.deadline_boot_ns)", "deadline"),
+        why_not="a renewal is due only where its expiry is later (T_renew > 2 eps, R15)",
     ),
 }
 
