@@ -19,7 +19,7 @@ NODE_FAILURES_MAX: Final = 3
 """So many failed steals to one node in a row, and it is muted ..."""
 NODE_MUTE_NS: Final = 30_000 * MS
 """... for so long after the last of them."""
-PACED_PAUSE_NS: Final = 2_000 * MS
+PACED_PAUSE_NS: Final = 1_000 * MS
 """Between two steals while some node answers its producers slowly."""
 
 

@@ -60,7 +60,7 @@ class Policy:
     topic_excess_max: int | None = None
     steals_max: int = 1
     """Steals at once in the cluster; a node takes part in one at a time in any case."""
-    produce_p99_ms_max: int = 1_000
+    produce_p99_ms_max: int = 2_000
     """While a node's produce requests take longer, steals are paced, and it is no target."""
     capacities: Mapping[NodeId, int] = _NO_CAPACITIES
     """In percent of a normal node; nodes that are not here are normal."""
