@@ -9,8 +9,14 @@ numbers were appended: numbers are contiguous within an epoch from the first one
 (protocol.md [R16]), so that first one is remembered too. Before it we know nothing: to say
 "duplicate" there could tell a producer that a batch which was refused on its way here is safe.
 
-An unknown producer may begin with any number. The state of a partition is bounded: over the limit
-the producer that has not appended for longest is forgotten, by every replica at the same batch.
+An unknown producer begins at 0: a low number above it means that an earlier batch was refused on
+its way here, by a node that was no master yet, say, and will come again; appended now, this batch
+would stand before it (found by the swarm: seed 22 with brokers). A number that is too high for that
+comes from a producer that knew an earlier topic of this name, and is let in.
+
+The state of a partition is bounded: over the limit the producer that has not appended for longest
+is forgotten, by every replica at the same batch. From then on an unknown producer may be one that
+was forgotten, and begins where it likes.
 """
 
 from typing import Final, NamedTuple
@@ -25,6 +31,8 @@ BATCHES_REMEMBERED: Final = 5
 PRODUCERS_MAX: Final = 2_000
 """Per partition, about a kilobyte each. A retry is only at risk of being appended twice if as many
 other idempotent producers wrote to its partition between the first attempt and the second."""
+IN_FLIGHT_RECORDS_MAX: Final = 1 << 16
+"""More than clients have under way at once: five batches, of 10,000 records at most by default."""
 CONTIGUOUS_MAX: Final = SEQUENCES // 2
 """Further back than this a sequence number could as well be one to come."""
 
@@ -56,6 +64,8 @@ class Producers:
         self._limit = limit
         self._by_id: dict[int, _Producer] = {}
         """In the order of their last batches."""
+        self._forgot = False
+        """Whether an unknown producer may be one that was known."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -64,7 +74,8 @@ class Producers:
         """None if the batch with these sequence numbers is to be appended."""
         producer = self._by_id.get(producer_id)
         if producer is None:
-            return None
+            may_begin = first == 0 or first >= IN_FLIGHT_RECORDS_MAX or self._forgot
+            return None if may_begin else _OUT_OF_ORDER
         if epoch != producer.epoch:
             if epoch < producer.epoch:
                 return _FENCED
@@ -93,3 +104,4 @@ class Producers:
         recent.append((first, last, offset))
         if len(self._by_id) > self._limit:
             del self._by_id[next(iter(self._by_id))]
+            self._forgot = True

@@ -5,19 +5,12 @@ view, carry out the actions, check the token on the master's side. Nodes registe
 world changes the ideal placement through the registry, as an operator would.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from balancer.records import Address
 from balancer.registry import Registry
 from balancer.registry_commands import (
-    Command,
-    FoundCluster,
     MergePlacement,
-    RegisterNode,
     Result,
-    decode_result,
-    encode_command,
 )
 from balancer.steal import (
     Action,
@@ -28,11 +21,10 @@ from balancer.steal import (
     State,
 )
 from balancer.view import ClusterView, GroupView
-from broker.commands import CommandKind, opaque
-from broker.intake import Done, Outcome, Pending
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealAbort, StealRequest
 from simulator.checkers import Violation
+from simulator.registry_client import RegistryClient
 
 if TYPE_CHECKING:
     from simulator.node import SimNode
@@ -51,8 +43,6 @@ CONFIG: Final = BalancingConfig(
 )
 ALIVE_NS: Final = 1_500 * MS
 PARKED_NS: Final = 200 * MS
-HOUSEKEEPING_NS: Final = 400 * MS
-NOWHERE: Final = Address("simulated", 1)
 
 
 class OneSteal:
@@ -80,15 +70,13 @@ class SimBalancing:
     """One life of one node's balancing loop."""
 
     def __init__(self, node: "SimNode", registry: Registry) -> None:
-        self._node, self._registry, self._life = node, registry, node.life
+        self._node, self._registry = node, registry
+        self._client = RegistryClient(node, registry)
         self.machine = Balancing(CONFIG)
         self._parked: list[tuple[int, NodeId, StealRequest]] = []
-        self._housekeeping_at = 0
 
     def tick(self, now: Now) -> None:
-        if now.boot_ns >= self._housekeeping_at:
-            self._housekeeping_at = now.boot_ns + HOUSEKEEPING_NS
-            self._register()
+        self._client.tick(now)
         self._carry_out(self.machine.on_tick(now, self._view(now)))
         parked, self._parked = self._parked, []
         for since, sender, request in parked:
@@ -100,35 +88,7 @@ class SimBalancing:
 
     def place(self, group: GroupId, target: NodeId) -> None:
         """Set the ideal master of a group."""
-        self.propose(MergePlacement(None, group, target))
-
-    def propose(
-        self, command: Command, done: Callable[[Result], None] = lambda _result: None
-    ) -> None:
-        def answered(outcome: Outcome) -> None:
-            if isinstance(outcome, Done):
-                result = decode_result(outcome.result)
-                self._node.world.loop.after(0, self._result, done, result)
-
-        chunks = opaque(CommandKind.REGISTRY, encode_command(command))
-        self._node.submit(
-            REGISTRY_GROUP, Pending(chunks, sum(map(len, chunks)), answered), anywhere=True
-        )
-
-    def _result(self, done: Callable[[Result], None], result: Result) -> None:
-        if self._alive():
-            done(result)
-
-    def _alive(self) -> bool:
-        return self._node.up and self._node.life == self._life
-
-    def _register(self) -> None:
-        node = self._node
-        if self._registry.cluster is None:
-            self.propose(FoundCluster("simulated", max(1, *node.world.members, 1)))
-        known = self._registry.nodes.get(node.me)
-        if known is None or known.incarnation < node.core.incarnation:
-            self.propose(RegisterNode(node.me, node.core.incarnation, NOWHERE, NOWHERE, NOWHERE))
+        self._client.propose(MergePlacement(None, group, target))
 
     def _view(self, now: Now) -> ClusterView:
         core = self._node.core
@@ -160,7 +120,7 @@ class SimBalancing:
         node = self._node
         for action in actions:
             if isinstance(action, ProposeRegistry):
-                self.propose(action.command, self._on_result)
+                self._client.propose(action.command, self._on_result)
             elif isinstance(action, RequestSteal):
                 loop_ns = node.world.loop.now_ns
                 node.world.one_steal.requested(node.me, action.group, loop_ns)

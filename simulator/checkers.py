@@ -70,9 +70,9 @@ class Chosen:
 
 
 class Agreement:
-    """I2, I3: all nodes apply prefixes of one log; `model` is that log's state machine."""
+    """I2, I3: all nodes apply prefixes of one log; its model is the stand-in's state machine."""
 
-    def __init__(self, models: Mapping[GroupId, Machine]) -> None:
+    def __init__(self, models: Mapping[GroupId, Machine | None]) -> None:
         self.logs: dict[GroupId, list[bytes]] = {group: [] for group in models}
         self.models = models
 
@@ -80,7 +80,9 @@ class Agreement:
         log, value = self.logs[group], encoding(entry)
         if slot == len(log) + 1:
             log.append(value)
-            self.models[group].apply(slot, entry)
+            model = self.models[group]
+            if model is not None:
+                model.apply(slot, entry)
         elif slot > len(log) or log[slot - 1] != value:
             raise Violation(
                 f"I3: node {node} applies another entry in group {group} slot {slot}: "
@@ -129,7 +131,9 @@ class Acknowledged:
         self.count = 0
 
     def acknowledged(self, node: NodeId, group: GroupId, client: int, seq: int, slot: int) -> None:
-        slots = self._agreement.models[group].where.get(client, [])
+        model = self._agreement.models[group]
+        assert model is not None
+        slots = model.where.get(client, [])
         if seq > len(slots):
             raise Violation(
                 f"I6: node {node} acknowledged {client}/{seq} of group {group}, which is not in "

@@ -18,6 +18,8 @@ class Client:
         self._world, self.address, self._group = world, address, group
         self._chance = dice(world.options.seed, "client", address)
         self._window = world.options.client_window
+        self.name = f"client {address}"
+        self.progress = 0
         self.done = 0
         """Every sequence up to here is acknowledged."""
         self._acknowledged: set[int] = set()
@@ -66,6 +68,7 @@ class Client:
         assert isinstance(what, Written)
         self._heard = True
         if what.slot:
+            self.progress += 1
             self._acknowledged.add(what.seq)
             while self.done + 1 in self._acknowledged:
                 self.done += 1

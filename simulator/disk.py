@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from paxos.entry import Entry
 from paxos.ids import BALLOT_ZERO, GroupId, Incarnation, NodeId, Slot
 from paxos.replica import Recovered
 from paxos.step import AcceptRecord, PromiseRecord, Record, VotingRecord
@@ -34,6 +35,7 @@ from storage.wal import Wal
 
 SEGMENT_BYTES: Final = 64 * 1024
 CLUSTER: Final = "simulated"
+ENTRY_BITS: Final = 32
 FLIPS: Final = 2
 """Damaged bytes at a time (exam.md section 2, `bitflip-file-chunks`)."""
 BAD_BLOCK_CHANCE: Final = 0.15
@@ -87,6 +89,12 @@ class Disk(Protocol):
             DiskFailed: as it was told to.
         """
 
+    def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
+        """Where the encoding of an entry begins that is being applied, for `read_span`."""
+
+    def read_span(self, position: int, size: int) -> memoryview:
+        """broker.ports.LogReader."""
+
     def cut_power(self, chance: random.Random) -> None: ...
 
     def kill(self) -> None:
@@ -128,6 +136,7 @@ class RecordDisk:
         self._cached: list[Record] = []
         self._syncing = 0
         self._boots = 0
+        self._placed: list[Entry] = []
         self._failing = self._full = False
         self._copy = 0
         self._forgotten: set[GroupId] = set()
@@ -141,6 +150,7 @@ class RecordDisk:
             self._failing = False
             raise DiskFailed("read")
         self._boots += 1
+        self._placed = []
         if self._all_forgotten:
             self._all_forgotten = False
             self._forgotten, self._lost = set(groups), set(groups)
@@ -169,6 +179,17 @@ class RecordDisk:
         self._keep(self._syncing)
         self._syncing = 0
         return True
+
+    def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
+        """Entries lie so far apart that no reader takes two for neighbours."""
+        self._placed.append(entry)
+        return (len(self._placed) - 1) << ENTRY_BITS
+
+    def read_span(self, position: int, size: int) -> memoryview:
+        encoded = b"".join(self._placed[position >> ENTRY_BITS].chunks)
+        start = position & ((1 << ENTRY_BITS) - 1)
+        assert start + size <= len(encoded)
+        return memoryview(encoded)[start : start + size]
 
     def cut_power(self, chance: random.Random) -> None:
         kept = chance.randint(0, len(self._cached))
@@ -355,6 +376,14 @@ class WalDisk:
             with suppress(DiskFull):  # nothing is lost yet: it goes on while there are segments
                 wal.prepare_next()
         return True
+
+    def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
+        assert self._wal is not None
+        return self._wal.payload_position(group, slot)
+
+    def read_span(self, position: int, size: int) -> memoryview:
+        assert self._wal is not None
+        return self._wal.read_span(Place(position), size)
 
     def cut_power(self, chance: random.Random) -> None:
         files = self._files

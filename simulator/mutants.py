@@ -4,13 +4,12 @@ A mutant is an edit of a line or two (simulator/planting.py). `make mutants` run
 swarm and writes docs/mutants.md.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from balancer.token_desk import TokenDesk
 from broker.intake import Intake
-from broker.producers import Producers
 from paxos import handover, quorum, timers
 from paxos.acceptor import Acceptor
 from paxos.learner import Learner
@@ -19,20 +18,19 @@ from paxos.proposer import Proposer
 from paxos.rejoin import Rejoin
 from paxos.replica import Replica
 from simulator.commands import CommandNode
+from simulator.mutants_broker import DATA, PRODUCERS
 from simulator.node import SimNode
-from simulator.planting import Edit, Mutant, plant
+from simulator.planting import Edit, Mutant, Where, plant
 from simulator.recovery import Found
 
 CORE_TESTS: Final = "tests/paxos"
-PRODUCER_TESTS: Final = "tests/broker/test_producers.py"
 BALANCER_TESTS: Final = "tests/balancer"
-STAND_IN: Final = "the swarm's state machine stands in for the broker's and has its own table"
 
 
 def mutant(
     rule: str,
     what: str,
-    *edits: tuple[Callable[..., Any], str, str],
+    *edits: Where,
     tests: str = CORE_TESTS,
     why_not: str = "",
 ) -> Mutant:
@@ -545,20 +543,6 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
             "self.forwards.append(Forward(replica.lease.holder, pending, handing=False))",
         ),
     ),
-    "duplicate-appended": mutant(
-        "R16",
-        "a producer's duplicate is appended again",
-        (Producers.judge, "return Verdict(ErrorCode.NONE, base_offset)", "return None"),
-        tests=PRODUCER_TESTS,
-        why_not=STAND_IN,
-    ),
-    "gap-appended": mutant(
-        "R16",
-        "a producer's batch is appended though one is missing before it",
-        (Producers.judge, "first == (producer.last + 1) % SEQUENCES", "first > producer.last"),
-        tests=PRODUCER_TESTS,
-        why_not=STAND_IN,
-    ),
 }
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
@@ -568,4 +552,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **LEARNING,
     **DURABLE,
     **CLIENTS,
+    **PRODUCERS,
+    **DATA,
 }

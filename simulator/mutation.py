@@ -25,10 +25,9 @@ import attrs
 import pytest
 
 from simulator.checkers import Violation
-from simulator.model.traces import JudgedWorld
 from simulator.mutants import MUTANTS, planted
 from simulator.options import draw
-from simulator.swarm import PROCESSES, checker_of
+from simulator.swarm import PROCESSES, checker_of, make_world
 
 SEEDS: Final = 200
 UNEXPECTED_SHARE: Final = 10
@@ -48,6 +47,19 @@ CHECKERS: Final = {
     "I9": "I9 one steal",
     "I10": "I10 progress",
     "group": "one lease per version",
+    "aim": "steals aim at the living",
+    "committed": "committed offsets",
+    "duplicate": "no duplicates",
+    "fenced": "fencing",
+    "generation": "one generation",
+    "inconsistent-offsets": "one value per offset",
+    "lost-commit": "commits are kept",
+    "lost-on-node": "equal copies",
+    "lost-write": "acknowledged writes",
+    "nonmonotonic-send": "order of sends",
+    "owner": "one owner",
+    "poll-skip": "order of polls",
+    "unexpected": "nothing invented",
 }
 
 
@@ -107,7 +119,8 @@ def noticed_by(name: str, seed: int) -> str:
         EndlessWorldError: it does not end.
     """
     signal.signal(signal.SIGALRM, _give_up)
-    world = JudgedWorld(draw(seed))
+    options = draw(seed, workload=MUTANTS[name].workload)
+    world = make_world(attrs.evolve(options, judged=True))
     with planted(name):
         signal.setitimer(signal.ITIMER_REAL, WORLD_SECONDS_MAX)
         try:

@@ -46,7 +46,9 @@ class ClockFaults:
             self._set(node, dice(self._world.options.seed, "clock", node.me))
 
     def heal(self) -> None:
+        """Also in a world of exact clocks one may have been set back just now."""
         for node in self._world.nodes.values():
+            self._step(node, 0, 0)
             self._set(node, dice(self._world.options.seed, "clock healed", node.me))
 
     def _set(self, node: "SimNode", chance: Random) -> None:

@@ -83,6 +83,8 @@ class SimNode:
         self.doom: Doom | None = None
         """Where this life will end, if it ever gets there."""
         self.balancing: SimBalancing | None = None
+        self.heard_at: dict[NodeId, int] = {}
+        """When, in true time, a frame of each node was last delivered here."""
         self.groups: dict[GroupId, Group] = {}
         self.core = MultiGroup(me, Incarnation(0), world.options.timing, world.dice_for(me, 0))
         self._waiting: deque[tuple[int, list[Send]]] = deque()
@@ -273,6 +275,7 @@ class SimNode:
 
     def _on_frame(self, source: NodeId, frame: Frame) -> None:
         now, step = self.now(), Step()
+        self.heard_at[source] = self.world.loop.now_ns
         if frame.incarnation > self.core.incarnations.get(source, 0):
             self.core.peer_up(now, source, frame.incarnation)
         touched = {}
@@ -300,7 +303,7 @@ class SimNode:
         if self.balancing is not None:
             self.balancing.on_abort(now, abort)
 
-    def submit(self, ident: GroupId, pending: Pending, *, anywhere: bool = False) -> None:
+    def command(self, ident: GroupId, pending: Pending, *, anywhere: bool = False) -> None:
         """A command of this node's own; in a round that is under way, or in one of its own."""
         group, now = self.groups[ident], self.now()
         group.intake.submit(now, pending, anywhere=anywhere)
@@ -439,7 +442,7 @@ class SimNode:
         self.world.agreement.applied(self.me, ident, slot, entry)
         group.log.append(entry)
         results = self.apply(ident, slot, entry, live=live)
-        self.world.results.applied(self.me, ident, slot, results)
+        self.world.executed(self.me, ident, slot, entry, results)
         return results
 
     def _send(self, sends: list[Send]) -> None:

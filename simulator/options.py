@@ -8,7 +8,7 @@ a fault that is always on can hide what another would have shown. Some worlds ar
 import random
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict
 
 import attrs
 
@@ -18,6 +18,8 @@ from simulator.dice import between, dice
 
 HEAL_AT: Final = 0.72
 """The part of a world in which faults happen; then it heals, and must make progress."""
+BROKER_SHARE: Final = 0.5
+"""Of the worlds, so many run the production broker."""
 RECOVERY_LEASES_MAX: Final = 10
 """I10 as a number (exam.md D2): within so many lease times of the heal every group has a master."""
 
@@ -44,6 +46,15 @@ class Temper(Enum):
     """Short leases, faults and steals all the time, and aimed at the moment a Steal leaves."""
     NARROW = "narrow"
     """Hostile, with one group of three nodes and few open slots: the same slots, fought over."""
+
+
+class Workload(Enum):
+    """What the nodes do with what is chosen, and who their clients are."""
+
+    COMMANDS = "commands"
+    """A stand-in that counts commands: cheap, and about the protocol alone."""
+    BROKER = "broker"
+    """The production broker and coordinator, and clients that speak Kafka."""
 
 
 class Fault(Enum):
@@ -102,6 +113,12 @@ class Options:
     """Steals come from the production balancer with its token, not from a toy that asks at will."""
     judged: bool = False
     """Every event is shown to the executable specification (simulator/model/specification.py)."""
+    workload: Workload = Workload.COMMANDS
+    partitions: int = 1
+    consumers: int = 0
+    """Members of the one consumer group, those that died not counted."""
+    tail_bytes: int = 0
+    """What a broker keeps in memory; it reads the rest from its log."""
     kept: frozenset[int] | None = None
     """Only these of the nemesis's strikes happen (simulator/shrink.py); None: all."""
 
@@ -182,6 +199,10 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "batch_wait_ns": int,
     "balancing": lambda text: bool(int(text)),
     "judged": lambda text: bool(int(text)),
+    "workload": Workload,
+    "partitions": int,
+    "consumers": int,
+    "tail_bytes": int,
     "kept": lambda text: frozenset(_numbers(text)),
 }
 """What `--set name=value` may change of a world."""
@@ -220,9 +241,13 @@ def _as_text(value: object) -> str:
 
 
 def draw(
-    seed: int, *, disk: DiskKind | None = None, strategy: Strategy = Strategy.DELEGATE
+    seed: int,
+    *,
+    disk: DiskKind | None = None,
+    strategy: Strategy = Strategy.DELEGATE,
+    workload: Workload | None = None,
 ) -> Options:
-    """The options of world `seed`; `disk` overrides the one drawn, `strategy` is not drawn."""
+    """The options of world `seed`; `disk` and `workload` override what is drawn."""
     d = dice(seed, "options")
     temper = d.choice((Temper.CALM, Temper.HOSTILE, Temper.NARROW))
     hostile, narrow = temper is not Temper.CALM, temper is Temper.NARROW
@@ -255,6 +280,24 @@ def draw(
         batch_wait_ns=d.choice((0, 0, 5 * MS)),
         balancing=not narrow and d.random() < 0.25,
         judged=d.random() < 0.25,
+        **_workload(dice(seed, "workload"), few, workload),
+    )
+
+
+class _Drawn(TypedDict):
+    workload: Workload
+    partitions: int
+    consumers: int
+    tail_bytes: int
+
+
+def _workload(d: random.Random, groups: int, asked: Workload | None) -> _Drawn:
+    drawn = Workload.BROKER if d.random() < BROKER_SHARE else Workload.COMMANDS
+    return _Drawn(
+        workload=drawn if asked is None else asked,
+        partitions=d.choice((1, 2, max(2, groups))),
+        consumers=d.choice((0, 1, 2, 3)),
+        tail_bytes=d.choice((0, 4_000, 1_000_000)),
     )
 
 

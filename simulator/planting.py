@@ -12,13 +12,19 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
+
+from simulator.options import Workload
 
 
 class StaleEditError(Exception):
     """The line to change is not there (any more)."""
+
+
+Where: TypeAlias = tuple[Callable[..., Any], str, str]
+"""A function, what stands there, and what is to stand there."""
 
 
 @attrs.frozen
@@ -42,6 +48,8 @@ class Mutant:
     """Where to look if the swarm finds nothing: tests that are run with the mutant in place."""
     why_not: str = ""
     """Why the swarm is not expected to notice."""
+    workload: Workload = Workload.COMMANDS
+    """The worlds in which it is looked for."""
 
 
 @contextmanager

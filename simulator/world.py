@@ -6,16 +6,19 @@ runs in one thread in virtual time; what happens is a function of the options al
 
 import random
 from collections import Counter
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from balancer.registry import Registry
-from paxos.entry import EntryKind
-from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
+from paxos.entry import Entry, EntryKind
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Slot
 from paxos.messages import Accept, Message, Prepare
 from paxos.replica import Replica
 from paxos.step import Notice
 from paxos.timing import WINDOW_MAX
+from simulator.admin import Admin
 from simulator.balancing import OneSteal
+from simulator.brokers import BrokerNode
 from simulator.checkers import (
     Acknowledged,
     Agreement,
@@ -27,6 +30,10 @@ from simulator.checkers import (
     Results,
     Violation,
 )
+from simulator.checkers_broker import PartitionLogs
+from simulator.checkers_copies import Copies
+from simulator.checkers_groups import GroupLogs
+from simulator.checkers_steals import StealAim
 from simulator.client import CLIENT_ADDRESS, Client
 from simulator.clock import Clock
 from simulator.commands import CommandNode
@@ -34,12 +41,21 @@ from simulator.dice import between, dice, exponential
 from simulator.disk import Disk, RecordDisk, WalDisk
 from simulator.loop import Loop
 from simulator.machine import Machine
+from simulator.member import Member
 from simulator.nemesis import Nemesis
 from simulator.network import Network
 from simulator.node import SimNode
-from simulator.options import Clocks, DiskKind, Options
+from simulator.options import Clocks, DiskKind, Options, Workload
+from simulator.producer import Producer
+from simulator.reader import Reader
 from simulator.trace import Trace
 
+ADMIN_ADDRESS, READER_ADDRESS, PRODUCERS, MEMBERS = 100, 101, 110, 120
+PROGRESS_MIN: Final = 3
+"""So many steps each kind of client makes at least once everything has healed: one alone may have
+to wait for an answer from a node that heals last, and for a rebalance."""
+HEALED_STEAL_GAP_NS: Final = 5_000 * MS
+"""Consumer groups cannot rebalance while their coordinator moves faster than their members join."""
 QUIET_NS: Final = 3_000 * MS
 """The last part of a world, without clients and steals: all members must come to the same log."""
 REJOIN_SLOTS: Final = 3 * WINDOW_MAX
@@ -48,6 +64,17 @@ PATIENCE_THINKS: Final = 10
 """Once there is a master, a client finds it and is answered within so many of its pauses."""
 STALE_CHANCE: Final = 0.1
 """Of the toy balancer's requests, so many name an old incarnation or lease version (R6, R8)."""
+
+
+class AnyClient(Protocol):
+    """`progress` counts what went well."""
+
+    address: int
+    name: str
+    progress: int
+    stopped: bool
+
+    def start(self) -> None: ...
 
 
 class World:
@@ -64,12 +91,20 @@ class World:
             group: tuple(NodeId(n) for n in sorted(layout.sample(self.addresses, options.members)))
             for group in options.groups
         }
+        if options.workload is Workload.BROKER:  # a node is a member of the registry's group
+            self.members[REGISTRY_GROUP] = tuple(map(NodeId, self.addresses))
         within = options.clocks is not Clocks.BEYOND
         self.value = OneValuePerBallot()
         self.chosen = Chosen(self.members)
-        self.agreement = Agreement({group: self.new_machine(group) for group in options.groups})
+        self.brokers = options.workload is Workload.BROKER
+        self.agreement = Agreement(
+            {group: None if self.brokers else self.new_machine(group) for group in options.groups}
+        )
+        self.group_logs = GroupLogs(fresh=within)
+        self.partition_logs = PartitionLogs(self.group_logs, fresh=within)
         self.results = Results()
         self.one_steal = OneSteal(enforced=within)
+        self.steal_aim = StealAim(tick_ns=options.tick_ns)
         self.one_master = OneMaster(enforced=within)
         self.acknowledged = Acknowledged(self.agreement)
         self.reads = Reads(enforced=within)
@@ -77,15 +112,10 @@ class World:
         self.nodes: dict[NodeId, SimNode] = {}
         for address in self.addresses:
             self._add_node(NodeId(address), layout)
-        self.clients = [
-            self._add_client(group, index)
-            for group in options.groups
-            for index in range(options.clients_per_group)
-        ]
+        self.clients = self._kafka_clients() if self.brokers else self._command_clients()
         self.nemesis = Nemesis(self)
         self._steal_chance = dice(seed, "steals")
         self._fsync_chance = dice(seed, "fsync")
-        self._acknowledged_at_heal = 0
         self.last_acted: dict[GroupId, int] = {}
         self._served_at_heal: dict[GroupId, int] = {}
         self._recovered_at: dict[GroupId, int] = {}
@@ -109,7 +139,29 @@ class World:
         self.network.attach(me, node.deliver)
 
     def make_node(self, me: NodeId, disk: Disk, clock: Clock) -> SimNode:
+        if self.options.workload is Workload.BROKER:
+            return BrokerNode(self, me, disk, clock)
         return CommandNode(self, me, disk, clock)
+
+    def _command_clients(self) -> Sequence[AnyClient]:
+        options = self.options
+        return [
+            self._add_client(group, index)
+            for group in options.groups
+            for index in range(options.clients_per_group)
+        ]
+
+    def _kafka_clients(self) -> Sequence[AnyClient]:
+        options = self.options
+        self.admin = Admin(self, ADMIN_ADDRESS)
+        self.loop.after(0, self.admin.start)
+        producers = range(PRODUCERS, PRODUCERS + options.clients_per_group)
+        members = range(MEMBERS, MEMBERS + options.consumers)
+        return [
+            *(Producer(self, address) for address in producers),
+            Reader(self, READER_ADDRESS),
+            *(Member(self, address) for address in members),
+        ]
 
     def _add_client(self, group: GroupId, index: int) -> Client:
         address = CLIENT_ADDRESS + 10 * group + index
@@ -136,19 +188,22 @@ class World:
             client.start()
         loop.at(2_000 * MS, self._steal_something)
         loop.run_until(options.heal_at_ns)
-        self._acknowledged_at_heal = self.acknowledged.count
         for group, highest in self.acknowledged.highest.items():
             self._served_at_heal[group] = sum(highest.values())
+        at_heal = [client.progress for client in self.clients]
         loop.run_until(options.heal_at_ns + self.recovery_ns)
         self._check_recovered()
         loop.run_until(loop.now_ns + PATIENCE_THINKS * options.client_think_ns)
-        self._check_served()
+        if not self.brokers:
+            self._check_served()
         self.nemesis.heal_rest()
         loop.run_until(max(loop.now_ns, options.duration_ns - QUIET_NS))
         for client in self.clients:
             client.stopped = True
         loop.run_until(max(options.duration_ns, loop.now_ns + QUIET_NS))
-        self._check_end()
+        self._check_end(at_heal)
+        if self.brokers:
+            self._check_copies()
         self._count()
 
     @property
@@ -184,10 +239,13 @@ class World:
         replicas = (node.groups[group].replica for node in self.nodes.values() if node.groups)
         return max(replicas, key=lambda one: one.learner.applied).members
 
-    def _check_end(self) -> None:
-        progress = self.acknowledged.count - self._acknowledged_at_heal
-        if progress < 5 * len(self.clients):
-            raise Violation(f"I10: only {progress} acknowledgements after everything healed")
+    def _check_end(self, at_heal: list[int]) -> None:
+        steps = Counter({type(client).__name__: 0 for client in self.clients})
+        for client, before in zip(self.clients, at_heal, strict=True):
+            steps[type(client).__name__] += client.progress - before
+        for kind, made in steps.items():
+            if made < PROGRESS_MIN:
+                raise Violation(f"I10: the {kind}s made {made} steps after everything healed")
         for group, log in self.agreement.logs.items():
             may_vote_at = self._recovered_at[group] + REJOIN_SLOTS
             for node in self.nodes.values():
@@ -198,15 +256,44 @@ class World:
                 if held.replica.rejoin and len(log) > may_vote_at and self.is_member(held.replica):
                     raise Violation(f"I10: node {node.me} does not vote again in group {group}")
 
+    def _check_copies(self) -> None:
+        copies = Copies(self.partition_logs)
+        for node in self.nodes.values():
+            assert isinstance(node, BrokerNode)
+            for group, log in self.agreement.logs.items():
+                if node.groups[group].replica.learner.applied == len(log):
+                    copies.check(node, group)
+
+    def executed(
+        self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]
+    ) -> None:
+        """A node has applied an entry to its state machine."""
+        if self.results.applied(node, group, slot, results) and self.brokers:
+            self.partition_logs.applied(group, entry, results)
+
     def _count(self) -> None:
         statistics = self.statistics
         statistics["slots"] = sum(map(len, self.agreement.logs.values()))
         statistics["acknowledged"] = self.acknowledged.count
         statistics["reads"] = self.reads.count
+        if self.brokers:
+            self._count_brokers()
         statistics["frames"] = self.network.sent
         statistics["events"] = self.loop.events
         statistics["two masters seen"] = self.one_master.seen_two
         statistics["stale reads seen"] = self.reads.stale
+
+    def _count_brokers(self) -> None:
+        statistics, logs, groups = self.statistics, self.partition_logs, self.group_logs
+        statistics["broker worlds"] += 1
+        statistics["acknowledged"] = logs.acknowledged
+        statistics["batches duplicate"] = logs.duplicates
+        statistics["batches refused"] = logs.refused
+        statistics["fetches"] = logs.fetches
+        statistics["commits"] = groups.commits
+        statistics["commits and snapshots refused"] = groups.fenced
+        statistics["generations"] = groups.generations
+        statistics["stale answers seen"] = logs.stale + groups.stale
 
     # -- steals -------------------------------------------------------------------------------
 
@@ -215,7 +302,10 @@ class World:
         chance, loop = self._steal_chance, self.loop
         if loop.now_ns > self.options.duration_ns - QUIET_NS:
             return
-        loop.after(exponential(chance, self.options.steal_gap_ns), self._steal_something)
+        gap_ns = self.options.steal_gap_ns
+        if self.brokers and loop.now_ns > self.options.heal_at_ns:
+            gap_ns = max(gap_ns, HEALED_STEAL_GAP_NS)
+        loop.after(exponential(chance, gap_ns), self._steal_something)
         node = self.nodes[NodeId(chance.choice(self.addresses))]
         group = chance.choice(self.options.groups)
         since_heal = loop.now_ns - self.options.heal_at_ns
@@ -265,6 +355,9 @@ class World:
 
     def suspended(self, node: NodeId, replica: Replica) -> None:
         self.statistics["steals sent"] += 1
+        assert replica.handover is not None
+        target = self.nodes[replica.handover.target]
+        self.steal_aim.proposed(self.nodes[node], target, replica)
         self.nemesis.suspended(self.nodes[node], replica)
 
     def somebody(self, chance: random.Random) -> SimNode:

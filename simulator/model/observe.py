@@ -162,7 +162,7 @@ class Observed(SimNode):
 
     # -- answers ------------------------------------------------------------------------------
 
-    def submit(self, ident: GroupId, pending: Pending, *, anywhere: bool = False) -> None:
+    def command(self, ident: GroupId, pending: Pending, *, anywhere: bool = False) -> None:
         done = pending.done
 
         def watched(outcome: Outcome) -> None:
@@ -170,7 +170,7 @@ class Observed(SimNode):
             done(outcome)
 
         pending.done = watched
-        super().submit(ident, pending, anywhere=anywhere)
+        super().command(ident, pending, anywhere=anywhere)
 
     def _answer_forwarded(self, source: NodeId, what: Forwarded, outcome: Outcome) -> None:
         self._tell_outcome(what.group, outcome)

@@ -18,7 +18,7 @@ from simulator.model import events
 from simulator.model.events import Event
 from simulator.model.observe import ObservedWorld
 from simulator.model.specification import Refused, Specification
-from simulator.options import Options, draw
+from simulator.options import Options, Workload, draw
 
 SEEDS: Final = range(200)
 QUICK_SEEDS: Final = range(10)
@@ -123,7 +123,7 @@ class JudgedWorld(ObservedWorld):
 
 def validate(seed: int, mutant: str = "") -> Validation:
     """Run the world of `seed` and judge it as it goes."""
-    options = draw(seed)
+    options = draw(seed, workload=Workload.COMMANDS)
     world = JudgedWorld(options)
     refused, stopped_by = None, ""
     with mutants.planted(mutant):
@@ -147,7 +147,7 @@ def validate_planted(mutant: str, seeds: range = PLANTED_SEEDS) -> Validation:
 
 def record(seed: int, path: Path) -> None:
     """Write the trace of the world of `seed`, with what is needed to judge it."""
-    options = draw(seed)
+    options = draw(seed, workload=Workload.COMMANDS)
     with path.open("w", encoding="utf-8") as file:
         world = ObservedWorld(options, lambda event: events.write(event, file))
         members = {int(group): list(some) for group, some in world.members.items()}

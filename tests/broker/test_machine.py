@@ -187,6 +187,20 @@ def test_a_replay_fills_no_tail() -> None:
     assert kept.first == 1
 
 
+def test_what_a_follower_does_not_keep_leaves_no_hole_in_the_tail() -> None:
+    """A node that was master, followed, and is master again reads what came meanwhile from the log:
+    the tail must not end before the partition does (found by the swarm, seed 10)."""
+    tail = Tail(1 << 20)
+    one = machine(tail=tail)
+    one.apply(Slot(1), entries.batch(records(1, batch("as master"))), 0)
+    one.apply(Slot(2), entries.batch(records(1, batch("as follower"))), 0, keep_in_tail=False)
+    assert tail.kept(1) is None
+    one.apply(Slot(3), entries.batch(records(1, batch("as master again"))), 0)
+    kept = tail.kept(1)
+    assert kept is not None
+    assert (kept.first, kept.stop) == (2, 3)
+
+
 @pytest.mark.parametrize(
     "chunks",
     [

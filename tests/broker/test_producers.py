@@ -2,7 +2,13 @@
 
 import pytest
 
-from broker.producers import BATCHES_REMEMBERED, SEQUENCES, Producers, Verdict
+from broker.producers import (
+    BATCHES_REMEMBERED,
+    IN_FLIGHT_RECORDS_MAX,
+    SEQUENCES,
+    Producers,
+    Verdict,
+)
 from wire.error_codes import ErrorCode
 
 LAST_SEQUENCE = SEQUENCES - 1
@@ -57,13 +63,13 @@ def test_each_of_the_last_five_batches_is_known_by_its_first_offset() -> None:
 
 
 def test_only_what_was_certainly_appended_is_called_a_duplicate() -> None:
-    """The first batch was refused on its way; the second made the producer known here."""
-    story = Story()
-    story.send(10, 19)
-    assert story.send(0, 9) == OUT_OF_ORDER
-    assert story.send(5, 12) == OUT_OF_ORDER
-    assert story.send(12, 14) == LONG_KNOWN  # other cuts than the first time, but all of it is here
-    assert story.send(15, 24) == OUT_OF_ORDER
+    """The producer was known before, to an earlier topic of this name."""
+    story, base = Story(), IN_FLIGHT_RECORDS_MAX
+    story.send(base + 10, base + 19)
+    assert story.send(base, base + 9) == OUT_OF_ORDER
+    assert story.send(base + 5, base + 12) == OUT_OF_ORDER
+    assert story.send(base + 12, base + 14) == LONG_KNOWN  # other cuts, but all of it is here
+    assert story.send(base + 15, base + 24) == OUT_OF_ORDER
 
 
 def test_sequences_wrap_around() -> None:
@@ -87,9 +93,28 @@ def test_epochs_fence_and_begin_at_zero() -> None:
     assert story.send(0, 9, epoch=4) == OUT_OF_ORDER, "what the old epoch sent is forgotten"
 
 
-@pytest.mark.parametrize(("first", "epoch"), [(0, 0), (17, 0), (LAST_SEQUENCE, 5)])
-def test_an_unknown_producer_begins_anywhere(first: int, epoch: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "epoch"), [(0, 0), (0, 3), (IN_FLIGHT_RECORDS_MAX, 0), (LAST_SEQUENCE, 5)]
+)
+def test_an_unknown_producer_begins_at_zero_or_where_nothing_can_be_missing(
+    first: int, epoch: int
+) -> None:
     assert Story().send(first, epoch=epoch) == 0
+
+
+def test_the_second_batch_does_not_overtake_the_first() -> None:
+    """The first was refused by a node that was no master yet; the second came when it was."""
+    story = Story()
+    assert story.send(3, 4) == OUT_OF_ORDER
+    assert story.send(0, 2) == 0
+    assert story.send(3, 4) == 3
+
+
+def test_where_somebody_was_forgotten_the_unknown_may_begin_anywhere() -> None:
+    story = Story(limit=1)
+    story.send(0, pid=1)
+    story.send(0, pid=2)
+    assert story.send(1, pid=1) == 2, "it goes on where nobody remembers it"
 
 
 def test_over_the_limit_the_producer_that_was_silent_for_longest_is_forgotten() -> None:

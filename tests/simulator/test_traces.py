@@ -24,7 +24,7 @@ from simulator.model.traces import (
     validate_planted,
 )
 from simulator.mutants import MUTANTS
-from simulator.options import draw
+from simulator.options import Workload, draw
 from simulator.world import World
 
 WORLDS: Final = 4
@@ -48,8 +48,8 @@ def test_what_a_planted_bug_does_is_refused_by_the_rule_it_breaks(mutant: str) -
 
 def test_a_watched_world_is_the_same_world() -> None:
     """Who watches must not be noticed, or what was validated is not what runs."""
-    plain = World(draw(0))
-    watched = ObservedWorld(draw(0), lambda _: None)
+    plain = World(draw(0, workload=Workload.COMMANDS))
+    watched = ObservedWorld(draw(0, workload=Workload.COMMANDS), lambda _: None)
     plain.run()
     watched.run()
     assert watched.trace.digest() == plain.trace.digest()
@@ -62,7 +62,7 @@ class Recorded:
     """The trace of one world, one group, kept to be changed and judged again."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, options = seed, draw(seed)
+        self.seed, options = seed, draw(seed, workload=Workload.COMMANDS)
         everything: list[Event] = []
         world = ObservedWorld(options, everything.append)
         world.run()

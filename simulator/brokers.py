@@ -1,0 +1,276 @@
+"""Nodes with the production broker: real frames in, real frames out, over the simulated core.
+
+Everything that node.py and runtime/shell.py join for a real node is joined here for a simulated
+one: the registry, one `GroupMachine` for each group, the memory tail, parked fetches, the group
+coordinators and the table of APIs. The node is their `Groups`, `Timers` and `LogReader`.
+
+A connection is what TCP makes of it: frames arrive once and in the order they were sent, or not at
+all and then none after them either. What the network loses between a client and a node therefore
+ends the connection, and the client has to make a new one.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import attrs
+
+from balancer.registry import Registry
+from broker.api import ApiTable
+from broker.consumer_groups import ConsumerGroups, TopicsOf
+from broker.context import Broker, BrokerConfig
+from broker.intake import Outcome, Pending
+from broker.machine import GroupMachine
+from broker.parked import ParkedFetches
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from coordinator.limits import CoordinatorConfig
+from coordinator.model import GroupNotice
+from paxos.entry import Buffer, Entry
+from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
+from paxos.step import Step
+from simulator.dice import dice
+from simulator.node import SimNode
+from simulator.registry_client import CLUSTER, RegistryClient
+
+SESSION_MS_MIN: Final = 1_000
+COORDINATOR: Final = CoordinatorConfig(
+    initial_rebalance_delay_ms=50, session_timeout_ms_min=SESSION_MS_MIN, pause_ms_max=500
+)
+LATE_PPM: Final = 50_000
+"""Boot clocks are off in rate, and a timer may be late but never early."""
+CLOSED: Final = 2**62
+"""No frame of a connection has this number."""
+CLIENT_HOST: Final = "198.51.100.7"
+
+
+class Asked(NamedTuple):
+    """A request frame: the `number`th of its client's `connection`th connection to this node."""
+
+    connection: int
+    number: int
+    frame: bytes
+
+
+class Answer(NamedTuple):
+    """A response frame, length prefix included; empty where the connection was closed."""
+
+    connection: int
+    frame: bytes
+
+
+@attrs.define(eq=False)
+class _Connection:
+    number: int
+    expected: int = 0
+    early: dict[int, bytes] = attrs.Factory(dict)
+    """Frames that overtook others."""
+    hurry: Callable[[], None] | None = None
+
+
+class _Reply:
+    """One request's way back to its client (broker.ports.Reply)."""
+
+    def __init__(self, node: "BrokerNode", client: int, connection: _Connection) -> None:
+        self._node, self._client, self._connection = node, client, connection
+        self._settled = False
+
+    def complete(self, chunks: list[Buffer]) -> None:
+        self._answer(b"".join(chunks))
+
+    def nothing(self) -> None:
+        assert not self._settled, "a request is answered once"
+        self._settled = True
+
+    def when_waited(self, hurry: Callable[[], None]) -> None:
+        self._connection.hurry = hurry
+
+    def produces(self, producer_id: int) -> None:
+        """Only asked to bound connections, which here nothing bounds."""
+
+    def close(self, reason: str) -> None:
+        self._node.world.trace.note(self._node.world.loop.now_ns, "closed", self._client, reason)
+        self._connection.expected = CLOSED
+        self._answer(b"")
+
+    def _answer(self, frame: bytes) -> None:
+        assert not self._settled, "a request is answered once"
+        self._settled = True
+        world, me = self._node.world, self._node.me
+        world.trace.mix(frame)
+        world.network.send(me, self._client, Answer(self._connection.number, frame))
+
+
+class _LogDir:
+    path = "/simulated"
+
+    def volume(self) -> tuple[int, int]:
+        raise OSError("a simulated disk has no volume")
+
+
+class BrokerNode(SimNode):
+    """Implements broker.ports.Groups, Timers and LogReader."""
+
+    broker: Broker
+
+    def begin_life(self) -> None:
+        world = self.world
+        options, members = world.options, world.members
+        statistics, tail, registry = BrokerStatistics(), Tail(options.tail_bytes), Registry()
+        self.machines = {
+            group: GroupMachine(
+                group,
+                tail=tail,
+                statistics=statistics,
+                apply_registry=registry.apply if group == REGISTRY_GROUP else None,
+            )
+            for group in members
+        }
+        config = BrokerConfig(
+            cluster_id=CLUSTER, groups_count=max(members), replication=options.members
+        )
+        chance = dice(options.seed, "topic ids", self.me, self.life)
+        self.broker = Broker(
+            me=self.me,
+            config=config,
+            groups=self,
+            log=self.disk,
+            log_dir=_LogDir(),
+            timers=self,
+            registry=registry,
+            machines=self.machines,
+            tail=tail,
+            parked=ParkedFetches(self, self, config.parked_fetches_max),
+            consumer_groups=ConsumerGroups(
+                self, self.machines, COORDINATOR, self._group_notice, TopicsOf(registry)
+            ),
+            statistics=statistics,
+            new_topic_id=lambda: chance.randbytes(16),
+            on_bug=_raise,
+        )
+        self._api = ApiTable(self.broker)
+        self._client = RegistryClient(self, registry)
+        self._connections: dict[int, _Connection] = {}
+        self._timers = 0
+        self._armed: set[object] = set()
+
+    def _group_notice(self, group: GroupId, notice: GroupNotice) -> None:
+        world = self.world
+        world.statistics[f"consumer group {notice.what}"] += 1
+        world.trace.note(world.loop.now_ns, notice.what, self.me, group, *notice[1:])
+
+    # -- what the core tells ------------------------------------------------------------------
+
+    @property
+    def registry(self) -> Registry:
+        return self.broker.registry
+
+    def apply(self, group: GroupId, slot: Slot, entry: Entry, *, live: bool) -> list[bytes]:
+        machine = self.machines[group]
+        position = self.disk.place(group, slot, entry)
+        keep = live and self.groups[group].mastership_seen[0]
+        results = machine.apply(slot, entry, position, keep_in_tail=keep)
+        if not live:
+            machine.take_grown()
+        return results
+
+    def _carry_out(self, now: Now, step: Step) -> None:
+        super()._carry_out(now, step)
+        for group in dict.fromkeys(applied.group for applied in step.applied):
+            if group == REGISTRY_GROUP:
+                self.broker.holds.look()
+            grown = self.machines[group].take_grown()
+            if grown:
+                self.broker.parked.appended(grown)
+
+    def masters_changed(self, now: Now) -> None:
+        self.broker.consumer_groups.masters_changed(now)
+        self.broker.parked.masters_changed()
+        self.broker.holds.look()
+
+    def keep_house(self, now: Now) -> None:
+        self._client.tick(now)
+        self.broker.consumer_groups.tick(now)
+
+    # -- what clients ask ---------------------------------------------------------------------
+
+    def asked(self, client: int, what: object) -> None:
+        assert type(what) is Asked
+        connection = self._connections.get(client)
+        if connection is None or connection.number < what.connection:
+            connection = self._connections[client] = _Connection(what.connection)
+        if connection.number != what.connection or what.number < connection.expected:
+            return  # of an earlier connection, or here already
+        connection.early[what.number] = what.frame
+        while (frame := connection.early.pop(connection.expected, None)) is not None:
+            connection.expected += 1
+            self._handle(client, connection, frame)
+
+    def _handle(self, client: int, connection: _Connection, frame: bytes) -> None:
+        hurry, connection.hurry = connection.hurry, None
+        if hurry is not None:
+            self.enter(hurry)
+        reply = _Reply(self, client, connection)
+        self.enter(self._api.handle_frame, memoryview(frame), True, CLIENT_HOST, reply)
+
+    # -- broker.ports.Groups ------------------------------------------------------------------
+
+    def acting(self, group: GroupId) -> bool:
+        held = self.groups.get(group)
+        return held is not None and held.replica.acting(self.now())
+
+    def epoch(self, group: GroupId) -> int:
+        held = self.groups.get(group)
+        return -1 if held is None else held.replica.lease.epoch
+
+    def master(self, group: GroupId) -> NodeId | None:
+        held = self.groups.get(group)
+        if held is None or held.replica.lease.holder == NOBODY:
+            return None
+        lease = held.replica.lease
+        return None if lease.free(self.now(), 0) else lease.holder
+
+    def members(self, group: GroupId) -> tuple[NodeId, ...]:
+        held = self.groups.get(group)
+        return () if held is None else held.replica.members
+
+    def caught_up(self, group: GroupId) -> bool:
+        held = self.groups.get(group)
+        return held is not None and held.replica.ready()
+
+    def submit(
+        self,
+        group: GroupId,
+        chunks: tuple[Buffer, ...],
+        done: Callable[[Outcome], None],
+        *,
+        anywhere: bool = False,
+    ) -> None:
+        self.command(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
+
+    # -- broker.ports.Timers ------------------------------------------------------------------
+
+    def call_at(self, boot_ns: int, callback: Callable[[], None]) -> object:
+        self._timers += 1
+        self._armed.add(self._timers)
+        delay_ns = max(0, boot_ns - self.now().boot_ns)
+        delay_ns += delay_ns * LATE_PPM // 1_000_000
+        self.world.loop.after(delay_ns, self._timer, self.life, self._timers, callback)
+        return self._timers
+
+    def cancel(self, handle: object) -> None:
+        self._armed.discard(handle)
+
+    def _timer(self, life: int, handle: int, callback: Callable[[], None]) -> None:
+        loop = self.world.loop
+        if not self._alive(life) or handle not in self._armed:
+            return
+        if loop.now_ns < self.paused_until:
+            loop.at(self.paused_until, self._timer, life, handle, callback)
+        else:
+            self._armed.remove(handle)
+            self.enter(callback)
+
+
+def _raise(_where: str, error: Exception) -> None:
+    """A handler's bug ends the world; so does what a checker found in the middle of one."""
+    raise error

@@ -1,0 +1,177 @@
+"""What must hold of a world with the production broker: the anomalies of exam.md section 1.
+
+The truth is the chosen log, as it is applied first, and what the clients say they sent; none of the
+broker's own tables is asked. A violation begins with the name that the anomaly has in the exam.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+import attrs
+
+from broker.commands import RECORDS_RESULT, CommandKind, parse
+from paxos.entry import Entry
+from paxos.ids import GroupId, NodeId
+from simulator.checkers import Violation
+from simulator.checkers_groups import GroupLogs
+from wire.batch import PATCHED_BYTES, split
+from wire.error_codes import ErrorCode
+from wire.messages.fetch import PartitionData
+
+
+class Sent(NamedTuple):
+    """A batch that a client made: its values are the numbers `first` to `first + records - 1`."""
+
+    client: int
+    partition: int
+    first: int
+    records: int
+
+
+@attrs.define(eq=False)
+class Log:
+    """One partition as the chosen log has it."""
+
+    uid: int
+    end: int = 0
+    """The offset of the next record."""
+    acknowledged_to: int = 0
+    bases: list[int] = attrs.Factory(list)
+    batches: list[tuple[bytes, Sent]] = attrs.Factory(list)
+    last: dict[int, int] = attrs.Factory(dict)
+    """Of each client, the greatest number that is in the log."""
+
+    def at(self, offset: int) -> tuple[int, bytes, Sent]:
+        """The batch that holds an offset, and its base."""
+        number = bisect_right(self.bases, offset) - 1
+        return self.bases[number], *self.batches[number]
+
+
+class PartitionLogs:
+    """Nothing lost, duplicated, reordered or invented, and every reader sees the same."""
+
+    def __init__(self, groups: GroupLogs, *, fresh: bool) -> None:
+        self._groups = groups
+        self._fresh = fresh
+        """Whether clocks are good enough for I7."""
+        self._sent: dict[bytes, Sent] = {}
+        self._given_up: set[tuple[int, int, int]] = set()
+        self.logs: dict[int, Log] = {}
+        """By number of the partition in its topic."""
+        self.acknowledged = self.duplicates = self.refused = self.stale = self.fetches = 0
+
+    # -- what clients do ----------------------------------------------------------------------
+
+    def produced(self, sent: Sent, batch: bytes) -> None:
+        """A client is about to send this batch, for the first time."""
+        assert batch[PATCHED_BYTES:] not in self._sent
+        self._sent[batch[PATCHED_BYTES:]] = sent
+
+    def gave_up(self, sent: Sent) -> None:
+        """The client does not want to know any more; the batch may be in the log, or come there."""
+        for number in range(sent.first, sent.first + sent.records):
+            self._given_up.add((sent.client, sent.partition, number))
+
+    def acked(self, sent: Sent, base_offset: int) -> None:
+        """The client was told that the batch lies at `base_offset`."""
+        log = self.logs.get(sent.partition)
+        if log is None or base_offset >= log.end:
+            raise Violation(f"lost-write: {sent} is acknowledged at {base_offset}, after the end")
+        base, _, there = log.at(base_offset)
+        if base != base_offset or there != sent:
+            raise Violation(
+                f"lost-write: {sent} is acknowledged at {base_offset}, where {there} is"
+            )
+        log.acknowledged_to = max(log.acknowledged_to, base + sent.records)
+        self.acknowledged += 1
+
+    def known(self, sent: Sent) -> None:
+        """The client was told that the batch is in the log, not where."""
+        log = self.logs.get(sent.partition)
+        if log is None or all(there != sent for _, there in log.batches):
+            raise Violation(f"lost-write: {sent} is called a duplicate, and is not in the log")
+        self.acknowledged += 1
+
+    def floor(self, partition: int) -> int:
+        """What a fetch that begins now must find to be there."""
+        log = self.logs.get(partition)
+        return 0 if log is None else log.acknowledged_to
+
+    def fetched(self, node: NodeId, position: int, floor: int, data: PartitionData) -> int:
+        """Check what a fetch at `position` returned; where the next one begins."""
+        self.fetches += 1
+        log = self.logs.get(data.partition_index, Log(-1))
+        if data.high_watermark > log.end:
+            raise Violation(f"unexpected: node {node} says {data.high_watermark} of {log.end}")
+        if data.high_watermark < floor:
+            self.stale += 1
+            if self._fresh:
+                raise Violation(
+                    f"I7: node {node} reads partition {data.partition_index} up to "
+                    f"{data.high_watermark}, {floor} was acknowledged before"
+                )
+        records = b"".join(_chunks(data))
+        if not records and position < data.high_watermark:
+            raise Violation(f"poll-skip: nothing at {position} of {data.high_watermark}")
+        return self.compared(node, position, log, records)
+
+    def compared(self, node: NodeId, position: int, log: Log, records: bytes) -> int:
+        """Check what a node has at `position`; the offset after it."""
+        for header, content in split(memoryview(records)):
+            base, known, sent = log.at(position) if position < log.end else (-1, b"", None)
+            if header.base_offset != base:
+                raise Violation(f"poll-skip: {header.base_offset} comes at {position}: {sent}")
+            if content[PATCHED_BYTES:] != known:
+                raise Violation(f"inconsistent-offsets: node {node}, {base} is {sent} elsewhere")
+            assert sent is not None
+            position = base + sent.records
+        return position
+
+    # -- what nodes do ------------------------------------------------------------------------
+
+    def applied(self, group: GroupId, entry: Entry, results: list[bytes]) -> None:
+        """Nobody has applied this slot before; `results` are those of its commands."""
+        for command, result in zip(parse(entry.payload()), results, strict=True):
+            if command.kind == CommandKind.RECORDS:
+                self._append(command.uid, command.body, result)
+            elif command.kind == CommandKind.CONSUMER_GROUP:
+                self._groups.applied(command.body, result)
+
+    def _append(self, uid: int, batch: memoryview, result: bytes) -> None:
+        error, base, _ = RECORDS_RESULT.unpack(result)
+        content = bytes(batch[PATCHED_BYTES:])
+        sent = self._sent.get(content)
+        if sent is None:
+            raise Violation(f"unexpected: nobody sent what is in partition {uid}")
+        log = self.logs.setdefault(sent.partition, Log(uid))
+        if log.uid != uid:
+            raise Violation(f"unexpected: {sent} is in partition {uid}, others in {log.uid}")
+        if error != ErrorCode.NONE:
+            self.refused += 1
+        elif base < log.end:
+            self.duplicates += 1
+            if log.at(base) != (base, content, sent):
+                raise Violation(f"inconsistent-offsets: {sent} is called a duplicate of {base}")
+        else:
+            self._append_new(log, sent, base, content)
+
+    def _append_new(self, log: Log, sent: Sent, base: int, content: bytes) -> None:
+        if base != log.end:
+            raise Violation(f"poll-skip: {sent} is given offset {base} after {log.end}")
+        last = log.last.get(sent.client, 0)
+        if sent.first <= last:
+            raise Violation(f"duplicate: {sent} is appended after {last} of the same client")
+        for number in range(last + 1, sent.first):
+            if (sent.client, sent.partition, number) not in self._given_up:
+                raise Violation(f"nonmonotonic-send: {sent} is appended, {number} is not")
+        log.last[sent.client] = sent.first + sent.records - 1
+        log.bases.append(base)
+        log.batches.append((content, sent))
+        log.end = base + sent.records
+
+
+def _chunks(data: PartitionData) -> list[bytes]:
+    records = data.records
+    if records is None:
+        return []
+    return [bytes(records)] if isinstance(records, bytes | memoryview) else [*map(bytes, records)]

@@ -1,0 +1,83 @@
+"""A simulated client's connections: real Kafka frames, an answer to each request, or none.
+
+One connection to a node at a time. A request that is not answered in time, and an answer that says
+the node has closed the connection, end it with all that was under way on it; the next request makes
+a new one.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from simulator.brokers import Answer, Asked
+from wire.apis import APIS, Request, decode_response, encode_request, response_correlation_id
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+TOPIC: Final = "simulated"
+_KEYS: Final = {api.request: int(key) for key, api in APIS.items()}
+
+AnyResponse: TypeAlias = Any
+"""The response class that belongs to the request, or None where there is no answer."""
+Answered: TypeAlias = Callable[[AnyResponse], None]
+
+
+class _Call(NamedTuple):
+    target: int
+    connection: int
+    api_key: int
+    version: int
+    answered: Answered
+
+
+class Caller:
+    def __init__(self, world: "World", address: int) -> None:
+        self._world, self._address = world, address
+        self._calls: dict[int, _Call] = {}
+        self._number = 0
+        self._connection = 0
+        self._connections: dict[int, tuple[int, int]] = {}
+        """Target -> its connection, and the number of the next frame on it."""
+        world.network.attach(address, self.deliver)
+
+    def call(
+        self, target: int, message: Request, version: int, timeout_ns: int, answered: Answered
+    ) -> None:
+        """`answered` is called once: with the response, or None where there is none."""
+        world = self._world
+        self._number += 1
+        number = self._number
+        connection, frame_number = self._connections.get(target, (0, 0))
+        if not connection:
+            self._connection += 1
+            connection, frame_number = self._connection, 0
+        self._connections[target] = (connection, frame_number + 1)
+        self._calls[number] = _Call(target, connection, _KEYS[type(message)], version, answered)
+        frame = b"".join(encode_request(message, version, number, f"client-{self._address}"))[4:]
+        world.trace.mix(frame)
+        world.network.send(self._address, target, Asked(connection, frame_number, frame))
+        world.loop.after(timeout_ns, self._timed_out, number)
+
+    def deliver(self, source: int, what: object) -> None:
+        assert type(what) is Answer
+        if what.connection != self._connections.get(source, (0, 0))[0]:
+            return
+        if not what.frame:
+            self._disconnect(source, what.connection)
+            return
+        frame = memoryview(what.frame)[4:]
+        call = self._calls.pop(response_correlation_id(frame), None)
+        if call is not None:  # the network may repeat an answer
+            call.answered(decode_response(call.api_key, call.version, frame))
+
+    def _timed_out(self, number: int) -> None:
+        call = self._calls.get(number)
+        if call is not None:
+            self._disconnect(call.target, call.connection)
+
+    def _disconnect(self, target: int, connection: int) -> None:
+        if self._connections.get(target, (0, 0))[0] == connection:
+            del self._connections[target]
+        lost = [n for n, call in self._calls.items() if call.connection == connection]
+        for number in lost:
+            self._calls.pop(number).answered(None)

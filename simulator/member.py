@@ -1,0 +1,274 @@
+"""A member of the consumer group: joins, reads what it is given, commits, leaves, or dies."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from paxos.ids import MS, NodeId
+from simulator.dice import between, dice
+from simulator.kafka import TOPIC, Answered, AnyResponse, Caller
+from wire.apis import Request
+from wire.error_codes import ErrorCode
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.messages.membership import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+GROUP: Final = "readers"
+FIND_VERSION, JOIN_VERSION, SYNC_VERSION = 4, 9, 5
+HEARTBEAT_VERSION, LEAVE_VERSION = 4, 5
+COMMIT_VERSION, OFFSETS_VERSION, FETCH_VERSION = 8, 8, 12
+SESSION_MS: Final = 1_500
+REBALANCE_MS: Final = 1_200
+TIMEOUT_NS: Final = 1_500 * MS
+JOIN_TIMEOUT_NS: Final = 4_000 * MS
+PROTOCOL: Final = "range"
+LEAVE_CHANCE, DIE_CHANCE, COMMIT_CHANCE = 0.004, 0.004, 0.4
+THINK_NS_MIN, THINK_NS_MAX = 50 * MS, 120 * MS
+"""A member that thinks for longer is late for its own session."""
+GONE_NS_MAX: Final = 4_000 * MS
+
+
+class Member:
+    """One thing at a time, as a consumer's poll loop; heartbeats go between them."""
+
+    def __init__(self, world: "World", address: int) -> None:
+        self._world, self.address = world, address
+        self._chance = dice(world.options.seed, "member", address)
+        self._caller = Caller(world, address)
+        self._coordinator: int | None = None
+        self._member_id, self._generation = "", -1
+        self._assigned: tuple[int, ...] | None = None
+        """None: to join first."""
+        self._positions: dict[int, int] = {}
+        self._leaders: dict[int, int] = {}
+        self._commits = 0
+        self._busy = False
+        self._gone_until = 0
+        self.name = f"member {address}"
+        self.progress = 0
+        self.stopped = False
+
+    def start(self) -> None:
+        self._world.loop.after(between(self._chance, 0, 3_000 * MS), self._pump)
+
+    def _anybody(self) -> int:
+        return self._chance.choice(self._world.addresses)
+
+    def _pump(self) -> None:
+        if self.stopped:
+            return
+        think = min(max(self._world.options.client_think_ns, THINK_NS_MIN), THINK_NS_MAX)
+        self._world.loop.after(between(self._chance, think, 3 * think), self._pump)
+        if self._busy or self._world.loop.now_ns < self._gone_until:
+            return
+        if self._coordinator is None:
+            self._find()
+        elif self._assigned is None:
+            self._join()
+        else:
+            self._work(self._assigned)
+
+    def _work(self, assigned: tuple[int, ...]) -> None:
+        roll = self._chance.random()
+        if roll < DIE_CHANCE:
+            self._forget_everything("members died")
+        elif roll < DIE_CHANCE + LEAVE_CHANCE:
+            self._leave()
+        elif len(self._positions) < len(assigned):
+            self._fetch_offsets(assigned)
+        elif assigned and roll < COMMIT_CHANCE:
+            self._commit(self._chance.choice(assigned))
+        elif assigned and roll < 2 * COMMIT_CHANCE:
+            self._fetch(self._chance.choice(assigned))
+        else:
+            self._heartbeat()
+
+    def _forget_everything(self, what: str) -> None:
+        self._world.statistics[what] += 1
+        self._rejoin("")
+        self._gone_until = self._world.loop.now_ns + between(self._chance, 0, GONE_NS_MAX)
+
+    def _rejoin(self, member_id: str) -> None:
+        self._member_id, self._generation = member_id, -1
+        self._assigned, self._positions = None, {}
+
+    def _ask(
+        self, request: Request, version: int, answered: Answered, *, join: bool = False
+    ) -> None:
+        """Ask the coordinator; with no answer, look for it anew."""
+        assert self._coordinator is not None
+        self._busy = True
+
+        def done(response: AnyResponse) -> None:
+            self._busy = False
+            if response is None:
+                self._coordinator = None
+            answered(response)
+
+        timeout_ns = JOIN_TIMEOUT_NS if join else TIMEOUT_NS
+        self._caller.call(self._coordinator, request, version, timeout_ns, done)
+
+    def _failed(self, error: int) -> bool:
+        """Whether something is wrong; what a consumer does then."""
+        if error == ErrorCode.NONE:
+            self.progress += 1
+            return False
+        self._world.trace.note(self._world.loop.now_ns, "member", self.address, error)
+        if error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self._coordinator = None
+        elif error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
+            self._rejoin(self._member_id)
+        elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self._rejoin("")
+        return True
+
+    # -- membership ---------------------------------------------------------------------------
+
+    def _find(self) -> None:
+        self._busy = True
+        request = FindCoordinatorRequest(coordinator_keys=[GROUP])
+        self._caller.call(self._anybody(), request, FIND_VERSION, TIMEOUT_NS, self._on_found)
+
+    def _on_found(self, response: AnyResponse) -> None:
+        self._busy = False
+        if response is not None and response.coordinators[0].error_code == ErrorCode.NONE:
+            self._coordinator = response.coordinators[0].node_id
+
+    def _join(self) -> None:
+        request = JoinGroupRequest(
+            GROUP,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self._member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(PROTOCOL, b"")],
+        )
+        self._ask(request, JOIN_VERSION, self._on_joined, join=True)
+
+    def _on_joined(self, response: JoinGroupResponse | None) -> None:
+        if response is None:
+            return
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = response.member_id
+        elif not self._failed(response.error_code):
+            self._member_id, self._generation = response.member_id, response.generation_id
+            members = sorted(one.member_id for one in response.members)
+            self._world.group_logs.told_members(
+                GROUP, self._generation, self._member_id, response.leader, frozenset(members)
+            )
+            self._sync(members)
+
+    def _sync(self, members: list[str]) -> None:
+        """`members` are there for the leader, who shares out."""
+        partitions = range(self._world.options.partitions)
+        parts = [
+            SyncGroupRequestAssignment(member, bytes(partitions[index :: len(members)]))
+            for index, member in enumerate(members)
+        ]
+        if self._coordinator is not None:
+            request = SyncGroupRequest(
+                GROUP, self._generation, self._member_id, assignments=parts, protocol_name=PROTOCOL
+            )
+            self._ask(request, SYNC_VERSION, self._on_synced, join=True)
+
+    def _on_synced(self, response: AnyResponse) -> None:
+        if response is not None and not self._failed(response.error_code):
+            self._assigned, self._positions = tuple(response.assignment), {}
+            self._world.group_logs.told_plan(
+                GROUP, self._generation, self._member_id, response.assignment
+            )
+
+    def _heartbeat(self) -> None:
+        request = HeartbeatRequest(GROUP, self._generation, self._member_id)
+        self._ask(request, HEARTBEAT_VERSION, self._on_heartbeat)
+
+    def _on_heartbeat(self, response: AnyResponse) -> None:
+        if response is not None:
+            self._failed(response.error_code)
+
+    def _leave(self) -> None:
+        request = LeaveGroupRequest(GROUP, members=[MemberIdentity(self._member_id)])
+        self._ask(request, LEAVE_VERSION, lambda _response: None)
+        self._forget_everything("members left")
+
+    # -- records and offsets ------------------------------------------------------------------
+
+    def _fetch_offsets(self, assigned: tuple[int, ...]) -> None:
+        truth, generation = self._world.group_logs, self._generation
+        floors = {partition: truth.floor(GROUP, partition) for partition in assigned}
+        topic = OffsetFetchRequestTopic(TOPIC, list(assigned))
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=[topic])])
+
+        def answered(response: AnyResponse) -> None:
+            group = None if response is None else response.groups[0]
+            if group is None or self._failed(group.error_code) or generation != self._generation:
+                return
+            for one in group.topics[0].partitions:
+                number, offset = one.partition_index, one.committed_offset
+                truth.told_offset(GROUP, number, floors[number], offset)
+                self._positions[number] = max(offset, 0)
+
+        self._ask(request, OFFSETS_VERSION, answered)
+
+    def _commit(self, partition: int) -> None:
+        self._commits += 1
+        name, offset = f"{self.address}-{self._commits}", self._positions[partition]
+        one = OffsetCommitRequestPartition(partition, offset, committed_metadata=name)
+        request = OffsetCommitRequest(
+            GROUP,
+            self._generation,
+            self._member_id,
+            topics=[OffsetCommitRequestTopic(TOPIC, [one])],
+        )
+        self._ask(request, COMMIT_VERSION, partial(self._on_committed, name, partition, offset))
+
+    def _on_committed(self, name: str, partition: int, offset: int, response: AnyResponse) -> None:
+        truth = self._world.group_logs
+        error = None if response is None else response.topics[0].partitions[0].error_code
+        if error is None or self._failed(error):
+            truth.gave_up(name)
+        else:
+            truth.told_committed(GROUP, name, partition, offset)
+
+    def _fetch(self, partition: int) -> None:
+        position, generation = self._positions[partition], self._generation
+        floor = self._world.partition_logs.floor(partition)
+        target = self._leaders.setdefault(partition, self._anybody())
+        asked = FetchPartition(partition, fetch_offset=position, partition_max_bytes=50_000)
+        request = FetchRequest(
+            max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic=TOPIC, partitions=[asked])]
+        )
+
+        def answered(response: AnyResponse) -> None:
+            self._busy = False
+            data = None if response is None else response.responses[0].partitions[0]
+            if data is None or data.error_code != ErrorCode.NONE:
+                leader = None if data is None else data.current_leader
+                self._leaders[partition] = self._anybody() if leader is None else leader.leader_id
+                return
+            truth = self._world.partition_logs
+            reached = truth.fetched(NodeId(target), position, floor, data)
+            if generation == self._generation:
+                self._positions[partition] = reached
+
+        self._busy = True
+        self._caller.call(target, request, FETCH_VERSION, TIMEOUT_NS, answered)

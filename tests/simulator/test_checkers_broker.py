@@ -1,0 +1,211 @@
+"""The checkers of worlds with brokers are checked: each anomaly is noticed by its name."""
+
+from typing import Any
+
+import pytest
+
+from broker import commands
+from broker.commands import RECORDS_RESULT, CommandKind
+from coordinator.commands import (
+    CommitOffsets,
+    GroupSnapshot,
+    MemberRecord,
+    Result,
+    encode,
+    encode_result,
+)
+from coordinator.model import ConsumerGroupId, ErrorCode, MemberId, PartitionOffset, TopicOffsets
+from coordinator.states import GroupState
+from paxos import entry as entries
+from paxos.ids import GroupId, NodeId
+from simulator.checkers import Results, Violation
+from simulator.checkers_broker import PartitionLogs, Sent
+from simulator.checkers_groups import GroupLogs
+from tests.broker.batches import batch
+from wire.messages.fetch import PartitionData
+
+GROUP = GroupId(1)
+CLIENT = 110
+NAME = ConsumerGroupId("readers")
+
+
+class Story:
+    """One client and one partition; batches have one record each."""
+
+    def __init__(self) -> None:
+        self.groups = GroupLogs(fresh=True)
+        self.logs = PartitionLogs(self.groups, fresh=True)
+        self.made: dict[int, bytes] = {}
+
+    def made_batch(self, number: int) -> Sent:
+        sent = Sent(CLIENT, 0, number, 1)
+        if number not in self.made:
+            self.made[number] = batch(str(number), pid=5, seq=number - 1)
+            self.logs.produced(sent, self.made[number])
+        return sent
+
+    def append(self, number: int, offset: int, error: int = 0, uid: int = 7) -> Sent:
+        sent = self.made_batch(number)
+        chunks = commands.records(uid, memoryview(self.made[number]))
+        self.logs.applied(GROUP, entries.batch(chunks), [RECORDS_RESULT.pack(error, offset, -1)])
+        return sent
+
+    def fetch(self, position: int, *numbers: int, watermark: int, floor: int = 0) -> int:
+        data = PartitionData(0, 0, watermark)
+        data.records = b"".join(
+            (position + index).to_bytes(8, "big") + self.made[number][8:]
+            for index, number in enumerate(numbers)
+        )
+        return self.logs.fetched(NodeId(0), position, floor, data)
+
+    def command(self, command: Any, error: ErrorCode = ErrorCode.NONE) -> None:
+        chunks = commands.opaque(CommandKind.CONSUMER_GROUP, encode(command))
+        self.logs.applied(GROUP, entries.batch(chunks), [encode_result(Result(error))])
+
+    def generation(self, number: int, parts: dict[str, bytes], *, stable: bool = True) -> None:
+        members = tuple(
+            MemberRecord(MemberId(name), None, "", "", 1, 1, (), part)
+            for name, part in parts.items()
+        )
+        state = GroupState.STABLE if stable else GroupState.COMPLETING_REBALANCE
+        leader = MemberId(min(parts))
+        self.command(GroupSnapshot(NAME, 0, number, state, "consumer", "range", leader, members))
+
+    def commit(self, generation: int, member: str, offset: int, name: str) -> None:
+        topics = (TopicOffsets("t", (PartitionOffset(0, offset, -1, name),)),)
+        self.command(CommitOffsets(NAME, generation, MemberId(member), None, 0, topics))
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def noticed(name: str) -> Any:
+    return pytest.raises(Violation, match=f"^{name}:? ")
+
+
+def test_a_good_history_is_good(story: Story) -> None:
+    first, second = story.append(1, 0), story.append(2, 1)
+    assert story.append(1, 0) == first, "a duplicate is answered with its first offset"
+    story.logs.acked(first, 0)
+    story.logs.known(second)
+    assert story.logs.floor(0) == 1
+    assert story.fetch(0, 1, 2, watermark=2, floor=1) == 2
+    assert story.fetch(1, 2, watermark=2) == 2
+    assert (story.logs.acknowledged, story.logs.duplicates) == (2, 1)
+
+
+def test_a_duplicate_and_a_reordered_batch(story: Story) -> None:
+    story.append(1, 0)
+    with noticed("duplicate"):
+        story.append(1, 1)
+
+
+def test_a_gap(story: Story) -> None:
+    story.append(1, 0)
+    with noticed("nonmonotonic-send"):
+        story.append(3, 1)
+
+
+def test_what_was_given_up_may_be_missing(story: Story) -> None:
+    story.append(1, 0)
+    story.logs.gave_up(story.made_batch(2))
+    story.append(3, 1)
+
+
+def test_a_batch_nobody_sent_and_one_in_the_wrong_partition(story: Story) -> None:
+    story.append(1, 0)
+    with noticed("unexpected"):
+        story.append(2, 1, uid=8)
+    story.logs._sent.clear()
+    with noticed("unexpected"):
+        story.append(2, 1)
+
+
+def test_a_duplicate_of_something_else(story: Story) -> None:
+    story.append(1, 0)
+    with noticed("inconsistent-offsets"):
+        story.append(2, 0)
+
+
+def test_an_acknowledgement_of_what_is_not_there(story: Story) -> None:
+    first, second = story.append(1, 0), story.made_batch(2)
+    with noticed("lost-write"):
+        story.logs.acked(second, 1)
+    with noticed("lost-write"):
+        story.logs.acked(second, 0)
+    with noticed("lost-write"):
+        story.logs.known(second)
+    story.logs.acked(first, 0)
+
+
+def test_fetches_that_skip_lie_or_come_late(story: Story) -> None:
+    story.append(1, 0)
+    story.append(2, 1)
+    with noticed("poll-skip"):
+        story.fetch(0, watermark=2)
+    with noticed("inconsistent-offsets"):
+        story.fetch(0, 2, watermark=2)
+    with noticed("unexpected"):
+        story.fetch(0, 1, 2, watermark=3)
+    with noticed("I7"):
+        story.fetch(0, 1, watermark=1, floor=2)
+
+
+def test_generations_and_owners(story: Story) -> None:
+    story.generation(1, {"a": b"\x00", "b": b"\x01"})
+    story.groups.told_members(NAME, 1, "a", "a", frozenset("ab"))
+    story.groups.told_plan(NAME, 1, "b", b"\x01")
+    with noticed("generation"):
+        story.groups.told_members(NAME, 2, "a", "a", frozenset("ab"))
+    with noticed("generation"):
+        story.groups.told_members(NAME, 1, "a", "b", frozenset())
+    with noticed("owner"):
+        story.groups.told_plan(NAME, 1, "a", b"\x01")
+    with noticed("owner"):
+        story.generation(2, {"a": b"\x00", "b": b"\x00"})
+
+
+def test_a_generation_that_is_used_twice_or_goes_back(story: Story) -> None:
+    story.generation(1, {"a": b"\x00"})
+    with noticed("generation"):
+        story.generation(1, {"a": b"\x00", "b": b"\x01"})
+    with noticed("generation"):
+        story.generation(1, {"a": b"\x01"})
+    story.generation(2, {"a": b"\x00"})
+    with noticed("generation"):
+        story.generation(1, {"a": b"\x00"})
+
+
+def test_commits_of_strangers_and_of_the_past(story: Story) -> None:
+    story.generation(2, {"a": b"\x00"})
+    story.commit(2, "a", 5, "a-1")
+    with noticed("fenced"):
+        story.commit(1, "a", 6, "a-2")
+    with noticed("fenced"):
+        story.commit(2, "b", 6, "b-1")
+    with noticed("committed"):
+        story.commit(2, "a", 4, "a-3")
+    story.groups.gave_up("a-4")
+    story.commit(2, "a", 4, "a-4")
+
+
+def test_commits_that_are_lost_or_not_seen(story: Story) -> None:
+    story.generation(1, {"a": b"\x00"})
+    with noticed("lost-commit"):
+        story.groups.told_committed(NAME, "a-1", 0, 5)
+    story.commit(1, "a", 5, "a-1")
+    story.groups.told_committed(NAME, "a-1", 0, 5)
+    assert story.groups.floor(NAME, 0) == 5
+    story.groups.told_offset(NAME, 0, 5, 5)
+    with noticed("I7"):
+        story.groups.told_offset(NAME, 0, 5, -1)
+
+
+def test_replicas_that_make_different_things_of_one_entry() -> None:
+    results = Results()
+    assert results.applied(NodeId(0), GROUP, 1, [b"a"])  # type: ignore[arg-type] # a plain int does
+    assert not results.applied(NodeId(1), GROUP, 1, [b"a"])  # type: ignore[arg-type]
+    with noticed("I3"):
+        results.applied(NodeId(2), GROUP, 1, [b"b"])  # type: ignore[arg-type]
