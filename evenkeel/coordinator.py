@@ -12,7 +12,14 @@ import attrs
 import trio
 
 from evenkeel.client import BOOTSTRAP, Client, Purpose, backoff_s
-from evenkeel.errors import BrokerError, CommitError, EvenkeelError, FencedError, refusal
+from evenkeel.errors import (
+    BrokerError,
+    CommitError,
+    EvenkeelError,
+    FencedError,
+    UnsupportedError,
+    refusal,
+)
 from evenkeel.metadata import Node, TopicPartition
 from wire.apis import Request
 from wire.error_codes import ErrorCode
@@ -36,6 +43,8 @@ NO_GENERATION: Final = -1
 GROUP_KEY: Final = 0
 BATCHED_FROM: Final = 4
 """FindCoordinator takes many keys from this version on."""
+ALL_FROM: Final = 2
+"""OffsetFetch can be asked for all partitions from this version on (Kafka 0.10.2)."""
 GROUPS_FROM: Final = 8
 """OffsetFetch takes many groups from this version on."""
 ELSEWHERE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -209,7 +218,13 @@ class Coordinator:
         if places is not None:
             topics = [OffsetFetchRequestTopic(*one) for one in topic_map(places).items()]
         connection = await self._client.connection(await self.find())
-        if connection.version_for(OffsetFetchRequest) >= GROUPS_FROM:
+        version = connection.version_for(OffsetFetchRequest)
+        if places is None and version < ALL_FROM:
+            raise UnsupportedError(
+                f"{connection.where} cannot tell all offsets of a group",
+                why=f"it speaks OffsetFetch up to version {version}",
+            )
+        if version >= GROUPS_FROM:
             request = OffsetFetchRequest(
                 groups=[OffsetFetchRequestGroup(self.group, topics=topics)]
             )
