@@ -74,17 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _runs(options: argparse.Namespace) -> list[Run]:
     """Every strategy under every load; the default one with a plain producer, too."""
-    runs = [
-        Run(strategy=strategy, rate=rate, moves=options.moves)
-        for strategy in options.strategies
-        for rate in options.rates
-    ]
-    plain = [
-        attrs.evolve(run, idempotent=False)
-        for run in runs
-        if run.strategy == Strategy.DELEGATE.value and run.rate == BAR_RATE
-    ]
-    return runs + plain
+    runs = []
+    for strategy in options.strategies:
+        for rate in options.rates:
+            run = Run(strategy=strategy, rate=rate, moves=options.moves)
+            runs.append(run)
+            if strategy == Strategy.DELEGATE.value and rate == BAR_RATE:
+                runs.append(attrs.evolve(run, idempotent=False))
+    return runs
 
 
 def _measure(

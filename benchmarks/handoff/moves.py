@@ -22,7 +22,7 @@ from cluster.spec import ClusterSpec, plan
 NODES: Final = 3
 GROUPS: Final = 3
 GRACE_MS: Final = 1_000
-SETTLE_S: Final = 20.0
+SETTLE_S: Final = 60.0
 WARM_UP_S: Final = 3.0
 TAIL_MS: Final = 60
 """The handover interval ends so long after the new master acts."""
