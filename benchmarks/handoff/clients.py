@@ -9,7 +9,14 @@ import threading
 import time
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from cluster.workload import CLIENT_LOG
 
@@ -83,7 +90,7 @@ class Probe:
 
 
 class Follower:
-    """The consumer: reads the probe's partition from now on."""
+    """The consumer: reads the probe's partition from the beginning."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.got: list[tuple[int, int]] = []
@@ -112,7 +119,7 @@ class Follower:
 
     def _run(self) -> None:
         consumer = Consumer(self._settings, logger=CLIENT_LOG)
-        consumer.assign([TopicPartition(self._topic, PARTITION, OFFSET_END)])
+        consumer.assign([TopicPartition(self._topic, PARTITION, OFFSET_BEGINNING)])
         while not self._stop.is_set():
             message = consumer.poll(0.1)
             if message is None:

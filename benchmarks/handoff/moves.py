@@ -111,7 +111,6 @@ async def _with_clients(cluster: _Cluster, run: Run) -> Result:
     probe = Probe(cluster.spec.bootstrap, TOPIC, run.rate, idempotent=run.idempotent)
     follower = Follower(cluster.spec.bootstrap, TOPIC)
     follower.start()
-    await trio.sleep(1)  # it begins at the end of the log, which must not move before it is there
     probe.start()
     done: list[Move] = []
     try:
