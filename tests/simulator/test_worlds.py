@@ -19,7 +19,7 @@ WORLDS = 16
 DIGEST = """
 import simulator.swarm as swarm
 for seed in (3, 5, 12):
-    print(swarm.run_world(swarm.Job(seed)).digest)
+    print(swarm.run_world(swarm.Job(seed, settings=("duration_ns=25000000000",))).digest)
 """
 
 
@@ -105,7 +105,7 @@ def test_progress_is_demanded_within_ten_leases_of_the_heal() -> None:
 
 
 def test_a_world_that_runs_twice_must_be_the_same() -> None:
-    job = Job(3, settings=("kept=",))
+    job = Job(3, settings=("kept=", "duration_ns=15000000000"))
     first = run_world(job)
     assert not again(job, first).failure
     other = attrs.evolve(first, digest="another")
