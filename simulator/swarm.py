@@ -16,7 +16,7 @@ from simulator import mutants
 from simulator.checkers import Violation
 from simulator.model.specification import Refused
 from simulator.model.traces import JudgedWorld
-from simulator.options import DiskKind, Options, Workload, changed, draw
+from simulator.options import DiskKind, Options, changed, draw
 from simulator.world import World
 
 PROCESSES: Final = 2
@@ -67,8 +67,7 @@ class Verdict:
 
 
 def make_world(options: Options, *, verbose: bool = False) -> World:
-    judged = options.judged and options.workload is Workload.COMMANDS
-    return (JudgedWorld if judged else World)(options, verbose=verbose)
+    return (JudgedWorld if options.judged else World)(options, verbose=verbose)
 
 
 class TimeUp(Exception):

@@ -15,13 +15,14 @@ from paxos.ids import SLOT_ZERO, Epoch, GroupId, NodeId, Now, Slot
 from paxos.messages import Accept, Accepted, Commit, Learned, Prepare, Progress, Promise
 from paxos.replica import Replica
 from paxos.step import AcceptRecord, PromiseRecord, Send, Step, VotingRecord
+from simulator.brokers import BrokerNode
 from simulator.clock import Clock
 from simulator.commands import CommandNode, Write
 from simulator.disk import Disk
 from simulator.model import events
 from simulator.model.events import Event, Vote, value_of
 from simulator.node import Forwarded, Frame, Group, SimNode
-from simulator.options import Options
+from simulator.options import Options, Workload
 from simulator.world import World
 
 Tell: TypeAlias = Callable[[Event], None]
@@ -203,10 +204,17 @@ class ObservedCommandNode(Observed, CommandNode):
         return may
 
 
+class ObservedBrokerNode(Observed, BrokerNode):
+    """Reads and answers to clients are for the broker's own checkers; the group's events are told
+    here, and what becomes of the commands that the broker submits."""
+
+
 class ObservedWorld(World):
     def __init__(self, options: Options, tell: Tell, *, verbose: bool = False) -> None:
         self.tell = tell
         super().__init__(options, verbose=verbose)
 
     def make_node(self, me: NodeId, disk: Disk, clock: Clock) -> SimNode:
+        if self.options.workload is Workload.BROKER:
+            return ObservedBrokerNode(self, me, disk, clock)
         return ObservedCommandNode(self, me, disk, clock)

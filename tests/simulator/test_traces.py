@@ -25,6 +25,7 @@ from simulator.model.traces import (
 )
 from simulator.mutants import MUTANTS
 from simulator.options import Workload, draw
+from simulator.swarm import Job, run_world
 from simulator.world import World
 
 WORLDS: Final = 4
@@ -44,6 +45,18 @@ def test_what_a_planted_bug_does_is_refused_by_the_rule_it_breaks(mutant: str) -
     """In some world soon: not every world gives every bug its opportunity."""
     verdict = validate_planted(mutant, range(SEEDS_MAX))
     assert verdict.rule == REFUSED_BY[mutant], f"{MUTANTS[mutant].what}: {verdict.line()}"
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_what_the_core_does_for_the_broker_is_accepted_too(seed: int) -> None:
+    verdict = run_world(Job(seed, settings=("judged=1", "workload=broker")))
+    assert not verdict.failure, verdict.report
+
+
+def test_in_a_world_of_brokers_a_planted_bug_is_refused() -> None:
+    settings = ("judged=1", "workload=broker")
+    verdict = run_world(Job(0, mutant="ack-when-proposed", settings=settings))
+    assert verdict.checker == "trace: R14"
 
 
 def test_a_watched_world_is_the_same_world() -> None:
