@@ -1,4 +1,4 @@
-"""The admin client against three real nodes; what they do not serve, against a script."""
+"""The admin client against real nodes, and against brokers that lose answers or know little."""
 
 import pytest
 import trio
@@ -143,7 +143,18 @@ async def test_groups_are_listed_set_back_and_forgotten(cluster: SharedCluster, 
             await admin.group_progress("never-heard-of")
 
 
-# -- what our nodes do not serve ------------------------------------------------------------------
+@cluster_test
+async def test_leaders_that_lead_already(cluster: SharedCluster, topic: str) -> None:
+    await cluster.spread()
+    async with Admin(cluster.bootstrap) as admin:
+        places = [TopicPartition(topic, number) for number in range(3)]
+        outcomes = await admin.elect_leaders(places)
+        codes = {place: one and one.code for place, one in outcomes.items()}
+        assert codes == dict.fromkeys(places, ErrorCode.ELECTION_NOT_NEEDED)
+        assert await admin.reassignments() == []
+
+
+# -- brokers that do as a script says -------------------------------------------------------------
 
 PLACE = TopicPartition("t", 1)
 
