@@ -14,6 +14,7 @@ from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
 from tests.cluster.scenery import acknowledged, everything_has_a_master, judge, load, until
 from tests.exam.hurting import FULL, ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting
+from tests.exam.own_copies import judge_own_copies
 from tests.exam.points import AT_ELECTIONS, AT_START, AT_STEALS, POINTS, TORN, UNDER_LOAD
 
 pytestmark = pytest.mark.cluster
@@ -78,6 +79,7 @@ async def die_at_all(tmp_path: Path, points: Iterable[str], rounds: int) -> None
                     deaths += 1
             await acknowledged(producer, A_FEW)
         report = await judge(hurt.cluster, producer)
+        await judge_own_copies(hurt.cluster, tmp_path)
     assert deaths == rounds * len(tuple(points))
     assert report.acknowledged_during_faults > 0
 

@@ -19,6 +19,7 @@ from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, segme
 from storage.inspection import Inspection, inspect
 from tests.cluster.scenery import acknowledged, everything_has_a_master, judge, load, until
 from tests.exam.hurting import FULL, ONLY_IN_FULL, Hurting, hurting
+from tests.exam.own_copies import judge_own_copies
 from tests.exam.points import TORN
 
 pytestmark = pytest.mark.cluster
@@ -92,6 +93,7 @@ async def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
                 assert not opened(hurt, victim)["damage"]
                 hurt.marks.heal()
         await judge(cluster, producer)
+        await judge_own_copies(cluster, tmp_path)
 
 
 def tear(directory: Path, dice: random.Random) -> bool:
@@ -127,6 +129,7 @@ async def test_a_tail_that_was_synced_is_missed_and_repaired(tmp_path: Path) -> 
                 hurt.marks.heal()
             await acknowledged(producer, A_FEW)
         await judge(cluster, producer)
+        await judge_own_copies(cluster, tmp_path)
 
 
 async def come_back(hurt: Hurting, producer: SteadyProducer, victim: int) -> None:
