@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -48,7 +49,14 @@ class WorkloadError(RuntimeError):
     """The cluster did not do what the workload needs; the message says what."""
 
 
-def create_topic(bootstrap: str, topic: str, *, partitions: int, replication: int) -> None:
+def create_topic(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    replication: int,
+    configs: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Create a topic and wait until it exists.
 
     Raises:
@@ -57,7 +65,7 @@ def create_topic(bootstrap: str, topic: str, *, partitions: int, replication: in
     admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap}, logger=CLIENT_LOG)
     # Documented there, but not re-exported for mypy.
     new = kafka_admin.NewTopic(  # type: ignore[attr-defined]
-        topic, num_partitions=partitions, replication_factor=replication
+        topic, num_partitions=partitions, replication_factor=replication, config=dict(configs)
     )
     try:
         admin.create_topics([new], request_timeout=REQUEST_S)[topic].result(REQUEST_S)

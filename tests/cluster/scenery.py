@@ -4,11 +4,12 @@ The client is confluent-kafka as anybody would use it. What it was told and what
 then read is written into histories, beside the nodes' directories, and judged by the checker.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import pytest
@@ -60,14 +61,19 @@ async def until(
 
 @asynccontextmanager
 async def three_nodes(
-    tmp_path: Path, *overrides: str, command: Command = node_command
+    tmp_path: Path,
+    *overrides: str,
+    command: Command = node_command,
+    configs: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Launcher]:
     """A cluster in which every group has a master, and a topic with a partition in each."""
     spec, _ = plan(tmp_path / "data", node_count=3, groups=GROUPS, fixed_ports=False)
     async with launch(spec, overrides=(*QUICK, *overrides), command=command) as cluster:
         await cluster.start_all()
         await until(cluster, everything_has_a_master, "every group has a master")
-        create = partial(workload.create_topic, partitions=PARTITIONS, replication=3)
+        create = partial(
+            workload.create_topic, partitions=PARTITIONS, replication=3, configs=configs
+        )
         await in_thread(partial(create, spec.bootstrap, TOPIC))
         yield cluster
 

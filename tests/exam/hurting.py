@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -86,7 +87,9 @@ async def until_true(condition: Callable[[], bool], what: str) -> None:
 
 
 @asynccontextmanager
-async def hurting(tmp_path: Path, *overrides: str) -> AsyncIterator[Hurting]:
+async def hurting(
+    tmp_path: Path, *overrides: str, configs: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Hurting]:
     orders = tmp_path / "orders"
 
     def command(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
@@ -96,6 +99,7 @@ async def hurting(tmp_path: Path, *overrides: str) -> AsyncIterator[Hurting]:
         config = ["--config", str(spec.config_path(node_id)), *sets]
         return [*start, *config, "--parent-pid", str(os.getpid())]
 
-    async with three_nodes(tmp_path, "log.level=debug", *overrides, command=command) as cluster:
+    told = ("log.level=debug", *overrides)
+    async with three_nodes(tmp_path, *told, command=command, configs=configs) as cluster:
         with Recorder(cluster.spec.data_dir / "history-marks.jsonl") as marks:
             yield Hurting(cluster, marks, orders)

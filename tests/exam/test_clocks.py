@@ -1,21 +1,34 @@
 """Exam row C1: the wall clock of a running node jumps by five minutes, or to and fro.
 
 Nothing changes: leases live on a clock that only follows the system's slowly (runtime/clock.py),
-and the timestamps of records are their producers'. A node that *starts* with such a clock is told
-by its peers that it is wrong, and is master of nothing until it is put right.
+and so do the timestamps a master gives to records (LogAppendTime). A node that *starts* with such a
+clock is told by its peers that it is wrong, and is master of nothing until it is put right.
 """
 
 import random
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    TopicPartition,
+)
 
 from cluster import health
 from cluster.status import ClusterView
+from cluster.workload import MS
 from tests.cluster.scenery import (
+    PARTITIONS,
+    READ_S,
+    TOPIC,
     acknowledged,
     everything_has_a_master,
+    in_thread,
     judge,
     load,
     until,
@@ -28,6 +41,8 @@ JUMP_S = 300
 HOLD_S = 3.0
 """Longer than a lease: every group is renewed under the wrong clock."""
 A_FEW = 5
+STAMP_ERROR_MS = 1_000
+"""Of a clock that follows the system's by 1 ms a second, for as long as this exam takes."""
 FAULTS = (str(JUMP_S), str(-JUMP_S), f"strobe {JUMP_S} 0.05", f"strobe {JUMP_S} 0.7")
 
 
@@ -40,7 +55,8 @@ async def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
     dice = random.Random(1)
     doses = [(node, fault) for node in (1, 2, 3) for fault in FAULTS]
     doses = doses if FULL else dice.sample(doses, 2)
-    async with hurting(tmp_path) as hurt:
+    began_ms = time.time_ns() // MS
+    async with hurting(tmp_path, configs={"message.timestamp.type": "LogAppendTime"}) as hurt:
         cluster = hurt.cluster
         async with load(cluster, "p") as producer:
             await acknowledged(producer, A_FEW)
@@ -57,6 +73,37 @@ async def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
             view = await until(cluster, everything_has_a_master, "masters are known")
             assert epochs(view) == epochs(settled)
         await judge(cluster, producer)
+        found = await in_thread(partial(timestamps, cluster.spec.bootstrap))
+        assert sum(map(len, found.values())) == producer.acknowledged
+        ended_ms = time.time_ns() // MS
+        for partition, stamps in sorted(found.items()):
+            assert stamps == sorted(stamps), f"partition {partition} goes back"
+            assert began_ms - STAMP_ERROR_MS <= stamps[0], f"partition {partition}"
+            assert stamps[-1] <= ended_ms + STAMP_ERROR_MS, f"partition {partition}"
+
+
+def timestamps(bootstrap: str) -> dict[int, list[int]]:
+    """Of every message, as the masters have stamped it, by partition in the order of offsets."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "stamps"})
+    found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+    try:
+        places = [TopicPartition(TOPIC, number) for number in found]
+        left = {
+            place.partition: consumer.get_watermark_offsets(place, timeout=READ_S)[1]
+            for place in places
+        }
+        consumer.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in found])
+        deadline = time.monotonic() + READ_S
+        while any(len(found[number]) < left[number] for number in found):
+            assert time.monotonic() < deadline, "not all timestamps came in time"
+            for message in consumer.consume(2000, timeout=0.1):
+                assert message.error() is None, message.error()
+                kind, stamp_ms = message.timestamp()
+                assert kind == TIMESTAMP_LOG_APPEND_TIME
+                found[message.partition()].append(stamp_ms)
+    finally:
+        consumer.close()
+    return found
 
 
 def at_home(view: ClusterView) -> bool:
