@@ -80,12 +80,17 @@ async def three_nodes(
 
 @asynccontextmanager
 async def load(
-    cluster: Launcher, name: str, *, rate: int = RATE, pad_bytes: int = 0
+    cluster: Launcher,
+    name: str,
+    *,
+    rate: int = RATE,
+    pad_bytes: int = 0,
+    bootstrap: str | None = None,
 ) -> AsyncIterator[SteadyProducer]:
     """A producer that goes on while the body runs; afterwards every message has its answer."""
     with Recorder(cluster.spec.data_dir / f"history-{name}.jsonl") as recorder:
         producer = SteadyProducer(
-            cluster.spec.bootstrap,
+            bootstrap or cluster.spec.bootstrap,
             TOPIC,
             partitions=PARTITIONS,
             rate=rate,

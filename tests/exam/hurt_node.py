@@ -4,7 +4,8 @@
 are looked at before the node is built and then at every tick.
 
 - `crash`: "POINT SKIP": the process is gone (`os._exit`) at that point, after passing it SKIP times
-- `stall`: the event loop stands still for so many seconds, as in a long collection of garbage
+- `stall`: it becomes `stalling`, and the event loop stands still until that is gone, as in a long
+  collection of garbage
 - `wall`: the system's wall clock is off by so many seconds; "strobe S P": it jumps to and fro by S
   seconds every P seconds
 
@@ -38,6 +39,7 @@ from storage.mark import MARK_NAME
 from storage.wal import Wal
 from tests.exam.points import CRASHED, TORN
 
+STALL_LOOK_S = 0.01
 Namer = Callable[..., str | None]
 """Of a call's arguments: the name of the point it is, or None for none."""
 
@@ -54,10 +56,11 @@ class Orders:
         if crash and not self._point:
             self._point, skip = crash.split()
             self._skip = int(skip)
-        stall = self._read("stall")
-        if stall:
-            (self._directory / "stall").unlink()
-            time.sleep(float(stall))
+        stalling = self._directory / "stalling"
+        if (self._directory / "stall").exists():
+            (self._directory / "stall").rename(stalling)
+            while stalling.exists():
+                time.sleep(STALL_LOOK_S)
 
     def wall_offset_ns(self, boot_ns: int) -> int:
         words = self._read("wall").split()

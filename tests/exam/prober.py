@@ -20,6 +20,7 @@ from evenkeel.config import ClientConfig
 from evenkeel.connection import Connection, Pending, connect
 from evenkeel.errors import EvenkeelError
 from history.record import Key, Op, Outcome, Record
+from tests.exam.hurting import until_true
 from wire.apis import api_of
 from wire.error_codes import ErrorCode
 from wire.messages.list_offsets import (
@@ -44,12 +45,25 @@ class Prober:
     recorder: Recorder
     answers: dict[int, Counter[int]] = attrs.Factory(lambda: defaultdict(Counter))
     """Of each node: how often it gave which error code."""
+    _asked: Counter[int] = attrs.Factory(Counter)
+    _settled: Counter[int] = attrs.Factory(Counter)
+    """Of each node: questions, and those that were answered, or lost with their connection."""
 
     async def run(self) -> None:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             for node in self.spec.nodes:
                 nursery.start_soon(self._ask_for_ever, node)
+
+    async def asked_again(self, node: int, times: int) -> None:
+        """Wait until it has been asked so often from now on."""
+        goal = self._asked[node] + times
+        await until_true(lambda: self._asked[node] >= goal, f"node {node} is asked")
+
+    async def answered(self, node: int) -> None:
+        """Wait until it owes no answer to what it has been asked so far."""
+        goal = self._asked[node]
+        await until_true(lambda: self._settled[node] >= goal, f"node {node} answers")
 
     async def _ask_for_ever(self, node: NodeSpec) -> None:
         config = ClientConfig(client_id="prober", request_timeout_ms=round(ANSWER_S_MAX * 1000))
@@ -81,6 +95,7 @@ class Prober:
         while connection.usable:
             if connection.in_flight < UNANSWERED_MAX:
                 began_ns = time.monotonic_ns()
+                self._asked[node.id] += 1
                 nursery.start_soon(self._note, node, began_ns, connection.submit(request, version))
             await trio.sleep(EVERY_S)
 
@@ -89,6 +104,8 @@ class Prober:
             response = await pending.wait()
         except EvenkeelError:
             return
+        finally:
+            self._settled[node.id] += 1
         ended_ns = time.monotonic_ns()
         assert isinstance(response, ListOffsetsResponse)
         process = f"probe-{node.id}"

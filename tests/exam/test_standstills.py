@@ -1,18 +1,20 @@
 """Exam rows R5 and C3: a master stands still, stopped from outside or stalled from within.
 
-While it does, somebody else becomes master of its groups and acknowledges. When it wakes,
-questions asked meanwhile wait in its sockets: it may answer none of them with what it knew (every
-answer is in the history), and it is master of none of those groups any more.
+While it does, somebody else becomes master of its groups, and a new client, who never knew the old
+one, writes to them. Meanwhile questions wait in the sockets of who stands still. When it wakes, it
+may answer none of them with what it knew (every answer is in the history), and has stepped down.
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
 from cluster.status import ClusterView
+from cluster.workload import SteadyProducer
 from tests.cluster.scenery import (
     PARTITIONS,
     TOPIC,
@@ -28,85 +30,92 @@ from wire.error_codes import ErrorCode
 
 pytestmark = pytest.mark.cluster
 
-LEASE_S = 2.0
-"""That of scenery.QUICK."""
-LONG_S = 4.0
-"""So long that every lease has ended and somebody else has one."""
+SHORT_S_MAX = 1.5
+"""Less than a lease (2 s): nobody may become master meanwhile."""
+ASKED = 5
+"""So many questions wait, asked after the newest acknowledgement."""
 A_FEW = 5
 
-StandStill = Callable[[Hurting, int, float], Awaitable[None]]
+StandStill = Callable[[Hurting, int], AbstractAsyncContextManager[None]]
 
 
-async def stopped(hurt: Hurting, victim: int, seconds: float) -> None:
+@asynccontextmanager
+async def stopped(hurt: Hurting, victim: int) -> AsyncIterator[None]:
     """SIGSTOP and SIGCONT: the kernel goes on filling its sockets."""
     await hurt.cluster.pause(victim)
-    await trio.sleep(seconds)
+    yield
     await hurt.cluster.resume(victim)
 
 
-async def stalled(hurt: Hurting, victim: int, seconds: float) -> None:
+@asynccontextmanager
+async def stalled(hurt: Hurting, victim: int) -> AsyncIterator[None]:
     """Its event loop stands still; its other threads go on."""
-    hurt.order(victim, "stall", str(seconds))
+    hurt.order(victim, "stall", "")
     await hurt.obeyed(victim, "stall")
-    await trio.sleep(seconds)
+    yield
+    hurt.recall(victim, "stalling")
 
 
-def doses(stand_still: StandStill) -> list[tuple[StandStill, float]]:
-    """Short ones, which nobody may take for a death, and long ones."""
+def doses(stand_still: StandStill) -> list[tuple[StandStill, float | None]]:
+    """Half of them so long that others take over (None), half of them short."""
     dice = random.Random(stand_still.__name__)
-    return [
-        (stand_still, seconds) for seconds in (LONG_S, *(dice.uniform(0.1, 8) for _ in range(19)))
-    ]
+    short = [dice.uniform(0.1, SHORT_S_MAX) for _ in range(10)]
+    return [(stand_still, seconds) for one in short for seconds in (None, one)]
 
 
-TASTE = [(stopped, LONG_S), (stalled, LONG_S), (stalled, 0.5)]
+TASTE = [(stopped, None), (stalled, None), (stalled, 0.5)]
 EXAMS = [doses(stopped), doses(stalled)] if FULL else [TASTE]
-
-
-def groups_of(view: ClusterView, node: int) -> set[int]:
-    return {row.group for row in view.groups if row.master == node}
 
 
 @pytest.mark.parametrize("exam", EXAMS, ids=lambda exam: exam[0][0].__name__)
 async def test_who_stood_still_answers_nothing_stale(
-    tmp_path: Path, exam: list[tuple[StandStill, float]]
+    tmp_path: Path, exam: list[tuple[StandStill, float | None]]
 ) -> None:
     async with hurting(tmp_path) as hurt:
         cluster = hurt.cluster
         prober = Prober(cluster.spec, TOPIC, PARTITIONS, hurt.marks)
         async with load(cluster, "p") as producer, trio.open_nursery() as nursery:
+            producers = [producer]
             nursery.start_soon(prober.run)
             nursery.start_soon(hurt.watch)
             await acknowledged(producer, A_FEW)
-            refused_after = 0
             for number, (stand_still, seconds) in enumerate(exam):
                 victim = number % 3 + 1
                 before = await until(cluster, spread, "every node is master of something")
+                hurt.marks.fault(f"node {victim} is {stand_still.__name__}")
                 refused = prober.answers[victim][ErrorCode.NOT_LEADER_OR_FOLLOWER]
-                hurt.marks.fault(f"{stand_still.__name__} for {seconds:.2f} s")
-                await stand_still(hurt, victim, seconds)
+                async with stand_still(hurt, victim):
+                    if seconds is None:
+                        producers.append(await write_to_others(hurt, victim, before, number))
+                        await prober.asked_again(victim, ASKED)
+                    else:
+                        await trio.sleep(seconds)
                 hurt.marks.heal()
                 await acknowledged(producer, A_FEW)
-                if seconds >= LONG_S:
-                    await it_stepped_down(hurt, victim, before)
+                if seconds is None:
+                    await prober.answered(victim)
                     refused = prober.answers[victim][ErrorCode.NOT_LEADER_OR_FOLLOWER] - refused
-                    refused_after += refused
+                    assert refused > 0, "nobody asked the old master"
             nursery.cancel_scope.cancel()
-        assert refused_after > 0, "nobody asked the old master"
-        await judge(cluster, producer)
+        await judge(cluster, *producers)
 
 
-async def it_stepped_down(hurt: Hurting, victim: int, before: ClusterView) -> None:
-    """What it was master of has a newer ballot than that under which it was."""
-    lost = groups_of(before, victim)
-    ballots = {row.group: row.ballot for row in before.groups}
+async def write_to_others(
+    hurt: Hurting, victim: int, before: ClusterView, number: int
+) -> SteadyProducer:
+    """Wait until others are masters of what the victim was, and let a new client write there."""
+    lost = {row.group for row in before.groups if row.master == victim}
     assert lost
 
     def taken_over(view: ClusterView) -> bool:
-        newer = {row.group for row in view.groups if row.ballot > ballots[row.group]}
-        return everything_has_a_master(view) and newer >= lost
+        masters = {row.group: row.master for row in view.groups}
+        return all(masters.get(group) not in (None, victim) for group in lost)
 
     await until(hurt.cluster, taken_over, f"others have taken the groups of node {victim}")
+    others = [str(node.kafka) for node in hurt.cluster.spec.nodes if node.id != victim]
+    async with load(hurt.cluster, f"q{number}", bootstrap=",".join(others)) as producer:
+        await acknowledged(producer, A_FEW)
+    return producer
 
 
 def spread(view: ClusterView) -> bool:
