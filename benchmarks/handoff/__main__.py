@@ -7,6 +7,7 @@ the default strategy reaches its bars (issue 4), else 1.
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -59,8 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         value = json.loads(options.json.read_text(encoding="utf-8"))
     else:
         value, missed = _measure(options, arguments)
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     text = markdown(value, value["results"])
     print(text)
     if options.page is not None:
@@ -87,9 +86,18 @@ def _runs(options: argparse.Namespace) -> list[Run]:
 def _measure(
     options: argparse.Namespace, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
+    """The file is written after each run: what was measured is kept, whatever comes."""
     began = time.monotonic()
     context = environment.describe(state.DEFAULT_DATA_DIR)
     summaries: list[dict[str, Any]] = []
+    value = {
+        "format": 1,
+        **context,
+        "niceness": os.getpriority(os.PRIO_PROCESS, 0),
+        "command": ["python", "-m", "benchmarks.handoff", *arguments],
+        "results": summaries,
+    }
+    options.json.parent.mkdir(parents=True, exist_ok=True)
     missed: list[str] = []
     for run in _runs(options):
         kind = "idempotent" if run.idempotent else "plain"
@@ -103,9 +111,9 @@ def _measure(
         summaries.append(result.summary())
         if run.strategy == Strategy.DELEGATE.value and run.rate == BAR_RATE:
             missed += [f"{kind} producer: {one}" for one in missed_bars(result)]
-    took = {"took_s": round(time.monotonic() - began, 1)}
-    command = {"command": ["python", "-m", "benchmarks.handoff", *arguments]}
-    return {"format": 1, **context, **command, **took, "results": summaries}, missed
+        value |= {"took_s": round(time.monotonic() - began, 1)}
+        options.json.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    return value, missed
 
 
 if __name__ == "__main__":

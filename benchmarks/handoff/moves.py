@@ -21,12 +21,12 @@ from cluster.spec import ClusterSpec, plan
 
 NODES: Final = 3
 GROUPS: Final = 3
-GRACE_MS: Final = 1_000
+GRACE_MS: Final = 600
 SETTLE_S: Final = 60.0
 WARM_UP_S: Final = 3.0
 TAIL_MS: Final = 60
 """The handover interval ends so long after the new master acts."""
-REDIRECT_MS: Final = GRACE_MS + 700
+REDIRECT_MS: Final = GRACE_MS + 500
 """... and the redirect interval so long after that."""
 QUIET_MS: Final = 300
 POLL_S: Final = 0.01

@@ -115,6 +115,7 @@ CONTEXT = {
     "machine": {"cpu": "a cpu", "cores": 2, "load_average": [0.5, 0.4, 0.3]},
     "packages": {"confluent-kafka": "2.16.1"},
     "took_s": 120.0,
+    "niceness": 0,
 }
 
 
