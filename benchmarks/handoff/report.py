@@ -29,8 +29,8 @@ def _where(context: Mapping[str, Any]) -> str:
         f"Measured {context['began'][:10]} at commit `{context['commit'][:10]}`{dirty}: "
         f"{machine['cpu']}, {machine['cores']} cores for three nodes and the clients, load average "
         f"{machine['load_average'][0]:.1f} at the start, niceness {context['niceness']}, "
-        f"confluent-kafka {context['packages']['confluent-kafka']} with default settings but `linger.ms=0`. "
-        f"{context['took_s'] / 60:.0f} minutes."
+        f"confluent-kafka {context['packages']['confluent-kafka']} with default settings but "
+        f"`linger.ms=0`. {context['took_s'] / 60:.0f} minutes."
     )
 
 
