@@ -309,7 +309,7 @@ async def _open(host: str, port: int, where: str, config: ClientConfig) -> trio.
             raise
         return secure
     except (OSError, trio.BrokenResourceError) as error:
-        why = str(error) or type(error).__name__
+        why = str(error) or str(error.__cause__ or "") or type(error).__name__
         raise UnreachableError(f"cannot connect to {where}", why=why) from error
 
 

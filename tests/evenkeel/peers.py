@@ -4,6 +4,7 @@ The script is an async function that gets the stream of each connection. The oth
 confluent-kafka, so that what one of the two writes is read by the other.
 """
 
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -34,9 +35,16 @@ STEP_S: Final = 30.0
 class PeerStream:
     """The broker's end of one connection."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
         self.stream = stream
         self._data = b""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where we listen."""
+        assert isinstance(self.stream, trio.SocketStream)
+        name: tuple[str, int] = self.stream.socket.getsockname()
+        return name
 
     async def read(self) -> tuple[RequestHeader, Request]:
         size = struct.unpack(">i", await self._take(4))[0]
@@ -65,12 +73,15 @@ class PeerStream:
 
 
 @asynccontextmanager
-async def scripted(script: Script) -> AsyncIterator[tuple[str, int]]:
+async def scripted(
+    script: Script, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, int]]:
     """Where a broker listens that follows the script on each connection, then closes it."""
 
     async def serve(stream: trio.SocketStream) -> None:
+        secure = None if tls is None else trio.SSLStream(stream, tls, server_side=True)
         try:
-            await script(PeerStream(stream))
+            await script(PeerStream(secure or stream))
         except (EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
             return
 

@@ -164,7 +164,7 @@ def answering(answers: dict[type[Request], Response], asked: list[Request]) -> S
 
     async def script(peer: PeerStream) -> None:
         await peer.greet()
-        host, port = peer.stream.socket.getsockname()
+        host, port = peer.address
         cluster = MetadataResponse(
             brokers=[MetadataResponseBroker(7, host, port)], controller_id=7, cluster_id="c"
         )
@@ -227,7 +227,7 @@ async def test_what_was_done_before_the_answer_was_lost_is_no_error() -> None:
 
     async def script(peer: PeerStream) -> None:
         await peer.greet()
-        host, port = peer.stream.socket.getsockname()
+        host, port = peer.address
         while True:
             header, request = await peer.read()
             if isinstance(request, MetadataRequest):
@@ -251,7 +251,7 @@ async def test_what_was_done_before_the_answer_was_lost_is_no_error() -> None:
 async def test_an_old_broker_says_what_it_cannot() -> None:
     async def script(peer: PeerStream) -> None:
         await peer.greet(only=(ApiKey.METADATA, ApiKey.API_VERSIONS))
-        host, port = peer.stream.socket.getsockname()
+        host, port = peer.address
         while True:
             header, _ = await peer.read()
             brokers = [MetadataResponseBroker(7, host, port)]
