@@ -6,8 +6,8 @@ moves. Otherwise the overloaded nodes give away as few groups as bring them belo
 that do; each goes, heaviest first, to the node which it loads least; and a bounded polish looks for
 single moves and swaps where something did not fit. `proof.py` says whether fewer moves would do.
 
-A group heavier than a share gets a ceiling of its own, on the node where it is: it cannot be
-divided, and the others share the rest.
+A group heavier than a share gets a ceiling of its own (and the tolerance), on the node where it is:
+it cannot be divided, and the others share the rest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,6 +41,7 @@ def ceilings(frame: Frame) -> Ceilings:
     placed: dict[GroupId, NodeId] = {}
     while left:
         limits = _limits(frame, left, total)
+        slack = 0
         stuck = next((node for node in left if fixed[node] > limits[node]), None)
         if stuck is not None:
             load = fixed[stuck]
@@ -49,12 +50,14 @@ def ceilings(frame: Frame) -> Ceilings:
             home = frame.home(giant)
             roomy = max(left, key=lambda node: (-fixed[node], parts[node], -node))
             stuck = home if home is not None and home in left else roomy
-            load = fixed[stuck] + frame.needs[giant].weight
+            weight = frame.needs[giant].weight
+            load = fixed[stuck] + weight
+            slack = weight * frame.problem.wishes.tolerance_percent // 100
             placed[giant] = stuck
         else:
             result |= limits
             break
-        result[stuck] = load
+        result[stuck] = load + slack
         total -= load
         del left[stuck]
     return Ceilings(dict(sorted(result.items())), placed)

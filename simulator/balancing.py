@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from balancer.registry import Registry
 from balancer.registry_commands import (
+    Command,
     MergePlacement,
     Result,
 )
@@ -86,9 +87,13 @@ class SimBalancing:
             elif allowed is None and now.boot_ns - since < PARKED_NS:
                 self._parked.append((since, sender, request))
 
+    def propose(self, command: Command) -> None:
+        """Ask the registry for something, as an operator would."""
+        self._client.propose(command)
+
     def place(self, group: GroupId, target: NodeId) -> None:
         """Set the ideal master of a group."""
-        self._client.propose(MergePlacement(None, group, target))
+        self.propose(MergePlacement(None, group, target))
 
     def _view(self, now: Now) -> ClusterView:
         core = self._node.core

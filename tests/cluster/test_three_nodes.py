@@ -62,7 +62,10 @@ async def test_steals_under_load_cost_the_producer_nothing(tmp_path: Path) -> No
                 "masters are spread evenly",
             )
             await acknowledged(producer, 20)
-        assert {steal["outcome"] for steal in view.steals} == {"done"}
+        outcomes = {steal["outcome"] for steal in view.steals}
+        assert "done" in outcomes
+        # On a busy machine a master may not be drained in time: it calls the steal off and goes on.
+        assert outcomes <= {"done", "aborted"}
         await judge(cluster, producer)
 
 
