@@ -542,6 +542,7 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
             "pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))",
             "self.forwards.append(Forward(replica.lease.holder, pending, handing=False))",
         ),
+        why_not="a command that goes round still executes once",
     ),
 }
 
