@@ -47,6 +47,9 @@ class Why(StrEnum):
     """Its last steal failed less than the cool-down ago."""
     LAGGING = "lagging"
     """This node is the ideal one and has too many slots still to apply."""
+    NOT_VOTING = "not-voting"
+    """This node is the ideal one and has lost part of its disk: as master it could only wait for
+    its lease to end, and so would everybody."""
     PASSED_OVER = "passed-over"
     """Its ideal node had its turn and did nothing: others go on without it for a while."""
     NODE_BUSY = "node-busy"
@@ -187,4 +190,6 @@ def _bypassed(
     """Why this node looks past a group that could be moved."""
     if view.placement[group] != view.me:
         return Why.PASSED_OVER if view.placement[group] in passed_over else None
+    if not view.groups[group].voting:
+        return Why.NOT_VOTING
     return Why.LAGGING if view.groups[group].lag > limits.lag_slots_max else None

@@ -28,6 +28,8 @@ class GroupView:
     """The last slot this node has applied, ..."""
     chosen_to: Slot
     """... and the last one it knows to be chosen, here or at any member."""
+    voting: bool
+    """Whether this node may vote in it: without, it would be a master that can decide nothing."""
 
     @property
     def lag(self) -> int:

@@ -14,7 +14,6 @@ from cluster import balance_view, health, state
 from cluster.spec import ClusterSpec
 from cluster.spec import read as spec_of
 
-CALL_S: Final = 10.0
 _DATA: Final = "the cluster's directory (./data, or the one started last)"
 
 
@@ -96,7 +95,7 @@ def ask(
         if running.nodes[node.id].state != "running":
             continue
         try:
-            return health.call(node.http, method, path, body, timeout_s=CALL_S)
+            return health.call(node.http, method, path, body, timeout_s=health.OPERATOR_S)
         except health.HealthError as error:
             failures.append(str(error))
     raise health.HealthError("; ".join(failures) or "no node is running")

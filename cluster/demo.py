@@ -377,11 +377,7 @@ class Demo:
 
     async def _place(self, placement: Mapping[str, object]) -> int:
         """Change the ideal placement in the registry, as `evenkeel balance` does: its version."""
-        http = self.spec.node(CROWDED).http
-        answer = await health.call_async(
-            http, "POST", "/admin/placement", dict(placement), timeout_s=10
-        )
-        return int(answer["version"])
+        return await health.place(self.spec.node(CROWDED).http, placement)
 
     @asynccontextmanager
     async def _steady(self, name: str) -> AsyncIterator[SteadyProducer]:

@@ -5,6 +5,7 @@
 
 import http.client
 import json
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ import trio
 from runtime.config import Address
 
 TIMEOUT_S: Final = 2.0
+OPERATOR_S: Final = 20.0
+"""More than a node waits for the registry (runtime.balancer_admin.PROPOSE_TIMEOUT_S)."""
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -89,6 +92,16 @@ async def call_async(
     """The same without stopping the loop."""
     ask = partial(call, address, method, path, body, timeout_s=timeout_s)
     return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+
+
+async def place(address: Address, wanted: Mapping[str, object]) -> int:
+    """Change the ideal placement, as `evenkeel balance` does (runtime.balancer_admin): its version.
+
+    Raises:
+        HealthError: the node did not answer, or refused.
+    """
+    answer = await call_async(address, "POST", "/admin/placement", wanted, timeout_s=OPERATOR_S)
+    return int(answer["version"])
 
 
 async def is_ready_async(address: Address, *, timeout_s: float = TIMEOUT_S) -> bool:

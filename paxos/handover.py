@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from paxos import entry as entries
+from paxos import rejoin
 from paxos.entry import EntryKind, Steal
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Incarnation, NodeId, Now, Slot
 from paxos.messages import StealAbort, StealRequest
@@ -102,6 +103,8 @@ def steal_away(replica: "Replica", now: Now, target: NodeId) -> str:
     incarnation = replica.incarnations.get(target)
     if incarnation is None or not replica.is_heard(target, now):
         return "target not heard"
+    if rejoin.is_asking(replica, now, target):
+        return "target does not vote"
     why = _target_refusal(replica, target, replica.peer(target).applied)
     if not why:
         begin(replica, now, target, incarnation)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 FILLED_PER_ASK: Final = 8
 """Slots an idle master fills with nothing when it is asked (every Timing.progress_every_ns)."""
+SILENT_ASKS: Final = 4
+"""Who has not asked for so many times that long may vote again, or is gone."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -82,8 +84,8 @@ def _help(
     """Asked again and again we go no further than anybody could need who began to ask then; one who
     was silent for a while begins anew."""
     peer, proposer = replica.peer(sender), replica.proposer
-    one, silent_ns = peer.help, 4 * replica.timing.progress_every_ns
-    if one is None or one.incarnation != incarnation or now.boot_ns - one.asked_boot_ns > silent_ns:
+    one = peer.help
+    if one is None or one.incarnation != incarnation or not is_asking(replica, now, sender):
         until = Slot(_known_slot(replica) + 2 * WINDOW_MAX)
         one = peer.help = Help(incarnation, until, now.boot_ns)
     one.asked_boot_ns = now.boot_ns
@@ -93,6 +95,12 @@ def _help(
         if not replica.can_propose(now) or proposer.next > one.until:
             return
         replica.place(now, NOOP, step)
+
+
+def is_asking(replica: "Replica", now: Now, node: NodeId) -> bool:
+    """Whether a member has told us lately that it may not vote."""
+    one, silent_ns = replica.peer(node).help, SILENT_ASKS * replica.timing.progress_every_ns
+    return one is not None and now.boot_ns - one.asked_boot_ns <= silent_ns
 
 
 def _known_slot(replica: "Replica") -> Slot:

@@ -28,6 +28,7 @@ from balancer.registry_commands import (
     SetPlacement,
     SetPolicy,
 )
+from broker.intake import Why
 from paxos.ids import MS, GroupId, NodeId, Now
 from runtime.balancer_view import balancer_status, plan_json
 from runtime.balancing import BalancingLoop
@@ -35,12 +36,17 @@ from runtime.http import Answer, BadRequest, Route, json_answer
 from runtime.planning import PlanningLoop
 from runtime.registry_client import RegistryClient
 
-PROPOSE_TIMEOUT_S: Final = 5.0
+PROPOSE_TIMEOUT_S: Final = 12.0
+"""Longer than it takes the registry to get a new master after a crash, on a busy machine too."""
+ASK_EVERY_S: Final = 0.1
 VERSION_MAX: Final = 2**63 - 1
 GROUP_MAX: Final = 2**32 - 1
 NUMBER_MAX: Final = 2**31 - 1
 """What the registry's commands can hold; what exists is far less, and the registry says so."""
 NOT_DONE: Final = "the registry did not answer in time: is a majority of the nodes up? Try again"
+NOT_KNOWN: Final = (
+    "its master was lost while the registry was asked: this may yet come true; look, then try again"
+)
 HERE_EVERY_S: Final = 0.005
 OPERATOR: Final = "operator"
 _FLAGS: Final = ("automatic", "spread_zones")
@@ -176,27 +182,36 @@ class BalancerAdmin:
         return await self._propose(PublishWeights(Weights(source, computed * MS, weights)))
 
     async def _propose(self, command: Command) -> Answer:
-        answered = trio.Event()
-        results: list[Result | None] = []
+        """Ask the registry; while it has no master, or an old one, ask again (an election takes a
+        lease and a little). What may yet come true is not asked twice: the operator looks first."""
+        told: Result | Why = Why.NOT_MASTER
+        with trio.move_on_after(PROPOSE_TIMEOUT_S):
+            told = await self._ask(command)
+            while told in (Why.NOT_MASTER, Why.OVERLOADED):
+                await trio.sleep(ASK_EVERY_S)
+                told = await self._ask(command)
+            await self._until_here(told)
+        if isinstance(told, PlacementSet | Done):
+            return json_answer({"version": told.version})
+        if isinstance(told, Refused):
+            text = f"{told.reason.name.lower()} {told.detail}".strip()
+            return json_answer({"error": text}, 409)
+        return json_answer({"error": NOT_KNOWN if told is Why.UNKNOWN else NOT_DONE}, 503)
 
-        def on_result(result: Result | None) -> None:
-            results.append(result)
+    async def _ask(self, command: Command) -> Result | Why:
+        answered = trio.Event()
+        answers: list[Result | Why] = []
+
+        def on_told(told: Result | Why) -> None:
+            answers.append(told)
             answered.set()
 
-        with trio.move_on_after(PROPOSE_TIMEOUT_S):
-            self._client.propose(command, on_result)
-            self._wake()
-            await answered.wait()
-            await self._until_here(results[0])
-        result = results[0] if results else None
-        if isinstance(result, PlacementSet | Done):
-            return json_answer({"version": result.version})
-        if isinstance(result, Refused):
-            text = f"{result.reason.name.lower()} {result.detail}".strip()
-            return json_answer({"error": text}, 409)
-        return json_answer({"error": NOT_DONE}, 503)
+        self._client.submit(command, on_told)
+        self._wake()
+        await answered.wait()
+        return answers[0]
 
-    async def _until_here(self, result: Result | None) -> None:
+    async def _until_here(self, result: Result | Why) -> None:
         """Who asks this node next is to find what he was told: its copy may be a moment behind."""
         versions = self._registry.versions
         while (isinstance(result, Done) and versions.all < result.version) or (

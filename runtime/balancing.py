@@ -92,6 +92,7 @@ class BalancingLoop:
             renewals=lease.renewals,
             applied=learner.applied,
             chosen_to=Slot(max(learner.chosen_to, learner.applied)),
+            voting=replica.can_vote(),
         )
 
     def _carry_out(self, actions: list[Action]) -> None:

@@ -96,13 +96,6 @@ class Hooks(Protocol):
 
 
 @attrs.define(eq=False)
-class ForwardOut:
-    to: NodeId
-    pending: Pending
-    since_boot_ns: int
-
-
-@attrs.define(eq=False)
 class EngineStatistics:
     rounds: int = 0
     proposals: int = 0
@@ -143,7 +136,7 @@ class Engine:
         self._durable: Place = wal.end
         """Everything below is as durable as the configuration asks for."""
         self._after: deque[tuple[Place, list[Send]]] = deque()
-        self._forwards: dict[int, ForwardOut] = {}
+        self._forwards: dict[int, forwarded.ForwardOut] = {}
         # Answers to forwards of an earlier life may still come: no number is used twice.
         self._forward_number = (multi.incarnation & 0xFFFF_FFFF) << 32
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
@@ -236,6 +229,7 @@ class Engine:
             self._on_steal_request(now, now.boot_ns, sender, message)
             return
         self.multi.on_message(now, sender, message, self._step)
+        self._level()
 
     def on_forward(
         self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
@@ -312,6 +306,14 @@ class Engine:
             self._durable = batch.end
             self._try_to_settle()
             self._release()
+            self._level()
+
+    def _level(self) -> None:
+        """What a replica has applied its state machine applies before any client is served: else a
+        new master calls offsets out of range that are in its log. The rest can wait (end_round)."""
+        while self._step.applied:
+            step, self._step = self._step, Step()
+            self._carry_out(step)
 
     def tick(self) -> None:
         now = self.clock.now()
@@ -328,6 +330,7 @@ class Engine:
             if not self.repairs.idle:
                 for place in self.repairs.tick(now, self._step):
                     self._suspect(place)
+            self._level()
         for group, intake in self.intakes.items():
             intake.tick(now)
             if intake.busy:
@@ -569,7 +572,7 @@ class Engine:
             self._forward_number += 1
             number = self._forward_number
             pending = forward.pending
-            self._forwards[number] = ForwardOut(forward.to, pending, now.boot_ns)
+            self._forwards[number] = forwarded.ForwardOut(forward.to, pending, now.boot_ns)
             self.statistics.forwarded_out += 1
             sent = self.links.forward(
                 forward.to, number, group, forward.handing, pending.chunks, pending.size

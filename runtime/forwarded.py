@@ -5,12 +5,23 @@ meets one it cannot apply must not go on. So a command that comes over a link is
 a client is, down to the batch's CRC: TCP's checksum is 16 bits.
 """
 
+import attrs
+
 from broker.commands import CommandError, CommandKind, parse, parse_delete_records
-from broker.intake import COMMAND_BYTES_MAX
+from broker.intake import COMMAND_BYTES_MAX, Pending
 from coordinator import commands as coordinator_commands
 from coordinator.codec import CommandError as CoordinatorCommandError
-from paxos.ids import REGISTRY_GROUP, GroupId
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
 from wire.batch import BatchError, produced_batch
+
+
+@attrs.define(eq=False)
+class ForwardOut:
+    """A command of a client of ours that another node has been asked to carry out."""
+
+    to: NodeId
+    pending: Pending
+    since_boot_ns: int
 
 
 def problem(group: GroupId, data: memoryview) -> str:

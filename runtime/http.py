@@ -13,7 +13,7 @@ import h11
 import trio
 
 REQUEST_BYTES_MAX: Final = 256 * 1024
-REQUEST_TIMEOUT_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 15.0
 CONNECTIONS_MAX: Final = 64
 
 

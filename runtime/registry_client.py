@@ -20,7 +20,7 @@ from balancer.registry_commands import (
     encode_command,
 )
 from broker.commands import CommandKind, opaque
-from broker.intake import Done, Outcome
+from broker.intake import Done, Outcome, Why
 from broker.ports import Groups
 from paxos.ids import MS, REGISTRY_GROUP, NodeId, Now
 
@@ -39,9 +39,13 @@ class RegistryClient:
 
     def propose(self, command: Command, on_result: OnResult) -> None:
         """`on_result` gets the result, or None where it was not carried out or nobody knows."""
+        self.submit(command, lambda told: on_result(None if isinstance(told, Why) else told))
+
+    def submit(self, command: Command, on_told: Callable[[Result | Why], None]) -> None:
+        """`on_told` gets the result, or why there is none: only UNKNOWN may yet come true."""
 
         def done(outcome: Outcome) -> None:
-            on_result(decode_result(outcome.result) if isinstance(outcome, Done) else None)
+            on_told(decode_result(outcome.result) if isinstance(outcome, Done) else outcome.why)
 
         body = encode_command(command)
         chunks = opaque(CommandKind.REGISTRY, body)

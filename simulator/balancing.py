@@ -110,6 +110,7 @@ class SimBalancing:
                 lease.renewals,
                 learner.applied,
                 learner.chosen_to,
+                replica.can_vote(),
             )
         return ClusterView.of_registry(
             self._registry,

@@ -34,6 +34,7 @@ def group(number: int, master: int | None, **kwargs: Any) -> GroupView:
         fields["renewals"],
         Slot(fields["applied"]),
         Slot(fields["chosen_to"]),
+        bool(fields.get("voting", True)),
     )
 
 

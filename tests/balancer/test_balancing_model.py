@@ -72,7 +72,7 @@ class World:
         }
         self.under_way: list[tuple[int, Callable[[], None]]] = []
         self.masters = {
-            group: GroupView(group, node, Slot(1), Slot(1), 0, Slot(1), Slot(1))
+            group: GroupView(group, node, Slot(1), Slot(1), 0, Slot(1), Slot(1), True)
             for group, node in all_on(GROUPS, NODES[0]).items()
         }
         self.outcomes: list[Outcome] = []
@@ -173,7 +173,7 @@ class World:
     def change_master(self, group: GroupId, node: NodeId | None) -> None:
         self.slot += 1
         slot = Slot(self.slot)
-        self.masters[group] = GroupView(group, node, slot, slot, 0, slot, slot)
+        self.masters[group] = GroupView(group, node, slot, slot, 0, slot, slot, True)
 
     # ---- one step --------------------------------------------------------------------------------
 

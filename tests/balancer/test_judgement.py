@@ -67,6 +67,7 @@ def test_E10_lowest_numbered_misplaced_group_first() -> None:
         ({"history": (past(2, Outcome.ABORTED, -1_000),)}, Why.MUTED),
         ({"token": token(2)}, Why.STEALING),
         ({"me": 2, "groups": {2: group(2, 1, applied=10, chosen_to=111)}}, Why.LAGGING),
+        ({"me": 2, "groups": {2: group(2, 1, voting=False)}}, Why.NOT_VOTING),
         ({"masters": {}}, Why.NOT_SEEN),
     ],
 )

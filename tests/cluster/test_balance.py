@@ -126,8 +126,7 @@ async def test_E8_every_node_knows_the_registry_from_its_start_on(tmp_path: Path
     async with three_nodes(tmp_path) as cluster:
         await cluster.kill(3)
         http = cluster.spec.node(1).http
-        body = {"placement": {"1": 2, "2": 2}}
-        await health.call_async(http, "POST", "/admin/placement", body, timeout_s=10)
+        await health.place(http, {"placement": {"1": 2, "2": 2}})
         await cluster.restart(3)
 
         def version(node: int) -> int:
@@ -137,8 +136,7 @@ async def test_E8_every_node_knows_the_registry_from_its_start_on(tmp_path: Path
         wanted = await in_thread(partial(version, 1))
         await until(cluster, everything_has_a_master, "every group has a master")
         assert await in_thread(partial(version, 3)) == wanted
-        body = {"placement": {"3": 2}}
-        await health.call_async(http, "POST", "/admin/placement", body, timeout_s=10)
+        await health.place(http, {"placement": {"3": 2}})
         with trio.fail_after(STEP_S):
             while await in_thread(partial(version, 3)) <= wanted:  # noqa: ASYNC110 (watched)
                 await trio.sleep(0.02)

@@ -41,8 +41,7 @@ CONSUMER = 4711
 
 
 async def place(cluster: Launcher, via: int, placement: dict[str, object]) -> None:
-    http = cluster.spec.node(via).http
-    await health.call_async(http, "POST", "/admin/placement", placement, timeout_s=10)
+    await health.place(cluster.spec.node(via).http, placement)
 
 
 def all_home(view: ClusterView) -> bool:

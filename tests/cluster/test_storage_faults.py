@@ -92,8 +92,7 @@ class Disks:
         return scenery.load(self.cluster, "p", rate=RATE)
 
     async def all_on(self, node: int) -> None:
-        http = self.cluster.spec.node(node).http
-        await health.call_async(http, "POST", "/admin/placement", {"all_on": node}, timeout_s=10)
+        await health.place(self.cluster.spec.node(node).http, {"all_on": node})
         await until(
             self.cluster,
             lambda view: set(view.masters().values()) == {node} and view.all_at_ideal,

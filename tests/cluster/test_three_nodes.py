@@ -48,14 +48,14 @@ async def test_steals_under_load_cost_the_producer_nothing(tmp_path: Path) -> No
         http = cluster.spec.node(1).http
         async with load(cluster, "p") as producer:
             await acknowledged(producer, 20)
-            await health.call_async(http, "POST", "/admin/placement", {"all_on": 1}, timeout_s=10)
+            await health.place(http, {"all_on": 1})
             await until(
                 cluster,
                 lambda view: set(view.masters().values()) == {1} and view.all_at_ideal,
                 "node 1 is master of all groups",
             )
             await acknowledged(producer, 20)
-            await health.call_async(http, "POST", "/admin/placement", {"even": True}, timeout_s=10)
+            await health.place(http, {"even": True})
             view = await until(
                 cluster,
                 lambda view: view.all_at_ideal and min(view.count_by_master().values()) >= 2,

@@ -97,8 +97,7 @@ class SharedCluster:
         await self.until(settled)
 
     async def _place(self, body: dict[str, object]) -> None:
-        http = self.spec.node(1).http
-        await health.call_async(http, "POST", "/admin/placement", body, timeout_s=10)
+        await health.place(self.spec.node(1).http, body)
 
     async def until(self, condition: Callable[[ClusterView], bool]) -> None:
         with trio.fail_after(STEP_S):

@@ -53,8 +53,7 @@ async def die_at(hurt: Hurting, producer: SteadyProducer, order: str, victim: in
 
 
 async def place(hurt: Hurting, asked: int, placement: dict[str, object]) -> None:
-    http = hurt.cluster.spec.node(asked).http
-    await health.call_async(http, "POST", "/admin/placement", placement, timeout_s=10)
+    await health.place(hurt.cluster.spec.node(asked).http, placement)
 
 
 def spread_again(view: ClusterView) -> bool:

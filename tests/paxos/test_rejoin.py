@@ -2,10 +2,11 @@
 
 import pytest
 
+from paxos import handover
 from paxos.entry import NOOP, Entry
-from paxos.ids import BALLOT_ZERO, NodeId, Slot
+from paxos.ids import BALLOT_ZERO, MS, Incarnation, NodeId, Slot
 from paxos.messages import Accept, Accepted, Learned, Prepare, Progress, RejoinAnswer, RejoinAsk
-from paxos.rejoin import Rejoin, distrust
+from paxos.rejoin import SILENT_ASKS, Rejoin, distrust
 from paxos.replica import Recovered
 from paxos.step import Step, VotingRecord
 from paxos.timing import WINDOW_MAX
@@ -128,6 +129,23 @@ def asked(one: Member, after_ms: int = 500) -> list[Entry]:
     choose_all(one)  # a renewal of the lease, now and then
     one.give(1, RejoinAsk(GROUP, one.replica.incarnation))
     return choose_all(one)
+
+
+def test_nobody_hands_a_group_to_a_member_that_may_not_vote() -> None:
+    """It would hold the lease and could propose nothing: the group would stand still until the
+    lease is over. Seen as a group that changed hands 25 times in 30 s, each time for nothing, and
+    never came to the slot beyond which the member may vote again."""
+    one = master()
+    one.multi.peer_up(one.now, NodeId(1), Incarnation(1))
+    for _ in range(3):
+        asked(one)
+        assert handover.steal_away(one.replica, one.now, NodeId(1)) == "target does not vote"
+    asks_ms = one.replica.timing.progress_every_ns // MS
+    for _ in range(SILENT_ASKS + 1):
+        one.tick(asks_ms)
+        choose_all(one)
+        one.give(1, Progress(GROUP, one.replica.learner.applied, Slot(0), BALLOT_ZERO))
+    assert handover.steal_away(one.replica, one.now, NodeId(1)) == ""
 
 
 def test_an_idle_master_fills_slots_for_one_that_cannot_vote() -> None:
