@@ -5,6 +5,7 @@ raises comes out as it is, not wrapped into a group; and a failure of one of our
 bug, all expected failures are values there) still ends the body and is raised.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
@@ -44,15 +45,16 @@ async def _host(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         await trio.sleep_forever()
 
 
-class Scoped(Generic[T]):
+class Scoped(ABC, Generic[T]):
     """`async with` for a class that opens and closes itself in one generator, once."""
 
     def __init__(self) -> None:
         self._manager: AbstractAsyncContextManager[T] | None = None
         self._open = False
 
+    @abstractmethod
     def _lifetime(self) -> AbstractAsyncContextManager[T]:
-        raise NotImplementedError  # every subclass has its own
+        """Every subclass has its own."""
 
     def _check_open(self) -> None:
         if not self._open:

@@ -8,6 +8,7 @@ appended; `after` leaves when everything appended so far is durable; what is cho
 answered. A crash forgets everything but the disk.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec
@@ -71,7 +72,7 @@ class Group:
         """Whether we act, and the lease's epoch."""
 
 
-class SimNode:
+class SimNode(ABC):
     def __init__(self, world: "World", me: NodeId, disk: Disk, clock: Clock) -> None:
         self.world, self.me, self.disk, self.clock = world, me, disk, clock
         self.up = False
@@ -100,26 +101,26 @@ class SimNode:
     # -- what the two kinds of node say -------------------------------------------------------
 
     @property
+    @abstractmethod
     def registry(self) -> Registry | None:
         """This life's copy of the registry, where there is one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin_life(self) -> None:
         """Make anew what is neither the core's nor on the disk."""
-        raise NotImplementedError
 
+    @abstractmethod
     def apply(self, group: GroupId, slot: Slot, entry: Entry, *, live: bool) -> list[bytes]:
         """Apply a chosen entry to the group's state machine: a result for each of its commands."""
-        raise NotImplementedError
 
+    @abstractmethod
     def asked(self, client: int, what: object) -> None:
         """A client's request has arrived."""
-        raise NotImplementedError
 
-    def masters_changed(self, now: Now) -> None:
+    def masters_changed(self, now: Now) -> None:  # noqa: B027 (most have nothing to do)
         """We begin or cease to act for some group, or it has changed hands."""
 
-    def keep_house(self, now: Now) -> None:
+    def keep_house(self, now: Now) -> None:  # noqa: B027
         """Once a tick."""
 
     # -- life ---------------------------------------------------------------------------------

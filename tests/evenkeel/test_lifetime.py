@@ -95,3 +95,10 @@ async def test_a_thing_is_used_inside_and_once() -> None:
             await thing.__aenter__()
     with pytest.raises(ClosedError, match="it is closed"):
         thing.use()
+
+
+def test_a_class_without_a_lifetime_cannot_be_made() -> None:
+    """Not when it is used for the first time, which may be much later."""
+    forgetful: type = type("Forgetful", (Scoped,), {})
+    with pytest.raises(TypeError, match="abstract method _lifetime"):
+        forgetful()

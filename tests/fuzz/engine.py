@@ -17,6 +17,7 @@ import resource
 import signal
 import time
 import tracemalloc
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
@@ -41,20 +42,20 @@ _NUMBERS: Final = re.compile(r"\b0x[0-9a-f]+\b|-?\d+")
 _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|«[^»]*»")
 
 
-class Target:
+class Target(ABC):
     """One decoder under fire. `run` may raise `declared` errors; anything else is a finding."""
 
     name: ClassVar[str]
     declared: ClassVar[tuple[type[Exception], ...]] = ()
     cpu_ms_max: ClassVar[int] = CPU_MS_MAX
 
+    @abstractmethod
     def samples(self, dice: Random) -> Iterable[Sample]:
         """Valid inputs to begin with."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self, data: bytes) -> Iterable[str]:
         """Run one input; the features of what happened."""
-        raise NotImplementedError
 
     def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
         return mutated(sample, dice, pool)
