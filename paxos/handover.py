@@ -96,19 +96,23 @@ def _target_refusal(replica: "Replica", target: NodeId, applied: Slot) -> str:
 
 def steal_away(replica: "Replica", now: Now, target: NodeId) -> str:
     """Hand the group to `target` on our own initiative (drain); returns "" or why not."""
+    why = away_refusal(replica, now, target)
+    if not why:
+        begin(replica, now, target, replica.incarnations[target])
+    return why
+
+
+def away_refusal(replica: "Replica", now: Now, target: NodeId) -> str:
+    """Why the group cannot be handed to `target` on our own initiative, or ""."""
     if not (replica.acting(now) and replica.ready()):
         return "not master"
     if replica.handover is not None:
         return "busy"
-    incarnation = replica.incarnations.get(target)
-    if incarnation is None or not replica.is_heard(target, now):
+    if target not in replica.incarnations or not replica.is_heard(target, now):
         return "target not heard"
     if rejoin.is_asking(replica, now, target):
         return "target does not vote"
-    why = _target_refusal(replica, target, replica.peer(target).applied)
-    if not why:
-        begin(replica, now, target, incarnation)
-    return why
+    return _target_refusal(replica, target, replica.peer(target).applied)
 
 
 def begin(replica: "Replica", now: Now, target: NodeId, incarnation: Incarnation) -> None:

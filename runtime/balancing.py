@@ -5,7 +5,7 @@ the same handover, one group at a time, with "everything away from me" as the id
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from balancer.records import Outcome
@@ -51,6 +51,10 @@ class BalancingLoop:
         self.draining = False
         self.on_stolen: Callable[[GroupId], None] = lambda _group: None
         """Told of every group this node has stolen."""
+        self.give: Callable[[Now, GroupId, NodeId], str] = self._give
+        """How this node gives a group away of its own accord; returns "" or why not."""
+        self.given: Callable[[], Iterable[NodeId]] = tuple
+        """Where groups are on their way to that the core does not know of yet."""
         self.slow: Callable[[Now], frozenset[NodeId]] = lambda _now: frozenset()
         """Nodes whose producers wait too long, as far as this node has been told."""
 
@@ -169,6 +173,9 @@ class BalancingLoop:
         for replica in self._engine.multi.replicas.values():
             replica.election.abstaining = True
 
+    def _give(self, now: Now, group: GroupId, target: NodeId) -> str:
+        return handover.steal_away(self._engine.multi.replicas[group], now, target)
+
     def masters(self, now: Now) -> list[GroupId]:
         """The groups this node acts for."""
         replicas = self._engine.multi.replicas
@@ -183,7 +190,8 @@ class BalancingLoop:
         replicas, links = self._engine.multi.replicas, self._engine.links
         assert links is not None
         mine = self.masters(now)
-        on_their_way = [one.handing_to for one in replicas.values() if one.handing_to is not None]
+        handing = [one.handing_to for one in replicas.values() if one.handing_to is not None]
+        on_their_way = {*handing, *self.given()}
         if any(links.connected(target) for target in on_their_way):
             return max(1, len(mine))
         view = self.view(now)
@@ -197,6 +205,6 @@ class BalancingLoop:
         for group in mine:
             ideal = view.placement.get(group)
             for target in sorted(able, key=lambda node: node != ideal):  # else who has fewest
-                if not handover.steal_away(replicas[group], now, target):
+                if not self.give(now, group, target):
                     return len(mine)
         return len(mine) if able else 0

@@ -48,8 +48,10 @@ class HandedOver:
 
 @attrs.define(eq=False)
 class _Open:
-    sender: NodeId
-    request: StealRequest
+    group: GroupId
+    target: NodeId
+    request: StealRequest | None
+    """None where this node gives the group away of its own accord (drain)."""
     epoch: Epoch
     began_boot_ns: int
     collected: Collected | None = None
@@ -106,20 +108,35 @@ class Handovers:
         if group in self._open or handover.refusal(replica, now, sender, request):
             self._engine.hand_over(now, sender, request)
             return
-        one = _Open(sender, request, replica.lease.epoch, now.boot_ns)
-        self._open[group] = one
-        self._progress.collect(group, self._wait_ms, partial(self._collected, one))
+        self._collect(_Open(group, sender, request, replica.lease.epoch, now.boot_ns))
+
+    def give(self, now: Now, group: GroupId, target: NodeId) -> str:
+        """The same of our own accord, for a drain; returns "" or why not."""
+        replica = self._engine.multi.replicas[group]
+        why = "busy" if group in self._open else handover.away_refusal(replica, now, target)
+        if not why:
+            self._collect(_Open(group, target, None, replica.lease.epoch, now.boot_ns))
+        return why
+
+    def _collect(self, one: _Open) -> None:
+        self._open[one.group] = one
+        self._progress.collect(one.group, self._wait_ms, partial(self._collected, one))
+
+    @property
+    def targets(self) -> list[NodeId]:
+        """Where groups are on their way to."""
+        return [one.target for one in self._open.values()]
 
     def _collected(self, one: _Open, collected: Collected) -> None:
         one.collected = collected
-        now, group = self._engine.now(), one.request.group
+        now = self._engine.now()
         if collected.asked:
-            one.last = self._engine.intakes[group].last_waiting()
+            one.last = self._engine.intakes[one.group].last_waiting()
         self._sync(now, one)
 
     def _sync(self, now: Now, one: _Open) -> None:
         """Hand over once what was waiting is applied; what comes after it is not waited for."""
-        group = one.request.group
+        group = one.group
         replica = self._engine.multi.replicas[group]
         assert one.collected is not None
         collected_ns = one.began_boot_ns + one.collected.notify_ns + one.collected.collect_ns
@@ -128,13 +145,16 @@ class Handovers:
         if waiting and not late:
             return
         one.synced_boot_ns = now.boot_ns
-        request = one.request
-        if replica.lease.epoch == one.epoch:
-            request = attrs.evolve(request, lease_ver=replica.lease.ver)
-        self._engine.hand_over(now, one.sender, request)
+        if one.request is None:
+            handover.steal_away(replica, now, one.target)
+        else:
+            request = one.request
+            if replica.lease.epoch == one.epoch:
+                request = attrs.evolve(request, lease_ver=replica.lease.ver)
+            self._engine.hand_over(now, one.target, request)
         one.handover = replica.handover
         if one.handover is None:
-            del self._open[group]  # refused after all: the core has told the one who asked
+            del self._open[group]  # refused after all: who asked has been told; a drain asks again
 
     def look(self, now: Now) -> None:
         """Call at the end of each round: go on with what has become possible."""
@@ -151,7 +171,7 @@ class Handovers:
         return bool(self._open)
 
     def _finish(self, now: Now, one: _Open, handed: Handover) -> None:
-        group, collected = one.request.group, one.collected
+        group, collected = one.group, one.collected
         assert collected is not None
         del self._open[group]
         lease = self._engine.multi.replicas[group].lease
@@ -169,7 +189,7 @@ class Handovers:
         }
         done = HandedOver(
             group,
-            one.sender,
+            one.target,
             "kept" if kept else "handed-over",
             now.wall_ns,
             collected.asked,
@@ -181,7 +201,7 @@ class Handovers:
         self._journal.info(
             "handover finished",
             group=group,
-            target=one.sender,
+            target=one.target,
             outcome=done.outcome,
             consumers_asked=collected.asked,
             consumers_reported=collected.reported,

@@ -56,6 +56,7 @@ class Shell:
         self.handovers = handovers
         self.arrivals = Arrivals(broker.progress, self._served)
         loop.on_stolen = self._stolen
+        loop.give, loop.given = handovers.give, lambda: handovers.targets
         self.planner, self.meter = planner, meter
         self._nodes, self._journal = nodes, journal
         self._balance_every_ns = balance_every_ns

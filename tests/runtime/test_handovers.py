@@ -46,6 +46,7 @@ class Asking(Hooks):
         self.handovers = Handovers(
             member.engine, self.progress, WAIT_MS, self.loop, member.recorder.journal
         )
+        self.loop.give, self.loop.given = self.handovers.give, lambda: self.handovers.targets
         member.engine.hooks = self
 
     def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
@@ -132,6 +133,26 @@ def test_E13_a_consumer_that_never_reports_does_not_stop_it(room: Room) -> None:
     room.advance(200)
     assert room.net[2].acting()
     assert (room.finished.asked, room.finished.reported) == (1, 0)
+
+
+def test_E13_a_drain_asks_the_consumers_too(room: Room) -> None:
+    """SIGTERM, a full disk: one group at a time all the same, and asked once."""
+    room.consumer()
+    now, loop = room.master.engine.now, room.hooks.loop
+    assert loop.drain_next(now()) == 1
+    room.look()
+    number = room.tell()
+    assert room.hooks.woken == [GROUP]
+    assert loop.drain_next(now()) == 1
+    assert room.master.replica.handing_to is None, "it waits for the report"
+    assert room.hooks.handovers.give(now(), GROUP, NodeId(2)) == "busy"
+    room.consumer(reported=number)
+    room.look()
+    room.advance(TICK_MS)
+    assert not room.master.acting()
+    assert (room.finished.asked, room.finished.reported) == (1, 1)
+    assert room.net[room.finished.target].acting()
+    assert loop.drain_next(now()) == 0
 
 
 def test_a_renewal_meanwhile_does_not_make_the_request_stale(room: Room) -> None:
