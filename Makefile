@@ -56,7 +56,7 @@ bench: .venv/product.stamp
 plans: .venv/product.stamp
 	$(RUN) -m benchmarks.planner $(ARGS)
 
-# The four ways to hand a group over, 50 moves each, little load and much (20 minutes; ARGS=--moves 5).
+# The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5").
 bench-handoff: .venv/bench.stamp
 	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
 

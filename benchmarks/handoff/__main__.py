@@ -27,9 +27,13 @@ from cluster import state
 from cluster.launcher import StartError
 from cluster.workload import WorkloadError
 from paxos.timing import Strategy
+from runtime.config import BalancerSection
 
+GRACE_MS: Final = int(BalancerSection().forward_grace_ms)
+"""The product's default."""
 RESULT: Final = Path("bench-results") / "handoff.json"
 RATES: Final = (100, 1000)
+GRACES: Final = (100, 300)
 BAR_RATE: Final = 1000
 """The bars hold under so many acknowledged messages a second."""
 
@@ -40,6 +44,14 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--moves", type=int, default=50, help="of each run (default %(default)s)")
     parser.add_argument("--strategies", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--rates", nargs="+", type=int, default=RATES, metavar="PER_SECOND")
+    parser.add_argument(
+        "--graces",
+        nargs="+",
+        type=int,
+        default=GRACES,
+        metavar="MS",
+        help="the default strategy with these values of balancer.forward_grace_ms as well",
+    )
     parser.add_argument("--json", type=Path, default=RESULT, metavar="FILE")
     parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the gaps into this PNG")
@@ -72,15 +84,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _runs(options: argparse.Namespace) -> list[Run]:
-    """Every strategy under every load; the default one with a plain producer, too."""
+    """Every strategy under every load; the default one with a plain producer, too, and with other
+    values of the grace."""
     runs = []
     for strategy in options.strategies:
         for rate in options.rates:
-            run = Run(strategy=strategy, rate=rate, moves=options.moves)
+            run = Run(strategy=strategy, rate=rate, moves=options.moves, grace_ms=GRACE_MS)
             runs.append(run)
-            if strategy == Strategy.DELEGATE.value and rate == BAR_RATE:
+            if has_bars(run):
                 runs.append(attrs.evolve(run, idempotent=False))
-    return runs
+    barred = [run for run in runs if has_bars(run)]
+    return runs + [attrs.evolve(run, grace_ms=grace) for grace in options.graces for run in barred]
+
+
+def has_bars(run: Run) -> bool:
+    return (run.strategy, run.rate, run.grace_ms) == (Strategy.DELEGATE.value, BAR_RATE, GRACE_MS)
 
 
 def _measure(
@@ -101,7 +119,7 @@ def _measure(
     missed: list[str] = []
     for run in _runs(options):
         kind = "idempotent" if run.idempotent else "plain"
-        what = f"{run.strategy}, {kind} producer, {run.rate} messages/s"
+        what = f"{run.strategy}, {kind} producer, {run.rate} messages/s, grace {run.grace_ms} ms"
         print(f"{what}, {run.moves} moves ...", file=sys.stderr)
         try:
             result = trio.run(partial(measure, run, tuple(options.overrides)))
@@ -109,7 +127,7 @@ def _measure(
             missed.append(f"{what} was not measured: {error}")
             continue
         summaries.append(result.summary())
-        if run.strategy == Strategy.DELEGATE.value and run.rate == BAR_RATE:
+        if has_bars(run):
             missed += [f"{kind} producer: {one}" for one in missed_bars(result)]
         value |= {"took_s": round(time.monotonic() - began, 1)}
         options.json.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

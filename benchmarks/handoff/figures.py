@@ -104,6 +104,8 @@ class Run:
     rate: int
     """Messages a second."""
     moves: int
+    grace_ms: int
+    """How long the old master goes on forwarding (`balancer.forward_grace_ms`)."""
     idempotent: bool = True
     """The producer's `enable.idempotence`; confluent-kafka's default is without."""
 
@@ -131,6 +133,7 @@ class Result:
             "strategy": self.run.strategy,
             "rate": self.run.rate,
             "producer": "idempotent" if self.run.idempotent else "plain",
+            "grace_ms": self.run.grace_ms,
             "moves": len(self.moves),
             "sent": self.sent,
             "acknowledged": self.acknowledged,

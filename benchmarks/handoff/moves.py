@@ -21,13 +21,12 @@ from cluster.spec import ClusterSpec, plan
 
 NODES: Final = 3
 GROUPS: Final = 3
-GRACE_MS: Final = 600
 SETTLE_S: Final = 60.0
 WARM_UP_S: Final = 3.0
 TAIL_MS: Final = 60
 """The handover interval ends so long after the new master acts."""
-REDIRECT_MS: Final = GRACE_MS + 500
-"""... and the redirect interval so long after that."""
+REDIRECT_MS: Final = 500
+"""... and the redirect interval so long after the old master has ceased to forward."""
 QUIET_MS: Final = 300
 POLL_S: Final = 0.01
 OVERRIDES: Final = (
@@ -35,7 +34,6 @@ OVERRIDES: Final = (
     "balancer.interval_ms=50",
     "balancer.steal_deadline_ms=6000",
     "balancer.token_ms=12000",
-    f"balancer.forward_grace_ms={GRACE_MS}",
 )
 TOPIC: Final = "handoff"
 NOT_LEADER: Final = re.compile(r'^evenkeel_errors_total\{code="6"\} ([0-9.]+)$', re.MULTILINE)
@@ -50,6 +48,8 @@ async def in_thread(call: Any) -> Any:  # noqa: ANN401 (whatever the call return
 class _Cluster:
     spec: ClusterSpec
     launcher: Launcher
+    redirect_ms: int
+    """The length of the redirect interval."""
     group: int = 0
 
     async def status_of(self, node: int) -> Any:  # noqa: ANN401 (JSON)
@@ -69,9 +69,7 @@ class _Cluster:
         return int(total)
 
     async def place(self, target: int) -> None:
-        body = {"placement": {str(self.group): target}}
-        http = self.spec.nodes[0].http
-        await health.call_async(http, "POST", "/admin/placement", body, timeout_s=10)
+        await health.place(self.spec.nodes[0].http, {"placement": {str(self.group): target}})
 
 
 async def measure(run: Run, overrides: tuple[str, ...]) -> Result:
@@ -82,12 +80,17 @@ async def measure(run: Run, overrides: tuple[str, ...]) -> Result:
     """
     state.DEFAULT_DATA_DIR.mkdir(parents=True, exist_ok=True)
     data_dir = Path(tempfile.mkdtemp(prefix="handoff-", dir=state.DEFAULT_DATA_DIR))
-    settings = (*OVERRIDES, f"balancer.strategy={run.strategy}", *overrides)
+    settings = (
+        *OVERRIDES,
+        f"balancer.strategy={run.strategy}",
+        f"balancer.forward_grace_ms={run.grace_ms}",
+        *overrides,
+    )
     try:
         spec, _ = plan(data_dir, node_count=NODES, groups=GROUPS, fixed_ports=False)
         async with launch(spec, overrides=settings) as launcher:
             await launcher.start_all()
-            cluster = _Cluster(spec, launcher)
+            cluster = _Cluster(spec, launcher, run.grace_ms + REDIRECT_MS)
             await _until_even(cluster)
             create = partial(workload.create_topic, partitions=1, replication=NODES)
             await in_thread(partial(create, spec.bootstrap, TOPIC))
@@ -200,14 +203,21 @@ async def _move(cluster: _Cluster, source: int, target: int) -> Move:
             if stolen is not None and stolen["outcome"] == "done" and given is not None:
                 break
             await trio.sleep(POLL_S)
-        move = _as_move(source, target, stolen, given, began_ns)
+        move = _as_move(cluster, source, target, stolen, given, began_ns)
         rest_ns = move.redirect.to_ns - time.monotonic_ns()
         await trio.sleep(rest_ns / 1e9 + QUIET_MS / 1e3)
         return move
     raise TargetError(f"group {cluster.group} did not move from {source} to {target}")
 
 
-def _as_move(source: int, target: int, stolen: Any, given: Any, began_ns: int) -> Move:  # noqa: ANN401
+def _as_move(
+    cluster: _Cluster,
+    source: int,
+    target: int,
+    stolen: Any,  # noqa: ANN401 (JSON)
+    given: Any,  # noqa: ANN401
+    began_ns: int,
+) -> Move:
     to_monotonic_ns = time.monotonic_ns() - time.time_ns()
     phases = {**given["phases_ms"], "handover": stolen["handover_ms"]}
     frozen_ms = given["finished_wall_ms"] - phases["freeze"] - phases["propose"]
@@ -220,7 +230,7 @@ def _as_move(source: int, target: int, stolen: Any, given: Any, began_ns: int) -
         target=target,
         quiet=Interval(began_ns - length_ns, began_ns),
         handover=handover,
-        redirect=Interval(handover.to_ns, handover.to_ns + REDIRECT_MS * MS),
+        redirect=Interval(handover.to_ns, handover.to_ns + cluster.redirect_ms * MS),
         phases_ms=phases,
     )
 

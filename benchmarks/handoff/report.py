@@ -7,7 +7,7 @@ from typing import Any, Final
 BEGIN: Final = "<!-- figures: python -m benchmarks.handoff writes what is between these marks -->"
 END: Final = "<!-- end of figures -->"
 SIDES: Final = ("produce", "fetch")
-WHICH: Final = ("strategy", "producer", "messages/s")
+WHICH: Final = ("strategy", "producer", "messages/s", "grace")
 
 
 def markdown(context: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
@@ -47,7 +47,7 @@ def _three(figures: Mapping[str, float]) -> str:
 
 
 def _which(one: Mapping[str, Any]) -> list[object]:
-    return [f"`{one['strategy']}`", one["producer"], one["rate"]]
+    return [f"`{one['strategy']}`", one["producer"], one["rate"], one["grace_ms"]]
 
 
 def _gaps(results: Sequence[Mapping[str, Any]], side: str) -> str:
@@ -143,6 +143,8 @@ def plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     rates = sorted({one["rate"] for one in results})
     for axis, side in zip(axes, SIDES, strict=True):
         for one in (one for one in results if one["producer"] == "idempotent"):
+            if one["grace_ms"] != results[0]["grace_ms"]:
+                continue  # only felt after the handover
             gaps = sorted(one[side]["handover_gaps_ms"])
             shares = [(index + 1) / len(gaps) for index in range(len(gaps))]
             axis.step(

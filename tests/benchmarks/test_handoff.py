@@ -73,7 +73,7 @@ def a_result() -> Result:
     acks = times(*range(12), 18, *range(19, 100), 180, *range(181, 210))
     seen = watched(acks, [a_move()])
     return Result(
-        run=Run(strategy="delegate", rate=1000, moves=1),
+        run=Run(strategy="delegate", rate=1000, moves=1, grace_ms=600),
         moves=(a_move(),),
         produce=seen,
         fetch=seen,
@@ -124,7 +124,7 @@ def test_the_page_is_rewritten_between_its_marks(tmp_path: Path) -> None:
     page.write_text(PAGE.read_text())
     write_into(page, markdown(CONTEXT, [a_result().summary()]))
     text = page.read_text()
-    assert "| `delegate` | idempotent | 1000 | 1 | 1.0 / 1.0 / 1.0 | 7.0 / 7.0 / 7.0 |" in text
+    assert "| idempotent | 1000 | 600 | 1 | 1.0 / 1.0 / 1.0 | 7.0 / 7.0 / 7.0 |" in text
     before, after = PAGE.read_text().partition(BEGIN)[0], PAGE.read_text().partition(END)[2]
     assert text.startswith(before)
     assert text.endswith(after)
