@@ -30,7 +30,7 @@ from paxos.messages import (
     StealRequest,
 )
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 ENTRIES_MAX: Final = 4096
 REASON_BYTES_MAX: Final = 200
 
@@ -50,7 +50,7 @@ _COMMIT: Final = struct.Struct(">IQiQQ")
 _GROUP_SLOT: Final = struct.Struct(">IQ")
 _LEARNED: Final = struct.Struct(">IQI")
 _LENGTH: Final = struct.Struct(">I")
-_PROGRESS: Final = struct.Struct(">IQQQiq")
+_PROGRESS: Final = struct.Struct(">IQQQiQq")
 _REJOIN_ASK: Final = struct.Struct(">IQ")
 _REJOIN_ANSWER: Final = struct.Struct(">IQQiQQ")
 _STEAL_REQUEST: Final = struct.Struct(">IQQQQ")
@@ -146,7 +146,10 @@ _ENCODERS: Final[Mapping[type[Any], Callable[[Any, list[Buffer]], int]]] = {
     Behind: _fixed(_BALLOT_SLOT, lambda m: (m.group, *m.ballot, m.applied)),
     Learn: _fixed(_GROUP_SLOT, lambda m: (m.group, m.applied)),
     Learned: _encode_learned,
-    Progress: _fixed(_PROGRESS, lambda m: (m.group, m.applied, m.chosen_to, *m.witnessed, m.chain)),
+    Progress: _fixed(
+        _PROGRESS,
+        lambda m: (m.group, m.applied, m.chosen_to, *m.witnessed, m.incarnation, m.chain),
+    ),
     RejoinAsk: _fixed(_REJOIN_ASK, lambda m: (m.group, m.incarnation)),
     RejoinAnswer: _fixed(
         _REJOIN_ANSWER,
@@ -288,9 +291,9 @@ def _decode_learn(body: memoryview) -> Learn:
 
 
 def _decode_progress(body: memoryview) -> Progress:
-    group, applied, chosen_to, round_, node, chain = _exact(_PROGRESS, body)
-    witnessed = Ballot(round_, NodeId(node))
-    return Progress(GroupId(group), _bound(applied), _bound(chosen_to), witnessed, chain)
+    group, applied, chosen_to, round_, node, incarnation, chain = _exact(_PROGRESS, body)
+    witnessed, to = Ballot(round_, NodeId(node)), Incarnation(incarnation)
+    return Progress(GroupId(group), _bound(applied), _bound(chosen_to), witnessed, to, chain)
 
 
 def _decode_rejoin_ask(body: memoryview) -> RejoinAsk:

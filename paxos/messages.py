@@ -100,12 +100,15 @@ class Progress:
 
     `witnessed` is the highest ballot the sender has ever seen the receiver promise or accept in; a
     receiver whose disk knows less has lost a promise (protocol.md section 4, "Lost disk").
+    `incarnation` is the receiver's, as far as the sender knows: what was sent to an earlier one may
+    have left before that one did what is forgotten now.
     """
 
     group: GroupId
     applied: Slot
     chosen_to: Slot
     witnessed: Ballot
+    incarnation: Incarnation
     chain: int = -1
     """The chain hash of everything up to `applied` (paxos.chain); -1 where it is not told."""
 

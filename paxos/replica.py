@@ -23,6 +23,7 @@ from paxos.election import Dice, Election
 from paxos.entry import BeMaster, Buffer, Config, Entry, EntryKind, Steal
 from paxos.ids import (
     BALLOT_ZERO,
+    INCARNATION_ZERO,
     NOBODY,
     SLOT_ZERO,
     Ballot,
@@ -298,7 +299,8 @@ class Replica:
         self._compare(sender, message, step)
         self.learner.heard(message.chosen_to)
         if sender in self.members:
-            self._verified.add(sender)
+            if message.incarnation == self.incarnation:
+                self._verified.add(sender)
         elif message.applied < self.learner.applied:
             # It was removed and does not know: nobody else sends it anything.
             step.before.append(Send(sender, self.progress_for(sender)))
@@ -567,8 +569,9 @@ class Replica:
     def progress_for(self, node: NodeId) -> Progress:
         learner = self.learner
         witnessed = self.peer(node).witnessed
+        life = self.incarnations.get(node, INCARNATION_ZERO)
         chain = self.chain.value
-        return Progress(self.group, learner.applied, learner.chosen_to, witnessed, chain)
+        return Progress(self.group, learner.applied, learner.chosen_to, witnessed, life, chain)
 
     def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
         return [node for node in members if node != self.me]

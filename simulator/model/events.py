@@ -128,11 +128,13 @@ class PromiseReceived(NamedTuple):
 
 
 class Told(NamedTuple):
-    """`source` has told `node` the highest ballot it remembers of it (Progress)."""
+    """`source` has told this incarnation of `node` the highest ballot it remembers of it, or an
+    earlier one, for the network may deliver what was sent to that (Progress)."""
 
     group: GroupId
     node: NodeId
     source: NodeId
+    incarnation: Incarnation
 
 
 class Proposed(NamedTuple):

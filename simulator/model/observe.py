@@ -92,7 +92,8 @@ class Observed(SimNode):
             if isinstance(message, Promise):
                 self._tell_received(source, message)
             elif isinstance(message, Progress):
-                self.world.tell(events.Told(message.group, self.me, source))
+                to = message.incarnation
+                self.world.tell(events.Told(message.group, self.me, source, to))
         super()._on_frame(source, frame)
 
     def _on_local(self, life: int) -> None:

@@ -186,7 +186,8 @@ class Specification:
                 node.floor = max(node.floor, ballot)
 
     def _told(self, node: Node, event: events.Told) -> None:
-        node.told.add(event.source)
+        if event.incarnation == node.incarnation:
+            node.told.add(event.source)
 
     def _may_vote(self, node: Node, ballot: Ballot, event: Event) -> None:
         """Whether this life may have any part in `ballot`: with itself, a majority must have told

@@ -106,7 +106,7 @@ def messages() -> list[Message]:
         Behind(GROUP, BALLOT, two),
         Learn(GROUP, one),
         Learned(GROUP, one, tuple(held)),
-        Progress(GROUP, one, two, BALLOT),
+        Progress(GROUP, one, two, BALLOT, Incarnation(1)),
         RejoinAsk(GROUP, Incarnation(5)),
         RejoinAnswer(GROUP, Incarnation(5), BALLOT, one, two),
         StealRequest(GROUP, Incarnation(5), one, two, 7),

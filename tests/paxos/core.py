@@ -16,6 +16,8 @@ from paxos.timing import Timing
 
 GROUP = GroupId(1)
 START_NS = 10_000 * MS
+LIFE = Incarnation(1)
+"""Of a member, unless something else is said."""
 
 
 def ballot(round_: int, node: int) -> Ballot:
@@ -54,7 +56,7 @@ class Member:
     def verify(self) -> None:
         """Let every other member say that it remembers nothing of us: now we may vote."""
         for other in self.replica.others(self.replica.members):
-            self.give(other, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO))
+            self.give(other, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
 
     def prepare(self) -> Step:
         step = Step()
@@ -88,7 +90,7 @@ def member(
     me: int = 0,
     nodes: int = 3,
     *,
-    incarnation: int = 1,
+    incarnation: int = LIFE,
     recovered: Recovered | None = None,
     timing: Timing | None = None,
 ) -> Member:

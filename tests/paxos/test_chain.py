@@ -4,7 +4,7 @@ from paxos import entry as entries
 from paxos.chain import REMEMBERED_SLOTS, ChainHash
 from paxos.ids import BALLOT_ZERO, Slot
 from paxos.messages import Progress
-from tests.paxos.core import GROUP, member
+from tests.paxos.core import GROUP, LIFE, member
 
 
 def chain_of(*values: bytes) -> ChainHash:
@@ -37,7 +37,7 @@ def test_what_is_too_old_or_not_reached_is_not_compared() -> None:
 
 def test_a_member_with_another_log_is_told_once() -> None:
     core = member()
-    wrong = Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, 7)
+    wrong = Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE, 7)
     step = core.give(1, wrong)
     assert [notice.what for notice in step.notices] == ["diverged"]
     assert core.replica.diverged == {1}
@@ -47,5 +47,7 @@ def test_a_member_with_another_log_is_told_once() -> None:
 def test_a_member_with_our_log_or_of_an_older_kind_is_not() -> None:
     core = member()
     for chain in (0, -1):
-        assert core.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, chain)).notices == []
+        assert (
+            core.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE, chain)).notices == []
+        )
     assert not core.replica.diverged

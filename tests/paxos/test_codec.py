@@ -70,7 +70,7 @@ all_messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Commit, groups, ballots, bounds, bounds),
     st.builds(Learn, groups, bounds),
     st.builds(Learned, groups, slots, st.lists(entries, max_size=3).map(tuple)),
-    st.builds(Progress, groups, bounds, bounds, ballots),
+    st.builds(Progress, groups, bounds, bounds, ballots, incarnations, st.integers(-1, 2**63 - 1)),
     st.builds(RejoinAsk, groups, incarnations),
     st.builds(RejoinAnswer, groups, incarnations, ballots, bounds, bounds),
     st.builds(StealRequest, groups, incarnations, bounds, bounds, st.integers(0, 2**64 - 1)),

@@ -5,12 +5,21 @@ import pytest
 from paxos import handover
 from paxos.entry import NOOP, Entry
 from paxos.ids import BALLOT_ZERO, MS, Incarnation, NodeId, Slot
-from paxos.messages import Accept, Accepted, Learned, Prepare, Progress, RejoinAnswer, RejoinAsk
+from paxos.messages import (
+    Accept,
+    Accepted,
+    Learned,
+    Prepare,
+    Progress,
+    Promise,
+    RejoinAnswer,
+    RejoinAsk,
+)
 from paxos.rejoin import SILENT_ASKS, Rejoin, distrust
 from paxos.replica import Recovered
 from paxos.step import Step, VotingRecord
 from paxos.timing import WINDOW_MAX
-from tests.paxos.core import GROUP, Member, accept, ballot, member, messages, some
+from tests.paxos.core import GROUP, LIFE, Member, accept, ballot, member, messages, some
 
 THREE = (NodeId(0), NodeId(1), NodeId(2))
 
@@ -24,7 +33,7 @@ def answer(one: Member, promised: int, voted: int, applied: int = 0) -> RejoinAn
 def forgetful() -> Member:
     """It is told that it once promised (9, 1)."""
     one = member()
-    step = one.give(1, Progress(GROUP, Slot(0), Slot(0), ballot(9, 1)))
+    step = one.give(1, Progress(GROUP, Slot(0), Slot(0), ballot(9, 1), LIFE))
     (record,) = step.persist
     assert isinstance(record, VotingRecord)
     assert not record.voting
@@ -144,7 +153,7 @@ def test_nobody_hands_a_group_to_a_member_that_may_not_vote() -> None:
     for _ in range(SILENT_ASKS + 1):
         one.tick(asks_ms)
         choose_all(one)
-        one.give(1, Progress(GROUP, one.replica.learner.applied, Slot(0), BALLOT_ZERO))
+        one.give(1, Progress(GROUP, one.replica.learner.applied, Slot(0), BALLOT_ZERO, LIFE))
     assert handover.steal_away(one.replica, one.now, NodeId(1)) == ""
 
 
@@ -186,6 +195,24 @@ def test_before_a_majority_has_spoken_a_restarted_node_does_not_vote() -> None:
     one = member()
     one.replica._verified.clear()
     assert not one.give(2, accept(1, 2, 1, some("a"))).after
-    one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO))
+    one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
     sent = one.give(2, Accept(GROUP, ballot(1, 2), Slot(1), some("a"), Slot(1), Slot(0)))
     assert messages(sent.after, Accepted)
+
+
+def test_what_an_earlier_life_was_told_does_not_let_it_vote() -> None:
+    """A Progress may have left before that life promised what is forgotten now (seed 122)."""
+    one = member(incarnation=5)
+    for other in (1, 2):
+        one.give(other, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, Incarnation(4)))
+    assert not one.give(2, Prepare(GROUP, ballot(9, 2), Slot(1))).after
+    one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, Incarnation(5)))
+    (promise,) = one.give(2, Prepare(GROUP, ballot(9, 2), Slot(1))).after
+    assert isinstance(promise.message, Promise)
+
+
+def test_progress_names_the_life_it_is_meant_for() -> None:
+    one = member()
+    one.multi.peer_up(one.now, NodeId(2), Incarnation(7))
+    assert one.replica.progress_for(NodeId(2)).incarnation == 7
+    assert one.replica.progress_for(NodeId(1)).incarnation == 0, "no link to it came up yet"

@@ -6,7 +6,7 @@ from paxos.messages import Accept, Commit, Learn, Learned, Prepare, Progress, Pr
 from paxos.proposer import Role
 from paxos.replica import Recovered
 from paxos.step import AcceptRecord, LearnedRecord, Step
-from tests.paxos.core import GROUP, accept, ballot, member, messages, some
+from tests.paxos.core import GROUP, LIFE, accept, ballot, member, messages, some
 from tests.paxos.test_lease import acting_master, steal_entry
 
 
@@ -52,7 +52,7 @@ def test_a_node_that_has_not_heard_what_it_promised_does_not_take_over() -> None
 def test_duplicated_answers_do_not_multiply_the_questions() -> None:
     """A Learned that taught nothing asks no further Learn: duplication must not breed."""
     one = member()
-    one.give(1, Progress(GROUP, Slot(9), Slot(9), BALLOT_ZERO))
+    one.give(1, Progress(GROUP, Slot(9), Slot(9), BALLOT_ZERO, LIFE))
     answer = Learned(GROUP, Slot(1), (some("a"),))
     assert len(messages(one.give(1, answer).before, Learn)) == 1
     assert messages(one.give(1, answer).before, Learn) == []
@@ -63,9 +63,9 @@ def test_an_election_waits_only_so_long_for_one_that_is_ahead_and_deaf() -> None
     one = member()
     prepares, learns = 0, 0
     for _ in range(200):
-        ahead = Progress(GROUP, Slot(5), Slot(5), BALLOT_ZERO)
+        ahead = Progress(GROUP, Slot(5), Slot(5), BALLOT_ZERO, LIFE)
         one.give(1, ahead)
-        one.give(2, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO))
+        one.give(2, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
         step = one.tick()
         learns += len(messages(step.before, Learn))
         prepares += len(messages(step.after, Prepare))
@@ -82,7 +82,7 @@ def test_a_suspended_master_that_hears_nobody_sends_no_prepare() -> None:
     one.now_ns += one.replica.timing.heard_ns
     prepares = sum(len(messages(one.tick().after, Prepare)) for _ in range(250))
     assert prepares == 0
-    one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO))
+    one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
     assert messages(one.tick().after, Prepare)
 
 

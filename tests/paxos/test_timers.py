@@ -10,7 +10,7 @@ from paxos.messages import Accept, Accepted, Learn, Prepare, Progress, Promise
 from paxos.multigroup import MultiGroup
 from paxos.step import Step
 from paxos.timing import Timing
-from tests.paxos.core import GROUP, Member, ballot, member, messages, some
+from tests.paxos.core import GROUP, LIFE, Member, ballot, member, messages, some
 from tests.paxos.test_lease import acting_master
 
 SECOND = 1_000 * MS
@@ -18,7 +18,7 @@ SECOND = 1_000 * MS
 
 def hear_everybody(one: Member, applied: int = 0) -> None:
     for other in one.replica.others(one.replica.members):
-        one.give(other, Progress(GROUP, Slot(applied), Slot(applied), BALLOT_ZERO))
+        one.give(other, Progress(GROUP, Slot(applied), Slot(applied), BALLOT_ZERO, LIFE))
 
 
 def test_a_node_nobody_answers_sends_less_than_one_prepare_a_second() -> None:
@@ -38,7 +38,7 @@ def test_a_node_that_hears_no_majority_sends_no_prepare() -> None:
     one = member(nodes=5)
     one.multi.heard.clear()
     for _ in range(500):
-        one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO))
+        one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
         assert not messages(one.tick().after, Prepare)
 
 
@@ -75,7 +75,7 @@ def test_a_node_whose_clock_is_not_trusted_does_not_try() -> None:
 def test_first_learn_then_prepare() -> None:
     """Somebody is ahead: the entries are asked for, and nothing is prepared meanwhile."""
     one = member()
-    one.give(1, Progress(GROUP, Slot(5), Slot(5), BALLOT_ZERO))
+    one.give(1, Progress(GROUP, Slot(5), Slot(5), BALLOT_ZERO, LIFE))
     one.now_ns += SECOND
     hear_everybody(one, applied=5)
     step = one.tick()
@@ -124,7 +124,9 @@ def test_many_groups_renew_in_one_step(groups: int) -> None:
         replica = multi.add(group, [NodeId(n) for n in range(3)])
         now = Now(now_ns, now_ns)
         replica.replayed(now, Step())
-        multi.on_message(now, NodeId(1), Progress(group, Slot(0), Slot(0), BALLOT_ZERO), Step())
+        multi.on_message(
+            now, NodeId(1), Progress(group, Slot(0), Slot(0), BALLOT_ZERO, LIFE), Step()
+        )
         replica.prepare(now, Step())
         for node in (0, 1):
             promise = Promise(group, ballot(1, 0), ())
@@ -136,7 +138,7 @@ def test_many_groups_renew_in_one_step(groups: int) -> None:
         now_ns += 20 * MS
         for node in (1, 2):
             for group in multi.replicas:
-                progress = Progress(group, Slot(0), Slot(0), BALLOT_ZERO)
+                progress = Progress(group, Slot(0), Slot(0), BALLOT_ZERO, LIFE)
                 multi.on_message(Now(now_ns, now_ns), NodeId(node), progress, Step())
         renewed = _tick_and_accept(multi, now_ns)
         if renewed:
