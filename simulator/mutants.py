@@ -402,6 +402,11 @@ LEARNING: Final[Mapping[str, Mutant]] = {
             "True",
         ),
     ),
+    "told-by-the-past": mutant(
+        "ADR 4",
+        "what was sent to an earlier life counts as told to this one",
+        (Replica._on_progress, "message.incarnation == self.incarnation", "True"),
+    ),
     "lost-disk-unnoticed": mutant(
         "ADR 4",
         "a node that has forgotten promises goes on voting",

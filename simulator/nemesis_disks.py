@@ -1,7 +1,9 @@
 """What disks do: get slow, run full, fail, flip bits, lose a directory, forget a vote.
 
 Whatever is lost, it is lost by a minority: what all who knew it have forgotten, nobody can bring
-back. A node that has lost something counts as impaired until it votes again.
+back. A node that has lost something counts as impaired until it votes again. And of a loss that no
+checksum shows and no directory, somebody is left who can tell: a node that has witnessed what its
+peer has forgotten is spared until that peer has heard it (docs/adr/0004, "Consequences").
 """
 
 from collections.abc import Callable, Mapping
@@ -69,20 +71,21 @@ class DiskFaults:
             node = world.nodes[ident]
             silent = not node.up or node.disk.unsettled
             if not silent and not any(
-                held.replica.rejoin is not None and world.is_member(held.replica)
+                held.replica.rejoin is not None and world.may_be_member(held.replica)
                 for held in node.groups.values()
             ):
                 self._impaired.remove(ident)
         return self._impaired
 
     def may_lose(self, node: "SimNode") -> bool:
-        """Whether in every group those who have lost something are still a minority."""
+        """Whether in every group those who have lost something are still a minority, of those who
+        are its members and of those who may be soon."""
         would_be = self.impaired() | {node.me}
-        for group in self._world.members:
-            members = self._world.members_now(group)
-            if 2 * len(would_be.intersection(members)) >= len(members):
-                return False
-        return True
+        return all(
+            2 * len(would_be.intersection(members)) < len(members)
+            for group in self._world.members
+            for members in self._world.configurations(group)
+        )
 
     def _impair(self, node: "SimNode", how: str, chance: Random) -> None:
         """Crash it, and let it lose something."""
@@ -157,6 +160,9 @@ class DiskFaults:
                 self._world.statistics["disks lying"] += 1
                 self._nemesis.note("loss", victim.me, "lying", group)
                 self._world.network.links[master.me, victim.me] = HALF
+                for node in (master, victim):  # nothing that struck earlier ends them now
+                    node.doom = None
+                    node.disk.mend()
             victim.boot()
             until_ns = self._world.loop.now_ns + HEARD_NS
             self._meet_once_heard(chance, master, victim, group, until_ns)
@@ -168,15 +174,18 @@ class DiskFaults:
     def _meet_once_heard(
         self, chance: Random, master: "SimNode", victim: "SimNode", group: GroupId, until_ns: int
     ) -> None:
-        """Nobody but the master can tell that the disk has lied: it must have been heard, or the
-        loss is one that nobody can notice. What it teaches meanwhile is lost half of the time."""
-        world = self._world
-        if victim.up and victim.groups[group].replica.peer(master.me).applied:
-            self._meet(chance, master, victim)
-        elif master.up and world.loop.now_ns < until_ns:
-            world.loop.after(
-                POLL_NS, self._meet_once_heard, chance, master, victim, group, until_ns
-            )
+        """Nobody but the master can tell that the disk has lied. So it lives, and nothing else
+        happens, until it was heard by this life: not what it sent to the one before, which may come
+        late or again (seed 122). What it teaches meanwhile is lost half of the time."""
+        world, nemesis = self._world, self._nemesis
+        if (group, master.me) in victim.told:
+            if world.loop.now_ns < until_ns:
+                self._meet(chance, master, victim)
+            return
+        if world.loop.now_ns >= until_ns and not nemesis.stopped:
+            world.network.heal()
+        nemesis.busy_until = max(nemesis.busy_until, world.loop.now_ns + 2 * POLL_NS)
+        world.loop.after(POLL_NS, self._meet_once_heard, chance, master, victim, group, until_ns)
 
     def _meet(self, chance: Random, master: "SimNode", victim: "SimNode") -> None:
         """From here on it is the forgetful one and those who were apart."""

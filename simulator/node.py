@@ -18,7 +18,7 @@ from broker.intake import Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pen
 from paxos import codec, handover, invariants, rejoin
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, Epoch, GroupId, Incarnation, NodeId, Now, Slot
-from paxos.messages import Learned, Message, StealAbort, StealRequest
+from paxos.messages import Learned, Message, Progress, StealAbort, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered, Replica
 from paxos.step import AcceptRecord, Send, Step
@@ -86,6 +86,8 @@ class SimNode(ABC):
         self.balancing: SimBalancing | None = None
         self.heard_at: dict[NodeId, int] = {}
         """When, in true time, a frame of each node was last delivered here."""
+        self.told: set[tuple[GroupId, NodeId]] = set()
+        """Who has told this life what it remembers of the ones before it."""
         self.groups: dict[GroupId, Group] = {}
         self.core = MultiGroup(me, Incarnation(0), world.options.timing, world.dice_for(me, 0))
         self._waiting: deque[tuple[int, list[Send]]] = deque()
@@ -149,6 +151,7 @@ class SimNode(ABC):
         )
         self._waiting.clear()
         self._local.clear()
+        self.told.clear()
         self._forwarded.clear()
         self._busy.clear()
         self._in_round = False
@@ -287,6 +290,8 @@ class SimNode(ABC):
             touched[message.group] = self.groups[message.group]
             if type(message) is StealAbort:
                 self._steal_aborted(now, message)
+            elif type(message) is Progress and message.incarnation == self.core.incarnation:
+                self.told.add((message.group, source))
         self._finish(now, step, touched.values())
 
     def _admits(self, now: Now, source: NodeId, request: StealRequest) -> bool:
@@ -520,7 +525,7 @@ class SimNode(ABC):
         for record in self.disk.durable:
             if type(record) is AcceptRecord:
                 slot, ballot = record.slot, record.ballot
-                self.world.value.seen(record.group, slot, ballot, record.entry)
+                self.world.proposal_seen(record.group, slot, ballot, record.entry)
                 self.world.chosen.voted(self.me, record.group, slot, ballot, record.entry)
         self.disk.durable.clear()
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from balancer.registry import Registry
-from paxos.entry import Entry, EntryKind
-from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Slot
+from paxos.entry import Config, Entry, EntryKind
+from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Message, Prepare
 from paxos.rejoin import FILLED_PER_ASK
 from paxos.replica import Replica
@@ -30,6 +30,7 @@ from simulator.checkers import (
     Reads,
     Results,
     Violation,
+    encoding,
 )
 from simulator.checkers_broker import PartitionLogs
 from simulator.checkers_copies import Copies
@@ -117,6 +118,10 @@ class World:
             self._add_node(NodeId(address), layout)
         self.clients = self._kafka_clients() if self.brokers else self._command_clients()
         self.nemesis = Nemesis(self)
+        self._changes: dict[GroupId, dict[tuple[Slot, tuple[NodeId, ...]], bytes]] = {
+            group: {} for group in self.members
+        }
+        """Changes of members that were proposed, and how each is encoded."""
         self._steal_chance = dice(seed, "steals")
         self._fsync_chance = dice(seed, "fsync")
         self.last_acted: dict[GroupId, int] = {}
@@ -237,10 +242,25 @@ class World:
     def is_member(self, replica: Replica) -> bool:
         return replica.me in self.members_now(replica.group)
 
+    def may_be_member(self, replica: Replica) -> bool:
+        return any(replica.me in some for some in self.configurations(replica.group))
+
     def members_now(self, group: GroupId) -> tuple[NodeId, ...]:
         """By the most advanced log of all nodes that ever ran."""
+        return self._most_advanced(group).members
+
+    def configurations(self, group: GroupId) -> list[tuple[NodeId, ...]]:
+        """Its members now, and those that a change under way may give it at any time, or never."""
+        most, log = self._most_advanced(group), self.agreement.logs[group]
+        return [most.members] + [
+            members
+            for (slot, members), value in self._changes[group].items()
+            if slot > most.learner.applied and (slot > len(log) or log[slot - 1] == value)
+        ]
+
+    def _most_advanced(self, group: GroupId) -> Replica:
         replicas = (node.groups[group].replica for node in self.nodes.values() if node.groups)
-        return max(replicas, key=lambda one: one.learner.applied).members
+        return max(replicas, key=lambda one: one.learner.applied)
 
     def _check_end(self, at_heal: list[int]) -> None:
         steps = Counter({type(client).__name__: 0 for client in self.clients})
@@ -342,7 +362,13 @@ class World:
             self.statistics["prepares"] += 1
 
     def proposed(self, accept: Accept) -> None:
-        self.value.seen(accept.group, accept.slot, accept.ballot, accept.entry)
+        self.proposal_seen(accept.group, accept.slot, accept.ballot, accept.entry)
+
+    def proposal_seen(self, group: GroupId, slot: Slot, ballot: Ballot, entry: Entry) -> None:
+        """It has left a node, or is on a disk."""
+        self.value.seen(group, slot, ballot, entry)
+        if isinstance(entry.control, Config):
+            self._changes[group][slot, entry.control.members] = encoding(entry)
 
     def noticed(self, node: NodeId, notice: Notice) -> None:
         self.statistics[f"notice {notice.what}"] += 1

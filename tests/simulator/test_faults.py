@@ -1,11 +1,12 @@
 """The faults do what they say: links, crashes between two effects, disks, clocks."""
 
+import itertools
 import random
 from collections.abc import Callable
 
 import pytest
 
-from paxos.entry import batch
+from paxos.entry import Config, batch, config
 from paxos.ids import Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Accepted
 from paxos.step import AcceptRecord, PromiseRecord, Record, VotingRecord
@@ -253,10 +254,15 @@ def test_a_majority_heals_before_the_others() -> None:
         world = World(draw(seed))
         for node in world.nodes.values():
             node.boot()
+        for group, members in world.members.items():  # somebody is leaving, and may have left soon
+            fewer = config(Config(members[: len(members) // 2] + members[len(members) // 2 + 1 :]))
+            world.proposal_seen(group, Slot(9), BALLOT, fewer)
         world.nemesis._heal()
         out = world.nemesis.left_out
         left_out.add(len(out))
-        for members in world.members.values():
+        may_be = [world.configurations(group) for group in world.members]
+        assert [len(some) for some in may_be] == [2] * len(may_be)
+        for members in itertools.chain(*may_be):
             healed = [node for node in members if node not in out]
             assert 2 * len(healed) > len(members)
             assert all(world.nodes[node].up for node in healed)

@@ -1,9 +1,9 @@
 """Scenario 19: a disk lied about a promise: the node becomes non-voting, and votes again later."""
 
-from paxos.messages import Accepted, Promise
+from paxos.messages import Accepted, Prepare, Progress, Promise
 from paxos.timing import WINDOW_MAX
 from simulator.disk import RecordDisk
-from simulator.script import Script
+from simulator.script import GROUP, Script
 
 
 def test_lying_disk() -> None:
@@ -38,3 +38,34 @@ def test_lying_disk() -> None:
     assert script.replica(2).acceptor.promised >= promised
     script.crash(({0, 1} - {master}).pop())
     script.until_acknowledged(script.write(master, 1, client=201))  # its vote is needed, and good
+
+
+def test_what_an_earlier_life_was_told_comes_again() -> None:
+    """It says nothing of what that life did afterwards, so the node stays silent (seed 122)."""
+    script = Script()
+    script.elect(0)
+    script.write_all(0, 5)
+    script.prepare(1)
+    script.until(lambda: len(script.masters()) == 1)
+    script.write_all(script.masters()[0], 3, start=6)
+    promised = script.replica(2).acceptor.promised
+    script.crash(2)
+    disk = script.node(2).disk
+    assert isinstance(disk, RecordDisk)
+    assert disk.lose_promise(GROUP)
+    script.isolate(2, outbound=False)  # nobody can tell it anything now
+    old = [sent for sent in script.sent(Progress) if sent.target == 2]
+    script.boot(2)
+    began_ns = script.loop.now_ns
+    forgotten = [sent for sent in script.sent(Prepare) if sent.message.ballot == promised]
+    script.mend()
+    now = script.hold(Progress, target=2)
+    for sent in [*old, *forgotten]:
+        script.wire.deliver(sent)
+    script.wait(50)
+    assert script.node(2).told == set()
+    said = [s for s in script.sent(Promise, Accepted, since_ns=began_ns) if s.source == 2]
+    assert said == [], "it would promise once more what it has promised, and conceal its votes"
+    script.release(now)
+    script.until(lambda: script.replica(2).rejoin is not None)
+    assert script.node(2).told
