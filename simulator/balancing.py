@@ -7,6 +7,8 @@ world changes the ideal placement through the registry, as an operator would.
 
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
@@ -46,21 +48,36 @@ ALIVE_NS: Final = 1_500 * MS
 PARKED_NS: Final = 200 * MS
 
 
-class OneSteal:
-    """I9: at most one steal at a time in the cluster, while clocks are within the bound."""
+@attrs.frozen
+class _Running:
+    group: GroupId
+    source: NodeId
+    until_ns: int
 
-    def __init__(self, *, enforced: bool) -> None:
-        self._enforced = enforced
-        self._running: dict[NodeId, tuple[GroupId, int]] = {}
+
+class StealBudget:
+    """I9: so many steals at a time in the cluster (one, unless the policy allows more), and a node
+    takes part in one of them; while clocks are within the bound."""
+
+    def __init__(self, most: int = 1, *, enforced: bool) -> None:
+        self._most, self._enforced = most, enforced
+        self._running: dict[NodeId, _Running] = {}
+        """By target."""
         self.count = 0
+        self.together = 0
+        """The most that were under way at once."""
 
-    def requested(self, node: NodeId, group: GroupId, at_ns: int) -> None:
-        self._running = {n: run for n, run in self._running.items() if at_ns < run[1]}
+    def requested(self, node: NodeId, group: GroupId, source: NodeId, at_ns: int) -> None:
+        self._running = {n: run for n, run in self._running.items() if at_ns < run.until_ns}
         others = {n: run for n, run in self._running.items() if n != node}
-        if others and self._enforced:
-            raise Violation(f"I9: node {node} steals group {group} while others do: {others}")
-        self._running[node] = (group, at_ns + CONFIG.deadline_ns)
+        taking_part = {*others, *(run.source for run in others.values())}
+        if self._enforced and (len(others) >= self._most or taking_part & {node, source}):
+            raise Violation(
+                f"I9: node {node} steals group {group} from {source} while others do: {others}"
+            )
+        self._running[node] = _Running(group, source, at_ns + CONFIG.deadline_ns)
         self.count += 1
+        self.together = max(self.together, len(self._running))
 
     def ended(self, node: NodeId) -> None:
         """It has stopped, or crashed: a node that is no more steals nothing."""
@@ -129,11 +146,11 @@ class SimBalancing:
                 self._client.propose(action.command, self._on_result)
             elif isinstance(action, RequestSteal):
                 loop_ns = node.world.loop.now_ns
-                node.world.one_steal.requested(node.me, action.group, loop_ns)
+                node.world.steals.requested(node.me, action.group, action.master, loop_ns)
                 incarnation = node.core.incarnation
                 node.ask_for(action.group, incarnation, action.lease_ver, self.machine.token)
             else:
-                node.world.one_steal.ended(node.me)
+                node.world.steals.ended(node.me)
                 node.world.statistics[f"balancer {action.outcome.name.lower()}"] += 1
                 if action.outcome.failed:
                     node.groups[action.group].intake.steal_refused(node.now())

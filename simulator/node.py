@@ -216,7 +216,7 @@ class SimNode(ABC):
         self.up = False
         self.life += 1
         self.doom = None
-        world.one_steal.ended(self.me)
+        world.steals.ended(self.me)
 
     def _reach(self, boundary: Boundary, step: Step) -> None:
         """If this is where the node is doomed to die, it does.

@@ -111,6 +111,8 @@ class Options:
     batch_wait_ns: int
     balancing: bool
     """Steals come from the production balancer with its token, not from a toy that asks at will."""
+    steals_max: int = 1
+    """The policy's budget of steals at a time."""
     judged: bool = False
     """Every event is shown to the executable specification (simulator/model/specification.py)."""
     workload: Workload = Workload.COMMANDS
@@ -198,6 +200,7 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "client_think_ns": int,
     "batch_wait_ns": int,
     "balancing": lambda text: bool(int(text)),
+    "steals_max": int,
     "judged": lambda text: bool(int(text)),
     "workload": Workload,
     "partitions": int,
@@ -280,6 +283,7 @@ def draw(
         batch_wait_ns=d.choice((0, 0, 5 * MS)),
         balancing=not narrow and d.random() < 0.25,
         judged=d.random() < 0.25,
+        steals_max=dice(seed, "steals_max").choice((1, 2, 3)) if nodes > 3 else 1,
         **_workload(dice(seed, "workload"), few, workload),
     )
 

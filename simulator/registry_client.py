@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from balancer.records import Address
 from balancer.registry import Registry
 from balancer.registry_commands import (
@@ -10,6 +12,7 @@ from balancer.registry_commands import (
     FoundCluster,
     RegisterNode,
     Result,
+    SetPolicy,
     decode_result,
     encode_command,
 )
@@ -51,7 +54,7 @@ class RegistryClient:
             self._node.enter(done, result)
 
     def tick(self, now: Now) -> None:
-        """Found the cluster and register, until our copy of the registry shows it."""
+        """Found the cluster, register, set its policy, until our copy of the registry shows it."""
         if now.boot_ns < self._next_boot_ns:
             return
         self._next_boot_ns = now.boot_ns + HOUSEKEEPING_NS
@@ -63,3 +66,6 @@ class RegistryClient:
             address = Address(f"node-{node.me}", PORT + node.me)
             incarnation = node.core.incarnation
             self.propose(RegisterNode(node.me, incarnation, address, address, address))
+        steals_max = node.world.options.steals_max
+        if self.registry.cluster is not None and self.registry.policy.steals_max != steals_max:
+            self.propose(SetPolicy(None, attrs.evolve(self.registry.policy, steals_max=steals_max)))

@@ -18,7 +18,7 @@ from paxos.replica import Replica
 from paxos.step import Notice
 from paxos.timing import WINDOW_MAX
 from simulator.admin import Admin
-from simulator.balancing import OneSteal
+from simulator.balancing import StealBudget
 from simulator.brokers import BrokerNode
 from simulator.checkers import (
     Acknowledged,
@@ -107,7 +107,7 @@ class World:
         self.group_logs = GroupLogs(fresh=within)
         self.partition_logs = PartitionLogs(self.group_logs, fresh=within)
         self.results = Results()
-        self.one_steal = OneSteal(enforced=within)
+        self.steals = StealBudget(options.steals_max, enforced=within)
         self.steal_aim = StealAim(tick_ns=options.tick_ns)
         self.one_master = OneMaster(enforced=within)
         self.acknowledged = Acknowledged(self.agreement)
@@ -303,6 +303,7 @@ class World:
         statistics["reads"] = self.reads.count
         if self.brokers:
             self._count_brokers()
+        statistics["worlds with steals side by side"] = int(self.steals.together > 1)
         statistics["frames"] = self.network.sent
         statistics["events"] = self.loop.events
         statistics["two masters seen"] = self.one_master.seen_two

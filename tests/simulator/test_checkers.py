@@ -8,7 +8,7 @@ from paxos.entry import batch
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.lease import Lease
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord
-from simulator.balancing import CONFIG, OneSteal
+from simulator.balancing import CONFIG, StealBudget
 from simulator.checkers import (
     Acknowledged,
     Agreement,
@@ -117,14 +117,28 @@ def test_a_lease_that_differs_between_nodes() -> None:
 
 
 def test_two_steals_at_once() -> None:
-    checker = OneSteal(enforced=True)
-    checker.requested(A, G, 0)
-    checker.requested(A, G, 5)
+    checker = StealBudget(enforced=True)
+    checker.requested(A, G, B, 0)
+    checker.requested(A, G, B, 5)
     checker.ended(A)
-    checker.requested(B, G, 10)
-    checker.requested(C, G, 10 + CONFIG.deadline_ns)
+    checker.requested(B, G, A, 10)
+    checker.requested(C, G, A, 10 + CONFIG.deadline_ns)
     with pytest.raises(Violation, match="I9"):
-        checker.requested(B, G, 11 + CONFIG.deadline_ns)
+        checker.requested(B, G, A, 11 + CONFIG.deadline_ns)
+
+
+def test_a_budget_of_steals_has_each_node_once() -> None:
+    a, b, c, d, e, f = (NodeId(node) for node in range(6))
+    checker = StealBudget(2, enforced=True)
+    checker.requested(a, G, b, 0)
+    checker.requested(c, G, d, 1)
+    assert checker.together == 2
+    with pytest.raises(Violation, match="I9"):
+        checker.requested(e, G, f, 2)
+    checker.ended(c)
+    for target, source in ((c, a), (b, c), (c, b)):
+        with pytest.raises(Violation, match="I9"):
+            checker.requested(target, G, source, 3)
 
 
 def test_the_machine_executes_only_the_next_sequence() -> None:

@@ -31,7 +31,7 @@ def test_two_groups_stolen_back_to_back() -> None:
     assert [(one.group, one.outcome) for one in history] == [(1, Outcome.DONE), (2, Outcome.DONE)]
     assert history[0].token < history[1].token, "one after the other, each under its own token"
     assert script.registry(0).token is None
-    assert script.one_steal.count == 2
+    assert script.steals.count == 2
 
 
 def test_the_token_holder_crashes_and_another_goes_on() -> None:
