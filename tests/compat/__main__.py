@@ -56,8 +56,8 @@ class Cell:
     why: str = ""
 
 
-def run(client: Client, number: int, feature: str) -> Cell:
-    story = Story(client, f"compat-{number}-{list(FEATURES).index(feature)}")
+def run(client: Client, bootstrap: str, number: int, feature: str) -> Cell:
+    story = Story(client, f"compat-{number}-{list(FEATURES).index(feature)}", bootstrap)
     begun = time.monotonic()
     try:
         FEATURES[feature](story)
@@ -82,7 +82,7 @@ def matrix(bootstrap: str, clients: list[str], features: list[str]) -> dict[str,
         for feature in features:
             if key == GROUPS_ONLY and not feature.startswith("group"):
                 continue
-            cell = told[name][feature] = run(client, number, feature)
+            cell = told[name][feature] = run(client, bootstrap, number, feature)
             print(f"{name:45} {feature:40} {cell.verdict:8} {cell.seconds:5.1f} s {cell.why[:200]}")
     return told
 

@@ -12,11 +12,10 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
-from tests.compat.model import Got, Lacking, Message, RefusedError
+from tests.compat.model import Got, Lacking, Message, RefusedError, got_of_record
 
 T = TypeVar("T")
 WAIT_S = 20.0
-LOG_APPEND_TIME = 1
 MEMBERS_AT = 5
 """In a described group, in every version of the answer."""
 
@@ -228,7 +227,7 @@ class AiokafkaConsumer:
 
     def poll(self, seconds: float) -> list[Got]:
         work = self._consumer.getmany(timeout_ms=int(1000 * seconds), max_records=1_000)
-        return [_got(one) for batch in self._loop.run(work).values() for one in batch]
+        return [got_of_record(one) for batch in self._loop.run(work).values() for one in batch]
 
     def _call(self, act: Any, *arguments: Any) -> None:
         """Some of its plain functions, too, must be called on the loop."""
@@ -265,8 +264,3 @@ class AiokafkaConsumer:
         place = TopicPartition(self._topic, partition)
         low = self._loop.run(self._consumer.beginning_offsets([place]))[place]
         return int(low), int(self._loop.run(self._consumer.end_offsets([place]))[place])
-
-
-def _got(one: Any) -> Got:
-    message = Message(one.value, one.key, tuple(one.headers), one.timestamp, one.partition)
-    return Got(message, one.offset, one.timestamp_type == LOG_APPEND_TIME)

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from tests.compat.model import Client, Consumer, Got, Message, RefusedError
+from tests.compat.nodes import wait_until_known
 
 PATIENCE_S: Final = 30.0
 NODES: Final = 3
@@ -22,6 +23,7 @@ class Story:
 
     client: Client
     name: str
+    bootstrap: str
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
         named = {name.replace("_", "."): value for name, value in configs.items()}
@@ -59,6 +61,8 @@ def read(story: Story, topic: str, count: int, **options: str) -> list[Got]:
 def round_trip(story: Story, messages: Sequence[Message], **options: object) -> list[Got]:
     """What was sent comes back, in order, with offsets from 0 on."""
     topic = story.topic()
+    if options.get("acks") == "0":
+        wait_until_known(story.bootstrap, topic)  # nobody would tell the producer to come again
     story.client.produce(topic, messages, **options)  # type: ignore[arg-type]
     got = read(story, topic, len(messages))
     assert values(got) == [one.value for one in messages]

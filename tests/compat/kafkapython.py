@@ -8,10 +8,9 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from tests.compat.model import Got, Message, RefusedError
+from tests.compat.model import Got, Message, RefusedError, got_of_record
 
 WAIT_S = 20.0
-LOG_APPEND_TIME = 1
 
 
 class KafkaPython:
@@ -221,7 +220,7 @@ class KafkaPythonConsumer:
 
     def poll(self, seconds: float) -> list[Got]:
         records = self._consumer.poll(timeout_ms=int(1000 * seconds), max_records=1_000)
-        return [_got(one) for batch in records.values() for one in batch]
+        return [got_of_record(one) for batch in records.values() for one in batch]
 
     def partitions(self) -> frozenset[int]:
         return frozenset(one.partition for one in self._consumer.assignment())
@@ -250,8 +249,3 @@ class KafkaPythonConsumer:
         place = TopicPartition(self._topic, partition)
         low = self._consumer.beginning_offsets([place])[place]
         return int(low), int(self._consumer.end_offsets([place])[place])
-
-
-def _got(one: Any) -> Got:
-    message = Message(one.value, one.key, tuple(one.headers), one.timestamp, one.partition)
-    return Got(message, one.offset, one.timestamp_type == LOG_APPEND_TIME)

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from tests.compat.confluent import Confluent
 from tests.compat.model import Got, Lacking, Message, RefusedError
+from tests.compat.nodes import wait_until_known
 
 WAIT_S = 20.0
 SEPARATOR = "\x1f"
@@ -89,11 +90,7 @@ class Kcat:
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
         self._maker.create_topic(topic, partitions, configs)
-        for node in self._bootstrap.split(","):  # kcat ends on a node that has not heard of it yet
-            told = ["kcat", "-b", node, "-L", "-J", "-t", topic]
-            deadline = time.monotonic() + WAIT_S
-            while b"Unknown topic" in subprocess.run(told, capture_output=True, check=True).stdout:
-                assert time.monotonic() < deadline, f"{node} does not hear of {topic}"
+        wait_until_known(self._bootstrap, topic)  # kcat ends on a node that has not heard of it
 
     def topics(self) -> dict[str, int]:
         found = json.loads(self._run("-L", "-J"))

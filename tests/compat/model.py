@@ -5,7 +5,7 @@ library has no call for raises Lacking, which the matrix shows as such and does 
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -35,6 +35,15 @@ class Got:
     message: Message
     offset: int
     log_time: bool = False
+
+
+LOG_APPEND_TIME = 1
+
+
+def got_of_record(one: Any) -> Got:
+    """A ConsumerRecord, which kafka-python and aiokafka have in common."""
+    message = Message(one.value, one.key, tuple(one.headers), one.timestamp, one.partition)
+    return Got(message, one.offset, one.timestamp_type == LOG_APPEND_TIME)
 
 
 class Member(Protocol):

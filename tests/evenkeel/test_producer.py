@@ -2,6 +2,8 @@
 
 import itertools
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -89,13 +91,15 @@ class Load:
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.deliveries: dict[bytes, Delivery] = {}
-        self._producer, self._topic = producer, topic
+        self.producer = producer
+        self._topic = topic
+        self._extra = 0
 
     async def run(self) -> None:
         number = 0
         while True:
             value = b"%d" % number
-            self.deliveries[value] = await self._producer.send(
+            self.deliveries[value] = await self.producer.send(
                 self._topic, value, partition=number % 3
             )
             number += 1
@@ -105,13 +109,13 @@ class Load:
         """Wait until that many more records are acknowledged in each partition."""
         for partition in range(3):
             for _ in range(count):
-                await (await self._producer.send(self._topic, None, partition=partition))
+                self._extra += 1
+                await (await self.producer.send(self._topic, None, partition=partition))
 
-    async def judge(self, cluster: SharedCluster, extra: int) -> None:
+    async def judge(self, cluster: SharedCluster) -> None:
         """Every record exactly once, where we were told, in order."""
-        messages = await read_by_confluent(
-            cluster.bootstrap, self._topic, len(self.deliveries) + extra
-        )
+        count = len(self.deliveries) + self._extra
+        messages = await read_by_confluent(cluster.bootstrap, self._topic, count)
         numbers: dict[int, list[int]] = defaultdict(list)
         for one in messages:
             if one.value() is not None:
@@ -122,55 +126,52 @@ class Load:
         assert sum(map(len, numbers.values())) == len(self.deliveries)
 
 
-async def test_exactly_once_through_steals(cluster: SharedCluster, topic: str) -> None:
-    """All masters to node 2 and back while we send: no error, nothing lost, nothing twice."""
-    async with Producer(cluster.bootstrap, SMALL) as producer:
+@asynccontextmanager
+async def under_load(
+    cluster: SharedCluster, topic: str, client: ClientConfig | None = None
+) -> AsyncIterator[Load]:
+    """What the body does is done while records are sent, and acknowledged before and after.
+
+    Afterwards all were acknowledged, and each is in the log once.
+    """
+    async with Producer(cluster.bootstrap, SMALL, client=client) as producer:
         load = Load(producer, topic)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await load.more(5)
-            await cluster.place_all_on(2)
-            await load.more(5)
-            await cluster.spread()
+            yield load
             await load.more(5)
             nursery.cancel_scope.cancel()
-    await load.judge(cluster, extra=45)
+    await load.judge(cluster)
+
+
+async def test_exactly_once_through_steals(cluster: SharedCluster, topic: str) -> None:
+    """All masters to node 2 and back while we send: no error, nothing lost, nothing twice."""
+    async with under_load(cluster, topic) as load:
+        await cluster.place_all_on(2)
+        await load.more(5)
+        await cluster.spread()
 
 
 async def test_exactly_once_through_a_kill(cluster: SharedCluster, topic: str) -> None:
     """A node dies by SIGKILL under load and comes back: retries are recognised as such."""
-    async with Producer(cluster.bootstrap, SMALL) as producer:
-        load = Load(producer, topic)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(load.run)
-            await load.more(5)
-            victim = await cluster.leader_of(topic, 0)
-            await cluster.kill(victim)
-            await load.more(5)
-            await cluster.restart(victim)
-            await load.more(5)
-            nursery.cancel_scope.cancel()
-        await producer.flush()
-        assert producer.statistics().retries > 0
-    await load.judge(cluster, extra=45)
+    async with under_load(cluster, topic) as load:
+        victim = await cluster.leader_of(topic, 0)
+        await cluster.kill(victim)
+        await load.more(5)
+        await cluster.restart(victim)
+    assert load.producer.statistics().retries > 0
 
 
 async def test_exactly_once_through_a_hang(cluster: SharedCluster, topic: str) -> None:
     """A node stops answering with its sockets open (SIGSTOP), and goes on when others lead: what it
     had taken in and not answered is sent again, and recognised wherever it was written."""
     impatient = ClientConfig(request_timeout_ms=1_500)
-    async with Producer(cluster.bootstrap, SMALL, client=impatient) as producer:
-        load = Load(producer, topic)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(load.run)
-            await load.more(5)
-            victim = await cluster.leader_of(topic, 0)
-            await cluster.pause(victim)
-            await load.more(5)
-            await cluster.resume(victim)
-            await load.more(5)
-            nursery.cancel_scope.cancel()
-    await load.judge(cluster, extra=45)
+    async with under_load(cluster, topic, client=impatient) as load:
+        victim = await cluster.leader_of(topic, 0)
+        await cluster.pause(victim)
+        await load.more(5)
+        await cluster.resume(victim)
 
 
 # -- waiting, giving up, closing ------------------------------------------------------------------
