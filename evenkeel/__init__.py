@@ -14,7 +14,6 @@ from evenkeel.consumer import (
     Consumer,
     ConsumerRecord,
     ConsumerStatistics,
-    RebalanceListener,
     Records,
 )
 from evenkeel.coordinator import Committed
@@ -39,14 +38,17 @@ from evenkeel.errors import (
     DisconnectedError,
     EvenkeelError,
     FencedError,
+    ListenerError,
     OffsetError,
     TimedOutError,
     UnreachableError,
     UnsupportedError,
 )
+from evenkeel.listener import RebalanceListener
 from evenkeel.lookups import FoundOffset
 from evenkeel.metadata import TopicPartition
 from evenkeel.producer import Delivery, Producer, ProducerStatistics, RecordMetadata
+from evenkeel.sharing import Member, PartitionAssignor, Shares
 from wire.batch import Compression
 
 __all__ = [
@@ -66,6 +68,9 @@ __all__ = [
     "Committed",
     "FoundOffset",
     "Assignor",
+    "PartitionAssignor",
+    "Member",
+    "Shares",
     "Isolation",
     "OffsetReset",
     "Admin",
@@ -89,6 +94,7 @@ __all__ = [
     "DeliveryError",
     "DisconnectedError",
     "FencedError",
+    "ListenerError",
     "OffsetError",
     "TimedOutError",
     "UnreachableError",

@@ -9,40 +9,58 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle, islice
 
-import attrs
-
 from evenkeel.config import Assignor
+from evenkeel.errors import ConfigurationError
 from evenkeel.metadata import TopicPartition
-
-Shares = dict[str, list[TopicPartition]]
-
-
-@attrs.frozen
-class Member:
-    """What a member says of itself when it joins."""
-
-    id: str
-    topics: frozenset[str]
-    instance: str | None = None
-    owned: frozenset[TopicPartition] = frozenset()
-    generation: int = -1
-
-    @property
-    def rank(self) -> tuple[bool, str]:
-        """Static members come first and keep their place over restarts, as in Kafka."""
-        return (self.instance is None, self.instance or self.id)
+from evenkeel.sharing import Member, PartitionAssignor, Shares
 
 
-def share(kind: Assignor, members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
-    """Every member's partitions. `partitions` says how many each known topic has."""
+def name_of(assignor: Assignor | PartitionAssignor) -> str:
+    """What members of a group agree on."""
+    return assignor.value if isinstance(assignor, Assignor) else assignor.name
+
+
+def share(
+    assignor: Assignor | PartitionAssignor, members: Sequence[Member], partitions: Mapping[str, int]
+) -> Shares:
+    """Every member's partitions. `partitions` says how many each known topic has.
+
+    Raises:
+        ConfigurationError: if an assignor of the user's gives what there is not, or gives it twice.
+    """
     ranked = sorted(members, key=lambda member: member.rank)
-    match kind:
+    match assignor:
         case Assignor.RANGE:
             return _range(ranked, partitions)
         case Assignor.ROUND_ROBIN:
             return _round_robin(ranked, partitions)
         case Assignor.COOPERATIVE_STICKY:
             return _cooperative(ranked, partitions)
+        case _:
+            return _checked(assignor, ranked, partitions)
+
+
+def _checked(
+    assignor: PartitionAssignor, members: Sequence[Member], partitions: Mapping[str, int]
+) -> Shares:
+    """What two members hold is read twice and committed by both: so better no plan than such."""
+    shares = assignor.assign(members, partitions)
+    known = {member.id for member in members}
+    given: set[TopicPartition] = set()
+    for member, places in shares.items():
+        for place in places:
+            wrong = None
+            if member not in known:
+                wrong = f"to '{member}', which is no member"
+            elif not 0 <= place.partition < partitions.get(place.topic, 0):
+                wrong = "which does not exist"
+            elif place in given:
+                wrong = "twice"
+            if wrong is not None:
+                what = f"assignor '{assignor.name}' gives {TopicPartition(*place)} {wrong}"
+                raise ConfigurationError(what, advice="give each partition to one member at most")
+            given.add(place)
+    return {member.id: list(shares.get(member.id, ())) for member in members}
 
 
 def _range(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from evenkeel.errors import ConfigurationError
+from evenkeel.sharing import PartitionAssignor
 from wire.batch import Compression
 
 LIBRARY_NAME: Final = "evenkeel"
@@ -153,7 +154,8 @@ class ConsumerConfig:
     group: str | None = None
     instance: str | None = None
     """A static member's name (KIP-345): after a restart it gets its partitions back."""
-    assignors: tuple[Assignor, ...] = (Assignor.COOPERATIVE_STICKY,)
+    assignors: tuple[Assignor | PartitionAssignor, ...] = (Assignor.COOPERATIVE_STICKY,)
+    """In order of preference."""
     offset_reset: OffsetReset = OffsetReset.EARLIEST
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     auto_commit_ms: int | None = 5_000

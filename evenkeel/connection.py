@@ -281,7 +281,11 @@ async def connect(nursery: trio.Nursery, host: str, port: int, config: ClientCon
     with trio.move_on_after(config.connect_timeout_ms / 1000):
         stream = await _open(host, port, where, config)
         connection = Connection(stream, where, config)
-        nursery.start_soon(connection.run)
+        try:
+            nursery.start_soon(connection.run)
+        except RuntimeError:  # its owner has failed, and ends
+            await trio.aclose_forcefully(stream)
+            raise ClosedError(f"no connection to {where}: the client is closing") from None
         try:
             await _negotiate(connection)
         except (DisconnectedError, TimedOutError) as error:

@@ -15,7 +15,7 @@ application at its word: everything handed out so far.
 
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Self
 
@@ -26,10 +26,18 @@ from evenkeel import lookups
 from evenkeel.client import backoff_s, open_client
 from evenkeel.config import ClientConfig, ConsumerConfig, OffsetReset
 from evenkeel.coordinator import Committed, Coordinator, Identity
-from evenkeel.errors import ClosedError, CommitError, ConfigurationError, EvenkeelError, OffsetError
+from evenkeel.errors import (
+    ClosedError,
+    CommitError,
+    ConfigurationError,
+    EvenkeelError,
+    ListenerError,
+    OffsetError,
+)
 from evenkeel.fetched import ConsumerRecord, FetchedPartition, Records
 from evenkeel.fetcher import Fetcher
 from evenkeel.lifetime import Scoped
+from evenkeel.listener import ProgressCallback, RebalanceListener, told
 from evenkeel.lookups import FoundOffset
 from evenkeel.membership import Membership
 from evenkeel.metadata import TopicPartition
@@ -39,25 +47,7 @@ __all__ = ["Consumer", "ConsumerRecord", "ConsumerStatistics", "Records", "Rebal
 LAST_COMMIT_S_MAX: Final = 5.0
 """What closing may take to commit. Who is cancelled commits as well, no longer than that."""
 
-ProgressCallback = Callable[[Collection[TopicPartition]], Awaitable[None]]
 Positions = Mapping[TopicPartition, int]
-
-
-class RebalanceListener:
-    """Told when a group gives or takes partitions. Override what you need.
-
-    These run in the consumer's own task between two heartbeats: be done within a session. In
-    `revoked` the partitions are still ours and may be committed; after `lost` they are not.
-    """
-
-    async def assigned(self, places: Collection[TopicPartition]) -> None:
-        """These are ours from now on; nothing is read of them before this returns, so seek here."""
-
-    async def revoked(self, places: Collection[TopicPartition]) -> None:
-        """These go to others, or we close: nothing of them is handed out any more."""
-
-    async def lost(self, places: Collection[TopicPartition]) -> None:
-        """These may be somebody else's already: we were silent for too long."""
 
 
 @attrs.frozen(kw_only=True)
@@ -218,7 +208,7 @@ class Consumer(Scoped["Consumer"]):
 
         Raises:
             EvenkeelError: what makes it impossible to go on (damaged records, no offset to begin
-                at, fenced). After a damaged batch, `seek` past it.
+                at, fenced, a listener that failed). After a damaged batch, `seek` past it.
         """
         self._check_open()
         for state in self._fetcher.assigned.values():
@@ -396,7 +386,11 @@ class Consumer(Scoped["Consumer"]):
     async def _report_progress(self, places: Collection[TopicPartition]) -> None:
         """A master is about to move: what has been processed must not wait for the interval."""
         if self._on_progress is not None:
-            await self._on_progress(places)
+            try:
+                await told(self._on_progress, places)
+            except ListenerError as error:
+                self._fail(error)
+                return
         await self._commit_processed(places)
 
     # -- positions --------------------------------------------------------------------------------
@@ -485,7 +479,7 @@ class Consumer(Scoped["Consumer"]):
         fresh = [self._fetcher.assigned[place] for place in places]
         for state in fresh:
             state.settling = True  # the listener may seek before anything is read
-        await self._listener.assigned(sorted(places))
+        await told(self._listener.assigned, places)
         for state in fresh:
             state.settling = False
         self._lost_position.set()
@@ -498,14 +492,14 @@ class Consumer(Scoped["Consumer"]):
             if state is not None:
                 state.drop()
                 state.settling = True
-        await self._listener.revoked(sorted(places))
+        await told(self._listener.revoked, places)
         await self._commit_processed(places)
         self._drop(places)
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
         """For `Membership`: these are perhaps somebody else's already."""
         self._drop(places)
-        await self._listener.lost(sorted(places))
+        await told(self._listener.lost, places)
 
     def _drop(self, places: Iterable[TopicPartition]) -> None:
         for place in places:
@@ -573,10 +567,12 @@ class Consumer(Scoped["Consumer"]):
         """Commit and leave, within a few seconds, even if we are being cancelled."""
         self._fail(ClosedError("the consumer is closed"))
         self._while_member.cancel()  # or its heartbeats would hear that we have left
-        with trio.move_on_after(LAST_COMMIT_S_MAX, shield=True):
-            if self._group_mode and self._fetcher.assigned:
-                await self.revoked(list(self._fetcher.assigned))
-            else:
-                await self._commit_processed(list(self._fetcher.assigned))
-        if self._membership is not None and self._group_mode:
-            await self._membership.leave()
+        try:
+            with trio.move_on_after(LAST_COMMIT_S_MAX, shield=True):
+                if self._group_mode and self._fetcher.assigned:
+                    await self.revoked(list(self._fetcher.assigned))
+                else:
+                    await self._commit_processed(list(self._fetcher.assigned))
+        finally:
+            if self._membership is not None and self._group_mode:
+                await self._membership.leave()

@@ -96,6 +96,10 @@ class CommitError(EvenkeelError):
     """Offsets were not committed because the group has moved on: others own the partitions now."""
 
 
+class ListenerError(EvenkeelError):
+    """What the application asked to be told failed; its own error is the cause."""
+
+
 class FencedError(EvenkeelError):
     """Another member or producer has taken this one's identity; it must not go on."""
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from evenkeel.assignors import Member, share
+from evenkeel.assignors import name_of, share
 from evenkeel.client import Client, Purpose
 from evenkeel.config import Assignor, ConsumerConfig
 from evenkeel.coordinator import NO_GENERATION, Coordinator, Identity, topic_map
@@ -30,6 +30,7 @@ from evenkeel.errors import (
     refusal,
 )
 from evenkeel.metadata import TopicPartition
+from evenkeel.sharing import Member, PartitionAssignor
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages import consumer_protocol as protocol
@@ -180,6 +181,9 @@ class Membership:
         if taken_away:
             await self._let_go(taken_away)
         self.owned = assignment
+        agreed = self._agreed(joined)
+        if not isinstance(agreed, Assignor):
+            agreed.on_assignment(sorted(assignment), self.generation)
         if given or self.rounds == 1:
             await self.holder.assigned(given)
         if taken_away:
@@ -197,7 +201,7 @@ class Membership:
                 group_instance_id=self.config.instance,
                 protocol_type=protocol.PROTOCOL_TYPE,
                 protocols=[
-                    JoinGroupRequestProtocol(one.value, self._subscription())
+                    JoinGroupRequestProtocol(name_of(one), self._subscription(one))
                     for one in self.config.assignors
                 ],
             )
@@ -212,13 +216,17 @@ class Membership:
             self.generation = answer.generation_id
             return answer
 
-    def _subscription(self) -> bytes:
+    def _subscription(self, assignor: Assignor | PartitionAssignor) -> bytes:
         """What we own counts only with the generation in which we were given it (KIP-792)."""
         owned = self.owned if self.cooperative else frozenset()
+        if isinstance(assignor, Assignor):
+            user_data: bytes | None = self.generation.to_bytes(4, "big", signed=True)
+        else:
+            user_data = assignor.subscription(self.topics)
         return protocol.encode_subscription(
             protocol.ConsumerProtocolSubscription(
                 topics=sorted(self.topics),
-                user_data=self.generation.to_bytes(4, "big", signed=True),
+                user_data=user_data,
                 owned_partitions=[
                     protocol.TopicPartition(*one) for one in topic_map(owned).items()
                 ],
@@ -234,7 +242,7 @@ class Membership:
         elif code == ErrorCode.ILLEGAL_GENERATION:
             await self._lose_everything()
         elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-            offered = ", ".join(one.value for one in self.config.assignors)
+            offered = ", ".join(map(name_of, self.config.assignors))
             raise ConfigurationError(
                 f"group '{self.coordinator.group}' does not take this member",
                 why=f"its other members use none of these assignors: {offered}",
@@ -282,7 +290,7 @@ class Membership:
         await self.client.refresh()
         self._counts = self._count_partitions(topics)
         known = {topic: count for topic, count in self._counts.items() if count}
-        shares = share(Assignor(joined.protocol_name), members, known)
+        shares = share(self._agreed(joined), members, known)
         return [
             SyncGroupRequestAssignment(
                 member,
@@ -294,6 +302,14 @@ class Membership:
             )
             for member, places in shares.items()
         ]
+
+    def _agreed(self, joined: JoinGroupResponse) -> Assignor | PartitionAssignor:
+        """What the group has chosen is something that all members have offered."""
+        by_name = {name_of(one): one for one in self.config.assignors}
+        if joined.protocol_name not in by_name:
+            what = f"the group was told to share by '{joined.protocol_name}'"
+            raise refusal(what, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return by_name[joined.protocol_name]
 
     def _count_partitions(self, topics: Collection[str]) -> dict[str, int]:
         return {topic: len(self.client.view.partitions_of(topic)) for topic in topics}
@@ -360,4 +376,5 @@ def _member(one: JoinGroupResponseMember) -> Member:
             for number in owned.partitions
         ),
         generation,
+        said.user_data,
     )

@@ -1,7 +1,5 @@
 """Steals between real processes, under fire and under real consumers (exam row R12)."""
 
-import socket
-import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ from cluster.launcher import Launcher
 from cluster.status import ClusterView
 from cluster.workload import CLIENT_LOG
 from runtime.config import Address
+from tests.cluster.conversation import Conversation
 from tests.cluster.scenery import (
     GROUPS,
     PARTITIONS,
@@ -29,7 +28,6 @@ from tests.cluster.scenery import (
     three_nodes,
     until,
 )
-from wire.apis import APIS, Request, decode_response, encode_request
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ProgressReport
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -197,32 +195,6 @@ def committed_offsets(bootstrap: str) -> list[int]:
         return [one.offset for one in consumer.committed(places, timeout=STEP_S)]
     finally:
         consumer.close()
-
-
-class Conversation:
-    """One connection to one node, a frame each way at a time."""
-
-    def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection(address, timeout=STEP_S)
-        self._number = 0
-
-    def ask(self, request: Request, version: int) -> Any:
-        self._number += 1
-        self._socket.sendall(b"".join(encode_request(request, version, self._number, "raw")))
-        (size,) = struct.unpack(">i", self._exactly(4))
-        key = next(api.key for api in APIS.values() if api.request is type(request))
-        return decode_response(key, version, memoryview(self._exactly(size)))
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            assert more, "the node closed the connection"
-            data += more
-        return data
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class Reader:

@@ -44,7 +44,7 @@ def state_of(world: World) -> str:
     return world.answer(token, DescribeGroupResponse).state
 
 
-def test_a_first_member_joins_leads_and_gets_what_it_gave_itself() -> None:
+def test_D2_a_first_member_goes_through_the_four_phases() -> None:
     """Registration, leader, assignment, stable: the four phases with one member (D2, D8)."""
     world = World()
     anna = Client(world, "anna")
@@ -117,14 +117,19 @@ def test_a_second_member_makes_the_first_join_again() -> None:
     assert (anna.heartbeat(), bert.heartbeat()) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
-def test_followers_wait_for_the_leaders_plan_and_each_gets_its_own_part() -> None:
-    """A SyncGroup is parked until the leader's, and a member without a part gets nothing (D8)."""
+def test_D8_the_leader_is_told_everything_and_everyone_gets_its_own_part() -> None:
+    """A SyncGroup is parked until the leader's, and a member without a part gets nothing."""
     world = World()
-    anna, bert, carl = (Client(world, name) for name in ("anna", "bert", "carl"))
+    anna, bert, carl = (
+        Client(world, name, protocols=(Protocol("range", name.encode()),))
+        for name in ("anna", "bert", "carl")
+    )
     tokens = [client.join() for client in (anna, bert, carl)]
     world.pass_time(500)
-    for client, token in zip((anna, bert, carl), tokens, strict=True):
-        client.learn(token)
+    joined = [client.learn(token) for client, token in zip((anna, bert, carl), tokens, strict=True)]
+    told = [[(one.member_id, one.metadata) for one in answer.members] for answer in joined]
+    everybody = [(client.member_id, client.name.encode()) for client in (anna, bert, carl)]
+    assert told == [everybody, [], []]
     early = bert.sync()
     assert early not in world.answers
     lead = anna.sync({anna.member_id: b"p0", bert.member_id: b"p1"})
@@ -186,7 +191,7 @@ def test_the_last_member_leaves_an_empty_group_behind() -> None:
     assert world.stores[1].get(GROUP).generation == 3  # type: ignore[union-attr]  # just stored
 
 
-def test_a_silent_member_loses_its_place_and_a_talking_one_does_not() -> None:
+def test_D4_a_silent_member_loses_its_place_and_a_talking_one_does_not() -> None:
     """Liveness (D4): session timeouts by heartbeats."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
@@ -274,7 +279,7 @@ def test_a_repeated_join_answers_the_one_it_replaces() -> None:
     bert.learn(new)
 
 
-def test_a_leader_that_joins_again_wants_a_rebalance() -> None:
+def test_D10_a_leader_that_joins_again_wants_a_rebalance() -> None:
     """Its subscription's metadata may have changed (D10): only it can know."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
@@ -313,7 +318,25 @@ def test_a_sync_that_waits_is_released_by_the_next_rebalance() -> None:
     assert late.error == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_is_fenced_from_what() -> None:
+def test_D3_leader_and_followers_know_of_each_other_through_the_coordinator_alone() -> None:
+    """Every role talks to the coordinator and is watched by it: also the leader, which leads only
+    for as long as its heartbeats come, and whose plan nobody hears of but through SyncGroup."""
+    world = World()
+    anna, bert = Client(world, "anna"), Client(world, "bert")
+    stable_group(world, anna, bert)
+    assert anna.joined is not None
+    assert anna.joined.leader == anna.member_id
+    for _ in range(3):
+        world.pass_time(SESSION_MS // 3)
+        assert bert.heartbeat() == ErrorCode.NONE
+    world.pass_time(SESSION_MS // 3)
+    assert bert.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert bert.learn(bert.join()).leader == bert.member_id
+    assert anna.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+    share(world, bert)
+
+
+def test_D4_generation_and_member_id_fence() -> None:
     """Old generations, strangers and other protocols get Kafka's errors (D4)."""
     world = World()
     anna, eve = Client(world, "anna"), Client(world, "eve")
@@ -333,7 +356,7 @@ def test_who_is_fenced_from_what() -> None:
     assert world.answer(world.ask(wrong), SyncGroupResponse).error == inconsistent
 
 
-def test_members_must_agree_on_a_protocol() -> None:
+def test_D5_members_must_agree_on_a_protocol() -> None:
     """D5: one that offers nothing in common is refused and disturbs nobody."""
     world = World()
     offers = (Protocol("sticky", b"s"), Protocol("range", b"r"))
@@ -372,7 +395,9 @@ def test_the_only_member_may_change_all_its_protocols() -> None:
         ([["c", "a"], ["a"]], "a"),
     ],
 )
-def test_most_votes_win_and_the_leader_breaks_a_draw(offers: list[list[str]], chosen: str) -> None:
+def test_D5_most_votes_win_and_the_leader_breaks_a_draw(
+    offers: list[list[str]], chosen: str
+) -> None:
     """D5: only protocols that all support; each votes for its first such; first is the leader."""
     by_member = {
         MemberId(f"m{index}"): [Protocol(name, b"") for name in offer]

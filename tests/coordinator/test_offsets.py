@@ -51,7 +51,7 @@ def delete_group(world: World) -> ErrorCode:
     return world.answer(world.ask(DeleteGroup(group=GROUP)), DeleteGroupResponse).error
 
 
-def test_a_commit_is_answered_when_the_log_has_it_and_is_then_seen_by_all() -> None:
+def test_D12_a_commit_is_answered_when_the_log_has_it_and_is_then_seen_by_all() -> None:
     world = World()
     anna = Client(world, "anna")
     stable_group(world, anna)

@@ -1,5 +1,7 @@
 """The consumer against three real nodes: what others wrote, seeks, times, commits, closing."""
 
+from collections.abc import Collection
+
 import pytest
 import trio
 
@@ -11,6 +13,7 @@ from evenkeel import (
     Consumer,
     ConsumerConfig,
     Isolation,
+    ListenerError,
     OffsetError,
     OffsetReset,
     Producer,
@@ -269,3 +272,79 @@ async def test_mistakes_are_told(cluster: SharedCluster, topic: str) -> None:
         ConsumerConfig(session_timeout_ms=6_000)
     with pytest.raises(ConfigurationError, match="cannot be offered together"):
         ConsumerConfig(group="g", assignors=(Assignor.RANGE, Assignor.COOPERATIVE_STICKY))
+
+
+async def test_D12_who_is_given_a_partition_begins_where_the_group_has_committed(
+    cluster: SharedCluster, topic: str
+) -> None:
+    """The coordinator keeps the offsets; each member asks for those of its own partitions."""
+    for partition in range(3):
+        await fill(cluster, topic, 10 * (partition + 1), partition=partition)
+    config = ConsumerConfig(group=topic, heartbeat_ms=100, session_timeout_ms=10_000)
+    async with Consumer(cluster.bootstrap, config) as first:
+        await first.subscribe([topic])
+        await take(first, 60)
+        await first.commit({TopicPartition(topic, 1): 13, TopicPartition(topic, 2): 30})
+        first.seek(TopicPartition(topic, 0), 4)
+        first.seek(TopicPartition(topic, 1), 13)
+    async with Consumer(cluster.bootstrap, config) as second:
+        await second.subscribe([topic])
+        again = await take(second, 6 + 7)
+    read = sorted((record.partition, record.offset) for one in again for record in one.records)
+    assert read == [(0, at) for at in range(4, 10)] + [(1, at) for at in range(13, 20)]
+
+
+async def test_D13_what_is_asked_for_holds_from_the_next_call_on(
+    cluster: SharedCluster, topic: str
+) -> None:
+    """Seeking and pausing set what is wanted, at once and without waiting for a broker; what was
+    fetched before and is not wanted any more is never handed out."""
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    await fill(cluster, topic, 40, partition=0)
+    await fill(cluster, topic, 40, partition=1)
+    async with Consumer(cluster.bootstrap) as consumer:
+        await consumer.assign([first, second])
+        await take(consumer, 8)
+        with trio.fail_after(STEP_S):
+            while consumer.statistics().buffered_bytes == 0:  # noqa: ASYNC110 (statistics set no event)
+                await trio.sleep(0.01)
+        consumer.seek(first, 30)
+        consumer.pause([second])
+        assert consumer.known_position(first) == 30
+        taken = [record for one in await take(consumer, 10) for record in one.records]
+        assert [(one.partition, one.offset) for one in taken] == [(0, at) for at in range(30, 40)]
+        assert await consumer.poll(0.2) is None
+        before = consumer.known_position(second)
+        consumer.resume([second])
+        assert (await anext(consumer)).records[0].offset == before
+
+
+async def test_who_keeps_offsets_elsewhere_is_told_when_a_master_moves(
+    cluster: SharedCluster, topic: str
+) -> None:
+    """And what its callback raises is not lost in a task of ours."""
+    place = TopicPartition(topic, 0)
+    told: list[TopicPartition] = []
+
+    async def store(places: Collection[TopicPartition]) -> None:
+        told.extend(places)
+
+    async def fail(places: Collection[TopicPartition]) -> None:
+        raise ArithmeticError("no room for offsets")
+
+    async with (
+        Consumer(cluster.bootstrap, on_progress=store) as good,
+        Consumer(cluster.bootstrap, on_progress=fail) as bad,
+    ):
+        for consumer in (good, bad):
+            await consumer.assign([place])
+            assert await consumer.position(place) == 0
+            assert await consumer.poll(0.1) is None  # it is parked at the master by now
+        await cluster.place_all_on(2)
+        await cluster.place_all_on(1)
+        with trio.fail_after(STEP_S), pytest.raises(ListenerError, match="no room for offsets"):
+            await anext(bad)
+        await fill(cluster, topic, 3)
+        assert values(await take(good, 3)) == [b"0", b"1", b"2"]
+    assert set(told) == {place}
+    await cluster.spread()

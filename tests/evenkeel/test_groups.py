@@ -21,6 +21,7 @@ from evenkeel import (
     RebalanceListener,
     TopicPartition,
 )
+from evenkeel.coordinator import Identity
 from tests.evenkeel.shared_cluster import SharedCluster
 
 pytestmark = pytest.mark.cluster
@@ -72,6 +73,11 @@ class Reader(RebalanceListener):
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
         self.told.append(("lost", set(places)))
+
+    @property
+    def identity(self) -> Identity:
+        """Member id and generation, as the coordinator knows them."""
+        return self.consumer._identity()
 
     @property
     def share(self) -> frozenset[TopicPartition]:
@@ -254,6 +260,7 @@ async def test_steals_rebalance_nobody_and_are_told_our_progress(
         await until(lambda: all(one.share for one in readers))
         await until(lambda: sum(len(one.share) for one in readers) == 3)
         rounds = [one.consumer.statistics().rounds for one in readers]
+        places = [(one.identity, one.share) for one in readers]
         await produce(cluster, topic, 0, 60)
         await until(lambda: sum(len(one.values) for one in readers) == 60)
         await cluster.place_all_on(2)
@@ -261,6 +268,7 @@ async def test_steals_rebalance_nobody_and_are_told_our_progress(
         await produce(cluster, topic, 60, 60)
         await until(lambda: sum(len(one.values) for one in readers) == 120)
         assert [one.consumer.statistics().rounds for one in readers] == rounds
+        assert [(one.identity, one.share) for one in readers] == places
         statistics = [one.consumer.statistics() for one in readers]
         assert all(one.progress_reports > 0 for one in statistics)
         assert sum(one.commits for one in statistics) > 0
