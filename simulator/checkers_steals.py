@@ -7,7 +7,10 @@ At the moment at which a master proposes a Steal:
   the master has applied: the bound that the request is held to, and a window that may have been
   chosen meanwhile.
 
-Both are taken from the world: what was delivered when, and what the target's replica has applied.
+- nothing below it is under way: what was proposed is applied, so that every client had its answer
+  (the drain; without it the log is as safe, and clients see errors).
+
+All are taken from the world: what was delivered when, and what the target's replica has applied.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -33,6 +36,12 @@ class StealAim:
         handover, timing = replica.handover, replica.timing
         assert handover is not None
         self.count += 1
+        slot = replica.suspended
+        if replica.learner.applied != slot - 1:
+            raise Violation(
+                f"drain: node {master.me} steals group {replica.group} for node {target.me} "
+                f"in slot {slot}, and has applied {replica.learner.applied}"
+            )
         silent_ns = master.world.loop.now_ns - master.heard_at.get(target.me, 0)
         may_ns = timing.heard_ns + timing.drain_ns + PREPARING_NS + 2 * self._tick_ns
         if silent_ns > may_ns:

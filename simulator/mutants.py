@@ -269,14 +269,12 @@ STEALS: Final[Mapping[str, Mutant]] = {
         (Intake.flush, "if not self.proposed:", "if True:"),
         (handover.try_to_send, " or proposer.in_flight", ""),
         (handover.try_to_send, "replica.learner.applied == proposer.next - 1", "True"),
-        why_not="not needed for safety (protocol.md): it costs clients errors",
     ),
     "token-ignored": mutant(
         "I9",
         "the registry grants the steal token to everybody",
         (TokenDesk.acquire, "if in_the_way:", "if False:"),
         tests=BALANCER_TESTS,
-        why_not="nobody asks while its own copy of the registry shows a token that is held",
     ),
 }
 

@@ -29,7 +29,7 @@ from simulator.mutants import MUTANTS, planted
 from simulator.options import draw
 from simulator.swarm import PROCESSES, checker_of, make_world
 
-SEEDS: Final = 200
+SEEDS: Final = 300
 UNEXPECTED_SHARE: Final = 10
 """Of the seeds, one in so many is tried where the mutant says why the swarm cannot notice."""
 WORLD_SECONDS_MAX: Final = 60.0
@@ -48,6 +48,7 @@ CHECKERS: Final = {
     "I10": "I10 progress",
     "group": "one lease per version",
     "aim": "steals aim at the living",
+    "drain": "steals leave nothing behind",
     "committed": "committed offsets",
     "duplicate": "no duplicates",
     "fenced": "fencing",
