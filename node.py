@@ -349,8 +349,8 @@ class Node:
             listener.close()
         assert self.engine.scrubber is not None
         self.engine.scrubber.stop()
-        self.writer.stop()
-        self.disk.close()
+        if self.writer.stop():
+            self.disk.close()
 
 
 def _refuse_alone(config: Config, recovered: RecoveredLog) -> None:

@@ -21,8 +21,7 @@ from storage.space import Room, Space
 from storage.wal import Wal
 
 SLOW_SYNCS_KEPT: Final = 512
-WRITER_STOP_S: Final = 10.0
-PREPARER_STOP_S: Final = 0.5
+STOP_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
 """How often the free space is measured, and a segment that could not be made is tried again."""
 STARVED_RETRY_S: Final = 0.1
@@ -81,17 +80,21 @@ class LogWriter:
         """A new segment was begun: make the next one's file in the background."""
         self._prepare.set()
 
-    def stop(self) -> None:
-        """Let both threads end; what was submitted is written first."""
+    def stop(self) -> bool:
+        """Let both threads end; what was submitted is written first.
+
+        False: one of them hangs at the disk. Then the directory must stay locked until the process
+        has gone, or the next one would meet the hand of this one in its files.
+        """
         self._stopping = True
+        self._wal.stop_preparing()
         self._retry.set()
         self._todo.put(None)
         self._prepare.set()
-        writer, preparer = self._threads
-        writer.join(timeout=WRITER_STOP_S)
-        preparer.join(
-            timeout=PREPARER_STOP_S
-        )  # half a file of zeros is made anew at the next start
+        deadline = time.monotonic() + STOP_S
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     # -- on their own threads -----------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class SegmentFiles:
         self._open: dict[int, File] = {}
         self._open_lock = threading.Lock()
         self._make_lock = threading.Lock()
+        self._hurry = False
 
     @property
     def highest(self) -> int:
@@ -76,14 +77,18 @@ class SegmentFiles:
             file.reserve(whole_blocks(end))
         return file
 
+    def stop_preparing(self) -> None:
+        """A file that is just being filled with zeros is left as it is, and no more is filled."""
+        self._hurry = True
+
     def prepare(self, number: int, *, zeros: bool = True) -> bool:
         """Make the files up to `number`, one by one; False if they were there already."""
         made = False
         with self._make_lock:
             while self._highest < number:
                 name = segment_name(self._highest + 1)
-                if not self._recycle(name):
-                    self._make(name, zeros)
+                if not self._recycle(name) and not self._make(name, zeros):
+                    return made
                 self.file(self._highest + 1)  # opened here, not by the writer in its hurry
                 self._highest += 1
                 made = True
@@ -119,7 +124,8 @@ class SegmentFiles:
                 return True
         return False
 
-    def _make(self, name: str, zeros: bool) -> None:
+    def _make(self, name: str, zeros: bool) -> bool:
+        """False: told to stop before it was done. What is left is made anew at the next start."""
         if _TEMPORARY_NAME in self._disk.names():
             self._disk.remove(_TEMPORARY_NAME)  # a crash, or a full disk, has left it
         missing = self._segment_bytes - self._disk.free_bytes()
@@ -129,7 +135,10 @@ class SegmentFiles:
         file = self._disk.create(_TEMPORARY_NAME)
         try:
             if zeros:
-                fill_with_zeros(file, 0, self._segment_bytes)
+                for start in range(0, self._segment_bytes, ZEROS_BYTES):
+                    if self._hurry:
+                        return False
+                    fill_with_zeros(file, start, min(start + ZEROS_BYTES, self._segment_bytes))
             else:
                 file.reserve(self._segment_bytes)
                 file.fdatasync()
@@ -138,6 +147,7 @@ class SegmentFiles:
             raise
         self._disk.rename(_TEMPORARY_NAME, name)
         self._disk.sync_directory()
+        return True
 
 
 def fill_with_zeros(file: File, start: int, end: int) -> None:

@@ -280,6 +280,10 @@ class Wal:
         """
         return self._files.prepare(self._number + 1, zeros=zeros)
 
+    def stop_preparing(self) -> None:
+        """Whoever fills a file with zeros gives that up soon: the node stops."""
+        self._files.stop_preparing()
+
     # ---- damage ---------------------------------------------------------------------------------
 
     @property

@@ -11,11 +11,13 @@ import pytest
 from paxos.entry import batch
 from paxos.ids import BALLOT_ZERO, GroupId, NodeId, Slot
 from paxos.step import AcceptRecord
+from runtime import log_writer
 from runtime.dataplane import Wakeup
 from runtime.log_writer import SLOW_SYNCS_KEPT, LogWriter
+from storage import segments
 from storage.errors import StorageFailed
 from storage.identity import boot
-from storage.memory_disk import MemoryDisk
+from storage.memory_disk import MemoryDisk, MemoryFile
 from storage.model import WalConfig, WriteBatch
 from storage.opening import open_wal
 from storage.space import RESERVE_NAME, Space, SpaceConfig
@@ -283,6 +285,46 @@ def test_stopping_while_a_segment_is_being_prepared(desk: Desk) -> None:
     go_on.set()
     stopping.join(GIVE_UP_S)
     assert threads() == []
+
+
+def test_stopping_does_not_wait_for_a_whole_segment_of_zeros(desk: Desk) -> None:
+    """And not a moment less than for the thread: who closes the directory then is alone in it."""
+    entered, go_on = threading.Event(), threading.Event()
+    fdatasync = MemoryFile.fdatasync
+    pieces: list[str] = []
+
+    def slow(file: MemoryFile) -> None:
+        if threading.current_thread().name == "evenkeel-prepare":
+            pieces.append(file.name)
+            entered.set()
+            assert go_on.wait(GIVE_UP_S)
+        fdatasync(file)
+
+    desk.wal.prepare_next = lambda **_: desk.wal._files.prepare(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "ZEROS_BYTES", SEGMENT_BYTES // 8)
+        patch.setattr(MemoryFile, "fdatasync", slow)
+        desk.writer.prepare_soon()
+        assert entered.wait(GIVE_UP_S)
+        stopped: list[bool] = []
+        stopping = threading.Thread(target=lambda: stopped.append(desk.writer.stop()))
+        stopping.start()
+        until(lambda: desk.wal._files._hurry)
+        assert stopping.is_alive(), "it waits for the thread"
+        go_on.set()
+        stopping.join(GIVE_UP_S)
+    assert stopped == [True]
+    assert pieces == ["segment.tmp"], "one of eight pieces"
+    assert threads() == []
+
+
+def test_who_hangs_at_the_disk_is_told_of(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_writer, "STOP_S", 0.05)
+    desk.gate.clear()
+    desk.stage()
+    desk.submit()
+    assert not desk.writer.stop(), "the directory is not to be given away"
+    desk.gate.set()
 
 
 def test_durations_are_kept_in_bounds(desk: Desk) -> None:
