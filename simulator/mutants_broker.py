@@ -80,9 +80,9 @@ DATA: Final[Mapping[str, Mutant]] = {
         "aim",
         "a master hands over to a node it has not heard",
         (
-            handover.steal_away,
-            "incarnation is None or not replica.is_heard(target, now)",
-            "incarnation is None",
+            handover.away_refusal,
+            "target not in replica.incarnations or not replica.is_heard(target, now)",
+            "target not in replica.incarnations",
         ),
         tests="tests/paxos",
     ),
