@@ -45,6 +45,10 @@ READ_COMMITTED: Final = 1
 FULL_THROTTLE_MS: Final = 100
 """How long a client is asked to pause where no more fetches may be parked."""
 
+SAID_OF_DATA: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
+"""What an answer says of what this node has: true under its lease only. A consumer that believes
+a node which is behind that its offset is out of range starts again somewhere else."""
+
 _NO_GROUP: Final = GroupId(-1)
 _NO_FRAME: Final = memoryview(b"")
 
@@ -173,7 +177,8 @@ class _Fetch:
     def _is_enough(self) -> bool:
         """Whether an answer would hold `min_bytes`, an error, or a request for progress; nothing is
         read for this."""
-        left, progress = self._message.min_bytes, self._message.progress
+        message, progress = self._message, self._message.progress
+        left = min(message.min_bytes, message.max_bytes, self._broker.config.fetch_bytes_max)
         if left <= 0:
             return True
         if progress is not None and self._broker.progress.is_wanted(self.groups, progress.consumer):
@@ -327,12 +332,12 @@ class _Fetch:
         return _failed(one.asked.partition, error, hint)
 
     def _take_back(self, responses: list[FetchableTopicResponse], lost: frozenset[GroupId]) -> int:
-        """Replace what was read under leases that did not last; returns the size of the rest."""
+        """Replace what was said under leases that did not last; returns the size of the rest."""
         size = 0
         for (_, wanted), response in zip(self._topics, responses, strict=True):
             for at, one in enumerate(wanted):
                 data = response.partitions[at]
-                if data.error_code == ErrorCode.NONE and one.group in lost:
+                if data.error_code in SAID_OF_DATA and one.group in lost:
                     hint = other_leader(self._broker, one.group)
                     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
                     response.partitions[at] = _failed(data.partition_index, error, hint)

@@ -230,6 +230,19 @@ def test_a_master_that_may_not_act_says_nothing_about_its_data() -> None:
     assert answer.current_leader is None, "we are it, as far as we know"
 
 
+@pytest.mark.parametrize("why", ["asleep", "behind"])
+def test_a_master_that_may_not_act_calls_no_offset_out_of_range(why: str) -> None:
+    """It may be behind whoever acts now: a consumer that believed it would begin somewhere else."""
+    world = filled()
+    groups = world[1].groups
+    (groups.asleep if why == "asleep" else groups.behind).add(world.group(0))
+    asked = world.begin_fetch(1, want(0, 7), max_wait_ms=100)
+    assert not asked.settled
+    world.advance(120)
+    assert partition_of(asked).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.fetch(1, want(0, 7)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_the_lease_may_end_while_we_read(monkeypatch: pytest.MonkeyPatch) -> None:
     world = filled(tail=False)
     log = world[1].log
@@ -343,6 +356,16 @@ def test_bytes_beyond_the_limits_of_the_request_are_not_counted_for_ever() -> No
     assert not asked.settled
     world.produce(1, 1, batch("x"))
     assert asked.settled
+
+
+def test_no_more_is_waited_for_than_may_be_answered() -> None:
+    world = filled("")
+    size = len(batch("x"))
+    asked = world.begin_fetch(1, want(0, 0), min_bytes=100 * size, max_bytes=2 * size)
+    world.produce(1, 0, batch("x"))
+    assert not asked.settled
+    world.produce(1, 0, batch("y"))
+    assert len(contents(partition_of(asked).records)) == 2
 
 
 def test_no_min_bytes_or_no_time_is_answered_at_once() -> None:
