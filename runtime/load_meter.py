@@ -58,7 +58,7 @@ class LoadMeter:
         self.reports_sent = 0
         self.reports_failed = 0
         self.reports_bad = 0
-        """Records on the topic that are no reports: anybody may produce there."""
+        """Records on the topic that are no reports: of nodes that are newer than we are."""
 
     # -- hearing ------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ NOT_LEADER_OR_FOLLOWER counts as "not persisted". A retry finds its first attemp
 from functools import partial
 from typing import Final
 
+from balancer.catalogue import INTERNAL_TOPICS
 from balancer.records import PartitionPlace, Topic
 from broker.commands import RECORDS_RESULT, SMALL_BYTES, records
 from broker.context import Broker, Request
@@ -64,6 +65,9 @@ def handle(broker: Broker, request: Request) -> None:
                 answer.error_code = refusal
             elif known is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif known.name in INTERNAL_TOPICS:  # every node reads it while it applies it
+                answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                answer.error_message = "the cluster's own topics are written by its nodes"
             else:
                 produce.append(known, data, answer)
     produce.submitted(message.timeout_ms)

@@ -3,6 +3,7 @@
 import pytest
 from crc32c import crc32c
 
+from balancer.load import LOAD_TOPIC
 from balancer.registry_commands import CreateTopic
 from broker.commands import SMALL_BYTES
 from broker.intake import Why
@@ -83,6 +84,20 @@ def test_nobody_is_named_where_nobody_is_known() -> None:
     answer = world.produce(1, 0, batch("a"))
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert answer.current_leader is None
+
+
+def test_the_clusters_own_topics_are_for_its_nodes() -> None:
+    """Every node decodes what is applied there: a client's gigabyte of gzip would stop them all."""
+    world = DataWorld()
+    world.run(CreateTopic(LOAD_TOPIC, bytes(15) + b"\x07", 1))
+    data = [PartitionProduceData(0, memoryview(batch("{}")))]
+    topics = [TopicProduceData(LOAD_TOPIC, data)]
+    request = ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=topics)
+    asked = world.send(1, request, 10)
+    answer = asked.response.responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "nodes" in answer.error_message
+    assert not any(world.cluster.queues.values())
 
 
 @pytest.mark.parametrize(

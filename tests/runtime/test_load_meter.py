@@ -65,7 +65,7 @@ def test_the_topic_takes_no_group_from_users(tmp_path: Path) -> None:
 
 
 def test_what_is_no_report_is_counted_and_passed_over(tmp_path: Path) -> None:
-    """Any client may produce there."""
+    """Clients may not produce there, and what a newer node means is not to be guessed."""
     with one_node(tmp_path, groups=1) as node:
         run_until(node, lambda: node.planner.book.reports)
         topic = node.registry.topic(LOAD_TOPIC)
