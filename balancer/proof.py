@@ -28,7 +28,10 @@ from balancer.topic_spread import even_shares, total_excess
 from paxos.ids import GroupId, NodeId
 
 SEARCH_GROUPS_MAX: Final = 12
-SEARCH_STEPS_MAX: Final = 20_000
+SEARCH_STEPS_MAX: Final = 10_000
+"""The planner runs on a node's loop: a search may take some ten milliseconds, no more."""
+SEARCH_LEAF_STEPS: Final = 8
+"""What a whole placement costs to be looked at, in steps."""
 
 
 class Proof(StrEnum):
@@ -74,18 +77,39 @@ def count_cost(frame: Frame, counts: Mapping[NodeId, int]) -> tuple[Fraction, Fr
     return Fraction(zones), Fraction(nodes)
 
 
+@attrs.frozen
+class Bar:
+    """How even a plan is, in what the operator cares for: computed once, held against many."""
+
+    frame: Frame
+    excess: int
+    cost: tuple[Fraction, Fraction] | None
+    """By count; None by weight."""
+    most: Mapping[NodeId, int]
+    """By weight."""
+
+    @classmethod
+    def of(cls, frame: Frame, plan: Mapping[GroupId, NodeId]) -> "Bar":
+        excess = total_excess(frame, plan)
+        if frame.problem.wishes.evenness is Evenness.COUNT:
+            return cls(frame, excess, count_cost(frame, counts_on(frame, plan)), {})
+        return cls(frame, excess, None, reached(frame, plan))
+
+    def reached_by(self, candidate: Mapping[GroupId, NodeId]) -> bool:
+        """Whether a placement is at least as even."""
+        if total_excess(self.frame, candidate) > self.excess:
+            return False
+        if self.cost is not None:
+            return count_cost(self.frame, counts_on(self.frame, candidate)) <= self.cost
+        loads = weights_on(self.frame, candidate)
+        return all(load <= self.most[node] for node, load in loads.items())
+
+
 def as_even(
     frame: Frame, candidate: Mapping[GroupId, NodeId], plan: Mapping[GroupId, NodeId]
 ) -> bool:
     """Whether a placement is at least as even as the plan, in what the operator cares for."""
-    if total_excess(frame, candidate) > total_excess(frame, plan):
-        return False
-    if frame.problem.wishes.evenness is Evenness.COUNT:
-        return count_cost(frame, counts_on(frame, candidate)) <= count_cost(
-            frame, counts_on(frame, plan)
-        )
-    most = reached(frame, plan)
-    return all(load <= most[node] for node, load in weights_on(frame, candidate).items())
+    return Bar.of(frame, plan).reached_by(candidate)
 
 
 def reached(frame: Frame, plan: Mapping[GroupId, NodeId]) -> dict[NodeId, int]:
@@ -182,6 +206,9 @@ class _Search:
     frame: Frame
     plan: Mapping[GroupId, NodeId]
     moves_max: int
+    bar: Bar
+    loads: dict[NodeId, int]
+    """Of what is placed so far: by weight nothing is put above the bar."""
     steps: int = 0
     found: dict[GroupId, NodeId] | None = None
 
@@ -195,18 +222,22 @@ class _Search:
         self.steps += 1
         if self.steps > SEARCH_STEPS_MAX:
             return False
-        if at == len(self.frame.free):
-            if as_even(self.frame, placed, self.plan):
+        frame, most = self.frame, self.bar.most
+        if at == len(frame.free):
+            self.steps += SEARCH_LEAF_STEPS
+            if self.bar.reached_by(placed):
                 self.found = dict(placed)
             return True
-        group = self.frame.free[at]
-        home = self.frame.home(group)
-        for node in self.frame.allowed:
+        group = frame.free[at]
+        home, weight = frame.home(group), frame.needs[group].weight
+        for node in frame.allowed:
             left = moves_left - (node != home)
-            if left < 0:
+            if left < 0 or (most and self.loads[node] + weight > most[node]):
                 continue
             placed[group] = node
+            self.loads[node] += weight
             complete = self._place(at + 1, placed, left)
+            self.loads[node] -= weight
             if not complete or self.found is not None:
                 return complete
         placed.pop(group, None)
@@ -219,7 +250,7 @@ def search(
     """A placement as even as `plan` with at most `moves_max` moves, and whether all were tried."""
     if len(frame.free) > SEARCH_GROUPS_MAX:
         return None, False
-    one = _Search(frame, plan, moves_max)
+    one = _Search(frame, plan, moves_max, Bar.of(frame, plan), fixed_weights(frame))
     complete = one.run()
     return one.found, complete
 

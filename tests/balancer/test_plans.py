@@ -1,5 +1,6 @@
 """The planner with everything an operator may wish for, and the proofs that come with its plans."""
 
+from collections.abc import Mapping
 from itertools import product
 from random import Random
 
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.levels import ceilings, weights_on
+from balancer import proof
+from balancer.levels import Ceilings, ceilings, weights_on
 from balancer.planner import Plan, PlanReason, solve
 from balancer.problem import (
     Evenness,
@@ -251,6 +253,35 @@ def test_brute_force_agrees_with_every_certificate(problem: Problem) -> None:
         if as_even(framed, candidate, plan.placement)
     )
     assert plan.certificate.moves == fewest
+
+
+def test_a_search_costs_the_loop_no_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plan is held against is computed once: at each leaf it took seconds of the loop."""
+    bars, leaves = [], []
+    ceilings_of, reached_by = proof.ceilings, proof.Bar.reached_by
+
+    def counted(framed: Frame) -> Ceilings:
+        bars.append(framed)
+        return ceilings_of(framed)
+
+    def looked(bar: proof.Bar, candidate: Mapping[GroupId, NodeId]) -> bool:
+        leaves.append(candidate)
+        return reached_by(bar, candidate)
+
+    monkeypatch.setattr(proof, "ceilings", counted)
+    monkeypatch.setattr(proof.Bar, "reached_by", looked)
+    plan = solve(
+        Problem(
+            nodes=offers("1 2 3 4 5"),
+            groups=needs("11122233344", "97531864297", "abababababa"),
+            current=placed("11122233344"),
+            wishes=Wishes(evenness=Evenness.WEIGHT, topic_excess_max=0),
+        )
+    )
+    assert plan.certificate is not None
+    assert plan.certificate.proof is Proof.OPEN, "else nothing was searched for long"
+    assert len(bars) < 20
+    assert len(leaves) < 4 * proof.SEARCH_STEPS_MAX // proof.SEARCH_LEAF_STEPS
 
 
 @settings(max_examples=100, deadline=None)
