@@ -32,6 +32,7 @@ from coordinator.model import (
     DescribeAssignedResponse,
     DescribedAssigned,
     ErrorCode,
+    MemberId,
     ProposalFailure,
     Token,
     TopicIdPartitions,
@@ -167,8 +168,8 @@ class Assigning:
 
     def topics_in_use(self, group: LiveAssigned) -> frozenset[str]:
         ids = self._topics().ids
-        wanted = [self._wanted(member, ids) for member in group.members.values()]
         names = {topic_id: name for name, (topic_id, _) in ids.items()}
+        wanted = self._wanted(group, ids).values()
         return frozenset(names[topic_id] for topics in wanted for topic_id in topics)
 
     # --- one heartbeat
@@ -222,7 +223,10 @@ class Assigning:
         )
         if changed and group.text_bytes() > self._tenure.config.group_bytes_max // 2:
             raise _RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group says too much")
-        self._plan_again(group, changed=changed)
+        if changed:
+            self._plan_again(group, changed=True)
+        else:
+            self._plan_if_possible(group, changed=False)
         member = group.members[member.member_id]
         if not member.settled(group.epoch):
             others = held_by_others(group.members.values(), member.member_id)
@@ -281,8 +285,8 @@ class Assigning:
             if away.epoch != AWAY_EPOCH:
                 raise _RefusedError(ErrorCode.UNRELEASED_INSTANCE_ID, "its former self is here")
             group.discard(away)
-            back = attrs.evolve(away, member_id=request.member_id, epoch=JOINING_EPOCH)
-            return back, away
+            member_id = request.member_id or self._tenure.new_member_id("consumer")
+            return attrs.evolve(away, member_id=member_id, epoch=JOINING_EPOCH), away
         known = group.members.get(request.member_id)
         if known is not None:
             return attrs.evolve(known, epoch=JOINING_EPOCH, revoking=NOTHING), None
@@ -324,17 +328,27 @@ class Assigning:
         group.discard(member)
         group.version += 1
         self._tenure.notice(group.name, "member_gone", f"{member.member_id}: {reason}")
-        self._plan_again(group, changed=True)
+        self._plan_if_possible(group, changed=True)
 
-    def _plan_again(self, group: LiveAssigned, *, changed: bool = False) -> None:
+    def _plan_if_possible(self, group: LiveAssigned, *, changed: bool) -> None:
+        """For what no request asked for (time is up, topics have grown): there is nobody to refuse.
+
+        Where no plan can be made the members keep the shares that they have.
+        """
+        try:
+            self._plan_again(group, changed=changed)
+        except _RefusedError as refused:
+            self._tenure.notice(group.name, "plan_refused", str(refused))
+
+    def _plan_again(self, group: LiveAssigned, *, changed: bool) -> None:
         """A new epoch and a new plan, if what the last one was made from has changed."""
         topics = self._topics()
         if not changed and group.topics_version == topics.version:
             return
         group.topics_version = topics.version
         wishes = {
-            member.member_id: Wish(self._wanted(member, topics.ids), member.target)
-            for member in group.members.values()
+            name: Wish(wanted, group.members[name].target)
+            for name, wanted in self._wanted(group, topics.ids).items()
         }
         wanted = frozenset(topic for wish in wishes.values() for topic in wish.topics)
         partitions = {
@@ -357,16 +371,31 @@ class Assigning:
         self._tenure.notice(group.name, "rebalance", detail)
 
     def _wanted(
-        self, member: AssignedMember, ids: Mapping[str, tuple[bytes, int]]
-    ) -> frozenset[bytes]:
-        """Ids of the topics it subscribes to and that there are."""
-        names = set(member.subscription.topics)
-        if member.subscription.pattern:
-            try:
-                names |= self._match(member.subscription.pattern, ids)
-            except ValueError as error:
-                raise _RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
-        return frozenset(ids[name][0] for name in names if name in ids)
+        self, group: LiveAssigned, ids: Mapping[str, tuple[bytes, int]]
+    ) -> dict[MemberId, frozenset[bytes]]:
+        """Ids of the topics each member subscribes to and that there are.
+
+        Most members say the same: a pattern is held against all topics once for all of them.
+        """
+        members = group.members.values()
+        patterns = {member.subscription.pattern for member in members} - {None}
+        if len(patterns) > self._tenure.config.patterns_per_group_max:
+            raise _RefusedError(ErrorCode.POLICY_VIOLATION, "too many patterns in one group")
+        meant: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
+        wanted = {}
+        for member in members:
+            topics, pattern = said = (member.subscription.topics, member.subscription.pattern)
+            if said not in meant:
+                names = {*topics, *(self._matched(pattern, ids) if pattern else ())}
+                meant[said] = frozenset(ids[name][0] for name in names if name in ids)
+            wanted[member.member_id] = meant[said]
+        return wanted
+
+    def _matched(self, pattern: str, names: Iterable[str]) -> frozenset[str]:
+        try:
+            return self._match(pattern, names)
+        except ValueError as error:
+            raise _RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     # --- deadlines
 

@@ -52,6 +52,10 @@ class CoordinatorConfig:
     assigned_partitions_max: int = attrs.field(default=50_000, validator=gt(0))
     """Partitions of one such group, so that a snapshot of it fits an entry. [POLICY_VIOLATION]"""
 
+    patterns_per_group_max: int = attrs.field(default=64, validator=gt(0))
+    """Different patterns of its members: each is held against all topics when these change.
+    [POLICY_VIOLATION]"""
+
     pause_ms_max: int = attrs.field(default=3_000, validator=gt(1))
     """Silence between two calls beyond which we, not the members, are taken to have been away."""
 

@@ -390,6 +390,42 @@ def test_a_full_group_refuses_and_stays_as_it_is() -> None:
     assert one.beat().epoch == 1
 
 
+def test_topics_that_outgrow_the_limit_cost_nobody_his_place() -> None:
+    """Time goes on for the members there are: nothing a timer does may be refused, nor raise."""
+    world = world_of(4, assigned_partitions_max=6)
+    one, two, three = (Consumer(world, name) for name in ("one", "two", "three"))
+    rounds(world, one, two)
+    world.topics = Topics(2, {"orders": (ORDERS, 100), "returns": (RETURNS, 2)})
+    rounds(world, one, two)
+    assert (one.error, one.numbers, two.numbers) == (ErrorCode.NONE, [0, 1], [2, 3])
+    assert three.beat().error == ErrorCode.POLICY_VIOLATION
+    world.pass_time(SESSION_MS // 2)
+    one.beat()
+    world.pass_time(SESSION_MS // 2 + BEAT_MS)
+    world.commit()
+    assert [notice.what for notice in world.notices].count("plan_refused") == 2
+    assert [one.beat().error, two.beat().error] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    assert one.leave().error == ErrorCode.NONE
+    world.topics = Topics(3, {"orders": (ORDERS, 6)})
+    rounds(world, two)
+    assert two.numbers == list(range(6))
+
+
+def test_a_pattern_is_held_against_the_topics_once_for_all_members() -> None:
+    world = world_of(patterns_per_group_max=2)
+    asked = []
+    matching, world.match = world.match, lambda *args: asked.append(args[0]) or matching(*args)
+    for name in "abcdef":
+        Consumer(world, name, topics=(), pattern="ord.*").beat()
+    assert asked == ["ord.*"] * 6, "once for each plan, however many members it has"
+    assert Consumer(world, "g", topics=(), pattern="ret.*").beat().error == ErrorCode.NONE
+    refused = Consumer(world, "h", topics=(), pattern="x.*").beat()
+    assert refused.error == ErrorCode.POLICY_VIOLATION
+
+
 def test_a_checkpoint_restores_it() -> None:
     world = world_of()
     rounds(world, Consumer(world, "one"), Consumer(world, "two"))

@@ -58,6 +58,7 @@ class World:
         self.stores = [GroupStore() for _ in range(replicas)]
         self.topics = Topics(0, {})
         """What the registry has, as every node knows it."""
+        self.match = matching
         self.nodes = [self._node(store) for store in self.stores]
         self.master = 0
         self.now_ms = 1_000
@@ -71,7 +72,7 @@ class World:
         self.nodes[0].elected(self.now_ms, Slot(self.term))
 
     def _node(self, store: GroupStore) -> Coordinator:
-        return Coordinator(store, self.config, lambda: self.topics, matching)
+        return Coordinator(store, self.config, lambda: self.topics, lambda *args: self.match(*args))
 
     @property
     def coordinator(self) -> Coordinator:
