@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer import proof
+from balancer import proof as proofs
 from balancer.levels import Ceilings, ceilings, weights_on
 from balancer.planner import Plan, PlanReason, solve
 from balancer.problem import (
@@ -258,18 +258,18 @@ def test_brute_force_agrees_with_every_certificate(problem: Problem) -> None:
 def test_a_search_costs_the_loop_no_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the plan is held against is computed once: at each leaf it took seconds of the loop."""
     bars, leaves = [], []
-    ceilings_of, reached_by = proof.ceilings, proof.Bar.reached_by
+    ceilings_of, reached_by = proofs.ceilings, proofs.Bar.reached_by
 
     def counted(framed: Frame) -> Ceilings:
         bars.append(framed)
         return ceilings_of(framed)
 
-    def looked(bar: proof.Bar, candidate: Mapping[GroupId, NodeId]) -> bool:
+    def looked(bar: proofs.Bar, candidate: Mapping[GroupId, NodeId]) -> bool:
         leaves.append(candidate)
         return reached_by(bar, candidate)
 
-    monkeypatch.setattr(proof, "ceilings", counted)
-    monkeypatch.setattr(proof.Bar, "reached_by", looked)
+    monkeypatch.setattr(proofs, "ceilings", counted)
+    monkeypatch.setattr(proofs.Bar, "reached_by", looked)
     plan = solve(
         Problem(
             nodes=offers("1 2 3 4 5"),
@@ -281,7 +281,7 @@ def test_a_search_costs_the_loop_no_more_than_its_steps(monkeypatch: pytest.Monk
     assert plan.certificate is not None
     assert plan.certificate.proof is Proof.OPEN, "else nothing was searched for long"
     assert len(bars) < 20
-    assert len(leaves) < 4 * proof.SEARCH_STEPS_MAX // proof.SEARCH_LEAF_STEPS
+    assert len(leaves) < 4 * proofs.SEARCH_STEPS_MAX // proofs.SEARCH_LEAF_STEPS
 
 
 @settings(max_examples=100, deadline=None)
