@@ -18,6 +18,7 @@ import trio
 
 from cluster import (
     balance,
+    completion,
     control,
     data,
     demo,
@@ -136,6 +137,9 @@ def _parser() -> argparse.ArgumentParser:
     describe = command("config", _config, "show every setting of a node, its value and meaning")
     describe.add_argument("--file", type=Path, metavar="TOML", help="a node's configuration file")
     describe.add_argument("--set", action="append", default=[], metavar="section.key=value")
+
+    complete = command("completion", completion.run, "print a script for a shell's completion")
+    completion.add_options(complete, parser)
 
     command("version", _version, "print the version")
     return parser

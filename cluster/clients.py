@@ -12,8 +12,14 @@ import trio
 
 from cluster import state
 from cluster.spec import read as spec_of
+from evenkeel import Admin, BrokerError, ClientConfig, TopicDescription
 from evenkeel.lifetime import background
+from wire.error_codes import ErrorCode
 
+TIMEOUT_S: Final = 10.0
+TIMEOUT_S_MAX: Final = 3600.0
+NODES_TRIED: Final = 3
+"""Of so many, all but one may hang before a command gives up."""
 INTERRUPTED: Final = 130
 """The exit code of who was told to stop by Ctrl-C, as shells have it."""
 
@@ -28,7 +34,46 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--bootstrap", metavar="HOST:PORT", help="any Kafka cluster, by its nodes")
     text = "the directory of a cluster here (./data, or the one started last)"
     where.add_argument("--data", type=Path, metavar="DIR", help=text)
+    text = f"give up when the cluster does not answer for so long ({TIMEOUT_S:g})"
+    parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def _seconds(word: str) -> float:
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= TIMEOUT_S_MAX:
+        raise argparse.ArgumentTypeError(f"write seconds, up to {TIMEOUT_S_MAX:g}, not '{word}'")
+    return seconds
+
+
+def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
+    """Who types a command wants to know soon that nobody answers; one hung node is passed by."""
+    timeout_ms = max(1, round(options.timeout * 1000))
+    one_node_ms = max(1, timeout_ms // NODES_TRIED)
+    return ClientConfig(
+        operation_timeout_ms=timeout_ms,
+        connect_timeout_ms=one_node_ms,
+        request_timeout_ms=one_node_ms,
+    )
+
+
+def open_admin(options: Any) -> Admin:  # noqa: ANN401 (argparse's)
+    return Admin(bootstrap_of(options), client=config_of(options))
+
+
+async def existing_topic(admin: Admin, name: str) -> TopicDescription:
+    """Raises:
+    ClientError: if there is none of this name.
+    """
+    try:
+        return await admin.describe_topic(name)
+    except BrokerError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise ClientError(f"there is no topic '{name}'; see: evenkeel topic list") from None
+        raise
 
 
 def bootstrap_of(options: Any) -> str:  # noqa: ANN401 (argparse's)

@@ -9,18 +9,27 @@ from typing import Any, Final
 from cluster.clients import (
     ClientError,
     add_cluster_options,
-    bootstrap_of,
+    existing_topic,
+    open_admin,
     print_json,
     run_until_signal,
     table,
 )
-from evenkeel import Admin, BrokerError, GroupDescription, PartitionProgress, TopicPartition
+from evenkeel import (
+    Admin,
+    BrokerError,
+    GroupDescription,
+    GroupMember,
+    PartitionProgress,
+    TopicPartition,
+)
 from evenkeel.lookups import BEGINNING, END
 from wire.error_codes import ErrorCode
 
 Action = Callable[[Any], Awaitable[int]]
 Progress = Mapping[TopicPartition, PartitionProgress]
 
+CLIENT_CHARS_MAX: Final = 24
 WHERE: Final = "beginning, end, an offset, +N or -N (--to=-N), a time (2026-01-31T12:00), or @MS"
 
 
@@ -54,27 +63,31 @@ def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 async def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    async with Admin(bootstrap_of(options)) as admin:
+    async with open_admin(options) as admin:
         groups = await admin.list_groups()
     if options.json:
-        print_json([{"group": one.name, "state": one.state} for one in groups])
+        print_json(
+            [{"group": one.name, "state": one.state, "type": one.group_type} for one in groups]
+        )
     elif groups:
-        print(table(("group", "state"), [(one.name, one.state) for one in groups]))
+        rows = [(one.name, one.state, one.group_type) for one in groups]
+        print(table(("group", "state", "type"), rows))
     else:
         print("no groups")
     return 0
 
 
 async def _describe(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    async with Admin(bootstrap_of(options)) as admin:
+    async with open_admin(options) as admin:
         progress = await admin.group_progress(options.group)
-        group = await _described(admin, options.group)
+        group = await admin.describe_group(options.group)
     if options.json:
-        print_json({**_group_json(group), "partitions": _progress_json(progress)})
+        print_json({**_group_json(group), "partitions": _progress_json(progress, group)})
         return 0
-    print(f"{group.name}: {group.state or 'offsets only'}, coordinator node {group.coordinator}")
-    readers = {place: one.client_id for one in group.members for place in one.assignment}
-    rows = [
+    lag = sum(one.lag or 0 for one in progress.values())
+    print(f"{group.name}: {group.state}, coordinator node {group.coordinator}, lag {lag}")
+    readers = {place: one.instance or one.id for one in group.members for place in one.assignment}
+    reading = [
         (
             str(place),
             None if one.committed is None else one.committed.offset,
@@ -84,21 +97,36 @@ async def _describe(options: Any) -> int:  # noqa: ANN401 (argparse's)
         )
         for place, one in progress.items()
     ]
-    print(table(("partition", "committed", "end", "lag", "read by"), rows))
-    for member in group.members:
-        static = "" if member.instance is None else f", static member {member.instance}"
-        print(f"member {member.client_id} at {member.host}{static}: {len(member.assignment)}")
+    print(table(("partition", "committed", "end", "lag", "read by"), reading))
+    if group.members:
+        members = [
+            (one.instance or one.id, _client(one), one.host, len(one.assignment))
+            for one in group.members
+        ]
+        print()
+        print(table(("member", "client", "host", "partitions"), members))
     return 0
 
 
-async def _described(admin: Admin, name: str) -> GroupDescription:
-    """A group that only has offsets is described as one without members."""
-    try:
-        return await admin.describe_group(name)
-    except BrokerError as error:
-        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        return GroupDescription(name, "", "", "", -1, [])
+def _client(member: GroupMember) -> str | None:
+    """Its client's name where the member's own does not say it; cut, for it is there for people."""
+    name = member.client_id
+    if member.id.startswith(name) and member.instance is None:
+        return None
+    return name if len(name) <= CLIENT_CHARS_MAX else name[: CLIENT_CHARS_MAX - 3] + "..."
+
+
+async def _without_members(admin: Admin, name: str) -> GroupDescription:
+    """A group that may be changed from outside.
+
+    Raises:
+        ClientError: if it has members: they would go on from where they are, and commit that.
+    """
+    group = await admin.describe_group(name)
+    if group.members:
+        count = f"{len(group.members)} member{'s' if len(group.members) > 1 else ''}"
+        raise ClientError(f"group '{name}' has {count}; stop them first")
+    return group
 
 
 def _group_json(group: GroupDescription) -> dict[str, object]:
@@ -120,7 +148,8 @@ def _group_json(group: GroupDescription) -> dict[str, object]:
     }
 
 
-def _progress_json(progress: Progress) -> list[dict[str, object]]:
+def _progress_json(progress: Progress, group: GroupDescription) -> list[dict[str, object]]:
+    readers = {place: one.id for one in group.members for place in one.assignment}
     return [
         {
             "topic": place.topic,
@@ -128,6 +157,7 @@ def _progress_json(progress: Progress) -> list[dict[str, object]]:
             "committed": None if one.committed is None else one.committed.offset,
             "end": one.end,
             "lag": one.lag,
+            "member": readers.get(place),
         }
         for place, one in progress.items()
     ]
@@ -137,7 +167,12 @@ def _progress_json(progress: Progress) -> list[dict[str, object]]:
 
 
 async def _seek(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    async with Admin(bootstrap_of(options)) as admin:
+    async with open_admin(options) as admin:
+        try:
+            await _without_members(admin, options.group)
+        except BrokerError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise  # one that nobody has heard of may be told where to begin
         committed = {
             place: one.offset
             for place, one in (await admin.committed_offsets(options.group)).items()
@@ -172,7 +207,7 @@ async def _chosen(
     places: set[TopicPartition] = set()
     for word in words:
         topic, _, number = word.partition(":")
-        known = [one.partition for one in (await admin.describe_topic(topic)).partitions]
+        known = [one.partition for one in (await existing_topic(admin, topic)).partitions]
         if number and (not number.isdecimal() or int(number) not in known):
             raise ClientError(f"topic {topic} has no partition {number}")
         places |= {TopicPartition(topic, one) for one in ([int(number)] if number else known)}
@@ -224,8 +259,8 @@ def _time_ms(where: str) -> int:
 
 
 async def _delete(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    async with Admin(bootstrap_of(options)) as admin:
-        group = await _described(admin, options.group)
+    async with open_admin(options) as admin:
+        group = await _without_members(admin, options.group)
         offsets = await admin.committed_offsets(options.group)
         if not options.dry_run:
             await admin.delete_group(options.group)

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 from io import BufferedReader
@@ -15,7 +15,10 @@ from cluster.clients import (
     ClientError,
     add_cluster_options,
     bootstrap_of,
+    config_of,
+    existing_topic,
     json_of,
+    open_admin,
     pairs,
     print_json,
     run_until_signal,
@@ -23,7 +26,6 @@ from cluster.clients import (
     text_of,
 )
 from evenkeel import (
-    Admin,
     Compression,
     Consumer,
     ConsumerConfig,
@@ -89,7 +91,7 @@ def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 async def _create(options: Any) -> int:  # noqa: ANN401 (argparse's)
     settings = pairs(options.set, "setting")
-    async with Admin(bootstrap_of(options)) as admin:
+    async with open_admin(options) as admin:
         await admin.create_topic(
             options.topic,
             partitions=options.partitions,
@@ -108,7 +110,7 @@ async def _create(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 async def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    async with Admin(bootstrap_of(options)) as admin:
+    async with open_admin(options) as admin:
         topics = await admin.list_topics(internal=options.internal)
     if options.json:
         print_json([_topic_json(topics[name]) for name in sorted(topics)])
@@ -126,8 +128,8 @@ def _leaderless(topic: TopicDescription) -> list[int]:
 
 
 async def _describe(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    async with Admin(bootstrap_of(options)) as admin:
-        topic = await admin.describe_topic(options.topic)
+    async with open_admin(options) as admin:
+        topic = await existing_topic(admin, options.topic)
         settings = await admin.topic_settings(options.topic)
     changed = {name: one.value for name, one in sorted(settings.items()) if not one.is_default}
     if options.json:
@@ -170,8 +172,8 @@ def _topic_json(topic: TopicDescription) -> dict[str, object]:
 
 
 async def _delete(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    async with Admin(bootstrap_of(options)) as admin:
-        topic = await admin.describe_topic(options.topic)
+    async with open_admin(options) as admin:
+        topic = await existing_topic(admin, options.topic)
         if not options.dry_run:
             await admin.delete_topic(options.topic)
     said = "would be deleted" if options.dry_run else "was deleted"
@@ -208,9 +210,13 @@ async def _lines() -> AsyncGenerator[bytes, None]:
 async def _produce(options: Any) -> int:  # noqa: ANN401 (argparse's)
     headers = [(name, value.encode()) for name, value in pairs(options.header, "header").items()]
     separator = None if options.key_separator is None else options.key_separator.encode()
+    async with open_admin(options) as admin:
+        topic = await existing_topic(admin, options.topic)  # or sending would wait for it
+        _check_partitions(topic, [] if options.partition is None else [options.partition])
     config = ProducerConfig(compression=Compression[options.compression.upper()])
     count = 0
-    async with Producer(bootstrap_of(options), config) as producer:
+    bootstrap, client = bootstrap_of(options), config_of(options)
+    async with Producer(bootstrap, config, client=client) as producer:
         waiting: list[Delivery] = []
         async with aclosing(_lines()) as lines:
             async for line in lines:
@@ -255,7 +261,7 @@ async def _consume(options: Any) -> int:  # noqa: ANN401 (argparse's)
         raise ClientError("a member of a group cannot choose its partitions")
     if options.count is not None and options.count < 1:
         return 0
-    async with Consumer(bootstrap_of(options), config) as consumer:
+    async with Consumer(bootstrap_of(options), config, client=config_of(options)) as consumer:
         ends = await _start(consumer, options)
         printed = 0
         while options.follow or not _at_the_end(consumer, ends):
@@ -272,13 +278,11 @@ async def _consume(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 async def _start(consumer: Consumer, options: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
     """Assign or subscribe; where the partitions end now."""
-    async with Admin(bootstrap_of(options)) as admin:
-        topic = await admin.describe_topic(options.topic)
+    async with open_admin(options) as admin:
+        topic = await existing_topic(admin, options.topic)
     places = [TopicPartition(topic.name, one.partition) for one in topic.partitions]
     if options.partition:
-        unknown = set(options.partition) - {place.partition for place in places}
-        if unknown:
-            raise ClientError(f"topic {topic.name} has no partition {min(unknown)}")
+        _check_partitions(topic, options.partition)
         places = [place for place in places if place.partition in options.partition]
     ends = await consumer.end_offsets(places)
     if options.group is None:
@@ -286,6 +290,12 @@ async def _start(consumer: Consumer, options: Any) -> dict[TopicPartition, int]:
     else:
         await consumer.subscribe([topic.name])
     return ends
+
+
+def _check_partitions(topic: TopicDescription, wanted: Iterable[int]) -> None:
+    unknown = set(wanted) - {one.partition for one in topic.partitions}
+    if unknown:
+        raise ClientError(f"topic {topic.name} has no partition {min(unknown)}")
 
 
 def _at_the_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:

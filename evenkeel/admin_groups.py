@@ -15,10 +15,14 @@ from evenkeel.descriptions import (
     GroupProgress,
     PartitionProgress,
 )
-from evenkeel.errors import EvenkeelError, UnreachableError, refusal
+from evenkeel.errors import EvenkeelError, UnreachableError, UnsupportedError, refusal
 from evenkeel.metadata import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
+from wire.messages.assigned_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from wire.messages.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from wire.messages.group_admin import (
     DeleteGroupsRequest,
@@ -74,7 +78,9 @@ class GroupAdmin:
                 failures.append(error)
                 return
             for one in answer.groups:
-                listing = GroupListing(one.group_id, one.protocol_type, one.group_state)
+                listing = GroupListing(
+                    one.group_id, one.protocol_type, one.group_state, one.group_type
+                )
                 found[one.group_id] = listing
 
         async with trio.open_nursery() as nursery:
@@ -92,23 +98,19 @@ class GroupAdmin:
         """
         coordinator = Coordinator(self.client, name)
 
-        async def once() -> DescribedGroup:
+        async def once() -> GroupDescription:
             answer = await coordinator.ask(DescribeGroupsRequest([name]), DescribeGroupsResponse)
             described = answer.groups[0]
             coordinator.check("describing", described.error_code)
-            if described.group_state == DEAD:
+            node = await coordinator.find()
+            found: GroupDescription | None = _classic(described, node)
+            if described.group_state == DEAD:  # which is also what one of the other type is here
+                found = await _shared_out(coordinator, node)
+            if found is None:
                 raise refusal(f"there is no group '{name}'", ErrorCode.GROUP_ID_NOT_FOUND)
-            return described
+            return found
 
-        described = await coordinator.until_done("describing", once)
-        return GroupDescription(
-            name,
-            described.group_state,
-            described.protocol_type,
-            described.protocol_data,
-            await coordinator.find(),
-            [_member(one, described.protocol_type) for one in described.members],
-        )
+        return await coordinator.until_done("describing", once)
 
     async def group_progress(self: _HasClient, name: str) -> GroupProgress:
         """Committed offsets and ends of all partitions a group has committed for or reads.
@@ -184,6 +186,46 @@ class GroupAdmin:
             coordinator.check("deleting", answer.results[0].error_code)
 
         await coordinator.until_done("deleting", once)
+
+
+def _classic(described: DescribedGroup, node: int) -> GroupDescription:
+    return GroupDescription(
+        described.group_id,
+        described.group_state,
+        described.protocol_type,
+        described.protocol_data,
+        node,
+        [_member(one, described.protocol_type) for one in described.members],
+    )
+
+
+async def _shared_out(coordinator: Coordinator, node: int) -> GroupDescription | None:
+    """A group that the broker shares out (KIP-848); None if it is none."""
+    request = ConsumerGroupDescribeRequest([coordinator.group])
+    try:
+        answer = await coordinator.ask(request, ConsumerGroupDescribeResponse)
+    except UnsupportedError:
+        return None
+    described = answer.groups[0]
+    if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    coordinator.check("describing", described.error_code)
+    members = []
+    for one in described.members:
+        given = one.assignment.topic_partitions
+        places = sorted(
+            TopicPartition(part.topic_name, n) for part in given for n in part.partitions
+        )
+        host = one.client_host.removeprefix("/")
+        members.append(GroupMember(one.member_id, one.instance_id, one.client_id, host, places))
+    return GroupDescription(
+        described.group_id,
+        described.group_state,
+        PROTOCOL_TYPE,
+        described.assignor_name,
+        node,
+        members,
+    )
 
 
 def _member(one: DescribedGroupMember, protocol_type: str) -> GroupMember:

@@ -59,11 +59,15 @@ class Reassignment:
 
 @attrs.frozen
 class GroupListing:
-    """`state` is empty where the broker is too old to tell."""
+    """`state` and `group_type` are empty where the broker is too old to tell.
+
+    `group_type` is "classic", or "consumer" for a group that the broker shares out (KIP-848).
+    """
 
     name: str
     protocol_type: str
     state: str
+    group_type: str = ""
 
 
 @attrs.frozen

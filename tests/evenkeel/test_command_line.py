@@ -3,15 +3,20 @@ programs, one line and exit code 1 for what cannot be done."""
 
 import io
 import json
+import os
 import re
+import signal
+import socket
+import subprocess
 import sys
 import time
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer as ConfluentConsumer
 
 from cluster import cli
-from tests.evenkeel.shared_cluster import SharedCluster
+from tests.evenkeel.shared_cluster import ROOT, SharedCluster
 
 pytestmark = pytest.mark.cluster
 
@@ -79,7 +84,7 @@ def test_the_life_of_a_topic(terminal: Terminal) -> None:
     assert "would be deleted" in terminal.run("topic delete cli-1 --dry-run")
     assert terminal.json("topic delete cli-1")["deleted"]
     terminal.eventually("topic list", r"\A(?!.*cli-1)")
-    assert "create the topic first" in terminal.run("topic describe no-such-topic", fails=True)
+    assert "there is no topic 'cli-2'; see: " in terminal.run("topic describe cli-2", fails=True)
 
 
 def test_records_in_and_out(terminal: Terminal, topic: str) -> None:
@@ -129,18 +134,100 @@ def test_a_group_reads_on_and_is_set_back(terminal: Terminal, topic: str) -> Non
     assert "GROUP_ID_NOT_FOUND" in terminal.run(f"group describe {topic}", fails=True)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_is_looked_at_and_left_alone(
+    terminal: Terminal, cluster: SharedCluster, topic: str, protocol: str
+) -> None:
+    """Also one that the broker shares out (KIP-848)."""
+    config = {"bootstrap.servers": cluster.bootstrap, "group.id": topic, "group.protocol": protocol}
+    reader = ConfluentConsumer({**config, "client.id": "somebody-with-a-rather-long-name"})
+    reader.subscribe([topic])
+    try:
+        deadline = time.monotonic() + STEP_S
+        while len(reader.assignment()) < 3:
+            reader.poll(0.05)
+            assert time.monotonic() < deadline
+        told = terminal.json(f"group describe {topic}")
+        assert (told["state"], len(told["members"])) == ("Stable", 1)
+        assert told["members"][0]["client_id"] == "somebody-with-a-rather-long-name"
+        assert {one["member"] for one in told["partitions"]} == {told["members"][0]["id"]}
+        shown = terminal.run(f"group describe {topic}")
+        assert "somebody-with-a-rath" in shown
+        assert max(map(len, shown.splitlines())) <= 80
+        assert {"group": topic, "state": "Stable", "type": protocol} in terminal.json("group list")
+        for line in (f"group delete {topic}", f"group seek {topic} --to end"):
+            for dry in ("", " --dry-run"):
+                refused = terminal.run(line + dry, fails=True)
+                assert f"group '{topic}' has 1 member; stop them first" in refused
+    finally:
+        reader.close()
+
+
+class Typed:
+    """A command in a process of its own, as in a terminal or a pipe."""
+
+    def __init__(self, cluster: SharedCluster, line: str) -> None:
+        command = [sys.executable, "-m", "cluster.cli", *line.split()]
+        self.process = subprocess.Popen(
+            [*command, "--bootstrap", cluster.bootstrap],
+            env={**os.environ, "PYTHONPATH": ROOT},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def ends(self) -> tuple[int, str]:
+        """Its exit code, and what it complains about."""
+        assert self.process.stderr is not None
+        with self.process:
+            complaint = self.process.stderr.read()
+        return self.process.returncode, complaint
+
+
+def test_a_reader_that_stops_reading_is_no_error_to_tell(
+    terminal: Terminal, cluster: SharedCluster, topic: str
+) -> None:
+    """`evenkeel topic consume | head -1`"""
+    terminal.run(f"topic produce {topic}", stdin=b"a record of some length\n" * 20_000)
+    typed = Typed(cluster, f"topic consume {topic}")
+    assert typed.line().endswith("a record of some length\n")
+    assert typed.process.stdout is not None
+    typed.process.stdout.close()
+    assert typed.ends() == (1, "")
+
+
+def test_ctrl_c_leaves_the_group_in_good_order(
+    terminal: Terminal, cluster: SharedCluster, topic: str
+) -> None:
+    terminal.run(f"topic produce {topic} --partition 1", stdin=b"0\n1\n")
+    typed = Typed(cluster, f"topic consume {topic} --group {topic} --follow")
+    assert [typed.line(), typed.line()] == ["1/0\t0\n", "1/1\t1\n"]
+    typed.process.send_signal(signal.SIGINT)
+    assert typed.ends() == (130, "")
+    told = terminal.json(f"group describe {topic}")
+    assert (told["state"], told["members"]) == ("Empty", [])
+    assert [one["committed"] for one in told["partitions"] if one["partition"] == 1] == [2]
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
         ("topic create x --set nonsense", "setting 'nonsense': write name=value"),
         ("topic consume T --partition 7", "has no partition 7"),
         ("topic consume T --partition 1 --group g", "cannot choose its partitions"),
+        ("topic produce T --partition 7", "has no partition 7"),
+        ("topic produce nothing", "there is no topic 'nothing'; see: evenkeel topic list"),
         ("topic produce T --key-separator :", "line 1 has no key: ':' is not in it"),
         ("group seek nobody --to end", "has committed nothing; name what to set with --topic"),
         ("group seek nobody --to end --topic T:9", "has no partition 9"),
         ("group seek nobody --to=-3 --topic T:1", "has no committed offset that -3 could be of"),
         ("group seek nobody --to=soon --topic T", "cannot go to 'soon': expected beginning"),
         ("group delete nobody", "GROUP_ID_NOT_FOUND"),
+        ("group delete nobody --dry-run", "GROUP_ID_NOT_FOUND"),
     ],
 )
 def test_what_makes_no_sense(terminal: Terminal, topic: str, line: str, complaint: str) -> None:
@@ -157,3 +244,12 @@ def test_nobody_there(
     assert "no cluster here; start one with: evenkeel up" in capsys.readouterr().err
     assert cli.run(["topic", "list", "--bootstrap", "no address:x"]) == 1
     assert "'no address:x' is no address (write host:port)" in capsys.readouterr().err
+    unused = socket.create_server(("127.0.0.1", 0))
+    port = unused.getsockname()[1]
+    unused.close()
+    for line in ("topic list", "topic produce t", "topic consume t", "group describe g"):
+        words = [*line.split(), "--bootstrap", f"127.0.0.1:{port}", "--timeout", "0.2"]
+        assert cli.run(words) == 1
+        told = capsys.readouterr().err
+        assert "no broker can be reached" in told
+        assert told.count("\n") == 1
