@@ -8,7 +8,7 @@ forgotten here: they are chosen, and a Prepare that starts at one is answered wi
 import attrs
 
 from paxos.entry import Entry
-from paxos.ids import BALLOT_ZERO, Ballot, GroupId, NodeId, Slot
+from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Accepted, Behind, Nack, Prepare, Promise
 from paxos.step import AcceptRecord, PromiseRecord, Send, Step
 from paxos.timing import ACCEPT_AHEAD_BYTES_MAX, ACCEPT_AHEAD_SLOTS_MAX
@@ -23,6 +23,8 @@ class Acceptor:
     votes: dict[Slot, Vote] = attrs.Factory(dict)
     voting: bool = True
     votes_bytes: int = 0
+    recorded: Slot = SLOT_ZERO
+    """The applied prefix as our records tell it: a restart does not fall behind this."""
 
     def promise_own(self, ballot: Ballot, step: Step) -> None:
         """Promise our own new ballot: durable before the Prepare leaves (R1)."""
@@ -103,4 +105,5 @@ class Acceptor:
         self.promised = ballot
         self.votes[slot] = (ballot, entry)
         self.votes_bytes += entry.size
+        self.recorded = applied
         step.persist.append(AcceptRecord(self.group, slot, ballot, entry, applied))

@@ -123,6 +123,9 @@ class RejoinAsk:
 
 @attrs.frozen
 class RejoinAnswer:
+    """`last_voted`: the highest slot the sender has voted in, proposed or applied. `applied`: how
+    far its applied prefix goes whatever happens to it, for its log says so."""
+
     group: GroupId
     incarnation: Incarnation
     promised: Ballot

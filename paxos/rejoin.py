@@ -4,8 +4,12 @@ Such a node no longer knows what it promised and voted. It becomes non-voting, a
 they have seen, and votes again once
 
 - a majority of the members, itself not counted, has answered this incarnation: every quorum it was
-  ever part of shares a member with that majority, so `floor`, the highest ballot they promised, is
-  at least any ballot it promised, and `bar` covers every slot such a quorum may have decided;
+  ever part of shares a member with that majority, so `bar` covers every slot such a quorum may have
+  decided before;
+- a majority, itself not counted, has told besides that they have applied a slot beyond `bar`, and
+  will not forget it. `floor` is the highest ballot they had promised by then. Who is in phase 1
+  with a promise of ours that we have forgotten has one of them in its quorum as well; that one has
+  promised before it told us so, and `floor` is no less than that ballot, or it says Behind;
 - a slot beyond `bar + WINDOW_MAX` is applied. A master has at most WINDOW_MAX open slots, so such a
   slot was begun after the answers, and older votes of ours still in flight concern earlier slots.
 
@@ -41,21 +45,22 @@ SILENT_ASKS: Final = 4
 
 @attrs.define(kw_only=True, eq=False)
 class Rejoin:
-    answered: set[NodeId] = attrs.Factory(set)
+    applied: dict[NodeId, Slot] = attrs.Factory(dict)
+    """Of those who have answered: how far they have got since."""
     floor: Ballot = BALLOT_ZERO
     bar: Slot = SLOT_ZERO
 
     def on_answer(self, sender: NodeId, answer: RejoinAnswer) -> None:
-        """Only the first answer of each counts: the group goes on meanwhile, and a bar that rose
-        with it would never be passed."""
-        if sender in self.answered:
-            return
-        self.answered.add(sender)
+        """Only the first answer of each raises the bar: the group goes on meanwhile, and a bar that
+        rose with it would never be passed."""
+        if sender not in self.applied:
+            self.bar = max(self.bar, answer.last_voted, answer.applied)
+        self.applied[sender] = max(self.applied.get(sender, SLOT_ZERO), answer.applied)
         self.floor = max(self.floor, answer.promised)
-        self.bar = max(self.bar, answer.last_voted, answer.applied)
 
     def may_vote(self, me: NodeId, members: tuple[NodeId, ...], applied: Slot) -> bool:
-        others = sum(1 for node in self.answered if node in members and node != me)
+        past = [node for node, slot in self.applied.items() if slot > self.bar]
+        others = sum(1 for node in past if node in members and node != me)
         return others >= quorum_size(members) and applied > self.bar + WINDOW_MAX
 
 
@@ -70,9 +75,8 @@ class Help:
 
 def answer(replica: "Replica", now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
     """Tell a member that has forgotten things what it must not contradict, and help it."""
-    promised, applied = replica.acceptor.promised, replica.learner.applied
-    known = _known_slot(replica)
-    told = RejoinAnswer(replica.group, ask.incarnation, promised, known, applied)
+    acceptor, known = replica.acceptor, _known_slot(replica)
+    told = RejoinAnswer(replica.group, ask.incarnation, acceptor.promised, known, acceptor.recorded)
     step.after.append(Send(sender, told))
     if sender in replica.members:
         _help(replica, now, sender, ask.incarnation, step)

@@ -146,6 +146,7 @@ class Replica:
 
     def replayed(self, now: Now, step: Step) -> None:
         """Called once after the last replay: what was learned beyond a gap becomes known again."""
+        self.acceptor.recorded = self.learner.applied
         for slot, entry in sorted(self._recovered.learned.items()):
             self.learner.add(slot, entry)
         self._recovered = Recovered()
@@ -318,7 +319,6 @@ class Replica:
         if self.rejoin is None or message.incarnation != self.incarnation:
             return
         self.rejoin.on_answer(sender, message)
-        self._note_progress(sender, message.applied)
         rejoin.try_to_vote_again(self, step)
 
     def _on_steal_request(
@@ -449,6 +449,7 @@ class Replica:
             if vote is None or not vote[1].same_as(entry):
                 applied = self.learner.applied
                 step.persist.append(LearnedRecord(self.group, slot, entry, applied))
+                self.acceptor.recorded = applied
             self._apply_ready(now, step)
 
     def _apply_ready(self, now: Now, step: Step) -> None:

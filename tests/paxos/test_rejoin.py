@@ -1,5 +1,7 @@
 """A node that has lost a promise: silent until it cannot contradict what it has forgotten."""
 
+import random
+
 import pytest
 
 from paxos import handover
@@ -16,7 +18,7 @@ from paxos.messages import (
     RejoinAsk,
 )
 from paxos.rejoin import SILENT_ASKS, Rejoin, distrust
-from paxos.replica import Recovered
+from paxos.replica import Recovered, Replica
 from paxos.step import Step, VotingRecord
 from paxos.timing import WINDOW_MAX
 from tests.paxos.core import GROUP, LIFE, Member, accept, ballot, member, messages, some
@@ -67,13 +69,18 @@ def test_when_it_votes_again(answers: list[tuple[int, int]], applied: int, votes
     one, rejoin = member(), Rejoin()
     for node, voted in answers:
         rejoin.on_answer(NodeId(node), answer(one, 9, voted))
+    for node, _ in answers:  # asked again, they are far beyond
+        rejoin.on_answer(NodeId(node), answer(one, 9, 200, 199))
     assert rejoin.may_vote(NodeId(0), THREE, Slot(applied)) is votes
 
 
 def test_it_votes_again_above_what_the_others_promised() -> None:
     one = forgetful()
     one.give(1, answer(one, 9, 2))
-    one.give(2, answer(one, 11, 1))
+    one.give(2, answer(one, 9, 1))
+    one.give(2, answer(one, 11, 9, 3))
+    assert one.replica.rejoin is not None
+    one.give(1, answer(one, 9, 9, 3))
     entries = tuple(NOOP for _ in range(WINDOW_MAX + 3))
     step = one.give(1, Learned(GROUP, Slot(1), entries))
     assert [r.voting for r in step.persist if isinstance(r, VotingRecord)] == [True]
@@ -88,7 +95,7 @@ def test_answers_to_an_earlier_life_do_not_count() -> None:
     old = RejoinAnswer(GROUP, type(one.replica.incarnation)(0), ballot(9, 1), Slot(0), Slot(0))
     one.give(1, old)
     assert one.replica.rejoin is not None
-    assert not one.replica.rejoin.answered
+    assert not one.replica.rejoin.applied
 
 
 def test_a_restart_finds_it_silent_still() -> None:
@@ -110,6 +117,60 @@ def test_an_answer_covers_what_was_proposed_and_voted() -> None:
     (reply,) = one.give(1, RejoinAsk(GROUP, one.replica.incarnation)).after
     assert isinstance(reply.message, RejoinAnswer)
     assert (reply.message.promised, reply.message.last_voted) == (ballot(9, 2), 7)
+
+
+def test_an_answer_says_of_applied_slots_only_what_a_restart_will_know() -> None:
+    """Known chosen and applied, but no record says so yet: a restart would not know it."""
+
+    def told() -> Slot:
+        (reply,) = one.give(1, RejoinAsk(GROUP, one.replica.incarnation)).after
+        assert isinstance(reply.message, RejoinAnswer)
+        assert reply.message.last_voted >= one.replica.learner.applied
+        return reply.message.applied
+
+    one = member()
+    one.give(2, accept(1, 2, 1, some("a")))
+    one.give(2, accept(1, 2, 2, some("b"), counted=1))
+    assert (one.replica.learner.applied, told()) == (1, 0)
+    one.give(2, accept(1, 2, 3, some("c"), counted=2))
+    assert (one.replica.learner.applied, told()) == (2, 1)
+    one.give(2, Learned(GROUP, Slot(3), (some("c"), NOOP)))
+    assert (one.replica.learner.applied, told()) == (4, 3)
+
+
+def test_a_restart_knows_how_far_its_log_proves_it_applied() -> None:
+    one = member()
+    restarted = Replica(
+        GROUP,
+        NodeId(0),
+        Incarnation(2),
+        THREE,
+        one.replica.timing,
+        random.Random(0),
+        heard={},
+        incarnations={},
+        recovered=Recovered(),
+    )
+    for slot in (1, 2, 3):
+        restarted.replay(one.now, Slot(slot), NOOP)
+    restarted.replayed(one.now, Step())
+    assert restarted.acceptor.recorded == 3
+
+
+def test_others_who_have_not_passed_the_bar_are_waited_for() -> None:
+    """One of them may be in the quorum of a candidate that holds a promise we have forgotten, and
+    would not say Behind to it (scenario 27)."""
+    rejoin, one = Rejoin(), member(nodes=5)
+    five = one.replica.members
+    for node in (1, 2, 3):
+        rejoin.on_answer(NodeId(node), answer(one, 3, 40, 30))
+    assert rejoin.bar == 40
+    for node, applied in ((1, 120), (2, 120), (3, 40)):
+        rejoin.on_answer(NodeId(node), answer(one, 4, 120, applied))
+    assert not rejoin.may_vote(NodeId(0), five, Slot(200))
+    rejoin.on_answer(NodeId(3), answer(one, 7, 120, 41))
+    assert rejoin.may_vote(NodeId(0), five, Slot(200))
+    assert (rejoin.bar, rejoin.floor) == (40, ballot(7, 1))
 
 
 def choose_all(one: Member) -> list[Entry]:
@@ -183,8 +244,9 @@ def test_an_answer_to_an_earlier_question_of_this_life_is_not_enough() -> None:
     one.give(2, accept(3, 2, 40, some("a")))
     step = Step()
     distrust(one.replica, one.now, (Slot(40),), "damage", step)
-    one.give(1, answer(one, 3, 2))
-    one.give(2, answer(one, 3, 2))
+    for other in (1, 2):
+        one.give(other, answer(one, 3, 2))
+        one.give(other, answer(one, 3, 60, 60))
     one.give(1, Learned(GROUP, Slot(1), (NOOP,) * (40 + WINDOW_MAX)))
     assert one.replica.rejoin is not None
     one.give(1, Learned(GROUP, Slot(41 + WINDOW_MAX), (NOOP,)))
