@@ -162,7 +162,7 @@ class Node:
 
     def __init__(self, config: Config, journal: Journal) -> None:
         self.config, self.journal = config, journal
-        self.clock = Clock(config.lease.clock_margin_ms * MS)
+        self.clock = Clock(config.lease.clock_margin_ms * MS, others_needed=len(config.peers) // 2)
         self.started_boot_ns = self.clock.now().boot_ns
         self.disk = disk = RealDisk(config.node.data_dir)
         first = self.clock.now().wall_ns // 1_000_000_000

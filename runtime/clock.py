@@ -3,6 +3,10 @@
 The wall clock is an anchor plus CLOCK_BOOTTIME, slewed slowly toward the system's wall clock, so it
 never jumps with a step of NTP or an operator's `date`. Peers exchange readings; a node whose clock
 is off from the median of all by nearly the configured margin gives its masters up (protocol.md 4).
+
+A clock that is wrong when the node starts is the one that does harm: every lease seems to be over,
+and one taken with it runs until nobody knows when. So a clock is not trusted at all before it has
+been compared with those of a majority, and it takes one that contradicts it to stay so.
 """
 
 import time
@@ -37,13 +41,22 @@ class LinuxClock:
 
 
 class Clock:
-    def __init__(self, margin_ns: int, system: SystemClock | None = None) -> None:
+    """`others_needed`: how many other nodes make a majority with this one."""
+
+    def __init__(
+        self, margin_ns: int, system: SystemClock | None = None, *, others_needed: int = 0
+    ) -> None:
         self._system = system or LinuxClock()
         self._margin_ns = margin_ns
         self._slewed_at_boot = self._system.boot_ns()
         self._offset = self._system.wall_ns() - self._slewed_at_boot
         self._offsets: dict[NodeId, int] = {}
-        self.trusted = True
+        self._others_needed = others_needed
+        self._agreed: set[NodeId] = set()
+        """Who has not contradicted us, until they are enough for the first time."""
+        self.compared = others_needed == 0
+        """Whether enough have been asked what time it is."""
+        self.trusted = self.compared
 
     def now(self) -> Now:
         boot = self._system.boot_ns()
@@ -59,19 +72,44 @@ class Clock:
 
     def on_reading(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         """A peer's wall clock is ahead of ours by `offset_ns`, give or take `error_ns`."""
-        if error_ns > self._margin_ns // 2:
-            return  # too slow an exchange to say anything
-        self._offsets[node] = offset_ns
-        self.trusted = abs(self.off_by_ns()) < SUSPECT_SHARE * self._margin_ns
+        most = SUSPECT_SHARE * self._margin_ns
+        if error_ns <= self._margin_ns // 2:
+            self._offsets[node] = offset_ns
+        elif abs(offset_ns) - error_ns < most:
+            offset_ns = 0  # too slow an exchange to say anything but that it may well be right
+        if not self.compared:
+            self._compare(node, agrees=abs(offset_ns) < most)
+        self._judge()
+
+    def _compare(self, node: NodeId, *, agrees: bool) -> None:
+        if agrees:
+            self._agreed.add(node)
+        else:
+            self._agreed.discard(node)
+        self.compared = len(self._agreed) >= self._others_needed
+
+    def _judge(self) -> None:
+        off = abs(self.off_by_ns())
+        self.trusted = self.compared and off < SUSPECT_SHARE * self._margin_ns
 
     def forget(self, node: NodeId) -> None:
         """The peer is gone: its last reading must not vote any more."""
         if self._offsets.pop(node, None) is not None:
-            self.trusted = abs(self.off_by_ns()) < SUSPECT_SHARE * self._margin_ns
+            self._judge()
 
     def off_by_ns(self) -> int:
         """How far the middle of all clocks, ours included, is ahead of ours."""
         return int(median([0, *self._offsets.values()])) if len(self._offsets) > 1 else 0
+
+    @property
+    def complaint(self) -> str:
+        """Why this clock is not trusted, or ""."""
+        if self.trusted:
+            return ""
+        most = SUSPECT_SHARE * self._margin_ns
+        if self.compared or any(abs(offset) >= most for offset in self._offsets.values()):
+            return "this node's clock is off: check its time synchronisation"
+        return "its clock has not been compared with others yet: is a majority of the nodes up?"
 
     @property
     def offsets_ns(self) -> dict[NodeId, int]:

@@ -171,6 +171,7 @@ class Peers:
         }
         self._incoming: dict[NodeId, _Incoming] = {}
         self._ungreeted: dict[_Incoming, None] = {}
+        self._flags = 0
         self._refused = 0
         self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
 
@@ -217,13 +218,16 @@ class Peers:
     def ping(self, *, draining: bool, low: bool = False) -> None:
         """Ask every peer for its clock, and say whether this node still takes masters, and whether
         its disk is nearly full."""
-        flags = (_DRAINING if draining else 0) | (_LOW if low else 0)
-        body = _PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), flags)
+        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0)
         life = self._handler.life()
         for node in self.outgoing:
             if life is not None:
                 self._send_small(node, Kind.LIFE, life.encode())
-            self._send_small(node, Kind.PING, body)
+            self._ping_one(node)
+
+    def _ping_one(self, node: NodeId) -> None:
+        body = _PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), self._flags)
+        self._send_small(node, Kind.PING, body)
 
     def _send_small(self, to: NodeId, kind: Kind, body: bytes) -> None:
         link = self.outgoing.get(to)
@@ -294,6 +298,8 @@ class Peers:
             body = life.encode()
             frame += _FRAME.pack(1 + len(body), Kind.LIFE) + body
         channel.send([frame], len(frame))
+        if link.node in self._incoming:  # else the answer could not come
+            self._ping_one(link.node)
         channel.flush()
 
     def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
@@ -346,6 +352,7 @@ class Peers:
             old.close("replaced by a newer connection")
         self._journal.info("peer up", peer=hello.node, incarnation=hello.incarnation)
         self._handler.peer_up(hello.node, hello.incarnation)
+        self._ping_one(hello.node)  # its clock is wanted before anything is decided by ours
 
     def incoming_lost(self, incoming: "_Incoming", reason: str) -> None:
         node = incoming.node

@@ -216,9 +216,9 @@ class Shell:
             return f"waiting for {admission.waits_for} nodes to say that they know this directory"
         if self.engine.scarcity.stuck:
             return "the disk is full"
-        now = self.engine.now()
-        if not now.trusted:  # first: whose clock is ahead sees no lease, so no master either
-            return "this node's clock is off: check its time synchronisation"
+        complaint = self.engine.clock.complaint
+        if complaint:  # first: whose clock is ahead sees no lease, so no master either
+            return complaint
         if not self.joining.registered:
             return "not registered with the cluster yet: is a majority of the nodes up?"
         here, cluster = len(self.engine.multi.replicas) - 1, self.registry.cluster

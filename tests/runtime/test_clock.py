@@ -151,3 +151,51 @@ def test_a_peer_that_is_gone_votes_no_more(clock: Clock) -> None:
     assert clock.now().trusted, "one peer alone proves nothing"
     clock.forget(B)
     assert clock.offsets_ns == {C: 190 * MS}
+
+
+# -- before it has been compared ------------------------------------------------------------------
+
+
+def starting(system: FakeSystemClock, others_needed: int = 1) -> Clock:
+    return Clock(MARGIN_NS, system, others_needed=others_needed)
+
+
+def test_a_node_that_has_just_started_asks_a_majority_first(system: FakeSystemClock) -> None:
+    """A wrong clock sees all leases over: before anybody said so, it would take them for hours."""
+    clock = starting(system, others_needed=2)
+    assert "not been compared" in clock.complaint
+    assert not clock.now().trusted
+    clock.on_reading(A, 10 * MS, MS)
+    clock.on_reading(A, 10 * MS, MS)
+    assert not clock.now().trusted, "one node is one, however often it is asked"
+    clock.on_reading(B, -10 * MS, MS)
+    assert clock.now().trusted
+    assert clock.complaint == ""
+
+
+def test_one_that_contradicts_does_not_make_it_trusted(system: FakeSystemClock) -> None:
+    """Two nodes of three are up, and nobody can say whose clock is wrong."""
+    clock = starting(system)
+    clock.on_reading(A, 300 * SECOND_NS, MS)
+    assert not clock.now().trusted
+    assert "clock is off" in clock.complaint
+    clock.on_reading(B, 5 * MS, MS)
+    assert clock.now().trusted, "now they are two against one"
+
+
+def test_what_was_trusted_once_takes_more_than_one_to_be_doubted(system: FakeSystemClock) -> None:
+    clock = starting(system)
+    clock.on_reading(A, 0, MS)
+    clock.forget(A)
+    assert clock.now().trusted, "a link that is lost says nothing about the time"
+    clock.on_reading(B, 300 * SECOND_NS, MS)
+    assert clock.now().trusted
+
+
+def test_a_slow_exchange_is_enough_to_see_that_it_is_far_off(system: FakeSystemClock) -> None:
+    clock = starting(system)
+    clock.on_reading(A, 300 * SECOND_NS, 500 * MS)
+    assert not clock.now().trusted
+    clock.on_reading(A, 300 * MS, 500 * MS)
+    assert clock.now().trusted, "as far as anybody can tell: the node must not wait for ever"
+    assert clock.offsets_ns == {}

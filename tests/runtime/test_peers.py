@@ -337,6 +337,10 @@ def test_messages_and_forwards_keep_their_order(world: World) -> None:
 def test_clocks_are_compared(world: World) -> None:
     """The peer's reading is taken to be from the middle of the exchange."""
     world.join(1, 2)
+    world.settle()
+    assert world[1].handler.clocks == [(2, 0, 0)], "the first time as soon as it can be asked"
+    world[1].handler.clocks.clear()
+    world[2].handler.draining.clear()
     world[2].clock.wall += 50 * MS
     world[1].peers.ping(draining=False)
     world[1].peers.flush()
@@ -358,8 +362,8 @@ def test_draining_is_told_with_every_ping(world: World) -> None:
     world[1].peers.ping(draining=False, low=True)
     world.settle()
     for node in (2, 3):
-        assert world[node].handler.draining == [(1, True), (1, False)]
-        assert world[node].handler.low == [(1, False), (1, True)]
+        assert world[node].handler.draining == [(1, False), (1, True), (1, False)]
+        assert world[node].handler.low == [(1, False), (1, False), (1, True)]
 
 
 # -- hostile bytes --------------------------------------------------------------------------------
