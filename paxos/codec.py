@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from paxos import entry as entries
 from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry, EntryError
-from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
+from paxos.ids import (
+    INCARNATION_MAX,
+    ROUND_MAX,
+    Ballot,
+    GroupId,
+    Incarnation,
+    NodeId,
+    Slot,
+)
 from paxos.messages import (
     Accept,
     Accepted,
@@ -198,7 +206,19 @@ def _exact(layout: struct.Struct, body: memoryview) -> tuple[int, ...]:
 def _decode_accept(body: memoryview) -> Accept:
     group, round_, node, slot, first, last = _ACCEPT.unpack_from(body)
     entry = entries.decode(body[_ACCEPT.size :])
-    return Accept(group, Ballot(round_, node), _slot(slot), entry, _bound(first), _bound(last))
+    return Accept(group, _ballot(round_, node), _slot(slot), entry, _bound(first), _bound(last))
+
+
+def _ballot(round_: int, node: int) -> Ballot:
+    if round_ >= ROUND_MAX:
+        raise PeerError(f"round {round_} is out of range")
+    return Ballot(round_, NodeId(node))
+
+
+def _incarnation(number: int) -> Incarnation:
+    if number >= INCARNATION_MAX:
+        raise PeerError(f"incarnation {number} is out of range")
+    return Incarnation(number)
 
 
 def _slot(slot: int) -> Slot:
@@ -215,18 +235,18 @@ def _bound(slot: int) -> Slot:
 
 def _decode_accepted(body: memoryview) -> Accepted:
     group, round_, node, slot = _exact(_BALLOT_SLOT, body)
-    return Accepted(GroupId(group), Ballot(round_, NodeId(node)), _slot(slot))
+    return Accepted(GroupId(group), _ballot(round_, node), _slot(slot))
 
 
 def _decode_commit(body: memoryview) -> Commit:
     group, round_, node, first, last = _exact(_COMMIT, body)
-    ballot = Ballot(round_, NodeId(node))
+    ballot = _ballot(round_, node)
     return Commit(GroupId(group), ballot, _bound(first), _bound(last))
 
 
 def _decode_prepare(body: memoryview) -> Prepare:
     group, round_, node, start = _exact(_PREPARE, body)
-    return Prepare(GroupId(group), Ballot(round_, NodeId(node)), _slot(start))
+    return Prepare(GroupId(group), _ballot(round_, node), _slot(start))
 
 
 def _decode_promise(body: memoryview) -> Promise:
@@ -238,10 +258,10 @@ def _decode_promise(body: memoryview) -> Promise:
         slot, vote_round, vote_node, size = _VOTE.unpack_from(body, at)
         at += _VOTE.size
         entry = entries.decode(_take(body, at, size))
-        votes.append((_slot(slot), Ballot(vote_round, vote_node), entry))
+        votes.append((_slot(slot), _ballot(vote_round, vote_node), entry))
         at += size
     _nothing_left(body, at)
-    return Promise(GroupId(group), Ballot(round_, node), tuple(votes))
+    return Promise(GroupId(group), _ballot(round_, node), tuple(votes))
 
 
 def _decode_learned(body: memoryview) -> Learned:
@@ -276,13 +296,13 @@ def _nothing_left(body: memoryview, at: int) -> None:
 
 def _decode_nack(body: memoryview) -> Nack:
     group, round_, node, promised_round, promised_node = _exact(_TWO_BALLOTS, body)
-    promised = Ballot(promised_round, NodeId(promised_node))
-    return Nack(GroupId(group), Ballot(round_, NodeId(node)), promised)
+    promised = _ballot(promised_round, promised_node)
+    return Nack(GroupId(group), _ballot(round_, node), promised)
 
 
 def _decode_behind(body: memoryview) -> Behind:
     group, round_, node, applied = _exact(_BALLOT_SLOT, body)
-    return Behind(GroupId(group), Ballot(round_, NodeId(node)), _bound(applied))
+    return Behind(GroupId(group), _ballot(round_, node), _bound(applied))
 
 
 def _decode_learn(body: memoryview) -> Learn:
@@ -292,21 +312,21 @@ def _decode_learn(body: memoryview) -> Learn:
 
 def _decode_progress(body: memoryview) -> Progress:
     group, applied, chosen_to, round_, node, incarnation, chain = _exact(_PROGRESS, body)
-    witnessed, to = Ballot(round_, NodeId(node)), Incarnation(incarnation)
+    witnessed, to = _ballot(round_, node), _incarnation(incarnation)
     return Progress(GroupId(group), _bound(applied), _bound(chosen_to), witnessed, to, chain)
 
 
 def _decode_rejoin_ask(body: memoryview) -> RejoinAsk:
     group, incarnation = _exact(_REJOIN_ASK, body)
-    return RejoinAsk(GroupId(group), Incarnation(incarnation))
+    return RejoinAsk(GroupId(group), _incarnation(incarnation))
 
 
 def _decode_rejoin_answer(body: memoryview) -> RejoinAnswer:
     group, incarnation, round_, node, voted, applied = _exact(_REJOIN_ANSWER, body)
     return RejoinAnswer(
         GroupId(group),
-        Incarnation(incarnation),
-        Ballot(round_, NodeId(node)),
+        _incarnation(incarnation),
+        _ballot(round_, node),
         _bound(voted),
         _bound(applied),
     )
@@ -315,7 +335,7 @@ def _decode_rejoin_answer(body: memoryview) -> RejoinAnswer:
 def _decode_steal_request(body: memoryview) -> StealRequest:
     group, incarnation, lease_ver, applied, token = _exact(_STEAL_REQUEST, body)
     return StealRequest(
-        GroupId(group), Incarnation(incarnation), _bound(lease_ver), _bound(applied), token
+        GroupId(group), _incarnation(incarnation), _bound(lease_ver), _bound(applied), token
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from paxos.ids import Ballot, Incarnation, NodeId, Slot
+from paxos.ids import ROUND_MAX, Ballot, Incarnation, NodeId, Slot
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -162,6 +162,8 @@ def _decode_control(kind: int, data: memoryview) -> Entry:
         return Entry(EntryKind.BE_MASTER, (bytes(data),), size, value)
     if kind == EntryKind.STEAL:
         _, source, target, incarnation, round_, owner, prev_ver, expires = _STEAL.unpack_from(data)
+        if not 0 <= round_ < ROUND_MAX:
+            raise EntryError(f"a Steal of round {round_}")
         stolen = Steal(
             NodeId(source),
             NodeId(target),

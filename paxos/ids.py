@@ -15,6 +15,8 @@ Incarnation = NewType("Incarnation", int)
 
 NOBODY: Final = NodeId(-1)
 INCARNATION_ZERO: Final = Incarnation(0)
+INCARNATION_MAX: Final = 2**63 - 1
+"""What an entry and a data directory can hold; who says it has a higher one lies."""
 EPOCH_ZERO: Final = Epoch(0)
 SLOT_ZERO: Final = Slot(0)
 """No slot: slots are numbered from 1."""
@@ -30,6 +32,8 @@ class Ballot(NamedTuple):
 
 
 BALLOT_ZERO: Final = Ballot(0, NOBODY)
+ROUND_MAX: Final = 1 << 62
+"""No round comes near it by counting; a higher one is a lie, and the next would fit no record."""
 
 
 class Now(NamedTuple):

@@ -22,7 +22,7 @@ from broker.intake import Done, Elsewhere, Outcome, Why
 from paxos import codec
 from paxos.codec import PeerError
 from paxos.entry import Buffer
-from paxos.ids import GroupId, Incarnation, NodeId
+from paxos.ids import INCARNATION_MAX, GroupId, Incarnation, NodeId
 from paxos.messages import Message
 from runtime.admission import Life, Verdict
 from runtime.channel import Channel
@@ -127,7 +127,7 @@ class Hello:
         if version != codec.FORMAT:
             raise PeerError(f"it speaks peer format {version}, this node {codec.FORMAT}")
         name = body[_HELLO.size :]
-        if len(name) != size or size > 255:
+        if len(name) != size or size > 255 or incarnation >= INCARNATION_MAX:
             raise PeerError("a malformed greeting")
         return cls(
             cluster_id=str(name, "utf-8", "replace"),

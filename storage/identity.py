@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 from crc32c import crc32c
 
-from paxos.ids import INCARNATION_ZERO, Incarnation, NodeId
+from paxos.ids import INCARNATION_MAX, INCARNATION_ZERO, Incarnation, NodeId
 from storage.disk import Disk, read_around, write_all
 from storage.errors import DirectoryRefused, DiskFull
 from storage.format import CLUSTER_BYTES_MAX, SEGMENT_SUFFIX
@@ -26,8 +26,6 @@ _TEMPORARY_NAME: Final = "identity.tmp"
 IDENTITY_BYTES_MAX: Final = 1024
 FORMAT_VERSION: Final = 1
 _TITLE: Final = b"evenkeel data directory, format "
-INCARNATION_MAX: Final = 2**63 - 1
-"""What records of the log can hold."""
 
 
 def _check_cluster(_self: object, _field: object, value: str) -> None:

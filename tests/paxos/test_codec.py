@@ -22,7 +22,7 @@ from paxos.entry import (
     decode,
     steal,
 )
-from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
+from paxos.ids import INCARNATION_MAX, ROUND_MAX, Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import (
     Accept,
     Accepted,
@@ -45,8 +45,8 @@ groups = st.integers(0, 2**32 - 1).map(GroupId)
 nodes = st.integers(-(2**31), 2**31 - 1).map(NodeId)
 slots = st.integers(1, 2**62 - 1).map(Slot)
 bounds = st.integers(0, 2**62 - 1).map(Slot)
-ballots = st.builds(Ballot, st.integers(0, 2**63 - 1), nodes)
-incarnations = st.integers(0, 2**63 - 1).map(Incarnation)
+ballots = st.builds(Ballot, st.integers(0, ROUND_MAX - 1), nodes)
+incarnations = st.integers(0, INCARNATION_MAX - 1).map(Incarnation)
 walls = st.integers(-(2**63), 2**63 - 1)
 payloads = st.lists(st.binary(min_size=1, max_size=20), max_size=3).map(tuple)
 members = st.lists(nodes, min_size=1, max_size=6, unique=True).map(tuple)
@@ -181,3 +181,30 @@ def test_a_batch_is_not_copied() -> None:
     assert isinstance(view, memoryview)
     assert view.obj is frame
     assert back.entry.kind is EntryKind.BATCH
+
+
+HUGE = Ballot(ROUND_MAX, NodeId(1))
+ENDLESS = Incarnation(INCARNATION_MAX)
+ONE, GROUP, FINE = Slot(1), GroupId(1), Ballot(1, NodeId(1))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        Prepare(GROUP, HUGE, ONE),
+        Promise(GROUP, HUGE, ()),
+        Promise(GROUP, FINE, ((ONE, HUGE, NOOP),)),
+        Nack(GROUP, FINE, HUGE),
+        Accept(GROUP, HUGE, ONE, NOOP, ONE, ONE),
+        Accepted(GROUP, HUGE, ONE),
+        Progress(GROUP, ONE, ONE, HUGE, Incarnation(1), -1),
+        RejoinAnswer(GROUP, Incarnation(1), HUGE, ONE, ONE),
+        StealRequest(GROUP, ENDLESS, ONE, ONE, 1),
+        Learned(GROUP, ONE, (steal(Steal(NodeId(1), NodeId(2), Incarnation(1), HUGE, ONE, 0)),)),
+    ],
+    ids=lambda lie: type(lie).__name__,
+)
+def test_a_number_that_no_record_can_hold_is_a_lie(lie: Message) -> None:
+    """One above the highest round has no place in the log: the node would end when it writes it."""
+    with pytest.raises(PeerError, match=r"out of range|of round"):
+        list(codec.decode_all(memoryview(encoded(lie))))
