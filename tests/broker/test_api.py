@@ -1,8 +1,12 @@
 """The one door for requests: what is advertised, what is refused, what a bug costs."""
 
+import pkgutil
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
+import kio.schema
 import pytest
 
 from broker.api import HANDLERS, ApiTable
@@ -28,8 +32,6 @@ LIBRDKAFKA_NEEDS = {
 }
 """Exact versions older librdkafkas look for, else they turn features off silently (kafka.md 2)."""
 
-NEVER = {24, 25, 26, 28, 71, 72, 74, 75}
-
 
 def frame(message: object, version: int) -> memoryview:
     return memoryview(b"".join(encode_request(message, version, 7, "test")))[4:]  # type: ignore[arg-type]
@@ -41,7 +43,6 @@ def test_what_is_advertised_is_what_is_served(version: int) -> None:
     ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
     assert set(ranges) == {int(key) for key in HANDLERS} | {int(ApiKey.API_VERSIONS)}
     assert set(ranges) <= set(APIS)
-    assert not NEVER & set(ranges)
     for key, (first, last) in LIBRDKAFKA_NEEDS.items():
         assert ranges[key][0] <= first
         assert ranges[key][1] >= last
@@ -134,11 +135,49 @@ def test_answers_are_gathered_in_the_order_they_were_asked_for() -> None:
     assert got[1] == []
 
 
-def test_the_page_for_users_says_what_is_true() -> None:
+def rows_under(heading: str) -> list[list[str]]:
+    """The cells of the table in that section of the page for users, without its head."""
     page = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
-    served = page[: page.index("## Not served")]
-    rows = [line.split("|")[1:4] for line in served.splitlines() if line.startswith("| ")]
-    told = [tuple(cell.strip() for cell in row) for row in rows[1:]]
+    section = page[page.index(f"## {heading}\n") + 3 :].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[1:]]
+
+
+def kafkas_keys() -> dict[int, str]:
+    """Every API of Kafka's, by somebody else's account of it."""
+    found = {}
+    for package in pkgutil.iter_modules(kio.schema.__path__, "kio.schema."):
+        if package.ispkg:
+            for version in pkgutil.iter_modules(import_module(package.name).__path__):
+                with suppress(ModuleNotFoundError):  # data that is no request
+                    module = import_module(f"{package.name}.{version.name}.request")
+                    found |= {
+                        int(one.__api_key__): name.removesuffix("Request")
+                        for name, one in vars(module).items()
+                        if name.endswith("Request") and hasattr(one, "__api_key__")
+                    }
+    return found
+
+
+def test_the_page_for_users_names_all_there_is_and_is_not() -> None:
+    """Each of Kafka's APIs is in one of the two tables, under its name."""
+    names_of = kafkas_keys()
+    refused: list[int] = []
+    for keys, names, _ in rows_under("Not served"):
+        numbers: list[int] = []
+        for word in keys.split(", "):
+            first, _, last = word.partition("-")
+            numbers += range(int(first), int(last or first) + 1)
+        refused += numbers
+        listed = names.removeprefix("transactions: ").removeprefix("telemetry: ").split(", ")
+        if len(listed) == len(numbers):
+            assert [names_of[number] for number in numbers] == listed
+    served = [int(key) for key, *_ in rows_under("Served")]
+    assert sorted(served + refused) == sorted(names_of)
+
+
+def test_the_page_for_users_says_what_is_true() -> None:
+    told = [tuple(row[:3]) for row in rows_under("Served")]
     first_last = [(api, api.advertised) for api in SERVED]
     assert told == [
         (str(int(api.key)), api.name, f"{first}-{last}") for api, (first, last) in first_last

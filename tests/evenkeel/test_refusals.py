@@ -1,0 +1,83 @@
+"""What is not served (docs/kafka.md) is refused at once, in words: confluent-kafka tells them."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.evenkeel.shared_cluster import SharedCluster
+
+pytestmark = pytest.mark.cluster
+
+AT_ONCE_S = 10.0
+"""Far below the timeouts that are given here, and far above what it takes."""
+PATIENT_S = 60.0
+
+
+def refusal_of(act: Callable[[], object]) -> KafkaError:
+    """The error it ends with, well before its timeout."""
+    begun = time.monotonic()
+    with pytest.raises(KafkaException) as raised:
+        act()
+    assert time.monotonic() - begun < AT_ONCE_S
+    error: KafkaError = raised.value.args[0]
+    return error
+
+
+def test_transactions_end_before_they_begin(cluster: SharedCluster) -> None:
+    """Fatally, so that no application goes on without them; and naming the reason."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t-1"})
+    error = refusal_of(partial(producer.init_transactions, PATIENT_S))
+    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert error.fatal()
+    assert "transactional" in error.str().lower()
+
+
+def test_administration_that_is_not_served(cluster: SharedCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    everything = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    asked: dict[str, Callable[[], object]] = {
+        "ACLs": lambda: admin.describe_acls(everything, request_timeout=PATIENT_S).result(),
+        "SCRAM": lambda: admin.describe_user_scram_credentials(request_timeout=PATIENT_S).result(),
+    }
+    for what, act in asked.items():
+        assert refusal_of(act).code() == KafkaError._UNSUPPORTED_FEATURE, what
+
+
+def test_clients_that_want_to_log_in(cluster: SharedCluster) -> None:
+    """There is no SASL yet, and nobody is let in as if a password had been looked at."""
+    told: list[KafkaError] = []
+    admin = AdminClient(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "somebody",
+            "sasl.password": "secret",
+            "error_cb": told.append,
+        }
+    )
+    deadline = time.monotonic() + AT_ONCE_S
+    while not told and time.monotonic() < deadline:
+        admin.poll(0.05)
+    assert told, "silence"
+    assert told[0].code() == KafkaError._AUTHENTICATION
+    assert "SASL Handshake not supported by broker" in told[0].str()
