@@ -104,6 +104,14 @@ class FencedError(EvenkeelError):
     """Another member or producer has taken this one's identity; it must not go on."""
 
 
+class LeaseLostError(EvenkeelError):
+    """A task of a task group is not ours any more: others may run it already."""
+
+
+class LedgerError(EvenkeelError):
+    """The ledger of a task group is not what it was: deleted, cut, or written by somebody else."""
+
+
 _CODES = frozenset(int(code) for code in ErrorCode)
 
 _ADVICE = {

@@ -1,0 +1,164 @@
+"""What a task group tells its user: events, and the lease on a task."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import attrs
+import trio
+
+from evenkeel.tasks.ledger import Ledger
+
+
+class LeaseKeeper(Protocol):
+    """Who stands behind leases: the task group."""
+
+    def lease_held(self, lease: "TaskLease") -> bool: ...
+
+    def lease_ended(self, lease: "TaskLease", *, finished: bool) -> None: ...
+
+    async def write_checkpoint(self, lease: "TaskLease", value: bytes) -> None: ...
+
+
+@attrs.define(eq=False)
+class TaskLease:
+    """A task that is ours. `token` is larger than that of whoever had it before: give it to what
+    the task writes to, and let that refuse smaller ones."""
+
+    task: str
+    token: int
+    checkpointed: bytes
+    """The last checkpoint of whoever had it before; empty if there is none."""
+    _keeper: LeaseKeeper
+    stopping: bool = False
+    """It is to be stopped, and then to be released."""
+    lost: bool = False
+    """It is to be stopped because we have lost it: what is not done by now is another's to do."""
+    ended: bool = False
+    _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody else can run this task at this very moment.
+
+        This is looked up, not waited for: after a pause of the process it is false at once, before
+        anything has been cancelled.
+        """
+        return not self.ended and self._keeper.lease_held(self)
+
+    def release(self) -> None:
+        """It has stopped: another may have it. For after a `TaskStopping`; `run` does it itself."""
+        self._keeper.lease_ended(self, finished=False)
+
+    def finish(self) -> None:
+        """It is done for good: the group has this task no longer. `run` does this when the
+        function returns."""
+        self._keeper.lease_ended(self, finished=True)
+
+    async def checkpoint(self, value: bytes) -> None:
+        """Remember how far the task has come, for whoever has it next.
+
+        Raises:
+            LeaseLostError: if the task was not ours any more; then nothing is remembered.
+        """
+        await self._keeper.write_checkpoint(self, value)
+
+
+@attrs.frozen
+class TaskStarted:
+    """A task is ours from now on."""
+
+    lease: TaskLease
+
+
+@attrs.frozen
+class TaskStopping:
+    """A task has to stop; release its lease when it has."""
+
+    lease: TaskLease
+
+
+@attrs.frozen
+class GroupChanged:
+    """Another generation: who is there, and who leads."""
+
+    generation: int
+    leader: str
+    members: tuple[str, ...]
+
+
+@attrs.frozen
+class PlanChanged:
+    """A plan has been recorded; plans come in order, and none is left out by who was there."""
+
+    version: int
+    shares: Mapping[str, tuple[str, ...]]
+
+
+@attrs.frozen
+class PlanDone:
+    """All members have said that they run what that plan gives them."""
+
+    version: int
+
+
+@attrs.frozen
+class Notice:
+    """What a member has told all by `notify`."""
+
+    by: str
+    payload: bytes
+
+
+TaskEvent = TaskStarted | TaskStopping | GroupChanged | PlanChanged | PlanDone | Notice
+
+
+@attrs.frozen(kw_only=True)
+class TaskGroupState:
+    """What a member has read: the same for all who have read as far."""
+
+    read_up_to: int
+    generation: int
+    leader: str
+    members: tuple[str, ...]
+    """Of the generation, the oldest first."""
+    tasks: tuple[str, ...]
+    plan_version: int
+    shares: Mapping[str, tuple[str, ...]]
+    stopped: Mapping[str, int]
+    """Who has stopped what which plan took away: the first acknowledgement."""
+    running: Mapping[str, int]
+    """Who runs all that which plan gave: the second."""
+    holders: Mapping[str, str]
+    """Who holds the lock of each task that is run."""
+    tokens: Mapping[str, int]
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> "TaskGroupState":
+        return cls(
+            read_up_to=ledger.next_offset,
+            generation=ledger.view.generation,
+            leader=ledger.view.leader,
+            members=ledger.view.members,
+            tasks=tuple(ledger.sorted_tasks()),
+            plan_version=ledger.plan.version,
+            shares=dict(ledger.plan.owners),
+            stopped=dict(ledger.stopped),
+            running=dict(ledger.running),
+            holders={task: lock.holder for task, lock in sorted(ledger.locks.items())},
+            tokens={task: lock.token for task, lock in sorted(ledger.locks.items())},
+        )
+
+
+@attrs.frozen(kw_only=True)
+class TaskGroupStatistics:
+    """Counted since the start."""
+
+    sessions: int
+    """More than one: our lease was lost that often."""
+    notes_written: int
+    notes_failed: int
+    notes_read: int
+    notes_void: int
+    trims_failed: int
+    """How often old notes could not be deleted; they do no harm."""
+    events_dropped: int

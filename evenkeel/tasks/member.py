@@ -1,0 +1,546 @@
+"""One member of a task group as a state machine: what happened and when go in, effects come out.
+
+A member writes notes and reads the ledger. It acts on what it has read and on nothing else: a task
+starts when the member reads that it holds the task's lock, and the lock is released when the task
+has ended. Its right to run anything is its lease, which it gets from its own signs of life when it
+reads them, counted from when it *wrote* them; it stops by its own clock, without hearing anything.
+Everybody counts the lease of the others from when they *read* of it, and declares them gone later.
+
+A *session* is one life of a member in the ledger, under a name that is never used again. When its
+lease lapses, or others have declared it gone, everything is stopped and the session is over; the
+shell begins another one when all has ended.
+
+Times are nanoseconds of a monotonic clock, given by the caller.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Final
+
+import attrs
+
+from evenkeel.errors import ConfigurationError
+from evenkeel.tasks.config import MS, Timing
+from evenkeel.tasks.ledger import Ledger, Lock
+from evenkeel.tasks.notes import (
+    Acquire,
+    Alive,
+    Checkpoint,
+    Evict,
+    Finish,
+    Gone,
+    Join,
+    Leave,
+    Note,
+    Notify,
+    Plan,
+    Release,
+    Running,
+    Snapshot,
+    Stopped,
+    Submit,
+    View,
+    Withdraw,
+)
+from evenkeel.tasks.sharding import Sharding
+
+SNAPSHOT_EVERY: Final = 500
+"""Notes between two snapshots; what is older than the last but one is deleted."""
+GAP_NOTES_MAX: Final = 20 * SNAPSHOT_EVERY
+"""Notes read without a snapshot before we call the ledger damaged."""
+BEATS_MAX: Final = 64
+"""Signs of life of which nothing has been heard."""
+NEVER: Final = 1 << 62
+CLOSED: Final = "closed"
+
+
+class Phase(Enum):
+    JOINING = "joining"
+    IN = "in"
+    ENDING = "ending"
+    """Tasks are being stopped; nothing is started any more."""
+    OVER = "over"
+
+
+@attrs.frozen
+class Write:
+    """Append this note; tell `failed` if it may not be there."""
+
+    note: Note
+
+
+@attrs.frozen
+class Start:
+    task: str
+    token: int
+    checkpoint: bytes
+
+
+@attrs.frozen
+class Stop:
+    """Stop this run, then tell `ended`. `lost`: the lease is over, it must end at once."""
+
+    task: str
+    token: int
+    lost: bool
+
+
+@attrs.frozen
+class Trim:
+    """Nobody needs what is before this offset any more."""
+
+    before: int
+
+
+@attrs.frozen
+class Read:
+    """A note that counted, for whoever wants to know."""
+
+    offset: int
+    note: Note
+
+
+@attrs.frozen
+class Over:
+    """Everything has ended. `again`: another session may begin."""
+
+    reason: str
+    again: bool
+
+
+Effect = Write | Start | Stop | Trim | Read | Over
+
+
+@attrs.frozen
+class Roll:
+    """What the group coordinator told us. `read_up_to`: so far must we have read to know all of
+    its members."""
+
+    generation: int
+    leader: str
+    members: tuple[str, ...]
+    read_up_to: int = 0
+
+
+@attrs.define
+class Run:
+    token: int
+    stopping: bool = False
+
+
+class Member:
+    """A session. `ledger` is what this member has read so far."""
+
+    def __init__(
+        self,
+        name: str,
+        sharding: Sharding,
+        timing: Timing,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        stop_all: bool = False,
+        ledger: Ledger | None = None,
+    ) -> None:
+        """`ledger`: what an earlier session has read, to go on from there."""
+        self.name = name
+        self.timing = timing
+        self.ledger = Ledger(sharding) if ledger is None else ledger
+        self.phase = Phase.JOINING
+        self.runs: dict[str, Run] = {}
+        self.until_ns = -NEVER
+        """Until then, by our own clock, nobody else runs what we hold."""
+        self.deadline_ns = 0
+        """Call `tick` then, if nothing happens before."""
+        self._metadata = dict(metadata or {})
+        self._stop_all = stop_all
+        self._reason = ""
+        self._again = True
+        self._joined = False
+        self._lost = False
+        self._left = False
+        self._roll: Roll | None = None
+        self._beat = 0
+        self._asked: dict[int, int] = {}
+        self._next_beat_ns = 0
+        self._seen: dict[str, int] = {}
+        self._plan_seen_ns = 0
+        self._in_flight: list[Note] = []
+        self._finished: dict[str, int] = {}
+        self._consider = True
+        """Something has happened that may ask for another plan."""
+        self._gap: list[tuple[int, Note | None]] = []
+        self._effects: list[Effect] = []
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        """Time has passed."""
+        return self._decide(now_ns)
+
+    def read(self, now_ns: int, offset: int, note: Note | None) -> list[Effect]:
+        """The next record of the ledger; None if it is no note.
+
+        Raises:
+            ValueError: if it cannot be: the ledger was deleted, or has lost what no snapshot has.
+        """
+        if note is not None and note.by == self.name and note in self._in_flight:
+            self._in_flight.remove(note)
+        if offset > self.ledger.next_offset:
+            self._after_gap(now_ns, offset, note)
+        elif offset == self.ledger.next_offset:
+            self._apply(now_ns, offset, note)
+        else:
+            raise ValueError(f"the ledger goes on at offset {offset}, which was read before")
+        return self._decide(now_ns)
+
+    def told(self, now_ns: int, roll: Roll) -> list[Effect]:
+        """The group coordinator has let us into another generation.
+
+        Like every other method it raises ConfigurationError if the sharding gives impossible
+        shares when we lead.
+        """
+        self._roll = roll
+        self._consider = True
+        return self._decide(now_ns)
+
+    def ended(self, now_ns: int, task: str, token: int, *, finished: bool) -> list[Effect]:
+        """A run has ended: as it was told, or because the task is done for good."""
+        run = self.runs.pop(task)
+        assert run.token == token, f"{task} ran with token {run.token}, not {token}"
+        if finished:
+            self._finished[task] = token
+        return self._decide(now_ns)
+
+    def failed(self, now_ns: int, note: Note) -> list[Effect]:
+        """A note may not have been written; if it is still wanted it is written again."""
+        if note in self._in_flight:
+            self._in_flight.remove(note)
+            self._consider = True
+        return self._decide(now_ns)
+
+    def close(self, now_ns: int, reason: str = CLOSED, *, again: bool = False) -> list[Effect]:
+        """Stop everything in good order, and leave."""
+        self._end(reason, lost=False, again=again)
+        return self._decide(now_ns)
+
+    def held(self, now_ns: int, task: str, token: int) -> bool:
+        """Whether nobody else can run the task at this very moment."""
+        return now_ns < self.until_ns and self.ledger.locks.get(task) == Lock(self.name, token)
+
+    @property
+    def stop_at_ns(self) -> int:
+        """If the lease has not been renewed by then, everything has to stop."""
+        return self.until_ns - self.timing.stop_ms * MS
+
+    @property
+    def is_leader(self) -> bool:
+        """The ledger says so, and the coordinator has not said otherwise since."""
+        view, roll = self.ledger.view, self._roll
+        return (
+            roll is not None
+            and view.leader == roll.leader == self.name
+            and view.generation == roll.generation
+        )
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _apply(self, now_ns: int, offset: int, note: Note | None) -> None:
+        trimmable = self.ledger.snapshot_as_of
+        self._consider |= not isinstance(note, Alive | Checkpoint | Notify)
+        if not self.ledger.apply(offset, note) or note is None:
+            if isinstance(note, Join) and note.by == self.name and not self._joined:
+                self._end("the group has as many members as it may", lost=True, again=False)
+            return
+        self._effects.append(Read(offset, note))
+        if isinstance(note, Join | Alive):
+            self._seen[note.by] = now_ns
+            if note.by == self.name:
+                self._joined = True
+                self._renewed(note.beat if isinstance(note, Alive) else 0)
+        elif isinstance(note, Plan):
+            self._plan_seen_ns = now_ns
+        elif isinstance(note, Snapshot) and note.by == self.name and trimmable:
+            self._effects.append(Trim(trimmable))
+        self._notice_our_end()
+
+    def _renewed(self, beat: int) -> None:
+        asked_ns = self._asked.get(beat)
+        if asked_ns is None:
+            return
+        lasting_ns = (self.timing.lease_ms - self.timing.drift_ms_max) * MS
+        self.until_ns = max(self.until_ns, asked_ns + lasting_ns)
+        for older in [one for one in self._asked if one <= beat]:
+            del self._asked[older]
+
+    def _notice_our_end(self) -> None:
+        us = self.ledger.members.get(self.name)
+        if us is None and self._joined:
+            self._end("the others had not heard of us for a lease", lost=True)
+        elif us is not None and us.evicted:
+            self._end("evicted: a plan was not acknowledged in time", lost=True)
+
+    def _after_gap(self, now_ns: int, offset: int, note: Note | None) -> None:
+        """What we have not read has been deleted: there is a snapshot of it further on."""
+        self._gap.append((offset, note))
+        first = self._gap[0][0]
+        if isinstance(note, Snapshot) and first <= note.as_of <= offset:
+            try:
+                self.ledger.restore(note)
+            except (TypeError, KeyError, AttributeError) as error:
+                raise ValueError(f"the snapshot at offset {offset} is damaged") from error
+            rest, self._gap = self._gap, []
+            self._seen = dict.fromkeys(self.ledger.members, now_ns)
+            self._plan_seen_ns = now_ns
+            self._joined = self._joined or self.name in self.ledger.members
+            self._notice_our_end()
+            for at, one in rest:
+                if at >= note.as_of:
+                    self._apply(now_ns, at, one)
+        elif len(self._gap) > GAP_NOTES_MAX:
+            raise ValueError(f"the ledger begins at offset {first}, without a snapshot")
+
+    # -- deciding ---------------------------------------------------------------------------------
+
+    def _end(self, reason: str, *, lost: bool, again: bool = True) -> None:
+        if self.phase in (Phase.JOINING, Phase.IN):
+            self.phase, self._reason, self._again = Phase.ENDING, reason, again
+        self._lost = self._lost or lost
+
+    def _decide(self, now_ns: int) -> list[Effect]:
+        self.deadline_ns = NEVER
+        if self.phase in (Phase.IN, Phase.ENDING) and not self._lost and now_ns >= self.stop_at_ns:
+            self._end("the lease could not be renewed in time", lost=True)
+        if self.phase is Phase.JOINING and self._joined and now_ns < self.stop_at_ns:
+            self.phase = Phase.IN
+        if self.phase is not Phase.OVER:
+            self._stay_alive(now_ns)
+            self._stop_what_is_not_ours()
+            self._hand_back()
+        if self.phase is Phase.IN:
+            self._take_and_start()
+            self._acknowledge()
+            self._bury(now_ns)
+            self._publish_view()
+            self._lead(now_ns)
+        elif self.phase is Phase.ENDING and not self.runs:
+            self._leave()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _at_latest(self, when_ns: int) -> None:
+        self.deadline_ns = min(self.deadline_ns, when_ns)
+
+    def _write(self, note: Note) -> None:
+        if note not in self._in_flight:
+            self._in_flight.append(note)
+            self._effects.append(Write(note))
+
+    def _stay_alive(self, now_ns: int) -> None:
+        if self._lost:
+            return
+        if self.phase is not Phase.JOINING:
+            self._at_latest(self.stop_at_ns)
+        if not self._joined and self.phase is Phase.JOINING:
+            # Of many attempts the first may be the one that is read: its time is what counts.
+            self._asked.setdefault(0, now_ns)
+            self._write(Join(by=self.name, lease_ms=self.timing.lease_ms, metadata=self._metadata))
+        if not self._beat:
+            self._beat, self._next_beat_ns = 1, now_ns + self.timing.renew_ms * MS
+        if now_ns >= self._next_beat_ns:
+            self._next_beat_ns = now_ns + self.timing.renew_ms * MS
+            if len(self._asked) < BEATS_MAX:
+                self._asked[self._beat] = now_ns
+                self._write(Alive(by=self.name, beat=self._beat))
+                self._beat += 1
+        self._at_latest(self._next_beat_ns)
+
+    def _is_wanted(self, task: str, token: int) -> bool:
+        """Whether we should run it by this token: with `stop_all` every plan needs a new one."""
+        current = not self.ledger.stop_all or token > self.ledger.plan_offset
+        return (
+            self.phase is Phase.IN
+            and current
+            and task in self.ledger.share(self.name)
+            and self.ledger.locks.get(task) == Lock(self.name, token)
+        )
+
+    def _stop_what_is_not_ours(self) -> None:
+        for task, run in self.runs.items():
+            if not run.stopping and not self._is_wanted(task, run.token):
+                run.stopping = True
+                self._effects.append(Stop(task, run.token, self._lost))
+
+    def _ours(self) -> Iterator[tuple[str, Lock]]:
+        return (one for one in self.ledger.locks.items() if one[1].holder == self.name)
+
+    def _hand_back(self) -> None:
+        """Release what has stopped, and say what is done for good."""
+        on_the_way = {
+            task for note in self._in_flight if isinstance(note, Release) for task in note.tasks
+        }
+        stopped = []
+        for task, lock in self._ours():
+            if self._finished.get(task) == lock.token and task in self.ledger.tasks:
+                self._write(Finish(by=self.name, task=task, token=lock.token))
+            elif task not in self.runs and not self._is_wanted(task, lock.token):
+                stopped.append(task)
+        self._finished = {
+            task: token
+            for task, token in self._finished.items()
+            if self.ledger.locks.get(task) == Lock(self.name, token)
+        }
+        stopped = sorted(set(stopped) - on_the_way)
+        if stopped:
+            self._write(Release(by=self.name, tasks=tuple(stopped)))
+
+    def _take_and_start(self) -> None:
+        version = self.ledger.plan.version
+        on_the_way = {
+            task
+            for note in self._in_flight
+            if isinstance(note, Acquire) and note.version == version
+            for task in note.tasks
+        }
+        free = []
+        for task in self.ledger.share(self.name):
+            lock = self.ledger.locks.get(task)
+            if lock is None:
+                if task not in on_the_way and self.ledger.may_acquire(self.name, task):
+                    free.append(task)
+            elif (
+                task not in self.runs
+                and task not in self._finished
+                and self._is_wanted(task, lock.token)
+            ):
+                self.runs[task] = Run(lock.token)
+                checkpoint = self.ledger.checkpoints.get(task, b"")
+                self._effects.append(Start(task, lock.token, checkpoint))
+        if free:
+            self._write(Acquire(by=self.name, version=version, tasks=tuple(free)))
+
+    def _acknowledge(self) -> None:
+        version, name = self.ledger.plan.version, self.name
+        if name not in self.ledger.plan.owners:
+            return
+        if any(not self._is_wanted(task, lock.token) for task, lock in self._ours()):
+            return  # something is still to be stopped or released
+        if self.ledger.stopped.get(name) != version:
+            self._write(Stopped(by=name, version=version))
+        elif self.ledger.running.get(name) != version and all(
+            task in self.runs for task in self.ledger.share(name)
+        ):
+            self._write(Running(by=name, version=version))
+
+    def _bury(self, now_ns: int) -> None:
+        """Declare gone who was silent for a lease; the leader does first, the others if it is not
+        there to do it."""
+        patience_ns = 0 if self.is_leader else self.timing.renew_ms * MS
+        for name, member in self.ledger.members.items():
+            if name != self.name:
+                over_ns = self._seen.setdefault(name, now_ns) + member.lease_ms * MS + patience_ns
+                if now_ns >= over_ns:
+                    self._write(Gone(by=self.name, member=name, alive=member.alive))
+                else:
+                    self._at_latest(over_ns)
+
+    def _leave(self) -> None:
+        if self.name in self.ledger.members and not self._left:
+            self._left = True
+            self._effects.append(Write(Leave(by=self.name)))
+        self.phase = Phase.OVER
+        self._effects.append(Over(self._reason, self._again))
+
+    # -- leading ----------------------------------------------------------------------------------
+
+    def _publish_view(self) -> None:
+        """What the coordinator says becomes a note: by the leader, or by one that was."""
+        roll, view = self._roll, self.ledger.view
+        if roll is None or self.ledger.next_offset < roll.read_up_to:
+            return
+        if roll == Roll(view.generation, view.leader, view.members, roll.read_up_to):
+            return
+        free = view.leader not in self.ledger.members or view.leader == self.name
+        later = roll.generation > view.generation
+        if (roll.leader == self.name and (later or free)) or (
+            view.leader == self.name and not later and roll.leader in self.ledger.members
+        ):
+            self._write(
+                View(
+                    by=self.name,
+                    generation=roll.generation,
+                    leader=roll.leader,
+                    members=roll.members,
+                )
+            )
+
+    def _lead(self, now_ns: int) -> None:
+        if not self.is_leader:
+            return
+        if self._consider:
+            self._consider = False
+            self._make_plan()
+        self._await_acknowledgements(now_ns)
+        as_of = self.ledger.snapshot_as_of
+        if self.ledger.next_offset - as_of >= SNAPSHOT_EVERY and not any(
+            isinstance(note, Snapshot) for note in self._in_flight
+        ):
+            self._write(self.ledger.snapshot(self.name))
+
+    def _make_plan(self) -> None:
+        ledger = self.ledger
+        there = [
+            name
+            for name, member in ledger.members.items()
+            if name in ledger.view.members and not member.evicted
+        ]
+        there.sort(key=lambda name: ledger.members[name].joined)
+        if not there:
+            return
+        tasks = ledger.sorted_tasks()
+        members = [ledger.candidate(name) for name in there]
+        shares = ledger.sharding.rebalance(tasks, members, ledger.plan)
+        given = shares.all_tasks()
+        if len(set(given)) < len(given) or not (
+            set(given) <= set(tasks) and shares.owners.keys() <= set(there)
+        ):
+            raise ConfigurationError(
+                f"{type(ledger.sharding).__name__} gave shares that cannot be",
+                why="a task twice, or one or a member that is not there",
+            )
+        if not ledger.sharding.equal(shares, ledger.plan):
+            self._write(
+                Plan(
+                    by=self.name,
+                    version=ledger.plan.version + 1,
+                    term=ledger.view.term,
+                    stop_all=self._stop_all,
+                    shares=ledger.sharding.encode(shares),
+                )
+            )
+
+    def _await_acknowledgements(self, now_ns: int) -> None:
+        ledger = self.ledger
+        late_ns = self._plan_seen_ns + self.timing.ack_timeout_ms * MS
+        for name in ledger.plan.owners:
+            member = ledger.members.get(name)
+            if member is None or member.evicted:
+                continue
+            if ledger.stopped.get(name) != ledger.plan.version:
+                if now_ns >= late_ns:
+                    self._write(Evict(by=self.name, member=name))
+                else:
+                    self._at_latest(late_ns)
+
+    # -- on behalf of the application -------------------------------------------------------------
+
+    def submit(self, tasks: tuple[str, ...]) -> Note:
+        return Submit(by=self.name, tasks=tasks)
+
+    def withdraw(self, tasks: tuple[str, ...]) -> Note:
+        return Withdraw(by=self.name, tasks=tasks)
+
+    def checkpoint(self, task: str, token: int, value: bytes) -> Note:
+        return Checkpoint(by=self.name, task=task, token=token, value=value)
+
+    def notify(self, payload: bytes) -> Note:
+        return Notify(by=self.name, payload=payload)

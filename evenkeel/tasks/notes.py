@@ -1,0 +1,263 @@
+"""What members of a task group write into its ledger: notes, one record each, as JSON.
+
+A note says what its author wants or has seen. What it comes to is decided by its place in the
+ledger, by all readers alike (`evenkeel.tasks.ledger`): many a note is void when it arrives.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import attrs
+
+MEMBERS_MAX: Final = 64
+TASKS_MAX: Final = 1_000
+NAME_BYTES_MAX: Final = 100
+"""Of a task, and of a member's id."""
+METADATA_BYTES_MAX: Final = 512
+CHECKPOINT_BYTES_MAX: Final = 256
+NOTICE_BYTES_MAX: Final = 64 * 1024
+"""With these a snapshot fits into one record of the default size: tests/evenkeel/tasks."""
+
+T = TypeVar("T")
+
+
+class NoteError(ValueError):
+    """Bytes that are no note, or one beyond the limits."""
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or len(value) > TASKS_MAX:
+        raise NoteError("no list of names")
+    return tuple(_name(one) for one in value)
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value.encode()) <= NAME_BYTES_MAX:
+        raise NoteError(f"no name: {value!r:.200}")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise NoteError(f"no number: {value!r:.200}")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise NoteError(f"neither true nor false: {value!r:.200}")
+    return value
+
+
+def _text(bytes_max: int) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or len(value.encode()) > bytes_max:
+            raise NoteError(f"no text of at most {bytes_max} bytes")
+        return value
+
+    return check
+
+
+def _bytes(bytes_max: int) -> Callable[[object], bytes]:
+    def check(value: object) -> bytes:
+        data = b64decode(value, validate=True) if isinstance(value, str) else value
+        if not isinstance(data, bytes) or len(data) > bytes_max:
+            raise NoteError(f"no bytes, at most {bytes_max}")
+        return data
+
+    return check
+
+
+def checked_metadata(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise NoteError("metadata is a mapping")
+    try:
+        text = json.dumps(dict(value))
+    except (TypeError, ValueError) as error:
+        raise NoteError("metadata is a mapping that can be written as JSON") from error
+    if len(text) > METADATA_BYTES_MAX:
+        raise NoteError(f"metadata has more than {METADATA_BYTES_MAX} bytes")
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
+def _field(check: Callable[[object], T]) -> T:
+    found: T = attrs.field(converter=check)
+    return found
+
+
+@attrs.frozen(kw_only=True)
+class Note:
+    """`by` is the id of the member that wrote it."""
+
+    by: str = _field(_name)
+
+
+@attrs.frozen(kw_only=True)
+class Join(Note):
+    """I am there, and alive for `lease_ms` from now on."""
+
+    lease_ms: int = _field(_number)
+    metadata: Mapping[str, Any] = _field(checked_metadata)
+
+
+@attrs.frozen(kw_only=True)
+class Alive(Note):
+    """I am alive for another lease. `beat` counts them, for the author."""
+
+    beat: int = _field(_number)
+
+
+@attrs.frozen(kw_only=True)
+class Evict(Note):
+    """The leader's: this member does not stop what it should; its lease is not renewed again."""
+
+    member: str = _field(_name)
+
+
+@attrs.frozen(kw_only=True)
+class Gone(Note):
+    """Its lease is over: a whole one has passed since I saw its sign of life at `alive`."""
+
+    member: str = _field(_name)
+    alive: int = _field(_number)
+
+
+@attrs.frozen(kw_only=True)
+class Leave(Note):
+    """I run nothing any more, and go."""
+
+
+@attrs.frozen(kw_only=True)
+class Submit(Note):
+    """Tasks there are from now on; any client may write this. A known one stays as it is."""
+
+    tasks: tuple[str, ...] = _field(_names)
+
+
+@attrs.frozen(kw_only=True)
+class Withdraw(Note):
+    """Tasks there are no longer; any client may write this."""
+
+    tasks: tuple[str, ...] = _field(_names)
+
+
+@attrs.frozen(kw_only=True)
+class View(Note):
+    """What the group coordinator says: its generation, who is in it, and who leads.
+
+    The offset of a view that counts is the *term* of its leader.
+    """
+
+    generation: int = _field(_number)
+    leader: str = _field(_name)
+    members: tuple[str, ...] = _field(_names)
+
+
+@attrs.frozen(kw_only=True)
+class Plan(Note):
+    """The leader's: who runs what, in the form of the group's sharding."""
+
+    version: int = _field(_number)
+    term: int = _field(_number)
+    stop_all: bool = _field(_flag)
+    shares: str = _field(_text(512 * 1024))
+
+
+@attrs.frozen(kw_only=True)
+class Stopped(Note):
+    """I have stopped what that plan takes away from me."""
+
+    version: int = _field(_number)
+
+
+@attrs.frozen(kw_only=True)
+class Running(Note):
+    """All that plan gives me runs."""
+
+    version: int = _field(_number)
+
+
+@attrs.frozen(kw_only=True)
+class Release(Note):
+    """I have stopped these tasks: whoever should have them may take them."""
+
+    tasks: tuple[str, ...] = _field(_names)
+
+
+@attrs.frozen(kw_only=True)
+class Acquire(Note):
+    """I take these, as that plan says; the offset of this note is their fencing token."""
+
+    version: int = _field(_number)
+    tasks: tuple[str, ...] = _field(_names)
+
+
+@attrs.frozen(kw_only=True)
+class Finish(Note):
+    """This task, which I hold by that token, is done for good."""
+
+    task: str = _field(_name)
+    token: int = _field(_number)
+
+
+@attrs.frozen(kw_only=True)
+class Checkpoint(Note):
+    """So far have I come with this task, which I hold by that token."""
+
+    task: str = _field(_name)
+    token: int = _field(_number)
+    value: bytes = _field(_bytes(CHECKPOINT_BYTES_MAX))
+
+
+@attrs.frozen(kw_only=True)
+class Notify(Note):
+    """For all members, as it is; the ledger keeps nothing of it."""
+
+    payload: bytes = _field(_bytes(NOTICE_BYTES_MAX))
+
+
+@attrs.frozen(kw_only=True)
+class Snapshot(Note):
+    """All that the notes before `as_of` have come to, so that they may be deleted."""
+
+    as_of: int = _field(_number)
+    state: Mapping[str, Any] = attrs.field(eq=False)
+
+
+KINDS: Final[Mapping[str, type[Note]]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        *(Join, Alive, Evict, Gone, Leave),
+        *(Submit, Withdraw, View, Plan, Stopped, Running),
+        *(Release, Acquire, Finish, Checkpoint, Notify, Snapshot),
+    )
+}
+
+
+def encode(note: Note) -> bytes:
+    """One line of JSON."""
+    fields = attrs.asdict(note, recurse=False)
+    for name, value in fields.items():
+        if isinstance(value, bytes):
+            fields[name] = b64encode(value).decode()
+    found = {"note": type(note).__name__.lower(), **fields}
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Note:
+    """The note in these bytes.
+
+    Raises:
+        NoteError: if there is none that we know.
+    """
+    try:
+        found = json.loads(data)
+        kind = KINDS[found.pop("note")]
+        return kind(**found)
+    except NoteError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise NoteError(f"no note: {data!r:.200}") from error

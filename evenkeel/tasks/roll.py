@@ -1,0 +1,229 @@
+"""Being in the consumer group that stands behind a task group: who is there, and who leads.
+
+Kafka's group coordinator knows who is alive, gives generations, and chooses a leader. That one
+asks the `Election` whom the tasks' leader shall be, and the answer goes to every member as its
+"assignment": all members of a generation are told the same. Nothing here stops or starts a task; a
+rebalance disturbs nobody who keeps what it has.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from evenkeel.client import Purpose
+from evenkeel.coordinator import NO_GENERATION, Coordinator
+from evenkeel.errors import CommitError, ConfigurationError, EvenkeelError, refusal
+from evenkeel.tasks.config import TaskGroupConfig
+from evenkeel.tasks.member import Roll
+from evenkeel.tasks.sharding import Candidate
+from wire.error_codes import ErrorCode
+from wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+PROTOCOL_TYPE: Final = "evenkeel-tasks"
+ANSWER_GRACE_S: Final = 5.0
+"""A join is answered when all members have joined, after the rebalance timeout at the latest."""
+LEAVE_S_MAX: Final = 2.0
+
+
+class OutOfTouch(Exception):
+    """The coordinator could not be reached for a whole session: the others go on without us."""
+
+
+@attrs.frozen
+class _Said:
+    """What a member says of itself when it joins. `joined` is its place in the ledger."""
+
+    session: str
+    joined: int
+    candidate: Candidate
+
+
+@attrs.define(eq=False)
+class Enrolment:
+    """One session in the group. `tell` is called with every generation's roll."""
+
+    coordinator: Coordinator
+    config: TaskGroupConfig
+    session: str
+    joined: int
+    tell: Callable[[Roll], None]
+    member_id: str = ""
+    generation: int = NO_GENERATION
+    _heard: float = attrs.Factory(trio.current_time)
+
+    async def run(self) -> None:
+        """Be in the group until cancelled.
+
+        Raises:
+            OutOfTouch: after a session without an answer.
+            EvenkeelError: if the group does not want us.
+        """
+        failures = 0
+        while True:
+            try:
+                await self._round()
+                failures = 0
+            except CommitError:
+                failures = 0  # the group is at another generation: join that
+            except EvenkeelError as error:
+                if not error.retriable:
+                    raise
+                self._check_touch(error)
+                await self.coordinator.pause(failures)
+                failures += 1
+
+    def _check_touch(self, error: EvenkeelError) -> None:
+        if trio.current_time() - self._heard > self.config.session_timeout_ms / 1000:
+            raise OutOfTouch(str(error)) from error
+
+    def _check(self, what: str, code: int) -> None:
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            raise ConfigurationError(
+                f"group '{self.coordinator.group}' does not take this member",
+                why=f"its other members do not use {self.config.protocol}",
+                advice="give all members the same sharding and election",
+            )
+        self.coordinator.check(what, code)
+        self._heard = trio.current_time()
+
+    async def _round(self) -> None:
+        joined = await self._join()
+        roll = await self._sync(joined)
+        self.tell(roll)
+        while True:
+            await trio.sleep(self.config.heartbeat_ms / 1000)
+            request = HeartbeatRequest(self.coordinator.group, self.generation, self.member_id)
+            try:
+                answer = await self.coordinator.ask(
+                    request, HeartbeatResponse, purpose=Purpose.GROUP
+                )
+                if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    self._heard = trio.current_time()
+                    return
+                self._check("a heartbeat", answer.error_code)
+            except EvenkeelError as error:
+                if not error.retriable:
+                    raise
+                self._check_touch(error)  # the same generation, perhaps elsewhere
+                await self.coordinator.pause(0)
+
+    @property
+    def _patience_s(self) -> float:
+        return self.config.rebalance_timeout_ms / 1000 + ANSWER_GRACE_S
+
+    async def _join(self) -> JoinGroupResponse:
+        said = {
+            "session": self.session,
+            "joined": self.joined,
+            "metadata": dict(self.config.metadata),
+        }
+        while True:
+            request = JoinGroupRequest(
+                group_id=self.coordinator.group,
+                session_timeout_ms=self.config.session_timeout_ms,
+                rebalance_timeout_ms=self.config.rebalance_timeout_ms,
+                member_id=self.member_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[
+                    JoinGroupRequestProtocol(self.config.protocol, json.dumps(said).encode())
+                ],
+            )
+            answer = await self.coordinator.ask(
+                request, JoinGroupResponse, purpose=Purpose.GROUP, timeout_s=self._patience_s
+            )
+            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = answer.member_id  # KIP-394: ask again under this name
+                continue
+            self._check("joining", answer.error_code)
+            self.member_id, self.generation = answer.member_id, answer.generation_id
+            return answer
+
+    async def _sync(self, joined: JoinGroupResponse) -> Roll:
+        assignments = []
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            told = self._elect(joined.members, joined.leader)
+            assignments = [
+                SyncGroupRequestAssignment(member.member_id, told) for member in joined.members
+            ]
+        request = SyncGroupRequest(
+            group_id=self.coordinator.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        answer = await self.coordinator.ask(
+            request, SyncGroupResponse, purpose=Purpose.GROUP, timeout_s=self._patience_s
+        )
+        self._check("learning who leads", answer.error_code)
+        return self._roll(answer.assignment)
+
+    def _elect(self, members: Sequence[JoinGroupResponseMember], chosen: str) -> bytes:
+        """As whom Kafka chose: who leads, told to all."""
+        said = {member.member_id: _read(member) for member in members}
+        in_order = sorted(said.values(), key=lambda one: one.joined)
+        leader = self.config.election([one.candidate for one in in_order], said[chosen].session)
+        return json.dumps(
+            {
+                "leader": leader,
+                "members": [one.session for one in in_order],
+                "read_up_to": max(one.joined for one in in_order) + 1,
+            }
+        ).encode()
+
+    def _roll(self, told: bytes) -> Roll:
+        try:
+            found = json.loads(told)
+            members = tuple(map(str, found["members"]))
+            return Roll(self.generation, str(found["leader"]), members, int(found["read_up_to"]))
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"what the leader of group '{self.coordinator.group}' told cannot be read"
+            raise refusal(what, ErrorCode.UNKNOWN_SERVER_ERROR) from error
+
+    async def leave(self) -> None:
+        """Tell the coordinator, so that the others need not wait for a session."""
+        if not self.member_id:
+            return
+        request = LeaveGroupRequest(
+            self.coordinator.group,
+            self.member_id,
+            [MemberIdentity(self.member_id, None, "the session is over")],
+        )
+        with trio.move_on_after(LEAVE_S_MAX, shield=True):
+            try:
+                await self.coordinator.ask(request, LeaveGroupResponse)
+            except EvenkeelError:
+                return  # it will notice by itself, a session later
+
+
+def _read(member: JoinGroupResponseMember) -> _Said:
+    """Whoever speaks our protocol type says this; other words are a refusal for all of us."""
+    try:
+        found = json.loads(member.metadata)
+        session, joined, metadata = found["session"], int(found["joined"]), found["metadata"]
+        return _Said(session, joined, Candidate(session, metadata))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            "a member of the group says what no task group says",
+            why=f"{member.metadata!r:.200}",
+            advice="use another group name for one of them",
+        ) from error
