@@ -130,6 +130,7 @@ class ConsumerGroups:
         topics: Callable[[], Topics],
     ) -> None:
         self._topics = topics
+        self._topics_seen = topics()
         self._groups = groups
         self._machines = machines
         self._config = config
@@ -158,6 +159,26 @@ class ConsumerGroups:
             if now.boot_ns - office.swept_boot_ns >= SWEEP_EVERY_NS and self._is_open(office):
                 office.swept_boot_ns = now.boot_ns
                 self._carry_out(office, coordinator.sweep(now_ms, wall_ms))
+        self._forget_topics(now_ms)
+
+    def _forget_topics(self, now_ms: int) -> None:
+        """Who reads a new topic must not begin where an older one of its name was left.
+
+        Found out by looking at what has changed, on whoever coordinates at that time: as in Kafka
+        it is missed if nobody does.
+        """
+        before, self._topics_seen = self._topics_seen, self._topics()
+        if before.version == self._topics_seen.version:
+            return
+        ids = self._topics_seen.ids
+        gone = {
+            name
+            for name, (topic_id, _) in before.ids.items()
+            if name not in ids or ids[name][0] != topic_id
+        }
+        if gone:
+            for office in list(self._offices.values()):
+                self._carry_out(office, office.coordinator.topics_gone(now_ms, gone))
 
     def next_deadline(self) -> int | None:
         """The boot time (ns) by which some coordinator wants to be ticked, None if none does."""

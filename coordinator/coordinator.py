@@ -17,7 +17,7 @@ The caller's part:
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 import attrs
@@ -59,6 +59,7 @@ from coordinator.tenure import (
     CommitUnderWay,
     Counters,
     DeleteUnderWay,
+    ForgettingUnderWay,
     OffsetDeleteUnderWay,
     SnapshotUnderWay,
     SweepUnderWay,
@@ -221,6 +222,8 @@ class Coordinator:
                 office.assigning.on_snapshot(under_way, verdict)
             case SweepUnderWay():
                 self._on_sweep(office)
+            case ForgettingUnderWay():
+                pass  # if the log has not got it, they expire like any others
         return office.tenure.take_effects()
 
     def tick(self, now_ms: int) -> Effects:
@@ -255,6 +258,15 @@ class Coordinator:
         if not office.sweeping and self._store.sweep_due(command):
             office.sweeping = True
             office.tenure.propose(None, command, SweepUnderWay())
+        return office.tenure.take_effects()
+
+    def topics_gone(self, now_ms: int, names: Set[str]) -> Effects:
+        """These topics were deleted: a new one of such a name begins without offsets."""
+        office = self._office
+        if office is None:
+            return Effects()
+        self._observe(office, now_ms)
+        office.offsets.forget_topics(names)
         return office.tenure.take_effects()
 
     def statistics(self) -> CoordinatorStatistics:

@@ -1,5 +1,6 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: progress, kept in the log of the group (D12)."""
 
+from collections.abc import Set
 from typing import Final
 
 from coordinator.assigning import Assigning
@@ -28,7 +29,12 @@ from coordinator.rebalance import FAILURE_ERRORS, Rebalance
 from coordinator.states import GroupState
 from coordinator.store import StoredGroup, StoredOffset
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
-from coordinator.tenure import CommitUnderWay, OffsetDeleteUnderWay, Tenure
+from coordinator.tenure import (
+    CommitUnderWay,
+    ForgettingUnderWay,
+    OffsetDeleteUnderWay,
+    Tenure,
+)
 
 OFFSET_BYTES: Final = 32
 """The numbers of one offset in a command, rounded up."""
@@ -153,6 +159,17 @@ class Offsets:
             return
         under_way = OffsetDeleteUnderWay(tenure.park(request, token), response)
         tenure.propose(request.group, DropOffsets(request.group, tuple(topics)), under_way)
+
+    def forget_topics(self, names: Set[str]) -> None:
+        """The topics are gone: what was committed for them means nothing for others so named."""
+        for stored in list(self._tenure.store.groups()):
+            topics = tuple(
+                TopicPartitions(name, tuple(sorted(stored.offsets[name])))
+                for name in sorted(names & stored.offsets.keys())
+            )
+            if topics:
+                command = DropOffsets(stored.name, topics)
+                self._tenure.propose(stored.name, command, ForgettingUnderWay())
 
     def on_delete(self, under_way: OffsetDeleteUnderWay, outcome: Result | ProposalFailure) -> None:
         if isinstance(outcome, ProposalFailure):

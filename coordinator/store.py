@@ -6,7 +6,7 @@ where a commit that was in flight through a rebalance or a steal is stopped, wha
 coordinators then and now believed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import attrs
@@ -28,6 +28,7 @@ from coordinator.commands import (
 from coordinator.limits import OFFSETS_PER_GROUP_MAX
 from coordinator.model import ConsumerGroupId, ErrorCode, MemberId
 from coordinator.states import GroupState
+from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
 
 
 class StoredOffset(NamedTuple):
@@ -120,9 +121,10 @@ class GroupStore:
     def sweep_due(self, sweep: Sweep) -> bool:
         """Whether applying `sweep` would change anything: if not, keep it out of the log."""
         return any(
-            group.empty_since_wall_ms is None or _expired(group, sweep) or _idle(group, sweep)
+            bool(_unread(group, sweep))
+            if group.occupied
+            else group.empty_since_wall_ms is None or _expired(group, sweep) or _idle(group, sweep)
             for group in self._groups.values()
-            if not group.occupied
         )
 
     def snapshot(self) -> list[bytes]:
@@ -236,6 +238,7 @@ class GroupStore:
         gone = 0
         for group in list(self._groups.values()):
             if group.occupied:
+                gone += _forget(group, _unread(group, sweep))
                 continue
             gone += _forget(group, _expired(group, sweep))
             if group.empty_since_wall_ms is None:
@@ -279,14 +282,42 @@ def _expired(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
     """The offsets that `sweep` takes from a group without members."""
     if group.empty_since_wall_ms is None:
         return []
-    horizon_wall_ms = sweep.wall_ms - sweep.retention_ms
-    if group.empty_since_wall_ms > horizon_wall_ms:
+    if group.empty_since_wall_ms > sweep.wall_ms - sweep.retention_ms:
         return []
+    return _older(group, sweep, group.offsets)
+
+
+def _unread(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
+    """Of a group with members: the old offsets in topics that none of them reads (KIP-211)."""
+    read = _topics_read(group)
+    return [] if read is None else _older(group, sweep, group.offsets.keys() - read)
+
+
+def _topics_read(group: StoredGroup) -> frozenset[str] | None:
+    """What the members subscribe to; None if they do not let us know, or are about to change."""
+    if group.assigned is not None and group.assigned.members:
+        said = [member.subscription for member in group.assigned.members]
+        if any(one.pattern is not None for one in said):
+            return None
+        return frozenset(topic for one in said for topic in one.topics)
+    if group.protocol_type != CONSUMER_PROTOCOL or group.state != GroupState.STABLE:
+        return None
+    read: frozenset[str] = frozenset()
+    for member in group.members.values():
+        metadata = dict(member.protocols).get(group.protocol_name or "", b"")
+        theirs = subscribed_topics(metadata)
+        if theirs is None:
+            return None
+        read |= theirs
+    return read
+
+
+def _older(group: StoredGroup, sweep: Sweep, topics: Iterable[str]) -> list[tuple[str, int]]:
     return [
         (topic, partition)
-        for topic, partitions in group.offsets.items()
-        for partition, stored in partitions.items()
-        if stored.commit_wall_ms <= horizon_wall_ms
+        for topic in sorted(topics)
+        for partition, stored in group.offsets[topic].items()
+        if stored.commit_wall_ms <= sweep.wall_ms - sweep.retention_ms
     ]
 
 

@@ -72,6 +72,11 @@ class SweepUnderWay:
 
 
 @attrs.frozen(eq=False)
+class ForgettingUnderWay:
+    """Offsets of a topic that is gone; nobody waits for it."""
+
+
+@attrs.frozen(eq=False)
 class AssignedUnderWay:
     """As SnapshotUnderWay, for a group that the broker shares out."""
 
@@ -85,6 +90,7 @@ UnderWay: TypeAlias = (
     | DeleteUnderWay
     | OffsetDeleteUnderWay
     | SweepUnderWay
+    | ForgettingUnderWay
     | AssignedUnderWay
 )
 

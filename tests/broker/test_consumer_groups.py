@@ -42,7 +42,12 @@ from wire.messages.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from wire.messages.topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 
 SESSION_MS = 10_000
 
@@ -527,6 +532,24 @@ def test_offsets_that_nobody_needs_any_more_are_swept() -> None:
     world.advance(retention_ms + 180_000, step_ms=retention_ms)
     world.advance(1_200_000, step_ms=60_000)
     assert [len(store) for store in stores] == [0, 0, 0]
+
+
+def test_a_new_topic_begins_without_the_offsets_of_its_namesake() -> None:
+    """Else its readers would skip all that comes before where the old one was left."""
+    world = world_with_topic()
+    one, two = two_members(world)
+    one.commit(1_000)
+    assert one.committed() == 1_000
+    deleted = world.ask(1, DeleteTopicsRequest(topics=[DeleteTopicState("orders")]), 6)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    world.ask(1, CreateTopicsRequest([CreatableTopic("orders", 4, -1)]), 7)
+    world.advance(20)
+    assert one.committed() == -1
+    assert (one.heartbeat(), two.heartbeat()) == (0, 0)
+    one.commit(7)
+    world.ask(1, CreateTopicsRequest([CreatableTopic("others", 4, -1)]), 7)
+    world.advance(20)
+    assert one.committed() == 7
 
 
 def test_deadlines_are_known_to_whoever_drives_the_clock() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.assigning import Topics
-from coordinator.limits import CoordinatorConfig
+from coordinator.limits import DAY_MS, CoordinatorConfig
 from coordinator.model import (
     AssignedHeartbeat,
     AssignedHeartbeatResponse,
@@ -304,6 +304,25 @@ def test_commits_are_fenced_by_the_members_epoch() -> None:
     assert commit(world, "", -1, 4) == ErrorCode.UNKNOWN_MEMBER_ID
     one.leave()
     assert commit(world, "", -1, 4) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("topics", "pattern", "kept"),
+    [(("orders",), None, True), (("returns",), None, False), (("returns",), "o.*", True)],
+)
+def test_old_offsets_of_topics_nobody_reads_any_more_expire(
+    topics: tuple[str, ...], pattern: str | None, kept: bool
+) -> None:
+    """As in classic groups; what a pattern means may change, so whoever uses one keeps all."""
+    world = world_of()
+    one = Consumer(world, "one", topics=topics, pattern=pattern)
+    one.beat()
+    assert commit(world, "one", one.epoch, 5) == ErrorCode.NONE
+    world.sweep(WALL_MS + 100 * DAY_MS)
+    world.commit()
+    stored = world.stores[1].get(GROUP)
+    assert stored is not None
+    assert bool(stored.offsets) == kept
 
 
 def test_the_two_kinds_of_members_do_not_mix() -> None:

@@ -237,8 +237,7 @@ def test_a_group_that_is_being_deleted_is_dead_to_newcomers() -> None:
 def test_offsets_in_use_are_not_deleted() -> None:
     """OffsetDelete spares the topics that a member of a consumer group subscribes to."""
     world = World()
-    metadata = struct.pack(">hih1si", 0, 1, 1, b"u", 0)
-    anna = Client(world, "anna", protocols=(Protocol("range", metadata),))
+    anna = Client(world, "anna", protocols=(Protocol("range", subscription("u")),))
     simple_commit(world, 5)
     stable_group(world, anna)
     topics = (TopicPartitions("t", (0, 1)), TopicPartitions("u", (0,)))
@@ -270,6 +269,47 @@ def test_offsets_of_a_group_without_members_expire() -> None:
     world.sweep(WALL_MS + 107 * DAY_MS)
     assert committed_offset(world) == NO_OFFSET
     assert world.stores[1].get(GROUP) is None
+
+
+def subscription(*topics: str) -> bytes:
+    """A ConsumerProtocolSubscription v0."""
+    names = b"".join(struct.pack(">h", len(one)) + one.encode() for one in topics)
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
+
+
+def test_old_offsets_of_topics_nobody_reads_any_more_expire() -> None:
+    """A group that lives for ever would else keep for ever whatever it once read (KIP-211)."""
+    world = World()
+    anna = Client(world, "anna", protocols=(Protocol("range", subscription("t", "u")),))
+    bert = Client(world, "bert", protocols=(Protocol("range", subscription("u")),))
+    stable_group(world, anna, bert)
+    anna.commit(5)
+    world.sweep(WALL_MS + 100 * DAY_MS)
+    assert committed_offset(world) == 5
+    anna.protocols = (Protocol("range", subscription("u")),)
+    token = anna.join()
+    world.sweep(WALL_MS + 100 * DAY_MS)
+    assert committed_offset(world) == 5  # in a rebalance nobody knows
+    bert.learn(bert.join())
+    anna.learn(token)
+    share(world, anna, bert)
+    world.sweep(WALL_MS + 7 * DAY_MS - 1)
+    assert committed_offset(world) == 5
+    world.sweep(WALL_MS + 7 * DAY_MS)
+    assert committed_offset(world) == NO_OFFSET
+    assert (anna.heartbeat(), bert.heartbeat()) == (ErrorCode.NONE, ErrorCode.NONE)
+
+
+def test_a_topic_that_is_gone_takes_its_offsets_along() -> None:
+    """In all groups of the log, whether they have members or not; other topics' stay."""
+    world = World()
+    simple_commit(world, 5)
+    other = ConsumerGroupId("other")
+    simple_commit(world, 6, other)
+    world.forget_topics({"u", "v"})
+    assert (committed_offset(world), committed_offset(world, 0, other)) == (5, 6)
+    world.forget_topics({"t", "u"})
+    assert (committed_offset(world), committed_offset(world, 0, other)) == (NO_OFFSET, NO_OFFSET)
 
 
 def test_a_sweep_with_nothing_to_do_stays_out_of_the_log() -> None:

@@ -5,6 +5,7 @@ The log is a list; proposals wait in `in_flight` until the test lets them be cho
 """
 
 from collections import deque
+from collections.abc import Set
 from typing import TypeVar
 
 from broker.patterns import matching
@@ -143,6 +144,9 @@ class World:
 
     def sweep(self, wall_ms: int) -> None:
         self._take(self.coordinator.sweep(self.now_ms, wall_ms))
+
+    def forget_topics(self, names: Set[str]) -> None:
+        self._take(self.coordinator.topics_gone(self.now_ms, names))
 
     def _take(self, effects: Effects) -> None:
         for reply in effects.replies:
