@@ -37,6 +37,7 @@ class BatchIndex:
         """Bytes of all earlier batches of the partition, whether they are still held or not."""
         self._times = _signed()
         self._blocks = _signed()
+        """The greatest time in each block of numbers, the first and the last perhaps in part."""
 
     def __len__(self) -> int:
         return len(self._bases)
@@ -59,7 +60,7 @@ class BatchIndex:
         self._starts.append(self.bytes_end)
         self._times.append(timestamp_ms)
         self.bytes_end += size
-        if at % BLOCK_BATCHES == 0:
+        if (self.first + at) % BLOCK_BATCHES == 0 or not at:
             self._blocks.append(timestamp_ms)
         elif timestamp_ms > self._blocks[-1]:
             self._blocks[-1] = timestamp_ms
@@ -121,7 +122,7 @@ class BatchIndex:
         """The first batch that holds a record of this time or later."""
         for block, latest in enumerate(self._blocks):
             if latest >= timestamp_ms:
-                at = block * BLOCK_BATCHES
+                at = max(0, (self.first // BLOCK_BATCHES + block) * BLOCK_BATCHES - self.first)
                 while self._times[at] < timestamp_ms:
                     at += 1
                 return self.first + at
@@ -135,11 +136,15 @@ class BatchIndex:
         """Forget the batches before `number`."""
         count = number - self.first
         assert 0 <= count <= len(self._bases)
+        if not count:
+            return
         for column in (self._bases, self._positions, self._starts, self._times):
             del column[:count]
+        gone = number // BLOCK_BATCHES - self.first // BLOCK_BATCHES
         self.first = number
-        times = self._times
-        self._blocks = array(
-            "q",
-            (max(times[at : at + BLOCK_BATCHES]) for at in range(0, len(times), BLOCK_BATCHES)),
-        )
+        del self._blocks[:gone]
+        left = BLOCK_BATCHES - number % BLOCK_BATCHES  # of the block that is cut
+        if not self._times:
+            self._blocks = _signed()
+        elif left < BLOCK_BATCHES:
+            self._blocks[0] = max(self._times[:left])

@@ -4,6 +4,7 @@ The change goes through the group's log like a batch, so it is there or not ther
 a new master knows it. Nothing below the new start is served again.
 """
 
+from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -37,6 +38,9 @@ def handle(broker: Broker, request: Request) -> None:
     named = [one for topic in message.topics for one in topic.partitions]
     if refuse_more_than(PARTITIONS_MAX, [*named, *message.topics], request):
         return
+    times = Counter(
+        (topic.name, one.partition_index) for topic in message.topics for one in topic.partitions
+    )
     deletion = _Deletion(broker, request)
     for topic in message.topics:
         known = broker.registry.topic(topic.name)
@@ -48,6 +52,8 @@ def handle(broker: Broker, request: Request) -> None:
             results.append(result)
             if not 0 <= asked.partition_index < len(places):
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif times[topic.name, asked.partition_index] > 1:
+                result.error_code = ErrorCode.INVALID_REQUEST
             elif asked.offset < EVERYTHING:
                 result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             else:

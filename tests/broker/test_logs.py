@@ -81,6 +81,18 @@ def test_a_duplicate_of_a_deleted_batch_is_still_known() -> None:
     assert world.list_offsets(1, 0, LATEST).offset == 1
 
 
+def test_a_partition_named_twice_is_not_deleted_from() -> None:
+    """Each of them would be a command, and move what every replica holds of the index."""
+    world = DataWorld()
+    for value in "abc":
+        world.produce(1, 0, batch(value))
+    asked = [DeleteRecordsPartition(0, 1), DeleteRecordsPartition(0, 2)]
+    request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, asked)], 1_000)
+    answer = world.send(1, request, 2).response.topics[0].partitions
+    assert [one.error_code for one in answer] == [ErrorCode.INVALID_REQUEST] * 2
+    assert world.list_offsets(1, 0, EARLIEST).offset == 0
+
+
 def test_only_the_master_deletes() -> None:
     world = DataWorld()
     world.produce(1, 0, batch("a"))

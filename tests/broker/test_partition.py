@@ -1,12 +1,13 @@
 """A partition: dense offsets, lookups, and exactly once for producers that retry."""
 
+from random import Random
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.batch_index import BLOCK_BATCHES
+from broker.batch_index import BLOCK_BATCHES, BatchIndex
 from broker.partition import Append, DamagedEntryError, PartitionState
 from tests.broker.batches import START_MS, batch
 from wire.batch import HEADER_BYTES
@@ -78,6 +79,27 @@ def test_what_lies_before_the_log_start_is_forgotten() -> None:
     assert len(state.index) == 0
     assert state.index.latest() is None
     assert state.append(view("z"), 5, 1).base_offset == 4 * BLOCK_BATCHES + 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.integers(1, 700), st.floats(0, 1)), max_size=12), st.integers(0, 99))
+def test_times_are_found_wherever_the_index_was_cut(script: list[int | float], seed: int) -> None:
+    """An integer appends so many batches, a fraction drops so much of what is held."""
+    index, held, dice = BatchIndex(), [], Random(seed)
+    for step in script:
+        if isinstance(step, int):
+            for _ in range(step):
+                time_ms = dice.randrange(1_000)
+                held.append((index.append(index.stop, 0, 1, time_ms), time_ms))
+        else:
+            index.drop_before(index.first + round(step * len(held)))
+            held = [one for one in held if one[0] >= index.first]
+    for wanted in (0, 1, 500, 990, 999, 1_000):
+        expected = next((number for number, time_ms in held if time_ms >= wanted), None)
+        assert index.reaching(wanted) == expected
+    latest = max((time_ms for _, time_ms in held), default=None)
+    expected = next((number for number, time_ms in held if time_ms == latest), None)
+    assert index.latest() == expected
 
 
 @pytest.mark.parametrize(
