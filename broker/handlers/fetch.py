@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from broker.context import Broker, Request
-from broker.guard import blame
+from broker.guard import blame, refuse_more_than
 from broker.hints import endpoints, other_leader
 from broker.leaders import Leader
 from broker.partition import PartitionState
@@ -38,6 +38,8 @@ from wire.messages.fetch import (
 )
 from wire.primitives import Buffer
 
+PARTITIONS_MAX: Final = 20_000
+"""In one request, which is looked at again whenever one of them grows."""
 TOPIC_ID_FROM_VERSION: Final = 13
 REPLICA_STATE_FROM_VERSION: Final = 15
 ANY_EPOCH: Final = -1
@@ -56,6 +58,9 @@ _NO_FRAME: Final = memoryview(b"")
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, FetchRequest)
+    named = [one for topic in message.topics for one in topic.partitions]
+    if refuse_more_than(PARTITIONS_MAX, named, request):
+        return
     broker.statistics.fetch_requests += 1
     refusal = _refusal(message)
     if refusal is not ErrorCode.NONE:

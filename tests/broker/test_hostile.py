@@ -259,5 +259,10 @@ def test_more_names_than_any_client_has() -> None:
     victim.send(encoded(metadata.MetadataRequest(wanted), 12))
     asked = [topics.CreatableTopic(name, 1, 1) for name in many]
     victim.send(encoded(topics.CreateTopicsRequest(asked), 7))
+    times = [list_offsets.ListOffsetsPartition(0, timestamp=1) for _ in range(20_000)]
+    one_topic = list_offsets.ListOffsetsTopic("t", times)
+    victim.send(encoded(list_offsets.ListOffsetsRequest(-1, topics=[one_topic]), 7))
+    places = [fetch.FetchPartition(number) for number in range(20_001)]
+    victim.send(encoded(fetch.FetchRequest(topics=[fetch.FetchTopic("t", partitions=places)]), 12))
     assert all(reply.closed and "at most" in reply.closed for reply in victim.replies)
     victim.check()
