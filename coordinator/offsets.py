@@ -80,7 +80,8 @@ class Offsets:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         if not text_fits(request.instance_id or "", config.text_bytes_max):
             return ErrorCode.INVALID_REQUEST
-        if request.generation < 0 and not text_fits(request.member_id, config.text_bytes_max):
+        member_bytes_max = 2 * config.text_bytes_max  # ids of ours hold a name and some numbers
+        if not text_fits(request.member_id, member_bytes_max):
             return ErrorCode.INVALID_REQUEST
         if self._assigning.has_members(request.group):
             return ErrorCode.NONE  # fenced by the member's epoch where it is applied

@@ -302,6 +302,7 @@ def test_commits_are_fenced_by_the_members_epoch() -> None:
     assert commit(world, "one", one.epoch - 1, 4) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit(world, "two", one.epoch, 4) == ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(world, "", -1, 4) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(world, "m" * 40_000, one.epoch, 4) == ErrorCode.INVALID_REQUEST
     one.leave()
     assert commit(world, "", -1, 4) == ErrorCode.NONE
 
