@@ -10,8 +10,7 @@ from wire.messages.api_versions import ApiVersionsResponse
 def handler_for(keys: Iterable[int]) -> Callable[[Broker, Request], None]:
     """The handler that advertises `keys`, in the versions wire.apis says.
 
-    Of what Kafka 4 has we leave out: transactions (24, 25, 26, 28), KIP-848 (68, 69), telemetry
-    (71, 72), 74 and 75; clients fall back silently, or say clearly what is missing.
+    What is left out, and what clients do without it, is told in docs/kafka.md, "Not served".
     """
     served = frozenset(keys)
     response = ApiVersionsResponse(api_keys=[one for one in advertised() if one.api_key in served])

@@ -46,7 +46,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> None:
         instance_id=message.instance_id,
         rack_id=message.rack_id,
         client_id=request.header.client_id or "",
-        client_host=request.client_host,
+        client_host=f"/{request.client_host}",
         rebalance_timeout_ms=message.rebalance_timeout_ms,
         topics=None if topics is None else tuple(topics),
         pattern=message.subscribed_topic_regex,

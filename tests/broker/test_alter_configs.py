@@ -92,6 +92,11 @@ def test_validating_changes_nothing() -> None:
         ("cleanup.policy", APPEND, "compact"),
         ("cleanup.policy", SUBTRACT, "delete"),
         ("message.timestamp.type", SET, "Tomorrow"),
+        ("message.timestamp.type", SET, "LogAppendTime "),
+        ("max.message.bytes", SET, "1_000"),
+        ("max.message.bytes", SET, " 5"),
+        ("retention.ms", SET, "\u0663"),
+        ("retention.ms", SET, "9" * 5_000),
     ],
 )
 def test_what_cannot_be_kept_is_refused(wanted: tuple[str, int, str | None]) -> None:

@@ -14,6 +14,10 @@ from paxos.ids import GroupId
 from tests.broker.world import Asked, World
 from wire.apis import APIS, ApiKey
 from wire.error_codes import ErrorCode
+from wire.messages.assigned_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 from wire.messages.group_admin import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -563,3 +567,21 @@ def test_deadlines_are_known_to_whoever_drives_the_clock() -> None:
     statistics = dict(groups.statistics())
     assert statistics[paxos_group(world)].members == 2
     assert [notice.what for group, notice in world[1].notices if group == paxos_group(world)]
+
+
+def test_a_group_that_the_broker_shares_out_is_joined_and_described() -> None:
+    """Its members' hosts are told as those of the classic kind are."""
+    world = world_with_topic()
+    node = coordinator_of(world)
+    join = ConsumerGroupHeartbeatRequest(
+        "g", "me", rebalance_timeout_ms=1_000, subscribed_topic_names=["orders"]
+    )
+    joined = world.ask(node, join, 1)
+    assert (joined.error_code, joined.member_id, joined.member_epoch) == (ErrorCode.NONE, "me", 1)
+    (given,) = joined.assignment.topic_partitions
+    assert sorted(given.partitions) == [0, 1, 2, 3]
+    (group,) = world.ask(node, ConsumerGroupDescribeRequest(["g"]), 1).groups
+    (member,) = group.members
+    assert (group.group_state, member.member_id) == ("Stable", "me")
+    assert member.client_host == "/198.51.100.7"
+    assert member.assignment.topic_partitions[0].topic_name == "orders"
