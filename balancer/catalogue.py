@@ -22,6 +22,7 @@ from balancer.records import (
     TOPIC_NAME_CHARS_MAX,
     TOPIC_PARTITIONS_MAX,
     TOPICS_MAX,
+    UIDS_END,
     Cluster,
     Partition,
     PartitionPlace,
@@ -233,6 +234,8 @@ class Catalogue:
             )
         if len(self.partitions) + new > PARTITIONS_MAX:
             return Refused(Refusal.TOO_MANY_PARTITIONS, f"at most {PARTITIONS_MAX} in all")
+        if self.next_uid + new > UIDS_END:
+            return Refused(Refusal.TOO_MANY_PARTITIONS, "all uids of partitions are used up")
         return None
 
 

@@ -34,6 +34,8 @@ TOPICS_MAX: Final = 10_000
 TOPIC_PARTITIONS_MAX: Final = 4_096
 PARTITIONS_MAX: Final = 65_536
 """Over all topics."""
+UIDS_END: Final = 2**32 - 1
+"""Uids travel in 32 bits; the next one must, too. Topics that come and go use them up at last."""
 TOPIC_NAME_CHARS_MAX: Final = 249
 """Kafka's rule: a directory name may have 255 bytes, and `-delete` and an index come behind it."""
 CONFIGS_MAX: Final = 64

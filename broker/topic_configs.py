@@ -14,7 +14,7 @@ import attrs
 from broker.context import BrokerConfig
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
-"""As every client reads it: Python's own int() takes blanks, underscores and digits of any script."""
+"""As every client reads it: int() takes blanks, underscores and digits of any script as well."""
 
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 LOG_APPEND_TIME: Final = "LogAppendTime"

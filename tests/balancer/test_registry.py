@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import attrs
 import pytest
 
 from balancer.records import (
@@ -11,7 +12,9 @@ from balancer.records import (
     NODES_MAX,
     TOKEN_MARGIN_NS,
     TOPIC_PARTITIONS_MAX,
+    UIDS_END,
     Outcome,
+    PartitionUid,
     StealToken,
 )
 from balancer.registry import Registry
@@ -39,7 +42,10 @@ from balancer.registry_commands import (
     TokenReleased,
     TopicCreated,
     TopicDeleted,
+    decode_result,
+    encode_command,
 )
+from balancer.registry_image import decode_image, encode_image
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from tests.balancer.literals import acquire, founded, placement, register, run
 
@@ -136,6 +142,23 @@ def test_uids_are_never_used_again() -> None:
     old = {place.uid for place in deleted.topic.partitions}
     assert old.isdisjoint(place.uid for place in created.topic.partitions)
     assert set(registry.partitions) == {place.uid for place in created.topic.partitions}
+
+
+def test_uids_that_are_used_up_are_a_refusal_and_no_exception() -> None:
+    """An apply that raised would stop the registry on every node, for ever."""
+    founded_image = decode_image(founded().snapshot())
+    registry = Registry.restore(
+        encode_image(attrs.evolve(founded_image, next_uid=PartitionUid(UIDS_END - 3)))
+    )
+    refused = decode_result(registry.apply(encode_command(topic("a", 4)), 1_000))
+    assert isinstance(refused, Refused)
+    assert refused.reason is Refusal.TOO_MANY_PARTITIONS
+    assert isinstance(
+        decode_result(registry.apply(encode_command(topic("a", 3)), 1_000)), TopicCreated
+    )
+    refused = decode_result(registry.apply(encode_command(CreatePartitions("a", 4)), 1_000))
+    assert isinstance(refused, Refused)
+    assert Registry.restore(registry.snapshot()).snapshot() == registry.snapshot()
 
 
 def test_a_topic_is_found_by_name_by_id_and_by_partition() -> None:
