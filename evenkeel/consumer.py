@@ -444,6 +444,7 @@ class Consumer(Scoped["Consumer"]):
                     one.seek(committed[one.place].offset)
                     one.committed = one.position
         times = {}
+        asked = {one.place: one.reset for one in lost}
         for one in lost:
             reset = one.reset or self._config.offset_reset
             if one.position is not None:
@@ -459,7 +460,8 @@ class Consumer(Scoped["Consumer"]):
                 times[one.place] = lookups.BEGINNING if earliest else lookups.END
         found = await lookups.list_offsets(self._client, times, self._config.isolation)
         for one in lost:
-            if one.position is None and one.place in found:
+            still = one.position is None and one.reset is asked[one.place]  # else: sought elsewhere
+            if still and one.place in found:
                 one.seek(found[one.place].offset)
 
     # -- the group --------------------------------------------------------------------------------
@@ -492,9 +494,11 @@ class Consumer(Scoped["Consumer"]):
             if state is not None:
                 state.drop()
                 state.settling = True
-        await told(self._listener.revoked, places)
-        await self._commit_processed(places)
-        self._drop(places)
+        try:
+            await told(self._listener.revoked, places)
+            await self._commit_processed(places)
+        finally:
+            self._drop(places)  # also where the group does not wait for that any longer
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
         """For `Membership`: these are perhaps somebody else's already."""

@@ -13,7 +13,6 @@ import trio
 
 from evenkeel.client import BOOTSTRAP, Client, Purpose, backoff_s
 from evenkeel.errors import (
-    BrokerError,
     CommitError,
     EvenkeelError,
     FencedError,
@@ -255,7 +254,3 @@ def _commit_row(partition: int, offset: Committed) -> OffsetCommitRequestPartiti
     return OffsetCommitRequestPartition(
         partition, offset.offset, offset.leader_epoch, offset.metadata
     )
-
-
-def code_of(error: EvenkeelError) -> ErrorCode | None:
-    return error.code if isinstance(error, BrokerError) else None

@@ -21,14 +21,7 @@ from evenkeel.assignors import name_of, share
 from evenkeel.client import Client, Purpose
 from evenkeel.config import Assignor, ConsumerConfig
 from evenkeel.coordinator import NO_GENERATION, Coordinator, Identity, topic_map
-from evenkeel.errors import (
-    BrokerError,
-    CommitError,
-    ConfigurationError,
-    EvenkeelError,
-    FencedError,
-    refusal,
-)
+from evenkeel.errors import CommitError, ConfigurationError, EvenkeelError, refusal
 from evenkeel.metadata import TopicPartition
 from evenkeel.sharing import Member, PartitionAssignor
 from wire.error_codes import ErrorCode
@@ -127,7 +120,7 @@ class Membership:
                 failures = 0
             except _JoinAgain:
                 failures = 0
-            except (CommitError, FencedError, BrokerError, EvenkeelError) as error:
+            except EvenkeelError as error:
                 await self._deal_with(error)
                 await self.coordinator.pause(failures)
                 failures += 1

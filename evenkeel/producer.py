@@ -279,7 +279,8 @@ class Producer(Scoped["Producer"]):
             self._wake.set()
             if batch.full and record.key is None:
                 count = len(self._client.view.partitions_of(place.topic))
-                self._sticky.move_on(place.topic, count)
+                if count:  # else the topic was deleted while we waited for room
+                    self._sticky.move_on(place.topic, count)
         return Delivery(batch, index, record.timestamp_ms)
 
     def _settled(self, batch: Batch) -> None:

@@ -255,6 +255,20 @@ async def test_cancelling_a_poll_loses_nothing(cluster: SharedCluster, topic: st
     assert got == [b"%d" % number for number in range(200)]
 
 
+async def test_a_seek_counts_although_another_position_is_being_looked_up(
+    cluster: SharedCluster, topic: str
+) -> None:
+    place = TopicPartition(topic, 0)
+    async with Producer(cluster.bootstrap) as producer:
+        await (await producer.send(topic, b"there", partition=0))
+    async with Consumer(cluster.bootstrap) as consumer:
+        for where, expected in ((OffsetReset.LATEST, 1), (OffsetReset.EARLIEST, 0)):
+            await consumer.assign([])
+            await consumer.assign([place])
+            consumer.seek(place, where)
+            assert await consumer.position(place) == expected
+
+
 async def test_mistakes_are_told(cluster: SharedCluster, topic: str) -> None:
     async with Consumer(cluster.bootstrap) as consumer:
         with pytest.raises(ConfigurationError, match="without a group"):

@@ -292,3 +292,19 @@ async def test_a_group_outlives_the_death_of_a_node(cluster: SharedCluster, topi
         await cluster.restart(victim)
         nursery.cancel_scope.cancel()
     assert "lost" not in [kind for kind, _ in reader.told]
+
+
+async def test_partitions_are_gone_however_long_the_listener_takes(
+    cluster: SharedCluster, topic: str
+) -> None:
+    """Else they would be given again one day, to go on from where they were then."""
+
+    class Slow(RebalanceListener):
+        async def revoked(self, places: Collection[TopicPartition]) -> None:
+            await trio.sleep(STEP_S)
+
+    async with member_of(cluster, f"slow-{topic}", rebalance_timeout_ms=400) as consumer:
+        await consumer.subscribe([topic], listener=Slow())
+        await until(lambda: bool(consumer.assignment))
+        await consumer.subscribe([])
+        await until(lambda: not consumer.assignment)
