@@ -35,7 +35,7 @@ def config_text(
             "[storage]",
             f"segment_bytes = {4 << 20}",
             "[limits]",
-            f"frame_bytes_max = {1 << 20}",
+            f"frame_bytes_max = {2 << 20}",
             "[lease]",
             "duration_ms = 1000",
             "renew_every_ms = 300",

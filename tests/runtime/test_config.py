@@ -131,6 +131,7 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         ("limits.pending_bytes_per_group=65536", "raise it to at least limits.frame_bytes_max"),
         ("limits.pending_bytes_per_node=65536", "at least limits.pending_bytes_per_group = "),
         ("limits.peer_queue_bytes=65536", "the entry of one request must fit"),
+        ("limits.frame_bytes_max=1048576", "expected 2097152 to 25100288: a larger request"),
         ("limits.frame_bytes_max=25165824", "it must fit one entry of the log"),
     ],
 )
