@@ -25,6 +25,8 @@ class MultiGroup:
         """Boot-clock time at which each node was last heard, by any group or by the link."""
         self.incarnations: dict[NodeId, Incarnation] = {me: incarnation}
         self.replicas: dict[GroupId, Replica] = {}
+        self._strangers: set[NodeId] = set()
+        """Who has sent messages for a group we do not have, and has been told of."""
 
     def add(
         self, group: GroupId, members: Iterable[NodeId], recovered: Recovered | None = None
@@ -48,16 +50,18 @@ class MultiGroup:
         """A link to this incarnation of `node` came up: what it has missed is sent again soon."""
         self.heard[node] = now.boot_ns
         self.incarnations[node] = incarnation
+        self._strangers.discard(node)
         for replica in self.replicas.values():
             replica.proposer.send_again()
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         self.heard[sender] = now.boot_ns
         replica = self.replicas.get(message.group)
-        if replica is None:
-            step.notices.append(Notice(message.group, "unknown-group", f"from node {sender}"))
-        else:
+        if replica is not None:
             replica.on_message(now, sender, message, step)
+        elif sender not in self._strangers:  # once: it sends such messages all the time
+            self._strangers.add(sender)
+            step.notices.append(Notice(message.group, "unknown-group", f"from node {sender}"))
 
     def tick(self, now: Now, step: Step) -> None:
         renewing = any(self._renews(replica, now) for replica in self.replicas.values())
