@@ -99,11 +99,22 @@ def parse_address(raw: object) -> Address:
             host = host[1:-1]
         elif ":" in host:
             colon = ""
-        if "[" in host or "]" in host:
+        if "[" in host or "]" in host or not _is_host(host):
             colon = ""
         if colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536:
             return Address(host, int(port))
     raise ValueError("expected host:port (an IPv6 host in brackets) with a port of 1 to 65535")
+
+
+def _is_host(host: str) -> bool:
+    """Whether the resolver can be asked for it: of some names it does not even say that there is no
+    such host (`a..b`, a label of 64 letters), it raises UnicodeError."""
+    if not host.isprintable() or " " in host:
+        return False
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def parse_optional_address(raw: object) -> Address | None:
