@@ -111,6 +111,10 @@ class Scrubber:
             # node; one that fails for good is met by the reads that matter, and by the writes.
             self.errors += 1
             self._journal.error("scrub failed", reason=str(error))
+        except Exception as error:  # noqa: BLE001  told with its traceback, costs one look
+            # Our own bug; but a thread that died of it would leave all later damage unfound.
+            self.errors += 1
+            self._journal.bug("scrub", error)
 
     def _survey(self, number: int, *, paced: bool) -> None:
         file, header, limit = self._wal.scrub_target(number)

@@ -122,3 +122,17 @@ def test_a_segment_that_was_retired_is_nothing_to_look_at() -> None:
         assert hole.start == place
         assert one.scrubber.errors == 0
         assert not one.recorder.said("scrub failed")
+
+
+def test_a_bug_of_ours_costs_one_look_and_not_the_thread() -> None:
+    with desk(bytes_per_s=0) as one:
+        place = one.flip(90)
+        header, one.wal._seeds = one.wal._seeds, None  # type: ignore[assignment]  # the bug
+        one.scrubber.suspect(place)
+        until(lambda: one.scrubber.errors == 1)
+        one.wal._seeds = header
+        (failed,) = one.recorder.said("request handler failed")
+        assert failed["request"] == "scrub"
+        one.scrubber.suspect(place)
+        (hole,) = one.found()[:1]
+        assert hole.start == place
