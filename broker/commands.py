@@ -35,6 +35,10 @@ class CommandKind(IntEnum):
     """Partition uid, then the offset below which records go (KIP-107)."""
 
 
+TRIMS: Final = frozenset({CommandKind.DELETE_RECORDS})
+"""What makes room, or will: taken also where the disk is nearly full."""
+
+
 class CommandError(ValueError):
     """An entry's payload is not a sequence of commands: a peer's lie or a damaged record."""
 
@@ -55,6 +59,11 @@ def records(uid: int, batch: memoryview) -> tuple[Buffer, ...]:
     if size <= SMALL_BYTES:
         return (head + batch,)
     return (head, batch)
+
+
+def trims(chunk: Buffer) -> bool:
+    """Whether the command that begins with this buffer is one of TRIMS."""
+    return len(chunk) >= HEAD.size and HEAD.unpack_from(chunk)[1] in TRIMS
 
 
 def delete_records(uid: int, before: int) -> tuple[Buffer, ...]:

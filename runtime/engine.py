@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from broker.commands import trims
 from broker.homes import Homes
 from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import rejoin
@@ -198,7 +199,7 @@ class Engine:
         if intake is None:
             done(Elsewhere(Why.NOT_MASTER))
             return
-        if self._no_room(group):
+        if self._no_room(group, chunks[0]):
             done(Elsewhere(Why.OVERLOADED, self.multi.me))
             return
         pending = Pending(chunks, sum(map(len, chunks)), done)
@@ -249,7 +250,7 @@ class Engine:
             self._journal.warning("forwarded command refused", peer=sender, reason=problem)
             answer(Elsewhere(Why.NOT_MASTER))
             return
-        if self._no_room(group):
+        if self._no_room(group, command):
             answer(Elsewhere(Why.OVERLOADED, self.multi.me))
             return
         self.statistics.forwarded_in += 1
@@ -257,11 +258,11 @@ class Engine:
         intake.submit_forwarded(self.clock.now(), pending, handing=handing)
         self._busy.add(group)
 
-    def _no_room(self, group: GroupId) -> bool:
+    def _no_room(self, group: GroupId, command: Buffer) -> bool:
         """Whether a command is refused because disks are nearly full. Not where we are not the
         master: the client would come back here for ever, and never hear who is."""
         members = self.multi.replicas[group].members
-        if group == REGISTRY_GROUP or not self.scarcity.refuses_commands(members):
+        if group == REGISTRY_GROUP or not self.scarcity.refuses_commands(members) or trims(command):
             return False
         if not self.acting(group):
             return False

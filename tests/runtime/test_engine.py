@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from broker.commands import delete_records
 from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Why
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Accept, Accepted, Learn, Learned, Promise
@@ -362,6 +363,19 @@ def test_a_master_with_a_full_disk_refuses_and_still_renews_its_lease(net: Net) 
     net.settle()
     assert why(outcomes) == "done"
     net.until(lambda: net[3].ledger.texts() == ["before", "after"])
+
+
+def test_a_master_with_a_full_disk_still_deletes_records(net: Net) -> None:
+    """Its own client's command, and one that was forwarded by who had the client."""
+    net.elect(1)
+    for member in net.members.values():
+        member.engine.scarcity.low = member.engine.scarcity.scarce = True
+    outcomes: list[Outcome] = []
+    for number in (1, 2):
+        net[number].engine.submit(GROUP, delete_records(7, 3), outcomes.append, anywhere=True)
+    net.until(lambda: len(outcomes) == 2)
+    assert [why(outcomes[:1]), why(outcomes[1:])] == ["done", "done"]
+    assert why(net[1].submit("x")) == "overloaded"
 
 
 def test_who_is_not_master_says_who_is_whatever_its_disk(net: Net) -> None:
