@@ -90,8 +90,10 @@ class SteadyProducer:
         name: str,
         pad_bytes: int = 0,
         recorder: Recorder | None = None,
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`pad_bytes` make every message so much larger; they are no part of its value."""
+        """`pad_bytes` make every message so much larger; they are no part of its value. The
+        client is configured as here, or as `settings` say."""
         self.history: list[Record] = []
         self.acknowledged = 0
         self.errors: list[str] = []
@@ -107,6 +109,7 @@ class SteadyProducer:
             "enable.idempotence": True,
             "linger.ms": 5,
             "error_cb": self._on_client_error,
+            **settings,
         }
 
     def run(self) -> None:

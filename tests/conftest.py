@@ -1,6 +1,12 @@
-"""What all tests share: examples are never timed (a busy machine is no bug of ours)."""
+"""What all tests share: examples are never timed (a busy machine is no bug of ours).
+
+And nodes keep what Python has compiled, wherever these tests run: they are started 150 times.
+"""
+
+import os
 
 from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,19 +1,22 @@
 """A whole node whose disk does what the files of a directory say; everything else is real.
 
-`python -m tests.cluster.faulty_node FAULTS --config ...`: if FAULTS holds a file `eio`, every
-fdatasync fails; if it holds a file `room`, the data directory may have as many bytes as it says.
+`python -m tests.cluster.faulty_node FAULTS --config ...`: if FAULTS holds a file `eio-fsync`, every
+fdatasync fails, if `eio-write`, every write of a segment; if it holds a file `room`, the data
+directory may have as many bytes as it says. What fails is counted: nothing is tried twice.
 """
 
 import errno
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import node
+from storage.format import SEGMENT_SUFFIX
 
 FAULTS = Path(sys.argv[1])
-fdatasync, fstatvfs = os.fdatasync, os.fstatvfs
+fdatasync, fstatvfs, pwritev = os.fdatasync, os.fstatvfs, os.pwritev
 
 
 class Room:
@@ -28,10 +31,26 @@ class Room:
         self.f_bavail = max(0, bytes_max - used) // self.f_frsize
 
 
-def failing_fdatasync(descriptor: Any) -> None:
-    if (FAULTS / "eio").exists():
+def fail(fault: str, descriptor: int) -> None:
+    """Where that is ordered, for files of the log, and leave a trace: a line with the time."""
+    if (FAULTS / fault).exists() and is_segment(descriptor):
+        with (FAULTS / f"{fault}-met").open("a") as met:
+            met.write(f"{time.monotonic_ns()} {os.readlink(f'/proc/self/fd/{descriptor}')}\n")
         raise OSError(errno.EIO, "injected")
+
+
+def is_segment(descriptor: int) -> bool:
+    return os.readlink(f"/proc/self/fd/{descriptor}").endswith(SEGMENT_SUFFIX)
+
+
+def failing_fdatasync(descriptor: Any) -> None:
+    fail("eio-fsync", descriptor)
     fdatasync(descriptor)
+
+
+def failing_pwritev(descriptor: Any, buffers: Any, offset: int) -> int:
+    fail("eio-write", descriptor)
+    return pwritev(descriptor, buffers, offset)
 
 
 def small_fstatvfs(descriptor: int) -> Any:
@@ -43,5 +62,5 @@ def small_fstatvfs(descriptor: int) -> Any:
 
 
 if __name__ == "__main__":
-    os.fdatasync, os.fstatvfs = failing_fdatasync, small_fstatvfs
+    os.fdatasync, os.fstatvfs, os.pwritev = failing_fdatasync, small_fstatvfs, failing_pwritev
     sys.exit(node.main(sys.argv[2:]))

@@ -4,6 +4,7 @@ The client is confluent-kafka as anybody would use it. What it was told and what
 then read is written into histories, beside the nodes' directories, and judged by the checker.
 """
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,6 +27,8 @@ from history.checker import check
 from history.record import Outcome, Record
 
 T = TypeVar("T")
+FULL = os.environ.get("EXAM") == "full"
+"""`make faults` gives the whole dose, `make test` a taste of it."""
 TOPIC = "orders"
 PARTITIONS = 6
 GROUPS = 6
@@ -37,8 +40,14 @@ QUICK = (
     "lease.duration_ms=2000",
     "lease.renew_every_ms=700",
     "balancer.hold_down_ms=500",
+    "balancer.interval_ms=50",
+    "balancer.token_ms=2500",
+    "balancer.mute_ms=1000",
 )
 """Shorter waits than by default; the relations between them are the same."""
+SOON_BACK = {"reconnect.backoff.max.ms": 500}
+"""How long our clients stay away from a node that was down, at most; by default it is 10 s, and
+who has killed that node twice waits for the client and not for the cluster."""
 
 
 async def in_thread(call: Callable[[], T]) -> T:
@@ -97,22 +106,35 @@ async def load(
             name=name,
             pad_bytes=pad_bytes,
             recorder=recorder,
+            settings=SOON_BACK,
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(in_thread, producer.run)
             try:
                 yield producer
+            except Exception as error:
+                view = await status.collect(cluster.spec, cluster.now())
+                error.add_note(f"under load {name}, then:\n{status.render(view)}")
+                raise
             finally:
                 producer.stop()
+
+
+class NotAcknowledged(Exception):
+    """Partitions went without the acknowledgements that a test waited for."""
 
 
 async def acknowledged(producer: SteadyProducer, more: int) -> None:
     """Wait until every partition has that many more acknowledgements than now."""
     wanted = [len(acks) + more for acks in producer.acks_ns]
-    with trio.fail_after(STEP_S):
+    with trio.move_on_after(STEP_S):
         for acks, goal in zip(producer.acks_ns, wanted, strict=True):
             while len(acks) < goal:  # noqa: ASYNC110 (the client's thread sets no trio event)
                 await trio.sleep(0.02)
+        return
+    told = zip(producer.acks_ns, wanted, strict=True)
+    missing = {number: goal - len(acks) for number, (acks, goal) in enumerate(told)}
+    raise NotAcknowledged(f"of {more} more, missing after {STEP_S} s by partition: {missing}")
 
 
 async def judge(
@@ -157,3 +179,8 @@ def everybody_is_level(view: ClusterView) -> bool:
 
 def everything_has_a_master(view: ClusterView) -> bool:
     return len(view.groups) == GROUPS + 1 and None not in view.masters().values()
+
+
+def spread(view: ClusterView) -> bool:
+    """Every group has a master, and every node is master of something."""
+    return everything_has_a_master(view) and min(view.count_by_master().values()) >= 1

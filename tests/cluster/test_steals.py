@@ -16,7 +16,6 @@ from cluster.workload import CLIENT_LOG
 from runtime.config import Address
 from tests.cluster.conversation import Conversation
 from tests.cluster.scenery import (
-    GROUPS,
     PARTITIONS,
     STEP_S,
     TOPIC,
@@ -46,13 +45,15 @@ def all_home(view: ClusterView) -> bool:
     return view.all_at_ideal
 
 
-async def until_steals_run(cluster: Launcher, target: int) -> None:
-    """Until at least one group has come, and not all of them."""
-
-    def some(view: ClusterView) -> bool:
-        return 0 < view.count_by_master()[target] <= GROUPS
-
-    await until(cluster, some, f"node {target} is stealing")
+async def steals_begin(cluster: Launcher, via: int, target: int) -> None:
+    """Order all masters to one node, and wait until the first has come."""
+    before = (await status.collect(cluster.spec, cluster.now())).count_by_master()[target]
+    await place(cluster, via, {"all_on": target})
+    await until(
+        cluster,
+        lambda view: view.count_by_master()[target] > before,
+        f"node {target} is stealing",
+    )
 
 
 async def test_R12_kills_and_pauses_while_steals_run(tmp_path: Path) -> None:
@@ -62,8 +63,7 @@ async def test_R12_kills_and_pauses_while_steals_run(tmp_path: Path) -> None:
         async with load(cluster, "p", rate=500) as producer:
             await acknowledged(producer, 20)
 
-            await place(cluster, 3, {"all_on": 1})
-            await until_steals_run(cluster, 1)
+            await steals_begin(cluster, 3, 1)
             await cluster.kill(1)
             await acknowledged(producer, 20)
             with_one_dead = await until(
@@ -87,8 +87,7 @@ async def test_R12_kills_and_pauses_while_steals_run(tmp_path: Path) -> None:
             await cluster.resume(1)
             await until(cluster, all_home, "the masters are even")
 
-            await place(cluster, 3, {"all_on": 2})
-            await until_steals_run(cluster, 2)
+            await steals_begin(cluster, 3, 2)
             await cluster.kill(1)
             await acknowledged(producer, 20)
             await cluster.restart(1)
@@ -223,7 +222,7 @@ class Reader:
 async def test_E12_a_parked_consumer_is_asked_and_waited_for(tmp_path: Path) -> None:
     """Over real sockets: its fetch comes back at once with the question, the master waits for the
     answer in the next fetch, and only then the group moves."""
-    patient = "balancer.progress_wait_ms=1500"
+    patient = "balancer.progress_wait_ms=8000"
     async with three_nodes(tmp_path, patient) as cluster:
         view = await until(cluster, all_home, "masters are where they belong")
         reader = Reader(cluster.spec.node(1).kafka)
@@ -244,7 +243,7 @@ async def test_E12_a_parked_consumer_is_asked_and_waited_for(tmp_path: Path) -> 
             await wait_for(lambda: bool(answers), "the parked fetch is answered")
             question = answers[0].report_progress
             assert (answers[0].error_code, bytes(answers[0].records or b"")) == (0, b"")
-            assert question.wait_ms == 1_500
+            assert question.wait_ms == 8_000
             nursery.start_soon(park, question.request)
             await until(cluster, lambda view: view.masters()[moved] == 2, "the group has moved")
             await wait_for(lambda: len(answers) == 2, "the second fetch is sent away")
@@ -252,7 +251,7 @@ async def test_E12_a_parked_consumer_is_asked_and_waited_for(tmp_path: Path) -> 
         status_of = await health.call_async(cluster.spec.node(source).http, "GET", "/status")
         (done,) = [one for one in status_of["handovers"] if one["group"] == moved]
         assert (done["outcome"], done["asked"], done["reported"]) == ("handed-over", 1, 1)
-        assert done["phases_ms"]["collect"] < 1_000, "not its time-out"
+        assert done["phases_ms"]["collect"] < 7_000, "not its time-out"
 
 
 async def group_of(cluster: Launcher, view: ClusterView, partition: int) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from cluster import state
 from cluster.state import NodeState
+from tests.cluster.scenery import QUICK
 
 pytestmark = pytest.mark.cluster
 
@@ -50,9 +51,8 @@ def until(condition: Callable[[], bool]) -> None:
 def up(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A running `evenkeel up` of three nodes, with its output read up to the welcome."""
     command = [sys.executable, "-m", "cluster.cli", "up", "-n", "3", "--groups", "4"]
-    quick = ["lease.duration_ms=2000", "lease.renew_every_ms=700", "balancer.hold_down_ms=500"]
     with subprocess.Popen(
-        [*command, "--free-ports", *(f"--set={one}" for one in quick)],
+        [*command, "--free-ports", *(f"--set={one}" for one in QUICK)],
         cwd=tmp_path,
         env=environment(tmp_path),
         stdout=subprocess.PIPE,

@@ -21,15 +21,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from cluster import control, health, spec, state, status
 from cluster.status import ClusterView
+from tests.cluster.scenery import GROUPS, QUICK
 
 ROOT: Final = str(Path(__file__).parents[2])
-GROUPS: Final = 6
 STEP_S: Final = 40.0
-QUICK: Final = (
-    "lease.duration_ms=2000",
-    "lease.renew_every_ms=700",
-    "balancer.hold_down_ms=500",
-)
 
 
 class SharedCluster:

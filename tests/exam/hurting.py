@@ -20,8 +20,6 @@ from cluster.state import NodeState
 from tests.cluster.scenery import three_nodes
 from tests.exam.points import CRASHED
 
-FULL: Final = os.environ.get("EXAM") == "full"
-"""`make faults` gives the whole dose, `make test` a taste of it."""
 ONLY_IN_FULL: Final = "only in make faults (EXAM=full)"
 MIB: Final = 1 << 20
 PATIENCE_S: Final = 60.0

@@ -23,6 +23,7 @@ from cluster import health
 from cluster.status import ClusterView
 from cluster.workload import MS
 from tests.cluster.scenery import (
+    FULL,
     PARTITIONS,
     READ_S,
     TOPIC,
@@ -33,7 +34,7 @@ from tests.cluster.scenery import (
     load,
     until,
 )
-from tests.exam.hurting import FULL, ONLY_IN_FULL, Hurting, hurting
+from tests.exam.hurting import ONLY_IN_FULL, Hurting, hurting
 
 pytestmark = pytest.mark.cluster
 

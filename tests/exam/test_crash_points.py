@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from cluster import health
-from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
-from tests.cluster.scenery import acknowledged, everything_has_a_master, judge, load, until
-from tests.exam.hurting import FULL, ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting
+from tests.cluster.scenery import FULL, acknowledged, judge, load, spread, until
+from tests.exam.hurting import ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting
 from tests.exam.own_copies import judge_own_copies
 from tests.exam.points import AT_ELECTIONS, AT_START, AT_STEALS, POINTS, TORN, UNDER_LOAD
 
@@ -49,22 +48,17 @@ async def die_at(hurt: Hurting, producer: SteadyProducer, order: str, victim: in
     await cluster.restart(victim)
     if point in AT_STEALS:
         await place(hurt, other, {"even": True})
-    await until(cluster, spread_again, "every node is master of something")
+    await until(cluster, spread, "every node is master of something")
 
 
 async def place(hurt: Hurting, asked: int, placement: dict[str, object]) -> None:
     await health.place(hurt.cluster.spec.node(asked).http, placement)
 
 
-def spread_again(view: ClusterView) -> bool:
-    """The next victim, too, has masters, so it will pass every point."""
-    return everything_has_a_master(view) and min(view.count_by_master().values()) >= 1
-
-
 async def die_at_all(tmp_path: Path, points: Iterable[str], rounds: int) -> None:
     dice = random.Random(" ".join(points))
     async with hurting(tmp_path, *SMALL_SEGMENTS) as hurt:
-        await until(hurt.cluster, spread_again, "every node is master of something")
+        await until(hurt.cluster, spread, "every node is master of something")
         deaths = 0
         async with load(hurt.cluster, "p", rate=RATE, pad_bytes=PAD_BYTES) as producer:
             await acknowledged(producer, A_FEW)

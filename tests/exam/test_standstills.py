@@ -16,15 +16,16 @@ import trio
 from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
 from tests.cluster.scenery import (
+    FULL,
     PARTITIONS,
     TOPIC,
     acknowledged,
-    everything_has_a_master,
     judge,
     load,
+    spread,
     until,
 )
-from tests.exam.hurting import FULL, Hurting, hurting
+from tests.exam.hurting import Hurting, hurting
 from tests.exam.prober import Prober
 from wire.error_codes import ErrorCode
 
@@ -116,7 +117,3 @@ async def write_to_others(
     async with load(hurt.cluster, f"q{number}", bootstrap=",".join(others)) as producer:
         await acknowledged(producer, A_FEW)
     return producer
-
-
-def spread(view: ClusterView) -> bool:
-    return everything_has_a_master(view) and min(view.count_by_master().values()) >= 1

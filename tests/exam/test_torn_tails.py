@@ -5,20 +5,16 @@ another matter, wherever it stands: others count on it. Then the node says that 
 on nothing it may have forgotten, gets back what it lost, and votes again.
 """
 
-import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
-from storage.disk import RealDisk
 from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, segment_name
-from storage.inspection import Inspection, inspect
-from tests.cluster.scenery import acknowledged, everything_has_a_master, judge, load, until
-from tests.exam.hurting import FULL, ONLY_IN_FULL, Hurting, hurting
+from tests.cluster.scenery import FULL, acknowledged, judge, load, until
+from tests.exam.hurting import ONLY_IN_FULL, Hurting, hurting
+from tests.exam.logs import log_of, opened, whole
 from tests.exam.own_copies import judge_own_copies
 from tests.exam.points import TORN
 
@@ -33,15 +29,6 @@ A_FEW = 5
 DIE_UNSYNCED = ("fsync.before", TORN, "wal-write.after")
 
 
-def log_of(directory: Path) -> Inspection:
-    disk = RealDisk(directory)
-    try:
-        disk.lock()
-        return inspect(disk, entries=False)
-    finally:
-        disk.close()
-
-
 def spoil(directory: Path, end: int, size: int, dice: random.Random) -> None:
     """The last bytes before `end` are zeros, as before they were written, or anything."""
     path = directory / segment_name(end >> OFFSET_BITS)
@@ -49,29 +36,6 @@ def spoil(directory: Path, end: int, size: int, dice: random.Random) -> None:
     with path.open("r+b") as file:
         file.seek((end & OFFSET_MASK) - size)
         file.write(rubbish)
-
-
-def opened(hurt: Hurting, node: int) -> dict[str, Any]:
-    """What the node said when it last opened its log."""
-    lines = hurt.cluster.spec.log_path(node).read_text().splitlines()
-    events = [json.loads(line) for line in lines if line.startswith("{")]
-    found: dict[str, Any] = [one for one in events if one["event"] == "log opened"][-1]
-    return found
-
-
-def whole(view: ClusterView) -> bool:
-    """Every node votes in every group and is master of something."""
-    votes = [
-        group["voting"] and not group["diverged"]
-        for row in view.nodes
-        for group in (() if row.status is None else row.status["groups"])
-    ]
-    return (
-        all(row.status is not None for row in view.nodes)
-        and all(votes)
-        and everything_has_a_master(view)
-        and min(view.count_by_master().values()) >= 1
-    )
 
 
 async def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
