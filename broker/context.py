@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from broker.gaps import Gaps
 from broker.holds import Holds
 from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
@@ -75,6 +76,7 @@ class Broker:
     log_dir: LogDir
     on_bug: Callable[[str, Exception], None]
     """Told of an exception no handler should have let out, to log it with its traceback."""
+    gaps: Gaps = attrs.field(init=False, factory=Gaps)
     holds: Holds = attrs.field(init=False)
     leaders: Leaders = attrs.field(init=False)
     metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)

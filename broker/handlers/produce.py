@@ -151,7 +151,7 @@ class _Produce:
         if header.producer_id >= 0:
             self.request.reply.produces(header.producer_id)
         answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
-        done = partial(self.done, place, answer)
+        done = partial(self.done, place, header.producer_id, answer)
         broker.groups.submit(place.group, records(place.uid, view), done)
 
     def _append_time_ms(self, place: PartitionPlace) -> int:
@@ -170,14 +170,18 @@ class _Produce:
             self._answer()
 
     def done(
-        self, place: PartitionPlace, answer: PartitionProduceResponse, outcome: Outcome
+        self,
+        place: PartitionPlace,
+        producer_id: int,
+        answer: PartitionProduceResponse,
+        outcome: Outcome,
     ) -> None:
         """The outcome of one partition. Whoever calls this must not suffer from our bugs."""
         if self.answered:
             return
         try:
             if isinstance(outcome, Done):
-                self._appended(place, answer, outcome.result)
+                self._judged(place, producer_id, answer, outcome.result)
                 if outcome.at_home:
                     self._hint(place, answer)
             else:
@@ -197,12 +201,21 @@ class _Produce:
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self._give_up(error)
 
-    def _appended(
-        self, place: PartitionPlace, answer: PartitionProduceResponse, result: bytes
+    def _judged(
+        self,
+        place: PartitionPlace,
+        producer_id: int,
+        answer: PartitionProduceResponse,
+        result: bytes,
     ) -> None:
+        """What the log says: appended, or why not."""
         answer.error_code, answer.base_offset, answer.log_append_time_ms = RECORDS_RESULT.unpack(
             result
         )
+        if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            now_ns = self.broker.groups.now().boot_ns
+            if self.broker.gaps.may_close(producer_id, place.uid, now_ns):
+                answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS  # retriable, and not appended
         machine = self.broker.machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)
         if state is not None:

@@ -6,9 +6,10 @@ from crc32c import crc32c
 from balancer.load import LOAD_TOPIC
 from balancer.registry_commands import CreateTopic
 from broker.commands import SMALL_BYTES
+from broker.gaps import FORGET_NS, GAPS_MAX, PATIENCE_NS, Gaps
 from broker.intake import Why
 from broker.produces import SWEEP_MS
-from paxos.ids import REGISTRY_GROUP, GroupId
+from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from tests.broker.batches import batch, contents
 from tests.broker.data_world import TOPIC, DataWorld, partition_of, want
 from tests.broker.fakes import FakeReply
@@ -123,10 +124,39 @@ def test_a_retry_is_answered_with_the_offset_of_the_first_time() -> None:
     world.produce(1, 0, batch("c", pid=7, seq=2))
     again = world.produce(1, 0, batch("a", "b", pid=7, seq=0))
     assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
-    gap = world.produce(1, 0, batch("e", pid=7, seq=4))
-    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert read_all(world, 1, 0) == [(0, "a"), (1, "b"), (2, "c")]
     assert world[1].statistics.duplicates == 1
+
+
+def test_a_gap_may_close_and_is_told_as_one_only_if_it_stays() -> None:
+    """A batch whose predecessor is still on its way is to come again; librdkafka would begin a new
+    epoch otherwise, and append twice what it has no answer for."""
+    world = DataWorld()
+    world.produce(1, 0, batch("a", pid=7, seq=0))
+    for _ in range(2):
+        early = world.produce(1, 0, batch("c", pid=7, seq=2))
+        assert early.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert ErrorCode(early.error_code).retriable
+    assert world.produce(1, 0, batch("b", pid=7, seq=1)).base_offset == 1
+    assert world.produce(1, 0, batch("c", pid=7, seq=2)).base_offset == 2
+    world.advance(PATIENCE_NS // MS, step_ms=1_000)
+    stays = world.produce(1, 0, batch("e", pid=7, seq=4))
+    assert stays.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    world.advance(FORGET_NS // MS, step_ms=1_000)
+    another = world.produce(1, 0, batch("e", pid=7, seq=4))
+    assert another.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert read_all(world, 1, 0) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_gaps_are_not_remembered_without_a_limit() -> None:
+    gaps = Gaps()
+    assert gaps.may_close(-1, 0, 0)
+    for producer_id in range(GAPS_MAX):
+        assert gaps.may_close(producer_id, 0, PATIENCE_NS)
+    assert len(gaps) == GAPS_MAX
+    assert gaps.may_close(-1, 0, PATIENCE_NS), "forgotten, so it is a new one"
+    assert not gaps.may_close(GAPS_MAX - 1, 0, 2 * PATIENCE_NS)
+    assert gaps.may_close(GAPS_MAX - 1, 1, 2 * PATIENCE_NS), "another partition"
 
 
 def test_a_new_master_knows_the_producers_of_the_old_one() -> None:
