@@ -1,12 +1,13 @@
 """The admin client's part about consumer groups: who is in them, how far they are, and set back."""
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Protocol
 
 import trio
 
 from evenkeel import lookups
-from evenkeel.client import Client
+from evenkeel.client import BOOTSTRAP, Client
 from evenkeel.coordinator import Committed, Coordinator, Identity, topic_map
 from evenkeel.descriptions import (
     GroupDescription,
@@ -34,6 +35,7 @@ from wire.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from wire.messages.offsets import (
     OffsetDeletePartition,
     OffsetDeleteRequest,
@@ -128,10 +130,13 @@ class GroupAdmin:
                 raise
         else:
             places |= {place for member in described.members for place in member.assignment}
-        wanted = dict.fromkeys(places, lookups.END)
-        ends = await lookups.list_offsets(self.client, wanted)
+        counts = await _partition_counts(self.client, {place.topic for place in places})
+        there = [place for place in places if place.partition < counts.get(place.topic, 0)]
+        ends = await lookups.list_offsets(self.client, dict.fromkeys(there, lookups.END))
         return {
-            place: PartitionProgress(place, committed.get(place), ends[place].offset)
+            place: PartitionProgress(
+                place, committed.get(place), ends[place].offset if place in ends else None
+            )
             for place in sorted(places)
         }
 
@@ -186,6 +191,18 @@ class GroupAdmin:
             coordinator.check("deleting", answer.results[0].error_code)
 
         await coordinator.until_done("deleting", once)
+
+
+async def _partition_counts(client: Client, topics: Collection[str]) -> dict[str, int]:
+    """Of the topics that exist: what was committed may outlive its topic for a while."""
+    if not topics:
+        return {}
+    wanted = [MetadataRequestTopic(name=one) for one in sorted(topics)]
+    request = MetadataRequest(wanted, allow_auto_topic_creation=False)
+    answer = await client.until_done(
+        "topics are not described", partial(client.ask, BOOTSTRAP, request, MetadataResponse)
+    )
+    return {one.name: len(one.partitions) for one in answer.topics if one.name is not None}
 
 
 def _classic(described: DescribedGroup, node: int) -> GroupDescription:

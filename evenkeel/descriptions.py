@@ -91,15 +91,20 @@ class GroupDescription:
 
 @attrs.frozen
 class PartitionProgress:
-    """How far a group is in one partition. `lag` is None where nothing is committed."""
+    """How far a group is in one partition. `lag` is None where nothing is committed.
+
+    `end` is None, and so is `lag`, if the partition does not exist any more.
+    """
 
     place: TopicPartition
     committed: Committed | None
-    end: int
+    end: int | None
 
     @property
     def lag(self) -> int | None:
-        return None if self.committed is None else max(0, self.end - self.committed.offset)
+        if self.committed is None or self.end is None:
+            return None
+        return max(0, self.end - self.committed.offset)
 
 
 GroupProgress = Mapping[TopicPartition, PartitionProgress]

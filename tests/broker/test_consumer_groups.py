@@ -9,8 +9,8 @@ import pytest
 
 from balancer.registry import Registry
 from broker.consumer_groups import paxos_group_of
-from coordinator.limits import CoordinatorConfig
-from paxos.ids import GroupId
+from coordinator.limits import DAY_MS, CoordinatorConfig
+from paxos.ids import MS, GroupId
 from tests.broker.world import Asked, World
 from wire.apis import APIS, ApiKey
 from wire.error_codes import ErrorCode
@@ -257,6 +257,18 @@ def commit_under_way(world: World, member: Member, offset: int) -> Asked:
 
 def error_of(asked: Asked) -> int:
     return int(asked.response.topics[0].partitions[0].error_code)
+
+
+def test_a_wall_clock_that_jumps_costs_nobody_its_session() -> None:
+    """Deadlines are on the clock that only goes forward; the wall's is for what is written down."""
+    world = world_with_topic()
+    members = two_members(world)
+    for days in (1, -3, 2):
+        world.cluster.clock.wall_offset_ns += days * DAY_MS * MS
+        world.advance(SESSION_MS // 2, step_ms=500)
+        assert [member.heartbeat() for member in members] == [ErrorCode.NONE, ErrorCode.NONE]
+    world.advance(SESSION_MS, step_ms=500)
+    assert members[0].heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:

@@ -134,6 +134,19 @@ def test_a_group_reads_on_and_is_set_back(terminal: Terminal, topic: str) -> Non
     assert "GROUP_ID_NOT_FOUND" in terminal.run(f"group describe {topic}", fails=True)
 
 
+def test_a_topic_made_anew_is_read_from_its_beginning(terminal: Terminal, topic: str) -> None:
+    """Not from where the group was in the one that had its name before."""
+    terminal.run(f"topic produce {topic} --partition 0", stdin=b"old\nold\n")
+    assert len(terminal.lines(f"topic consume {topic} --group {topic}")) == 2
+    terminal.run(f"topic delete {topic}")
+    terminal.eventually(f"group describe {topic}", r"read by\n\Z")
+    terminal.run(f"topic create {topic} --partitions 1")
+    terminal.eventually("topic list", rf"\n{topic} ")
+    terminal.run(f"topic produce {topic}", stdin=b"0\n1\n2\n")
+    records = terminal.lines(f"topic consume {topic} --group {topic}")
+    assert [one["value"] for one in records] == ["0", "1", "2"]
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_with_members_is_looked_at_and_left_alone(
     terminal: Terminal, cluster: SharedCluster, topic: str, protocol: str
