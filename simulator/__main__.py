@@ -54,8 +54,8 @@ def _commit() -> str:
 
 def _run_one(job: Job, *, make_small: bool) -> int:
     print(options_of(job).describe())
-    verdict = run_world(job)
     summary = Summary()
+    verdict = run_world(job)
     summary.add(verdict)
     if verdict.failure:
         print(verdict.report)

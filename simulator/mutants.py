@@ -6,6 +6,7 @@ swarm and writes docs/mutants.md.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from balancer.token_desk import TokenDesk
@@ -17,24 +18,18 @@ from paxos.lease import Lease
 from paxos.proposer import Proposer
 from paxos.rejoin import Rejoin
 from paxos.replica import Replica
+from simulator import planting
 from simulator.commands import CommandNode
 from simulator.mutants_broker import DATA, PRODUCERS
 from simulator.node import SimNode
-from simulator.planting import Edit, Mutant, Where, plant
+from simulator.planting import Mutant, plant
 from simulator.recovery import Found
 
 CORE_TESTS: Final = "tests/paxos"
 BALANCER_TESTS: Final = "tests/balancer"
 
 
-def mutant(
-    rule: str,
-    what: str,
-    *edits: Where,
-    tests: str = CORE_TESTS,
-    why_not: str = "",
-) -> Mutant:
-    return Mutant(rule, what, tuple(Edit(*edit) for edit in edits), tests, why_not)
+mutant = partial(planting.mutant, tests=CORE_TESTS)
 
 
 @contextmanager

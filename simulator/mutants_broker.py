@@ -1,6 +1,7 @@
 """Planted bugs in what the broker and the coordinator make of the log; see `simulator.mutants`."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from broker.handlers.produce import _Produce
@@ -10,17 +11,14 @@ from broker.producers import Producers
 from paxos import handover
 from simulator.brokers import BrokerNode
 from simulator.options import Workload
-from simulator.planting import Edit, Mutant, Where
+from simulator.planting import Mutant, mutant
 
 BROKER_TESTS: Final = "tests/broker"
 PRODUCER_TESTS: Final = "tests/broker/test_producers.py"
 COORDINATOR_TESTS: Final = "tests/coordinator"
 
 
-def _mutant(rule: str, what: str, *edits: Where, tests: str, why_not: str = "") -> Mutant:
-    planted = tuple(Edit(*edit) for edit in edits)
-    return Mutant(rule, what, planted, tests, why_not, Workload.BROKER)
-
+_mutant = partial(mutant, workload=Workload.BROKER)
 
 PRODUCERS: Final[Mapping[str, Mutant]] = {
     "duplicate-appended": _mutant(

@@ -282,17 +282,23 @@ class SimNode(ABC):
         self.heard_at[source] = self.world.loop.now_ns
         if frame.incarnation > self.core.incarnations.get(source, 0):
             self.core.peer_up(now, source, frame.incarnation)
+        messages = [*codec.decode_all(memoryview(frame.data))]
+        self._received(source, messages)
         touched = {}
-        for message in codec.decode_all(memoryview(frame.data)):
+        for message in messages:
             if type(message) is StealRequest and not self._admits(now, source, message):
                 continue
             self.core.on_message(now, source, message, step)
             touched[message.group] = self.groups[message.group]
             if type(message) is StealAbort:
                 self._steal_aborted(now, message)
-            elif type(message) is Progress and message.incarnation == self.core.incarnation:
-                self.told.add((message.group, source))
         self._finish(now, step, touched.values())
+
+    def _received(self, source: NodeId, messages: Iterable[Message]) -> None:
+        """Before anything is done about it."""
+        for message in messages:
+            if type(message) is Progress and message.incarnation == self.core.incarnation:
+                self.told.add((message.group, source))
 
     def _admits(self, now: Now, source: NodeId, request: StealRequest) -> bool:
         return self.balancing is None or self.balancing.admits(now, source, request)

@@ -52,6 +52,17 @@ class Mutant:
     """The worlds in which it is looked for."""
 
 
+def mutant(
+    rule: str,
+    what: str,
+    *edits: Where,
+    tests: str,
+    why_not: str = "",
+    workload: Workload = Workload.COMMANDS,
+) -> Mutant:
+    return Mutant(rule, what, tuple(Edit(*edit) for edit in edits), tests, why_not, workload)
+
+
 @contextmanager
 def plant(mutant: Mutant) -> Iterator[None]:
     """Run the body with the mutant in place."""

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from broker.intake import Done, Outcome, Pending
-from paxos import codec
 from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, Epoch, GroupId, NodeId, Now, Slot
-from paxos.messages import Accept, Accepted, Commit, Learned, Prepare, Progress, Promise
+from paxos.messages import Accept, Accepted, Commit, Learned, Message, Prepare, Progress, Promise
 from paxos.replica import Replica
 from paxos.step import AcceptRecord, PromiseRecord, Send, Step, VotingRecord
 from simulator.brokers import BrokerNode
@@ -21,7 +20,7 @@ from simulator.commands import CommandNode, Write
 from simulator.disk import Disk
 from simulator.model import events
 from simulator.model.events import Event, Vote, value_of
-from simulator.node import Forwarded, Frame, Group, SimNode
+from simulator.node import Forwarded, Group, SimNode
 from simulator.options import Options, Workload
 from simulator.world import World
 
@@ -87,14 +86,14 @@ class Observed(SimNode):
             self._applying = slot
         return super()._apply(group, slot, entry, live=live)
 
-    def _on_frame(self, source: NodeId, frame: Frame) -> None:
-        for message in codec.decode_all(memoryview(frame.data)):
+    def _received(self, source: NodeId, messages: Iterable[Message]) -> None:
+        for message in messages:
             if isinstance(message, Promise):
                 self._tell_received(source, message)
             elif isinstance(message, Progress):
                 to = message.incarnation
                 self.world.tell(events.Told(message.group, self.me, source, to))
-        super()._on_frame(source, frame)
+        super()._received(source, messages)
 
     def _on_local(self, life: int) -> None:
         if self._alive(life):
