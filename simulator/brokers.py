@@ -10,7 +10,7 @@ ends the connection, and the client has to make a new one.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
@@ -28,9 +28,14 @@ from coordinator.model import GroupNotice
 from paxos.entry import Buffer, Entry
 from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.step import Step
+from simulator.clock import Clock
 from simulator.dice import dice
-from simulator.node import SimNode
+from simulator.disk import Disk
+from simulator.node import Forwarded, SimNode
 from simulator.registry_client import CLUSTER, RegistryClient
+
+if TYPE_CHECKING:
+    from simulator.world import World
 
 SESSION_MS_MIN: Final = 1_000
 COORDINATOR: Final = CoordinatorConfig(
@@ -112,6 +117,10 @@ class BrokerNode(SimNode):
 
     broker: Broker
 
+    def __init__(self, world: "World", me: NodeId, disk: Disk, clock: Clock) -> None:
+        super().__init__(world, me, disk, clock)
+        self._forwards_seen: set[tuple[NodeId, int]] = set()
+
     def begin_life(self) -> None:
         world = self.world
         options, members = world.options, world.members
@@ -190,6 +199,12 @@ class BrokerNode(SimNode):
     def keep_house(self, now: Now) -> None:
         self._client.tick(now)
         self.broker.consumer_groups.tick(now)
+
+    def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
+        """Links are TCP: what the network repeats does not arrive again, in whatever life."""
+        if (source, what.ident) not in self._forwards_seen:
+            self._forwards_seen.add((source, what.ident))
+            super()._on_forwarded(source, what)
 
     # -- what clients ask ---------------------------------------------------------------------
 

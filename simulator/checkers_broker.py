@@ -56,6 +56,7 @@ class PartitionLogs:
         """Whether clocks are good enough for I7."""
         self._sent: dict[bytes, Sent] = {}
         self._given_up: set[tuple[int, int, int]] = set()
+        self._failed: set[Sent] = set()
         self.logs: dict[int, Log] = {}
         """By number of the partition in its topic."""
         self.acknowledged = self.duplicates = self.refused = self.stale = self.fetches = 0
@@ -71,6 +72,14 @@ class PartitionLogs:
         """The client does not want to know any more; the batch may be in the log, or come there."""
         for number in range(sent.first, sent.first + sent.records):
             self._given_up.add((sent.client, sent.partition, number))
+
+    def failed(self, sent: Sent) -> None:
+        """The client was told that the batch is not, and will not be, in the log."""
+        self._failed.add(sent)
+        self.gave_up(sent)
+        log = self.logs.get(sent.partition)
+        if log is not None and log.last.get(sent.client, 0) >= sent.first:
+            raise Violation(f"G1a: {sent} was refused for good, and is in the log")
 
     def acked(self, sent: Sent, base_offset: int) -> None:
         """The client was told that the batch lies at `base_offset`."""
@@ -158,6 +167,8 @@ class PartitionLogs:
     def _append_new(self, log: Log, sent: Sent, base: int, content: bytes) -> None:
         if base != log.end:
             raise Violation(f"poll-skip: {sent} is given offset {base} after {log.end}")
+        if sent in self._failed:
+            raise Violation(f"G1a: {sent} was refused for good, and is appended")
         last = log.last.get(sent.client, 0)
         if sent.first <= last:
             raise Violation(f"duplicate: {sent} is appended after {last} of the same client")

@@ -5,10 +5,12 @@ the node has closed the connection, end it with all that was under way on it; th
 a new one.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from simulator.brokers import Answer, Asked
+from simulator.dice import between, dice
 from wire.apis import APIS, Request, decode_response, encode_request, response_correlation_id
 
 if TYPE_CHECKING:
@@ -81,3 +83,38 @@ class Caller:
         lost = [n for n, call in self._calls.items() if call.connection == connection]
         for number in lost:
             self._calls.pop(number).answered(None)
+
+
+class KafkaClient(ABC):
+    """What producers, readers and members have in common: an address, dice and connections of their
+    own, and something to do now and then. `progress` counts what went well."""
+
+    def __init__(self, world: "World", kind: str, address: int, start_ns_max: int) -> None:
+        self._world, self.address = world, address
+        self._chance = dice(world.options.seed, kind, address)
+        self._caller = Caller(world, address)
+        self._start_ns_max = start_ns_max
+        self.name = f"{kind} {address}"
+        self.progress = 0
+        self.stopped = False
+
+    @property
+    def think_ns(self) -> int:
+        """It pauses for one to three times as long."""
+        return self._world.options.client_think_ns
+
+    @abstractmethod
+    def _act(self) -> None:
+        """Do the next thing."""
+
+    def start(self) -> None:
+        self._world.loop.after(between(self._chance, 0, self._start_ns_max), self._pump)
+
+    def _pump(self) -> None:
+        if not self.stopped:
+            pause_ns = between(self._chance, self.think_ns, 3 * self.think_ns)
+            self._world.loop.after(pause_ns, self._pump)
+            self._act()
+
+    def _anybody(self) -> int:
+        return self._chance.choice(self._world.addresses)

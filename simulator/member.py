@@ -4,8 +4,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, NodeId
-from simulator.dice import between, dice
-from simulator.kafka import TOPIC, Answered, AnyResponse, Caller
+from simulator.dice import between
+from simulator.kafka import TOPIC, Answered, AnyResponse, KafkaClient
 from wire.apis import Request
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -39,6 +39,7 @@ COMMIT_VERSION, OFFSETS_VERSION, FETCH_VERSION = 8, 8, 12
 SESSION_MS: Final = 1_500
 REBALANCE_MS: Final = 1_200
 TIMEOUT_NS: Final = 1_500 * MS
+START_NS_MAX: Final = 3_000 * MS
 JOIN_TIMEOUT_NS: Final = 4_000 * MS
 PROTOCOL: Final = "range"
 LEAVE_CHANCE, DIE_CHANCE, COMMIT_CHANCE = 0.004, 0.004, 0.4
@@ -47,13 +48,11 @@ THINK_NS_MIN, THINK_NS_MAX = 50 * MS, 120 * MS
 GONE_NS_MAX: Final = 4_000 * MS
 
 
-class Member:
+class Member(KafkaClient):
     """One thing at a time, as a consumer's poll loop; heartbeats go between them."""
 
     def __init__(self, world: "World", address: int) -> None:
-        self._world, self.address = world, address
-        self._chance = dice(world.options.seed, "member", address)
-        self._caller = Caller(world, address)
+        super().__init__(world, "member", address, START_NS_MAX)
         self._coordinator: int | None = None
         self._member_id, self._generation = "", -1
         self._assigned: tuple[int, ...] | None = None
@@ -63,21 +62,12 @@ class Member:
         self._commits = 0
         self._busy = False
         self._gone_until = 0
-        self.name = f"member {address}"
-        self.progress = 0
-        self.stopped = False
 
-    def start(self) -> None:
-        self._world.loop.after(between(self._chance, 0, 3_000 * MS), self._pump)
+    @property
+    def think_ns(self) -> int:
+        return min(max(self._world.options.client_think_ns, THINK_NS_MIN), THINK_NS_MAX)
 
-    def _anybody(self) -> int:
-        return self._chance.choice(self._world.addresses)
-
-    def _pump(self) -> None:
-        if self.stopped:
-            return
-        think = min(max(self._world.options.client_think_ns, THINK_NS_MIN), THINK_NS_MAX)
-        self._world.loop.after(between(self._chance, think, 3 * think), self._pump)
+    def _act(self) -> None:
         if self._busy or self._world.loop.now_ns < self._gone_until:
             return
         if self._coordinator is None:

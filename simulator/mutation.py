@@ -47,6 +47,7 @@ CHECKERS: Final = {
     "I9": "I9 one steal",
     "I10": "I10 progress",
     "group": "one lease per version",
+    "G1a": "no refused write",
     "aim": "steals aim at the living",
     "drain": "steals leave nothing behind",
     "committed": "committed offsets",

@@ -13,8 +13,8 @@ import attrs
 from paxos.ids import MS
 from simulator.checkers import Violation
 from simulator.checkers_broker import Sent
-from simulator.dice import between, dice
-from simulator.kafka import TOPIC, AnyResponse, Caller
+from simulator.dice import between
+from simulator.kafka import TOPIC, AnyResponse, KafkaClient
 from wire.batch import NO_PRODUCER_ID, Record
 from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
@@ -28,9 +28,12 @@ PRODUCE_VERSION: Final = 10
 INIT_VERSION: Final = 4
 ACKS_ALL: Final = -1
 TIMEOUT_NS: Final = 1_500 * MS
+START_NS_MAX: Final = 200 * MS
 PATIENCE_NS: Final = 4_000 * MS
 """A batch that is older may be given up."""
 GIVE_UP_CHANCE: Final = 0.05
+BELIEVE_CHANCE: Final = 0.2
+"""Of the definite refusals of a batch that was sent once, and is the latest."""
 RECORDS_MAX: Final = 3
 PAD_CHANCE: Final = 0.03
 PAD: Final = bytes(9_000)
@@ -44,6 +47,7 @@ class _Batch:
     data: bytes
     since_ns: int
     in_flight: bool = False
+    attempts: int = 0
 
 
 @attrs.define(eq=False)
@@ -55,29 +59,14 @@ class _Lane:
     window: deque[_Batch] = attrs.Factory(deque)
 
 
-class Producer:
+class Producer(KafkaClient):
     def __init__(self, world: "World", address: int) -> None:
-        self._world, self.address = world, address
-        self._chance = dice(world.options.seed, "producer", address)
-        self._caller = Caller(world, address)
+        super().__init__(world, "producer", address, START_NS_MAX)
         self._lanes = [_Lane(p, self._anybody()) for p in range(world.options.partitions)]
         self._producer_id, self._epoch = NO_PRODUCER_ID, -1
         self._asking = self._ready = False
-        self.name = f"producer {address}"
-        self.progress = 0
-        self.stopped = False
 
-    def start(self) -> None:
-        self._world.loop.after(between(self._chance, 0, 200 * MS), self._pump)
-
-    def _anybody(self) -> int:
-        return self._chance.choice(self._world.addresses)
-
-    def _pump(self) -> None:
-        if self.stopped:
-            return
-        think = self._world.options.client_think_ns
-        self._world.loop.after(between(self._chance, think, 3 * think), self._pump)
+    def _act(self) -> None:
         if not self._ready:
             self._ask_for_epoch()
             return
@@ -147,6 +136,7 @@ class Producer:
         for batch in lane.window:
             if not batch.in_flight:
                 batch.in_flight = True
+                batch.attempts += 1
                 is_first = batch is lane.window[0]
                 data = PartitionProduceData(lane.partition, memoryview(batch.data))
                 request = ProduceRequest(
@@ -183,8 +173,18 @@ class Producer:
             self._world.trace.note(
                 self._world.loop.now_ns, "refused", answer.error_code, batch.sent
             )
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._refused(lane, batch)
             leader = answer.current_leader
             lane.target = self._anybody() if leader is None else leader.leader_id
+
+    def _refused(self, lane: _Lane, batch: _Batch) -> None:
+        """Now and then believe it that a batch is not in the log, and use its number again."""
+        is_last = batch is lane.window[-1]
+        if batch.attempts == 1 and is_last and self._chance.random() < BELIEVE_CHANCE:
+            self._world.partition_logs.failed(batch.sent)
+            lane.window.pop()
+            lane.next_sequence -= batch.sent.records
 
     def _done(self, lane: _Lane, batch: _Batch) -> None:
         if batch in lane.window:

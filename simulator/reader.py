@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, NodeId
-from simulator.dice import between, dice
-from simulator.kafka import TOPIC, AnyResponse, Caller
+from simulator.dice import between
+from simulator.kafka import TOPIC, AnyResponse, KafkaClient
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -13,32 +13,18 @@ if TYPE_CHECKING:
 
 FETCH_VERSION: Final = 12
 TIMEOUT_NS: Final = 1_500 * MS
+START_NS_MAX: Final = 200 * MS
 LOOK_BACK_CHANCE: Final = 0.03
 
 
-class Reader:
+class Reader(KafkaClient):
     def __init__(self, world: "World", address: int) -> None:
-        self._world, self.address = world, address
-        self._chance = dice(world.options.seed, "reader", address)
-        self._caller = Caller(world, address)
+        super().__init__(world, "reader", address, START_NS_MAX)
         self._positions = [0] * world.options.partitions
         self._targets = [self._anybody() for _ in self._positions]
         self._waiting = False
-        self.name = f"reader {address}"
-        self.progress = 0
-        self.stopped = False
 
-    def start(self) -> None:
-        self._world.loop.after(between(self._chance, 0, 200 * MS), self._pump)
-
-    def _anybody(self) -> int:
-        return self._chance.choice(self._world.addresses)
-
-    def _pump(self) -> None:
-        if self.stopped:
-            return
-        think = self._world.options.client_think_ns
-        self._world.loop.after(between(self._chance, think, 3 * think), self._pump)
+    def _act(self) -> None:
         if not self._waiting:
             self._waiting = True
             partition = self._chance.randrange(len(self._positions))

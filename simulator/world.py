@@ -13,7 +13,6 @@ from balancer.registry import Registry
 from paxos.entry import Config, Entry, EntryKind
 from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Message, Prepare
-from paxos.rejoin import FILLED_PER_ASK
 from paxos.replica import Replica
 from paxos.step import Notice
 from paxos.timing import WINDOW_MAX
@@ -61,7 +60,10 @@ HEALED_STEAL_GAP_NS: Final = 5_000 * MS
 QUIET_NS: Final = 3_000 * MS
 """The last part of a world, without clients and steals: all members must come to the same log."""
 LAG_MAX: Final = 2
-"""Slots of the log that a member may not have applied yet when a quiet world ends."""
+"""Slots of the log that a voting member may not have applied yet when a quiet world ends."""
+SETTLED_NS: Final = QUIET_NS // 2
+"""What was chosen so long ago in a quiet world every member has applied, whether it votes or not:
+one that does not yet learns by asking, while its master fills slots for it."""
 REJOIN_SLOTS: Final = 3 * WINDOW_MAX
 """A node that had forgotten votes again before its group has got so much further."""
 PATIENCE_THINKS: Final = 10
@@ -199,6 +201,7 @@ class World:
         for group, highest in self.acknowledged.highest.items():
             self._served_at_heal[group] = sum(highest.values())
         at_heal = [client.progress for client in self.clients]
+        floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
         loop.run_until(options.heal_at_ns + self.recovery_ns)
         self._check_recovered()
         loop.run_until(loop.now_ns + PATIENCE_THINKS * options.client_think_ns)
@@ -208,9 +211,14 @@ class World:
         loop.run_until(max(loop.now_ns, options.duration_ns - QUIET_NS))
         for client in self.clients:
             client.stopped = True
-        loop.run_until(max(options.duration_ns, loop.now_ns + QUIET_NS))
-        self._check_end(at_heal)
+        end_ns = max(options.duration_ns, loop.now_ns + QUIET_NS)
+        loop.run_until(end_ns - SETTLED_NS)
+        settled = {group: len(log) for group, log in self.agreement.logs.items()}
+        loop.run_until(end_ns)
+        self._check_progress(at_heal)
+        self._check_end(settled)
         if self.brokers:
+            self._check_produced(floors)
             self._check_copies()
         self._count()
 
@@ -262,23 +270,32 @@ class World:
         replicas = (node.groups[group].replica for node in self.nodes.values() if node.groups)
         return max(replicas, key=lambda one: one.learner.applied)
 
-    def _check_end(self, at_heal: list[int]) -> None:
+    def _check_progress(self, at_heal: list[int]) -> None:
         steps = Counter({type(client).__name__: 0 for client in self.clients})
         for client, before in zip(self.clients, at_heal, strict=True):
             steps[type(client).__name__] += client.progress - before
         for kind, made in steps.items():
             if made < PROGRESS_MIN:
                 raise Violation(f"I10: the {kind}s made {made} steps after everything healed")
+
+    def _check_produced(self, floors: Sequence[int]) -> None:
+        """D2 again: no partition is left behind by the progress of the others."""
+        for number, before in enumerate(floors):
+            if self.partition_logs.floor(number) == before:
+                raise Violation(f"I10: nothing was acknowledged in partition {number} any more")
+
+    def _check_end(self, settled: dict[GroupId, int]) -> None:
         for group, log in self.agreement.logs.items():
             may_vote_at = self._recovered_at[group] + REJOIN_SLOTS
             for node in self.nodes.values():
-                held = node.groups[group]
-                lag = len(log) - held.replica.learner.applied
-                # One that does not vote yet learns by asking, while its master fills slots for it.
-                lag_max = LAG_MAX if held.replica.rejoin is None else LAG_MAX + FILLED_PER_ASK
-                if lag > lag_max and self.is_member(held.replica):
+                replica = node.groups[group].replica
+                if not self.is_member(replica):
+                    continue
+                votes, applied = replica.rejoin is None, replica.learner.applied
+                if applied < settled[group] or (votes and applied < len(log) - LAG_MAX):
+                    lag = len(log) - applied
                     raise Violation(f"I10: node {node.me} is {lag} behind in group {group}")
-                if held.replica.rejoin and len(log) > may_vote_at and self.is_member(held.replica):
+                if not votes and len(log) > may_vote_at:
                     raise Violation(f"I10: node {node.me} does not vote again in group {group}")
 
     def _check_copies(self) -> None:

@@ -114,6 +114,15 @@ def test_what_was_given_up_may_be_missing(story: Story) -> None:
     story.append(3, 1)
 
 
+def test_a_refused_batch_that_is_appended(story: Story) -> None:
+    story.append(1, 0)
+    story.logs.failed(story.made_batch(2))
+    with noticed("G1a"):
+        story.append(2, 1)
+    with noticed("G1a"):
+        story.logs.failed(story.made_batch(1))
+
+
 def test_a_batch_nobody_sent_and_one_in_the_wrong_partition(story: Story) -> None:
     story.append(1, 0)
     with noticed("unexpected"):
