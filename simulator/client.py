@@ -28,7 +28,9 @@ class Client:
         self._next = 1
         self.stopped = False
         self._heard = True
-        """Anything since the last round: who hears nothing asks somebody else soon."""
+        """Anything since the last round: who hears nothing asks the next node. It goes round, so
+        that finding one that is up is no matter of luck (seed 267)."""
+        self._turn = self._target
 
     def start(self) -> None:
         self._world.loop.after(between(self._chance, 0, 200 * MS), self._pump)
@@ -50,7 +52,10 @@ class Client:
             floor = self._world.acknowledged.floor(self._group)
             read = Read(self._group, self._reads, floor)
             self._world.network.send(self.address, self._target, read)
-        if chance.random() < (0.05 if self._heard else 0.5):
+        if not self._heard:
+            self._turn = (self._turn + 1) % len(self._world.addresses)
+            self._target = self._world.addresses[self._turn]
+        elif chance.random() < 0.05:
             self._target = self._anybody()
         self._heard = False
         self._world.loop.after(between(chance, think, 3 * think), self._pump)

@@ -66,8 +66,8 @@ SETTLED_NS: Final = QUIET_NS // 2
 one that does not yet learns by asking, while its master fills slots for it."""
 REJOIN_SLOTS: Final = 3 * WINDOW_MAX
 """A node that had forgotten votes again before its group has got so much further."""
-PATIENCE_THINKS: Final = 10
-"""Once there is a master, a client finds it and is answered within so many of its pauses."""
+THINKS_PER_ROUND: Final = 3
+"""The longest pause of a client between two rounds of questions."""
 STALE_CHANCE: Final = 0.1
 """Of the toy balancer's requests, so many name an old incarnation or lease version (R6, R8)."""
 
@@ -204,7 +204,7 @@ class World:
         floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
         loop.run_until(options.heal_at_ns + self.recovery_ns)
         self._check_recovered()
-        loop.run_until(loop.now_ns + PATIENCE_THINKS * options.client_think_ns)
+        loop.run_until(loop.now_ns + self.patience_ns)
         if not self.brokers:
             self._check_served()
         self.nemesis.heal_rest()
@@ -226,6 +226,13 @@ class World:
     def recovery_ns(self) -> int:
         """Clocks that were beyond the bound may have left expiries that far ahead in the log."""
         return self.options.recovery_ns + 2 * self.nemesis.clocks.offset_max_ns
+
+    @property
+    def patience_ns(self) -> int:
+        """Once there is a master, each client asks those in vain that are left out, then one that
+        names the master, then that one; and it is answered before it asks again."""
+        rounds = len(self.nemesis.left_out) + 3
+        return rounds * THINKS_PER_ROUND * self.options.client_think_ns
 
     def _check_recovered(self) -> None:
         for group in self.members:

@@ -5,14 +5,15 @@ import pytest
 
 from paxos.ids import MS
 from paxos.timing import Strategy
-from simulator.options import RECOVERY_LEASES_MAX, Clocks, DiskKind, Fault, Temper, draw
+from simulator.options import RECOVERY_LEASES_MAX, Clocks, DiskKind, Fault, Temper, Workload, draw
 from simulator.swarm import Job, Summary, again, replay_command, run_world, run_worlds
-from simulator.world import World
+from simulator.world import THINKS_PER_ROUND, World
 from tests.simulator.hashing import digests
 
 SEEDS = (
     *range(16),  # `make sim` runs 200; these are a taste in every test run
     122,  # an echo from before the crash looked like an answer to the boot, and its sender died
+    267,  # three of five nodes left out: a client never happened to ask one of the others
     158,  # a change of members was chosen after the heal: half of the new ones were left out
 )
 
@@ -86,6 +87,19 @@ def test_progress_is_demanded_within_ten_leases_of_the_heal() -> None:
     for seed in range(500):
         options = draw(seed)
         assert options.recovery_ns <= RECOVERY_LEASES_MAX * options.timing.lease_ns
+
+
+def test_a_client_that_hears_nothing_goes_round_all_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that "a client is answered after the heal" depends on the nodes, not on its luck."""
+    seed = next(seed for seed in range(1_000) if draw(seed).nodes == 7)
+    world = World(attrs.evolve(draw(seed), workload=Workload.COMMANDS))
+    asked: list[int] = []
+    monkeypatch.setattr(world.network, "send", lambda _source, target, _what: asked.append(target))
+    world.clients[0].start()
+    world.loop.run_until(200 * MS + 7 * THINKS_PER_ROUND * world.options.client_think_ns)
+    assert set(asked) == set(world.addresses)
 
 
 def test_a_world_that_runs_twice_must_be_the_same() -> None:
