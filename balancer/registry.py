@@ -452,7 +452,7 @@ class Registry:
 
     def token_numbered(self, number: int) -> StealToken | None:
         """The token of this number if it is still to be honoured."""
-        return None if number == self._desk.cancelled else self._desk.find(number)
+        return None if number in self._desk.cancelled else self._desk.find(number)
 
     @property
     def last_token(self) -> int:
@@ -500,7 +500,7 @@ class Registry:
                 next_token=desk.next_token,
                 history=desk.history,
                 stolen_versions=desk.stolen_versions,
-                cancelled=desk.cancelled,
+                cancelled=tuple(sorted(desk.cancelled)),
                 paused=self.paused,
                 paused_groups=tuple(sorted(self.paused_groups)),
                 policy=self.policy,
@@ -535,7 +535,7 @@ class Registry:
             image.history,
             image.next_token,
             dict(image.stolen_versions),
-            image.cancelled,
+            frozenset(image.cancelled),
         )
         return registry
 

@@ -50,8 +50,8 @@ from balancer.records import (
 )
 from paxos.ids import GroupId, NodeId, Slot
 
-IMAGE_VERSION: Final = 2
-"""2: tokens, policy, pins, weights and plans."""
+IMAGE_VERSION: Final = 3
+"""2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last."""
 _VERSIONS_COUNT: Final = 6
 
 
@@ -71,7 +71,7 @@ class Image:
     next_token: int
     history: tuple[StealRecord, ...]
     stolen_versions: Mapping[GroupId, Slot]
-    cancelled: int
+    cancelled: tuple[int, ...]
     paused: bool
     paused_groups: tuple[GroupId, ...]
     policy: Policy
@@ -94,7 +94,7 @@ _IMAGE: Final[Field[Image]] = record(
     I64,
     sequence(STEAL_RECORD, HISTORY_MAX),
     mapping(U32, I64, GROUPS_MAX + 1),
-    I64,
+    sequence(I64, STEALS_MAX),
     FLAG,
     sequence(U32, GROUPS_MAX + 1),
     POLICY,

@@ -26,7 +26,7 @@ class TokenDesk:
         history: tuple[StealRecord, ...] = (),
         next_token: int = 1,
         stolen_versions: dict[GroupId, Slot] | None = None,
-        cancelled: int = 0,
+        cancelled: frozenset[int] = frozenset(),
     ) -> None:
         self.tokens = tokens
         """Granted and not given back, oldest first; some may have expired."""
@@ -36,7 +36,7 @@ class TokenDesk:
         self.stolen_versions = {} if stolen_versions is None else stolen_versions
         """Lease version from which each group was last stolen: such a steal cannot happen twice."""
         self.cancelled = cancelled
-        """The last token an operator cancelled."""
+        """The tokens among `tokens` that an operator has cancelled."""
 
     @property
     def token(self) -> StealToken | None:
@@ -88,9 +88,9 @@ class TokenDesk:
 
     def cancel(self, number: int) -> bool:
         """Whether there is such a token, and it was not cancelled before."""
-        if self.find(number) is None or self.cancelled == number:
+        if self.find(number) is None or number in self.cancelled:
             return False
-        self.cancelled = number
+        self.cancelled |= {number}
         return True
 
     def _remember(self, token: StealToken, outcome: Outcome, finished_wall_ns: int) -> None:
@@ -106,6 +106,7 @@ class TokenDesk:
             duration_us=(finished_wall_ns - token.acquired_wall_ns) // 1_000,
         )
         self.history = (*self.history, one)[-HISTORY_MAX:]
+        self.cancelled -= {token.token}
         if outcome == Outcome.DONE:
             self.stolen_versions[token.group] = token.master_version
 

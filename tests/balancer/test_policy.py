@@ -254,6 +254,22 @@ def test_a_cancelled_token_is_not_honoured_by_the_master() -> None:
     assert Registry.restore(registry.snapshot()).token_numbered(number) is None
 
 
+def test_to_cancel_a_second_steal_does_not_bring_the_first_one_back() -> None:
+    registry = busy(2)
+    tokens = []
+    for granted in run(registry, acquire(1, 1, 2), acquire(3, 3, 4)):
+        assert isinstance(granted, TokenGranted)
+        tokens.append(granted.token.token)
+    run(registry, *map(CancelSteal, tokens))
+    restored = Registry.restore(registry.snapshot())
+    assert [registry.token_numbered(one) for one in tokens] == [None, None]
+    assert [restored.token_numbered(one) for one in tokens] == [None, None]
+    run(registry, *(ReleaseStealToken(one, Outcome.ABORTED, 5) for one in tokens))
+    (again,) = run(registry, acquire(1, 1, 2, attempt=2))
+    assert isinstance(again, TokenGranted)
+    assert registry.token_numbered(again.token.token) == again.token
+
+
 def seen(registry: Registry, me: int, masters: dict[int, int], **kwargs: Any) -> ClusterView:
     return ClusterView.of_registry(
         registry,
