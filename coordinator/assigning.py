@@ -290,7 +290,8 @@ class Assigning:
         known = group.members.get(request.member_id)
         if known is not None:
             return attrs.evolve(known, epoch=JOINING_EPOCH, revoking=NOTHING), None
-        if len(group.members) >= self._tenure.config.members_per_group_max:
+        full = len(group.members) >= self._tenure.config.members_per_group_max
+        if full or not self._tenure.room_for_member():
             raise _RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group is full")
         member_id = request.member_id or self._tenure.new_member_id("consumer")
         newcomer = AssignedMember(

@@ -66,6 +66,11 @@ class CoordinatorConfig:
     members_per_group_max: int = attrs.field(default=1_000, validator=gt(0))
     """[GROUP_MAX_SIZE_REACHED]"""
 
+    members_max: int = attrs.field(default=100_000, validator=gt(0))
+    """Of all groups of one coordinator, those included that were only given an id to join with: a
+    lent id costs its client one request, and us a kilobyte for a session.
+    [GROUP_MAX_SIZE_REACHED]"""
+
     protocols_per_member_max: int = attrs.field(default=32, validator=gt(0))
     """[INVALID_REQUEST]"""
 

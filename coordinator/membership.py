@@ -68,7 +68,7 @@ class Membership:
         former = group.static.get(request.instance_id) if request.instance_id is not None else None
         if former is not None:
             return self._replace_static(group, group.members[former], request, token)
-        if not self._has_room(group, request):
+        if not self._tenure.room_for_member() or not self._has_room(group, request):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         member_id = self._new_id(request)
         if request.require_known_member_id and request.instance_id is None:

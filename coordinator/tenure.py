@@ -185,6 +185,10 @@ class Tenure:
     def room_for_live(self) -> bool:
         return len(self.groups) < self.config.groups_max
 
+    def room_for_member(self) -> bool:
+        """Whoever is a member or may become one has a deadline."""
+        return len(self.timers) < self.config.members_max
+
     def room_in_log(self, name: ConsumerGroupId) -> bool:
         return self.store.get(name) is not None or len(self.store) < self.config.groups_max
 

@@ -521,3 +521,18 @@ def test_what_is_not_in_the_table_raises() -> None:
 def test_a_configuration_cannot_be_wrong(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError):
         CoordinatorConfig(**wrong)
+
+
+def test_ids_are_lent_to_a_bounded_number_of_clients() -> None:
+    """Each costs its client one request, in a group of its own, and is kept for a session."""
+    world = World(CoordinatorConfig(members_max=3))
+    names = [ConsumerGroupId(f"g{number}") for number in range(5)]
+    answers = []
+    for name in names:
+        token = Client(world, "x", group=name).send_join()
+        answers.append(world.answer(token, JoinGroupResponse).error)
+    lent, full = ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert answers == [lent, lent, lent, full, full]
+    world.pass_time(2 * SESSION_MS)
+    token = Client(world, "x", group=names[4]).send_join()
+    assert world.answer(token, JoinGroupResponse).error == lent
