@@ -236,6 +236,7 @@ class Node:
                 tail=self.tail,
                 statistics=self.statistics,
                 apply_registry=self.registry.apply if group == REGISTRY_GROUP else None,
+                is_gone=self.registry.is_gone,
             )
             self.machines[group] = machine
             self.engine.add_group(replica, machine)

@@ -478,6 +478,10 @@ class Registry:
     def partition(self, uid: int) -> Partition | None:
         return self._catalogue.partitions.get(PartitionUid(uid))
 
+    def is_gone(self, uid: int) -> bool:
+        """Whether there was a partition of this uid, and its topic was deleted."""
+        return uid < self._catalogue.next_uid and uid not in self._catalogue.partitions
+
     def partitions_of_group(self, group: GroupId) -> Mapping[PartitionUid, Partition]:
         return self._catalogue.of_group(group)
 

@@ -6,7 +6,8 @@ before them, which the machine therefore follows itself, by the rules of `paxos.
 
 The registry lives in another group's log, so batches of a partition may be applied before this node
 has heard of its topic, or after it has heard of the topic's end: an unknown partition is created,
-one that was dropped refuses. Only the answer to a producer of a deleted topic can depend on that.
+one that is gone refuses. Only the answer to a producer of a deleted topic can depend on that. Which
+are gone is the registry's to say, who knows it without keeping them: uids are given in order.
 """
 
 from collections.abc import Callable
@@ -39,8 +40,16 @@ and here nobody asks for it."""
 _NO_LOG_APPEND_TIME: Final = -1
 
 
+def _never(uid: int) -> bool:
+    """Where there is no registry, no topic is ever deleted."""
+    return False
+
+
 class GroupMachine:
-    """`apply_registry` is given to the machine of the registry's group, and to no other."""
+    """`apply_registry` is given to the machine of the registry's group, and to no other.
+
+    `is_gone` says of a partition that there was one of this uid, and that its topic was deleted.
+    """
 
     def __init__(
         self,
@@ -49,6 +58,7 @@ class GroupMachine:
         tail: Tail,
         statistics: BrokerStatistics,
         apply_registry: ApplyRegistry | None = None,
+        is_gone: Callable[[int], bool] = _never,
     ) -> None:
         self.group = group
         self.applied = SLOT_ZERO
@@ -58,7 +68,7 @@ class GroupMachine:
         self._statistics = statistics
         self._apply_registry = apply_registry
         self._lease = Lease()
-        self._dropped: set[int] = set()
+        self._is_gone = is_gone
         self._grown: dict[int, None] = {}
         self.on_records: Callable[[int, memoryview], None] | None = None
         """Told of every batch that is appended, with its partition's uid, on every replica."""
@@ -116,8 +126,7 @@ class GroupMachine:
         return grown
 
     def drop(self, uid: int) -> None:
-        """The partition's topic was deleted; batches that are still on their way are refused."""
-        self._dropped.add(uid)
+        """The partition's topic was deleted, and `is_gone` says so to whoever comes later."""
         self._tail.drop(uid)
         state = self.partitions.pop(uid, None)
         if state is not None:
@@ -142,7 +151,7 @@ class GroupMachine:
         uid = command.uid
         state = self.partitions.get(uid)
         if state is None:
-            if uid in self._dropped:
+            if self._is_gone(uid):
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 return RECORDS_RESULT.pack(error, -1, _NO_LOG_APPEND_TIME)
             state = self.partition(uid)
@@ -163,7 +172,7 @@ class GroupMachine:
 
     def _delete_records(self, body: memoryview) -> bytes:
         uid, before = parse_delete_records(body)
-        if uid in self._dropped:
+        if self._is_gone(uid):
             return DELETE_RECORDS_RESULT.pack(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
         state = self.partition(uid)
         target = state.next_offset if before == EVERYTHING else before

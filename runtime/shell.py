@@ -64,7 +64,6 @@ class Shell:
         self._look_soon = True
         self._placement_seen = -1
         self._topics_seen = -1
-        self._partition_groups: dict[int, GroupId] = {}
 
     @property
     def registry(self) -> Registry:
@@ -186,16 +185,12 @@ class Shell:
             self._drop_deleted()
 
     def _drop_deleted(self) -> None:
-        """Partitions the registry knew and knows no more: their topics were deleted."""
-        partitions = self.registry.partitions
-        for uid, group in [*self._partition_groups.items()]:
-            if uid not in partitions:
-                del self._partition_groups[uid]
-                if group in self.broker.machines:  # another groups.count than the cluster's
-                    self.broker.machines[group].drop(uid)
-                self.broker.parked.appended([uid])
-        for uid, partition in partitions.items():
-            self._partition_groups.setdefault(uid, partition.group)
+        """Partitions that the registry knows no more: also those that came before a restart."""
+        for machine in self.broker.machines.values():
+            gone = [uid for uid in machine.partitions if self.registry.is_gone(uid)]
+            for uid in gone:
+                machine.drop(uid)
+            self.broker.parked.appended(gone)
 
     def prefer(self) -> None:
         """Let the ideal master of a free group try first: liveness, and fewer moves later."""

@@ -142,6 +142,9 @@ def test_uids_are_never_used_again() -> None:
     old = {place.uid for place in deleted.topic.partitions}
     assert old.isdisjoint(place.uid for place in created.topic.partitions)
     assert set(registry.partitions) == {place.uid for place in created.topic.partitions}
+    assert all(map(registry.is_gone, old))
+    assert not any(map(registry.is_gone, registry.partitions))
+    assert not registry.is_gone(max(registry.partitions) + 1), "we may only be behind"
 
 
 def test_uids_that_are_used_up_are_a_refusal_and_no_exception() -> None:

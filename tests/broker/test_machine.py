@@ -162,11 +162,12 @@ def test_consumer_groups_commit_in_the_same_log() -> None:
 
 
 def test_a_dropped_partition_refuses_what_is_still_on_its_way() -> None:
-    tail = Tail(1 << 20)
-    one = machine(tail=tail)
+    tail, gone = Tail(1 << 20), set[int]()
+    one = machine(tail=tail, is_gone=gone.__contains__)
     one.apply(Slot(1), entries.batch(records(1, batch("a"))), 0)
     state = one.partition(1)
     one.take_grown()
+    gone.add(1)
     one.drop(1)
     assert state.dropped
     assert one.take_grown() == [1], "whoever waits for it must look again"

@@ -78,6 +78,7 @@ class Node:
                 tail=self.tail,
                 statistics=self.statistics,
                 apply_registry=self.registry.apply if group == REGISTRY_GROUP else None,
+                is_gone=self.registry.is_gone,
             )
             for group in map(GroupId, range(config.groups_count + 1))
         }

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from balancer.catalogue import INTERNAL_TOPICS
 from balancer.registry_commands import CreateTopic, DeleteTopic
-from broker.commands import CommandKind, opaque
+from broker.commands import CommandKind, opaque, records
 from broker.intake import Done, Elsewhere, Outcome, Why
 from coordinator.commands import DropGroup, encode
 from coordinator.model import ConsumerGroupId
@@ -22,6 +22,8 @@ from runtime.status import node_status
 from storage.format import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
 from storage.space import SpaceConfig
 from tests.runtime.one_node import one_node, run_until
+from wire.batch import Record
+from wire.batch_writer import build_batch
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -150,6 +152,26 @@ def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
         assert node.multi.incarnation == incarnation + 1
         ready(node)
         assert set(node.registry.topics) - INTERNAL_TOPICS == {"kept"}
+
+
+def test_a_restart_does_not_bring_a_deleted_topic_back_into_memory(tmp_path: Path) -> None:
+    """Its batches are still in the log, and are replayed."""
+    with one_node(tmp_path) as node:
+        ready(node)
+        done: list[object] = []
+        node.client.propose(CreateTopic("short-lived", b"0" * 16, 1, 1), done.append)
+        run_until(node, lambda: done)
+        (uid, group), *_ = node.registry.topics["short-lived"].partitions
+        batch = memoryview(build_batch([Record(b"value")]))
+        node.engine.submit(group, records(uid, batch), done.append)
+        run_until(node, lambda: len(done) == 2)
+        assert node.machines[group].partitions[uid].next_offset == 1
+        node.client.propose(DeleteTopic("short-lived"), done.append)
+        run_until(node, lambda: len(done) == 3)
+        run_until(node, lambda: uid not in node.machines[group].partitions)
+    with one_node(tmp_path) as node:
+        ready(node)
+        assert uid not in node.machines[group].partitions
 
 
 # -- status ---------------------------------------------------------------------------------------
