@@ -171,7 +171,7 @@ async def test_a_rolling_restart_costs_no_client_anything(tmp_path: Path) -> Non
     async with three_nodes(tmp_path) as cluster:
         await until(cluster, is_even, "masters are even at the start")
         before = {node.id: cluster.pid_of(node.id) for node in cluster.spec.nodes}
-        async with load(cluster, "p") as producer:
+        async with load(cluster, "p", rate=300) as producer:
             await acknowledged(producer, 50)
             running = state.read(cluster.spec.data_dir)
             said: list[str] = []

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
-from cluster import state
+from cluster import spec, state, status
 from cluster.state import NodeState
 from tests.cluster.scenery import QUICK
 
@@ -85,11 +86,14 @@ def alive(pid: int) -> bool:
 def test_another_terminal_sees_and_hurts_the_cluster(
     tmp_path: Path, up: "subprocess.Popen[str]"
 ) -> None:
+    data = tmp_path / "data"
+
     def masters() -> dict[int, int | None]:
-        seen = json.loads(evenkeel(tmp_path, "status", "--json"))
-        return {group["group"]: group["master"] for group in seen["groups"]}
+        return trio.run(status.collect, spec.read(data), state.read(data)).masters()
 
     until(lambda: sorted(masters()) == [0, 1, 2, 3, 4] and None not in masters().values())
+    seen = json.loads(evenkeel(tmp_path, "status", "--json"))
+    assert {group["group"]: group["master"] for group in seen["groups"]} == masters()
     text = evenkeel(tmp_path, "status")
     assert max(len(line) for line in text.splitlines()) <= 80
     assert text.count("fsync") == 3

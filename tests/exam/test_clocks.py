@@ -42,6 +42,7 @@ JUMP_S = 300
 HOLD_S = 3.0
 """Longer than a lease: every group is renewed under the wrong clock."""
 A_FEW = 5
+RATE = 300
 STAMP_ERROR_MS = 1_000
 """Of a clock that follows the system's by 1 ms a second, for as long as this exam takes."""
 FAULTS = (str(JUMP_S), str(-JUMP_S), f"strobe {JUMP_S} 0.05", f"strobe {JUMP_S} 0.7")
@@ -59,7 +60,7 @@ async def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
     began_ms = time.time_ns() // MS
     async with hurting(tmp_path, configs={"message.timestamp.type": "LogAppendTime"}) as hurt:
         cluster = hurt.cluster
-        async with load(cluster, "p") as producer:
+        async with load(cluster, "p", rate=RATE) as producer:
             await acknowledged(producer, A_FEW)
             settled = await until(cluster, at_home, "masters are where they belong")
             for node, fault in doses:
@@ -120,7 +121,7 @@ async def test_a_node_that_starts_with_a_wrong_clock_is_master_of_nothing(
     victim = 2
     async with hurting(tmp_path) as hurt:
         cluster = hurt.cluster
-        async with load(cluster, "p") as producer:
+        async with load(cluster, "p", rate=RATE) as producer:
             await acknowledged(producer, A_FEW)
             hurt.marks.fault(f"node {victim} starts {jump_s} s off")
             await cluster.kill(victim)

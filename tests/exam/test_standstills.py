@@ -36,6 +36,7 @@ SHORT_S_MAX = 1.5
 ASKED = 5
 """So many questions wait, asked after the newest acknowledgement."""
 A_FEW = 5
+RATE = 300
 
 StandStill = Callable[[Hurting, int], AbstractAsyncContextManager[None]]
 
@@ -75,7 +76,7 @@ async def test_who_stood_still_answers_nothing_stale(
     async with hurting(tmp_path) as hurt:
         cluster = hurt.cluster
         prober = Prober(cluster.spec, TOPIC, PARTITIONS, hurt.marks)
-        async with load(cluster, "p") as producer, trio.open_nursery() as nursery:
+        async with load(cluster, "p", rate=RATE) as producer, trio.open_nursery() as nursery:
             producers = [producer]
             nursery.start_soon(prober.run)
             nursery.start_soon(hurt.watch)
