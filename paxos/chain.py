@@ -5,7 +5,7 @@ whole prefix. Members tell theirs in Progress; a member compares it with what it
 as far back as it remembers. A difference is a proof that agreement or a disk was broken.
 """
 
-from collections import deque
+from array import array
 from typing import Final
 
 import attrs
@@ -18,11 +18,17 @@ REMEMBERED_SLOTS: Final = 4096
 """A member further behind than this is compared when it has come closer."""
 
 
+def _remembered() -> "array[int]":
+    """Four bytes a slot: a node may have a thousand groups."""
+    return array("I", bytes(4 * REMEMBERED_SLOTS))
+
+
 @attrs.define(eq=False)
 class ChainHash:
     value: int = 0
     slot: Slot = SLOT_ZERO
-    _recent: deque[int] = attrs.Factory(lambda: deque(maxlen=REMEMBERED_SLOTS))
+    _recent: "array[int]" = attrs.Factory(_remembered)
+    """A ring: the value after a slot is at its number modulo the length."""
 
     def extend(self, slot: Slot, entry: Entry) -> None:
         assert slot == self.slot + 1, f"the chain is at {self.slot}, not before {slot}"
@@ -30,11 +36,11 @@ class ChainHash:
         for chunk in entry.chunks:
             value = crc32c(chunk, value)
         self.value, self.slot = value, slot
-        self._recent.append(value)
+        self._recent[slot % REMEMBERED_SLOTS] = value
 
     def at(self, slot: Slot) -> int | None:
         """The value after `slot`; None where it is not remembered, or not reached."""
-        back = self.slot - slot
         if slot == SLOT_ZERO:
             return 0
-        return self._recent[-1 - back] if 0 <= back < len(self._recent) else None
+        known = self.slot - REMEMBERED_SLOTS < slot <= self.slot
+        return self._recent[slot % REMEMBERED_SLOTS] if known else None

@@ -30,6 +30,8 @@ def test_one_different_entry_changes_every_later_value() -> None:
 
 def test_what_is_too_old_or_not_reached_is_not_compared() -> None:
     chain = chain_of(*[b"x"] * (REMEMBERED_SLOTS + 10))
+    assert chain.at(Slot(10)) is None
+    assert chain.at(Slot(REMEMBERED_SLOTS + 10)) == chain.value
     assert chain.at(Slot(9)) is None
     assert chain.at(Slot(REMEMBERED_SLOTS + 11)) is None
     assert chain.at(Slot(11)) is not None
