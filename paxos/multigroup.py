@@ -49,10 +49,13 @@ class MultiGroup:
     def peer_up(self, now: Now, node: NodeId, incarnation: Incarnation) -> None:
         """A link to this incarnation of `node` came up: what it has missed is sent again soon."""
         self.heard[node] = now.boot_ns
+        reborn = self.incarnations.get(node) != incarnation
         self.incarnations[node] = incarnation
         self._strangers.discard(node)
         for replica in self.replicas.values():
             replica.proposer.send_again()
+            if reborn:  # with another log, perhaps: it is compared anew
+                replica.diverged.discard(node)
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         self.heard[sender] = now.boot_ns

@@ -2,7 +2,7 @@
 
 from paxos import entry as entries
 from paxos.chain import REMEMBERED_SLOTS, ChainHash
-from paxos.ids import BALLOT_ZERO, Slot
+from paxos.ids import BALLOT_ZERO, Incarnation, NodeId, Slot
 from paxos.messages import Progress
 from tests.paxos.core import GROUP, LIFE, member
 
@@ -44,6 +44,21 @@ def test_a_member_with_another_log_is_told_once() -> None:
     assert [notice.what for notice in step.notices] == ["diverged"]
     assert core.replica.diverged == {1}
     assert core.give(1, wrong).notices == []
+
+
+def test_a_member_that_was_given_another_log_is_compared_anew() -> None:
+    core = member()
+    wrong = Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE, 7)
+    right = Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE, 0)
+    core.multi.peer_up(core.now, NodeId(1), Incarnation(5))
+    core.give(1, wrong)
+    core.multi.peer_up(core.now, NodeId(1), Incarnation(5))
+    core.give(1, right)
+    assert core.replica.diverged == {1}, "the same life: what was wrong once stays so"
+    core.multi.peer_up(core.now, NodeId(1), Incarnation(6))
+    core.give(1, right)
+    assert not core.replica.diverged
+    assert [notice.what for notice in core.give(1, wrong).notices] == ["diverged"]
 
 
 def test_a_member_with_our_log_or_of_an_older_kind_is_not() -> None:
