@@ -11,6 +11,7 @@ from runtime.balancing import BalancingLoop
 from runtime.config import Config
 from runtime.engine import Engine
 from runtime.handovers import Handovers
+from runtime.planning import alive
 
 VERSION: Final = "0.1.0"
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -89,18 +90,17 @@ def node_status(
 
 
 def _nodes(config: Config, engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
-    heard = engine.multi.heard
+    there = alive(engine, now)
     registered = broker.registry.nodes
     rows: list[dict[str, Any]] = []
     for node in config.peers:
         known = registered.get(node)
-        alive = node == config.node.id or now.boot_ns - heard.get(node, -(10**18)) < 1_500 * MS
         rows.append(
             {
                 "id": node,
                 "kafka": None if known is None else f"{known.kafka.host}:{known.kafka.port}",
                 "http": None if known is None else f"{known.http.host}:{known.http.port}",
-                "alive": alive,
+                "alive": node in there,
             }
         )
     return rows
