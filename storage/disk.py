@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -193,9 +194,10 @@ class RealDisk:
                 f"{self.directory} is in use by process {holder or 'unknown'}: "
                 "stop it, or give this node a data directory of its own"
             ) from error
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock = descriptor
+        with suppress(OSError):  # whose it is told as a courtesy: a full disk has no room for it
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         for descriptor in (self._lock, self._descriptor):

@@ -108,6 +108,17 @@ def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
         disk.close()
 
 
+def test_a_disk_without_room_for_the_holders_name_can_be_locked(tmp_path: Path) -> None:
+    """A node whose disk is full has a reserve to start with: it must get as far as that."""
+    code = (
+        "import pathlib, resource; from storage.disk import RealDisk\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        f"disk = RealDisk(pathlib.Path({str(tmp_path)!r})); disk.lock()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (tmp_path / "lock").read_bytes() == b""
+
+
 def test_a_file_closes_with_its_last_reference(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
