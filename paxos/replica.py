@@ -310,7 +310,7 @@ class Replica:
             rejoin.stop_voting(self, now, lost, f"lost promise {lost}", step)
 
     def _on_rejoin_ask(self, now: Now, sender: NodeId, message: RejoinAsk, step: Step) -> None:
-        if self.rejoin is None:  # else we have forgotten things ourselves
+        if self.can_vote():  # else we have forgotten things ourselves, or may have
             rejoin.answer(self, now, sender, message, step)
 
     def _on_rejoin_answer(

@@ -109,6 +109,15 @@ def test_who_has_forgotten_answers_nobody_else() -> None:
     assert not one.give(2, RejoinAsk(GROUP, one.replica.incarnation)).after
 
 
+def test_who_may_have_forgotten_answers_nobody_else_either() -> None:
+    """After a restart, until the peers have told what they witnessed: it could say too little."""
+    one = member()
+    one.replica._verified.clear()
+    assert not one.give(2, RejoinAsk(GROUP, one.replica.incarnation)).after
+    one.verify()
+    assert one.give(2, RejoinAsk(GROUP, one.replica.incarnation)).after
+
+
 def test_an_answer_covers_what_was_proposed_and_voted() -> None:
     one = member()
     one.lead()
