@@ -159,7 +159,7 @@ async def not_ready(hurt: Hurting, node: int) -> str:
     http = hurt.cluster.spec.node(node).http
     answer = ""
     with trio.move_on_after(30):
-        while "clock" not in answer:
+        while "clock is off" not in answer:
             _, body = await trio.to_thread.run_sync(
                 lambda: health.request(http, "GET", "/readyz", timeout_s=10)
             )
