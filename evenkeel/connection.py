@@ -229,30 +229,42 @@ class Connection:
 
     async def _receive(self) -> None:
         assembler = FrameAssembler(_LIMITS)
-        with self._patience:
-            while self._reason is None:
-                view = assembler.buffer_to_fill()
-                try:
-                    data = await self._stream.receive_some(len(view))
-                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                    self._lost(error)
-                    return
-                if not data:
-                    self._lost(None)
-                    return
-                view[: len(data)] = data
-                assembler.received(len(data))
-                try:
-                    while (frame := assembler.take()) is not None:
-                        self._answered(frame.data if frame.owned else memoryview(bytes(frame.data)))
-                except ProtocolError as error:
-                    self._lost(error)
-                    return
-        if self._reason is None:
-            assert self._waiting, "patience ends only while something waits"
-            late = self._waiting[0].what
-            why = "the broker hangs, is cut off, or needs longer"
-            self.close(TimedOutError(f"{late} was not answered in time", why=why))
+        while self._reason is None:
+            with self._patience:
+                await self._take_in(assembler)
+            if self._reason is None:
+                self._patience_ended()
+
+    async def _take_in(self, assembler: FrameAssembler) -> None:
+        while self._reason is None:
+            view = assembler.buffer_to_fill()
+            try:
+                data = await self._stream.receive_some(len(view))
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                self._lost(error)
+                return
+            if not data:
+                self._lost(None)
+                return
+            view[: len(data)] = data
+            assembler.received(len(data))
+            try:
+                while (frame := assembler.take()) is not None:
+                    self._answered(frame.data if frame.owned else memoryview(bytes(frame.data)))
+            except ProtocolError as error:
+                self._lost(error)
+                return
+
+    def _patience_ended(self) -> None:
+        """Somebody is late; or was, when our process woke from a pause, and its answer was taken in
+        at that very moment. Who waits now has a time of its own."""
+        deadline = self._waiting[0].deadline if self._waiting else math.inf
+        if deadline > trio.current_time():
+            self._patience = trio.CancelScope(deadline=deadline)
+            return
+        late = self._waiting[0].what
+        why = "the broker hangs, is cut off, or needs longer"
+        self.close(TimedOutError(f"{late} was not answered in time", why=why))
 
     def _lost(self, error: Exception | None) -> None:
         why = "closed by the broker" if error is None else str(error) or type(error).__name__

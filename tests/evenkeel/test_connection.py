@@ -1,5 +1,6 @@
 """One connection and peers that break the rules, hang, or are old; and callers who give up."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -102,6 +103,29 @@ async def test_who_is_cancelled_disturbs_nobody() -> None:
         answer = await connection.request(METADATA, MetadataResponse)
         assert answer.cluster_id == "second"
         assert connection.usable
+
+
+async def test_an_answer_is_taken_in_that_came_while_our_process_was_paused() -> None:
+    """Data and deadline are noticed at once; the answer counts, and the connection goes on."""
+
+    async def pausing(peer: PeerStream) -> None:
+        await peer.greet()
+        header, _ = await peer.read()
+        peer.answer_at_once(header, MetadataResponse(cluster_id="first"))
+        pause_everything()
+        header, _ = await peer.read()
+        await peer.answer(header, MetadataResponse(cluster_id="second"))
+        await hang(peer)
+
+    async with connected(pausing) as connection:
+        for name in ("first", "second"):
+            assert (await connection.request(METADATA, MetadataResponse)).cluster_id == name
+        assert connection.usable
+
+
+def pause_everything() -> None:
+    """As SIGSTOP would, for longer than a request may take."""
+    time.sleep(QUICK.request_timeout_ms / 1000 * 1.5)
 
 
 async def test_a_hung_broker_costs_the_request_timeout_and_the_connection() -> None:
