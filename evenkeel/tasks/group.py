@@ -114,7 +114,8 @@ class _Counts:
 class TaskGroup(Scoped["TaskGroup"]):
     """A member of a task group. Give a function to `run`, or iterate over the events yourself.
 
-    Leaving the `async with` says that everything has stopped: the tasks go to others at once.
+    Entering the `async with` waits until the ledger has been read; leaving it says that everything
+    has stopped, and the tasks go to others at once.
     """
 
     def __init__(
@@ -499,7 +500,6 @@ class TaskGroup(Scoped["TaskGroup"]):
     async def _live(self) -> None:
         """Session after session, until one ends for good."""
         while True:
-            self._over = None
             self._counts.sessions += 1
             self._carry_out(self._member.tick(now_ns()))
             async with trio.open_nursery() as nursery:
@@ -510,6 +510,7 @@ class TaskGroup(Scoped["TaskGroup"]):
                 if over.reason != CLOSED:
                     self._fail(LedgerError("this member cannot go on", why=over.reason))
                 return
+            self._over = None
             self._member = self._new_member(self._member.ledger)
 
     async def _until_over(self) -> Over:
@@ -560,9 +561,20 @@ class TaskGroup(Scoped["TaskGroup"]):
                 ):
                     nursery.start_soon(self._guarded, work)
                 try:
+                    await self._be_there()
                     yield self
                 finally:
                     await self._say_goodbye()
+
+    async def _be_there(self) -> None:
+        """Wait until we have read up to our own joining: from then on `state` means something."""
+        seconds = self._client_config.operation_timeout_ms / 1000
+        with trio.move_on_after(seconds):
+            while self._member.phase is Phase.JOINING:
+                await self._changed.wait()
+                self._raise_failure()
+            return
+        raise TimedOutError(f"could not join '{self._group}'", why=f"not within {seconds:g} s")
 
     async def _say_goodbye(self) -> None:
         """Leave, within a few seconds, even if we are being cancelled."""

@@ -15,6 +15,7 @@ that does not count is *void* for all alike:
   more or says so itself (a group that the coordinator has forgotten begins again at 1).
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -187,8 +188,9 @@ class Ledger:
         if member is None:
             return False
         if isinstance(note, Evict):
-            if note.by != self.view.leader or member.evicted:
-                return False
+            late = self.stopped.get(name) != note.version == self.plan.version
+            if note.by != self.view.leader or member.evicted or not late:
+                return False  # it has acknowledged before its leader could read that
             member.evicted = True
             return True
         if isinstance(note, Gone) and note.alive != member.alive:
@@ -289,10 +291,18 @@ class Ledger:
             "stop_all": self.stop_all,
             "stopped": dict(self.stopped),
             "running": dict(self.running),
-            "locks": {task: attrs.astuple(lock) for task, lock in self.locks.items()},
-            "checkpoints": {task: value.hex() for task, value in self.checkpoints.items()},
+            "locks": self._locks_by_holder(),
+            "checkpoints": {
+                task: b64encode(value).decode() for task, value in self.checkpoints.items()
+            },
         }
         return Snapshot(by=by, as_of=self.next_offset, state=state)
+
+    def _locks_by_holder(self) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for task, lock in self.locks.items():
+            found.setdefault(lock.holder, {})[task] = lock.token
+        return found
 
     def restore(self, note: Snapshot) -> None:
         """Become what the snapshot says.
@@ -309,10 +319,12 @@ class Ledger:
         self.plan = attrs.evolve(self.sharding.decode(text), version=version)
         self.plan_offset, self.stop_all = state["plan_offset"], state["stop_all"]
         self.stopped, self.running = dict(state["stopped"]), dict(state["running"])
-        self.locks = {task: Lock(*lock) for task, lock in state["locks"].items()}
-        self.checkpoints = {
-            task: bytes.fromhex(value) for task, value in state["checkpoints"].items()
+        self.locks = {
+            task: Lock(holder, token)
+            for holder, held in state["locks"].items()
+            for task, token in held.items()
         }
+        self.checkpoints = {task: b64decode(value) for task, value in state["checkpoints"].items()}
         self.next_offset = self.snapshot_as_of = note.as_of
 
     def sorted_tasks(self) -> list[str]:

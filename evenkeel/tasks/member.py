@@ -32,6 +32,7 @@ from evenkeel.tasks.notes import (
     Join,
     Leave,
     Note,
+    NoteError,
     Notify,
     Plan,
     Release,
@@ -507,16 +508,19 @@ class Member:
                 f"{type(ledger.sharding).__name__} gave shares that cannot be",
                 why="a task twice, or one or a member that is not there",
             )
-        if not ledger.sharding.equal(shares, ledger.plan):
-            self._write(
-                Plan(
-                    by=self.name,
-                    version=ledger.plan.version + 1,
-                    term=ledger.view.term,
-                    stop_all=self._stop_all,
-                    shares=ledger.sharding.encode(shares),
-                )
+        if ledger.sharding.equal(shares, ledger.plan):
+            return
+        try:
+            plan = Plan(
+                by=self.name,
+                version=ledger.plan.version + 1,
+                term=ledger.view.term,
+                stop_all=self._stop_all,
+                shares=ledger.sharding.encode(shares),
             )
+        except NoteError as error:
+            raise ConfigurationError("this plan cannot be written", why=str(error)) from error
+        self._write(plan)
 
     def _await_acknowledgements(self, now_ns: int) -> None:
         ledger = self.ledger
@@ -527,7 +531,7 @@ class Member:
                 continue
             if ledger.stopped.get(name) != ledger.plan.version:
                 if now_ns >= late_ns:
-                    self._write(Evict(by=self.name, member=name))
+                    self._write(Evict(by=self.name, member=name, version=ledger.plan.version))
                 else:
                     self._at_latest(late_ns)
 

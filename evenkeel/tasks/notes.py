@@ -34,8 +34,11 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _name(value: object) -> str:
+    """Printable and without quotes, so that it takes no more room in JSON than it has bytes."""
     if not isinstance(value, str) or not 0 < len(value.encode()) <= NAME_BYTES_MAX:
-        raise NoteError(f"no name: {value!r:.200}")
+        raise NoteError(f"no name of 1 to {NAME_BYTES_MAX} bytes: {value!r:.200}")
+    if not value.isprintable() or '"' in value or "\\" in value:
+        raise NoteError(f"a name is printable, without quotes: {value!r:.200}")
     return value
 
 
@@ -112,9 +115,11 @@ class Alive(Note):
 
 @attrs.frozen(kw_only=True)
 class Evict(Note):
-    """The leader's: this member does not stop what it should; its lease is not renewed again."""
+    """The leader's: this member does not stop what that plan takes away from it, so its lease is
+    not renewed again."""
 
     member: str = _field(_name)
+    version: int = _field(_number)
 
 
 @attrs.frozen(kw_only=True)

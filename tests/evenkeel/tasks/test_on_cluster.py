@@ -1,15 +1,35 @@
 """Task groups on three real nodes: the scenarios of the seeds."""
 
 import sys
+from typing import TypeVar
 
 import pytest
+import trio
 
-from evenkeel import Contiguous, TaskGroupState, largest_offset, member_name, submit_tasks
+from evenkeel import (
+    Admin,
+    ConfigurationError,
+    Contiguous,
+    Interleaved,
+    LeaseLostError,
+    Notice,
+    PlanDone,
+    TaskEvent,
+    TaskGroup,
+    TaskGroupState,
+    TaskLease,
+    TaskStarted,
+    TaskStopping,
+    largest_offset,
+    member_name,
+    submit_tasks,
+)
 from tests.evenkeel.shared_cluster import SharedCluster
-from tests.evenkeel.tasks.parts import workers
+from tests.evenkeel.tasks.parts import CLIENT, STEP_S, quick, workers
 
 pytestmark = pytest.mark.cluster
 
+E = TypeVar("E", bound=TaskEvent)
 FIVE = [f"task-{number}" for number in range(1, 6)]
 
 
@@ -61,3 +81,146 @@ async def test_A16_the_trace(cluster: SharedCluster) -> None:
         (5, "1", "5"),
     ]
     assert [state.plan_version for state, _ in trace] == [1, 2, 3, 4, 5]
+
+
+async def test_B14_one_to_five_clients_and_the_fifth_gets_nothing(
+    cluster: SharedCluster,
+) -> None:
+    """Step by step: who is there, the plan, who holds what, who has acknowledged, what runs."""
+    topics = ["orders", "parcels", "prices", "stock"]
+    await submit_tasks(cluster.bootstrap, "b14", topics)
+    async with workers(cluster.bootstrap, "b14") as crew:
+        versions = []
+        for count, name in enumerate("ABCDE", 1):
+            await crew.add(name, sharding=Interleaved())
+            state = await crew.until(
+                lambda state, count=count: (
+                    len(state.members) == count
+                    and (count == 5 or len(state.shares) == count)
+                    and all(state.running.get(one) == state.plan_version for one in state.shares)
+                )
+            )
+            versions.append(state.plan_version)
+            assert [member_name(one) for one in state.members] == list("ABCDE"[:count])
+            for owner, tasks in state.shares.items():
+                assert [state.holders[task] for task in tasks] == [owner] * len(tasks)
+                assert state.stopped[owner] == state.plan_version
+            expected = {member: set(topics[at::count]) for at, member in enumerate("ABCDE"[:count])}
+            assert crew.shares() == expected
+        assert versions == [1, 2, 3, 4, 4]
+        assert crew.workers["E"].started == []
+        began = {name: len(crew.workers[name].started) for name in "ABCD"}
+        await crew.workers["D"].cancel()
+        state = await crew.until(lambda state: len(state.shares) == 4 and state.plan_version > 4)
+        assert crew.shares()["E"] == {"stock"}
+        assert {name: len(crew.workers[name].started) for name in "ABC"} == {
+            name: count for name, count in began.items() if name != "D"
+        }
+
+
+async def test_C11_a_user_iterates_and_acknowledges_what_it_has_stopped(
+    cluster: SharedCluster,
+) -> None:
+    """Events instead of a function: the next owner waits for `release`. And, on the way, the rest
+    of what a lease can do: checkpoints, finishing, notices, withdrawing."""
+    config = quick("first", sharding=Contiguous())
+    async with TaskGroup(cluster.bootstrap, "c11", config, client=CLIENT) as first:
+        await first.submit(["a", "b", "c"])
+        leases = [await started(first) for _ in "abc"]
+        assert [lease.task for lease in leases] == ["a", "b", "c"]
+        assert all(lease.held for lease in leases)
+        await leases[2].checkpoint(b"page 17")
+        other = TaskGroup(
+            cluster.bootstrap, "c11", quick("other", sharding=Contiguous()), client=CLIENT
+        )
+        async with other:
+            stopping = await next_of(first, TaskStopping)
+            assert stopping.lease is leases[2]
+            assert stopping.lease.held, "until it is released"
+            assert first.state.holders["c"] == first.session
+            stopping.lease.release()
+            assert not stopping.lease.held
+            moved = await started(other)
+            assert (moved.task, moved.checkpointed) == ("c", b"page 17")
+            assert moved.token > leases[2].token
+            with pytest.raises(LeaseLostError):
+                await leases[2].checkpoint(b"page 18")
+            done = await next_of(first, PlanDone)
+            assert first.state.plan_version == done.version
+
+            await other.notify(b"hello")
+            assert (await next_of(first, Notice)).payload == b"hello"
+            moved.finish()
+            await first.wait_for(lambda state: state.tasks == ("a", "b"))
+            await first.withdraw(["b"])
+            assert (await next_of(first, TaskStopping)).lease is leases[1]
+            leases[1].release()
+            assert await first.wait_for(lambda state: set(state.holders) == {"a"})
+            with pytest.raises(ConfigurationError):
+                leases[0].release()  # nobody has asked for it
+    assert not leases[0].held
+    assert first.statistics().sessions == 1
+
+
+async def started(group: TaskGroup) -> TaskLease:
+    return (await next_of(group, TaskStarted)).lease
+
+
+async def next_of(group: TaskGroup, kind: type[E]) -> E:
+    with trio.fail_after(STEP_S):
+        async for event in group:
+            if isinstance(event, kind):
+                return event
+    raise AssertionError("the group has ended")
+
+
+async def test_A2_A5_the_broker_knows_nothing_of_tasks_and_makes_its_group_lazily(
+    cluster: SharedCluster,
+) -> None:
+    """What is shared and how is the members' business; who shares otherwise is not let in."""
+    async with Admin(cluster.bootstrap) as admin, workers(cluster.bootstrap, "a2") as crew:
+        assert "a2" not in {one.name for one in await admin.list_groups()}
+        await crew.add("one")
+        await crew.until(lambda state: len(state.members) == 1)
+        described = await admin.describe_group("a2")
+        assert described.protocol_type == "evenkeel-tasks"
+        assert len(described.members) == 1
+        stranger = TaskGroup(cluster.bootstrap, "a2", quick(sharding=Interleaved()), client=CLIENT)
+        async with stranger:
+            with pytest.raises(ConfigurationError, match="Interleaved"), trio.fail_after(STEP_S):
+                async for _ in stranger:
+                    pass
+
+
+async def test_A3_what_is_finished_is_done_once_and_stopping_drains(
+    cluster: SharedCluster,
+) -> None:
+    """A queue of tasks that are done when their function returns; one that fails ends its member,
+    and is done by another."""
+    done: list[str] = []
+    failures = ["job-3"]
+
+    async def work(lease: TaskLease) -> None:
+        if lease.task in failures:
+            failures.remove(lease.task)
+            raise RuntimeError("no luck")
+        done.append(lease.task)
+
+    jobs = [f"job-{number}" for number in range(6)]
+    await submit_tasks(cluster.bootstrap, "a3", jobs)
+    with trio.fail_after(STEP_S):
+        with pytest.raises(ExceptionGroup) as caught:
+            async with TaskGroup(cluster.bootstrap, "a3", quick(), client=CLIENT) as group:
+                await group.run(work)
+        assert caught.group_contains(RuntimeError, match="no luck")
+        another = TaskGroup(cluster.bootstrap, "a3", quick(), client=CLIENT)
+        async with another, trio.open_nursery() as nursery:
+            nursery.start_soon(another.run, work)
+            await another.wait_for(lambda state: not state.tasks)
+            another.stop()
+        stopped = TaskGroup(cluster.bootstrap, "a3", quick(), client=CLIENT)
+        async with stopped:
+            stopped.stop()
+            await stopped.run(work)
+    assert sorted(set(done)) == jobs
+    assert done.count("job-3") == 1

@@ -1,0 +1,71 @@
+"""What members wrote down of their runs, and whether two of them ever ran one task.
+
+A line says when something was so, by CLOCK_MONOTONIC, which all processes of a machine share. Work
+is stamped *before* the member asks whether it still holds the lease, so a process that is stopped
+between the two says nothing wrong, and one that works on without its lease says so itself.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+
+class What(StrEnum):
+    STARTED = "started"
+    WORKED = "worked"
+    """It held the lease at this moment, and did something."""
+    STOPPED = "stopped"
+    """In good order, while it still held the lease."""
+    LOST = "lost"
+    """It stopped because it had no lease any more; when it notices is of no importance."""
+    REFUSED = "refused"
+    """What it wrote carried a token that was too old by then."""
+
+
+class Line(NamedTuple):
+    at_ns: int
+    what: What
+    task: str
+    token: int
+    by: str
+
+    def text(self) -> str:
+        return json.dumps([self.at_ns, self.what.value, *self[2:]]) + "\n"
+
+
+def read(files: Iterable[Path]) -> list[Line]:
+    """All histories in one; what a killed process had not finished writing is left out."""
+    return sorted(line for file in files for line in _lines(file))
+
+
+def _lines(file: Path) -> Iterator[Line]:
+    for text in file.read_text().split("\n")[:-1]:
+        at_ns, what, task, token, by = json.loads(text)
+        yield Line(at_ns, What(what), task, token, by)
+
+
+def overlaps(lines: Iterable[Line]) -> list[str]:
+    """What must never be. Per task, whoever holds a token begins after everybody with a smaller
+    one has done the last thing it did."""
+    runs: dict[str, dict[int, list[Line]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line.what not in (What.LOST, What.REFUSED):
+            runs[line.task][line.token].append(line)
+    found = []
+    for task, by_token in sorted(runs.items()):
+        latest: Line | None = None
+        for token, ours in sorted(by_token.items()):
+            owners = {line.by for line in ours}
+            if len(owners) > 1:
+                found.append(f"{task}: token {token} is that of {' and '.join(sorted(owners))}")
+            first, last = min(ours), max(ours)
+            if latest is not None and first.at_ns <= latest.at_ns:
+                found.append(
+                    f"{task}: {first.by} began by token {token} at {first.at_ns}, and {latest.by} "
+                    f"was at it by token {latest.token} until {latest.at_ns}"
+                )
+            latest = last if latest is None else max(latest, last)
+    return found

@@ -1,0 +1,114 @@
+"""A member of a task group in a process of its own, to be stopped, killed, stalled and cut off.
+
+`python -m tests.evenkeel.tasks.hurt_member '{"name": ..., ...}'`. It writes its history to a file.
+Its connections go through relays of the test (a node's port -> a relay's), which can be cut. Every
+task writes into a store that refuses old tokens. Where the file `stall` names it and a task, that
+task blocks the whole process until the file is gone, and then writes without looking at its lease:
+what careless code does.
+"""
+
+import fcntl
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from evenkeel import ClientConfig, TaskGroup, TaskGroupConfig, TaskLease, Timing, largest_offset
+from tests.evenkeel.tasks.histories import Line, What
+
+TIMING: Final = Timing(
+    lease_ms=2000, renew_ms=300, drift_ms_max=50, stop_ms=500, ack_timeout_ms=1500
+)
+WORK_S: Final = 0.01
+SESSION_MS: Final = 1500
+
+open_tcp_stream = trio.open_tcp_stream
+
+
+class Store:
+    """What tasks write to: a file for each, with the largest token that has written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, task: str, token: int) -> bool:
+        """Whether it was taken; a token smaller than one before is refused."""
+        with (self.folder / task).open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            largest = int(file.read() or 0)
+            if token >= largest:
+                file.truncate(0)
+                file.write(str(token))
+            return token >= largest
+
+
+class HurtMember:
+    def __init__(self, orders: dict[str, Any]) -> None:
+        self.name: str = orders["name"]
+        self.folder = Path(orders["folder"])
+        self.store = Store(self.folder / "store")
+        self.history = os.open(
+            self.folder / f"history-{self.name}", os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        )
+        self.relays = {int(port): relay for port, relay in orders["relays"].items()}
+        self.group = TaskGroup(
+            orders["bootstrap"],
+            orders["group"],
+            TaskGroupConfig(
+                name=self.name,
+                metadata={"offset": orders["offset"]},
+                election=largest_offset,
+                timing=TIMING,
+                session_timeout_ms=SESSION_MS,
+                heartbeat_ms=100,
+                rebalance_timeout_ms=SESSION_MS,
+            ),
+            client=ClientConfig(request_timeout_ms=1000, connect_timeout_ms=1000),
+        )
+
+    async def open(self, host: str, port: int) -> trio.SocketStream:
+        return await open_tcp_stream(host, self.relays[port])
+
+    def say(self, what: What, lease: TaskLease, at_ns: int | None = None) -> None:
+        """In one write, so that a kill leaves no half of a line between two."""
+        at_ns = time.monotonic_ns() if at_ns is None else at_ns
+        line = Line(at_ns, what, lease.task, lease.token, self.group.session)
+        os.write(self.history, line.text().encode())
+
+    async def work(self, lease: TaskLease) -> None:
+        self.say(What.STARTED, lease)
+        try:
+            while True:
+                at_ns = time.monotonic_ns()
+                if lease.held:
+                    self.say(What.WORKED, lease, at_ns)
+                    if not self.store.write(lease.task, lease.token):
+                        self.say(What.REFUSED, lease)
+                self.obey(lease)
+                await trio.sleep(WORK_S)
+        finally:
+            at_ns = time.monotonic_ns()
+            self.say(What.STOPPED if lease.held else What.LOST, lease, at_ns)
+
+    def obey(self, lease: TaskLease) -> None:
+        order = self.folder / "stall"
+        if order.exists() and order.read_text() == f"{self.name} {lease.task}":
+            while order.exists():
+                time.sleep(WORK_S)
+            if not self.store.write(lease.task, lease.token):
+                self.say(What.REFUSED, lease)
+
+    async def run(self) -> None:
+        async with self.group:
+            await self.group.run(self.work)
+
+
+if __name__ == "__main__":
+    member = HurtMember(json.loads(sys.argv[1]))
+    trio.open_tcp_stream = member.open  # type: ignore[assignment]
+    trio.run(member.run)

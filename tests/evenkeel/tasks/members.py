@@ -1,0 +1,168 @@
+"""Processes of members (hurt_member.py), and the relays through which they reach the nodes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from tests.evenkeel.shared_cluster import ROOT, SharedCluster
+from tests.evenkeel.tasks import histories
+from tests.evenkeel.tasks.histories import Line, What
+
+STEP_S: Final = 60.0
+CHUNK: Final = 65536
+
+
+class Cut:
+    """A network between one member and all nodes, that can be cut: nothing is closed and nothing
+    lost, it only arrives much later."""
+
+    def __init__(self) -> None:
+        self._whole = trio.Event()
+        self._whole.set()
+
+    def cut(self) -> None:
+        self._whole = trio.Event()
+
+    def heal(self) -> None:
+        self._whole.set()
+
+    async def listen(self, nursery: trio.Nursery, port: int) -> int:
+        """A relay to that port; its own port."""
+
+        async def serve(near: trio.SocketStream) -> None:
+            async with near:
+                await self._whole.wait()
+                try:
+                    far = await trio.open_tcp_stream("127.0.0.1", port)
+                except OSError:
+                    return  # the node is down
+                async with far, trio.open_nursery() as pumps:
+                    pumps.start_soon(self._pump, near, far, pumps.cancel_scope)
+                    pumps.start_soon(self._pump, far, near, pumps.cancel_scope)
+
+        listen = partial(trio.serve_tcp, host="127.0.0.1")
+        listeners = await nursery.start(listen, serve, 0)
+        relay: int = listeners[0].socket.getsockname()[1]
+        return relay
+
+    async def _pump(
+        self, source: trio.SocketStream, sink: trio.SocketStream, done: trio.CancelScope
+    ) -> None:
+        try:
+            while data := await source.receive_some(CHUNK):
+                await self._whole.wait()
+                await sink.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # one end has gone: so has the other
+        done.cancel()
+
+
+class Members:
+    """The processes of one group."""
+
+    def __init__(self, cluster: SharedCluster, folder: Path, group: str) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.group = group
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.networks: dict[str, Cut] = {}
+        self._orders: dict[str, str] = {}
+        (folder / "store").mkdir(parents=True)
+
+    async def add(self, nursery: trio.Nursery, name: str, offset: int) -> None:
+        network = self.networks[name] = Cut()
+        ports = [node.kafka.port for node in self.cluster.spec.nodes]
+        relays = {str(port): await network.listen(nursery, port) for port in ports}
+        self._orders[name] = json.dumps(
+            {
+                "name": name,
+                "offset": offset,
+                "bootstrap": self.cluster.bootstrap,
+                "group": self.group,
+                "folder": str(self.folder),
+                "relays": relays,
+            }
+        )
+        self.start(name)
+
+    def start(self, name: str) -> None:
+        log = (self.folder / f"log-{name}").open("ab")
+        self.processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "tests.evenkeel.tasks.hurt_member", self._orders[name]],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": ROOT},
+            stdout=log,
+            stderr=log,
+        )
+        log.close()
+
+    def signal(self, name: str, which: signal.Signals) -> None:
+        self.processes[name].send_signal(which)
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+
+    def lines(self) -> list[Line]:
+        return histories.read(sorted(self.folder.glob("history-*")))
+
+    def mark(self) -> int:
+        """The newest stamp there is."""
+        return max((line.at_ns for line in self.lines()), default=0)
+
+    async def until(self, condition: Callable[[list[Line]], bool], what: str) -> None:
+        with trio.move_on_after(STEP_S):
+            while True:
+                dead = [name for name, one in self.processes.items() if one.poll() is not None]
+                assert not dead, f"{dead} ended; see log-{dead[0]}: {self._log(dead[0])}"
+                if condition(self.lines()):
+                    return
+                await trio.sleep(0.1)
+        raise AssertionError(f"not within {STEP_S} s: {what}; {self._newest()}")
+
+    async def all_run(self, tasks: set[str], *, without: Collection[str] = ()) -> None:
+        """Until every task is worked at, after now, and by others than those named."""
+        since = self.mark()
+
+        def everything(lines: list[Line]) -> bool:
+            worked = {
+                line.task
+                for line in lines
+                if line.at_ns > since
+                and line.what is What.WORKED
+                and line.by.partition("-")[0] not in without
+            }
+            return worked >= tasks
+
+        await self.until(everything, f"all of {len(tasks)} tasks are run, not by {without}")
+
+    def count(self, what: What) -> int:
+        return sum(line.what is what for line in self.lines())
+
+    def _log(self, name: str) -> str:
+        return (self.folder / f"log-{name}").read_text()[-2000:]
+
+    def _newest(self) -> str:
+        newest = {line.task: line for line in self.lines()}
+        return "\n".join(str(line) for line in newest.values())
+
+
+@asynccontextmanager
+async def members(cluster: SharedCluster, folder: Path, group: str) -> AsyncIterator[Members]:
+    crew = Members(cluster, folder, group)
+    try:
+        yield crew
+    finally:
+        for process in crew.processes.values():
+            process.kill()
+            process.wait()

@@ -1,0 +1,138 @@
+"""Split brain, tried on real processes: members are killed, stopped, stalled and cut off.
+
+The cluster is real, the members are processes with histories (hurt_member.py), the faults are
+signals, networks that hold everything back, and code that blocks its process. While members are out
+their tasks must be run by the others; when they come back they must have stopped by their own
+clocks before any of those began. What careless code writes with an old token must be refused.
+
+`EXAM=full` (`make faults ARGS="-k split_brain"`) gives thirty rounds instead of two, in which nodes
+of the cluster are killed as well.
+"""
+
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from evenkeel import submit_tasks
+from tests.evenkeel.shared_cluster import SharedCluster
+from tests.evenkeel.tasks.histories import Line, What, overlaps
+from tests.evenkeel.tasks.members import Members, members
+
+pytestmark = pytest.mark.cluster
+
+FULL = os.environ.get("EXAM") == "full"
+ROUNDS = 30
+TASKS = {f"task-{number}" for number in range(6)}
+NAMES = ("m1", "m2", "m3")
+"""The leader is the one with the largest offset: the last of those that are there."""
+
+
+@asynccontextmanager
+async def killed(crew: Members, victim: str) -> AsyncIterator[None]:
+    crew.kill(victim)
+    yield
+    crew.start(victim)
+
+
+@asynccontextmanager
+async def stopped(crew: Members, victim: str) -> AsyncIterator[None]:
+    crew.signal(victim, signal.SIGSTOP)
+    yield
+    crew.signal(victim, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def cut_off(crew: Members, victim: str) -> AsyncIterator[None]:
+    crew.networks[victim].cut()
+    yield
+    crew.networks[victim].heal()
+
+
+@asynccontextmanager
+async def stalled(crew: Members, victim: str) -> AsyncIterator[None]:
+    """Its own code blocks it, and then goes on as if nothing had been."""
+    task = next(
+        line.task
+        for line in reversed(crew.lines())
+        if line.what is What.WORKED and line.by.startswith(f"{victim}-")
+    )
+    refused = crew.count(What.REFUSED)
+    order = crew.folder / "stall"
+    order.write_text(f"{victim} {task}")
+    yield
+    order.unlink()
+    await crew.until(lambda _: crew.count(What.REFUSED) > refused, "the old token is refused")
+
+
+@asynccontextmanager
+async def node_killed(crew: Members, victim: str) -> AsyncIterator[None]:
+    node = int(victim[1:])
+    await crew.cluster.kill(node)
+    yield
+    await crew.cluster.restart(node)
+
+
+Fault = Callable[[Members, str], AbstractAsyncContextManager[None]]
+Round = Sequence[tuple[Fault, str]]
+
+
+def rounds() -> list[Round]:
+    """What goes wrong at the same time. One member at least stays well, to take over."""
+    if not FULL:
+        return [
+            [(killed, "m3"), (cut_off, "m1")],
+            [(stalled, "m2"), (stopped, "m3")],
+        ]
+    dice = random.Random("split brain")
+    faults = [killed, stopped, cut_off, stalled]
+    drawn = []
+    for _ in range(ROUNDS):
+        victims = dice.sample(NAMES, dice.randrange(1, 3))
+        one = [(dice.choice(faults), victim) for victim in victims]
+        if sum(fault is stalled for fault, _ in one) > 1:
+            one = one[:1]
+        if dice.random() < 0.3:
+            one.append((node_killed, dice.choice(NAMES)))
+        drawn.append(one)
+    return drawn
+
+
+async def test_B4_B13_split_brain_is_tried_and_never_seen(
+    cluster: SharedCluster, tmp_path: Path
+) -> None:
+    await submit_tasks(cluster.bootstrap, "brain", TASKS)
+    async with members(cluster, tmp_path, "brain") as crew, trio.open_nursery() as nursery:
+        for offset, name in enumerate(NAMES):
+            await crew.add(nursery, name, offset)
+        await crew.until(partial(have_worked, NAMES, 0), "all have something to do")
+        for faults in rounds():
+            out = [victim for fault, victim in faults if fault is not node_killed]
+            async with AsyncExitStack() as hurt:
+                for fault, victim in faults:
+                    await hurt.enter_async_context(fault(crew, victim))
+                await crew.all_run(TASKS, without=out)
+                since = crew.mark()
+            await crew.until(partial(have_worked, out, since), f"{out} have something to do")
+            await crew.all_run(TASKS)
+        nursery.cancel_scope.cancel()
+    lines = crew.lines()
+    assert overlaps(lines) == []
+    assert {line.task for line in lines} == TASKS
+    assert crew.count(What.REFUSED) >= sum(fault is stalled for one in rounds() for fault, _ in one)
+
+
+def have_worked(names: Sequence[str], since: int, lines: list[Line]) -> bool:
+    return all(
+        any(
+            line.by.startswith(f"{name}-") and line.what is What.STARTED and line.at_ns > since
+            for line in lines
+        )
+        for name in names
+    )
