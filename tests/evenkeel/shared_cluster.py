@@ -92,7 +92,18 @@ class SharedCluster:
         await self.until(settled)
 
     async def _place(self, body: dict[str, object]) -> None:
-        await health.place(self.spec.node(1).http, body)
+        """The planner may adopt a plan of its own at that very moment: then we ask once more."""
+        http = self.spec.node(1).http
+        with trio.fail_after(STEP_S):
+            while True:
+                try:
+                    await health.call_async(http, "POST", "/admin/placement", body, timeout_s=10)
+                except health.HealthError as error:
+                    if "placement_conflict" not in str(error):
+                        raise
+                else:
+                    return
+                await trio.sleep(0.05)
 
     async def until(self, condition: Callable[[ClusterView], bool]) -> None:
         with trio.fail_after(STEP_S):
