@@ -97,7 +97,7 @@ class SharedCluster:
         with trio.fail_after(STEP_S):
             while True:
                 try:
-                    await health.call_async(http, "POST", "/admin/placement", body, timeout_s=10)
+                    await health.place(http, body)
                 except health.HealthError as error:
                     if "placement_conflict" not in str(error):
                         raise
