@@ -352,10 +352,24 @@ class Consumer(Scoped["Consumer"]):
     async def _commit(
         self, wanted: Mapping[TopicPartition, Committed], timeout_s: float | None = None
     ) -> None:
-        """One at a time, so that an older position never overwrites a newer one."""
-        coordinator = self._the_coordinator()
+        """One at a time, so that an older position never overwrites a newer one. Nor does it where
+        the group has moved on meanwhile: under the new generation it would count, and set back what
+        the next owner of a partition has committed."""
+        coordinator, assigned = self._the_coordinator(), self._fetcher.assigned
+        owned = {place: assigned[place] for place in wanted if place in assigned}
+
+        def who() -> Identity:
+            gone = [place for place, state in owned.items() if assigned.get(place) is not state]
+            if gone and self._group_mode:
+                raise CommitError(
+                    f"cannot commit {', '.join(map(str, sorted(gone)[:3]))}",
+                    why="the group has moved on, and the partitions with it",
+                    advice="what was not committed is read again by whoever has them now",
+                )
+            return self._identity()
+
         async with self._committing:
-            await coordinator.commit(wanted, self._identity, timeout_s=timeout_s)
+            await coordinator.commit(wanted, who, timeout_s=timeout_s)
             self._commits += bool(wanted)
             for place, one in wanted.items():
                 state = self._fetcher.assigned.get(place)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection
 
 import pytest
 import trio
+import trio.testing
 from confluent_kafka import Consumer as ConfluentConsumer
 
 from evenkeel import (
     Admin,
     Assignor,
     ClientConfig,
+    CommitError,
     ConfigurationError,
     Consumer,
     ConsumerConfig,
@@ -308,3 +310,37 @@ async def test_partitions_are_gone_however_long_the_listener_takes(
         await until(lambda: bool(consumer.assignment))
         await consumer.subscribe([])
         await until(lambda: not consumer.assignment)
+
+
+async def test_a_commit_that_comes_late_does_not_set_the_next_owner_back(
+    cluster: SharedCluster, topic: str
+) -> None:
+    """It waits (here for another commit; else for the coordinator), the group moves on, and then it
+    would be sent under the new generation, in which its partition is another member's."""
+    late = Reader(member_of(cluster, topic, auto_commit_ms=None))
+    other = Reader(member_of(cluster, topic, auto_commit_ms=None))
+    refused: list[CommitError] = []
+
+    async def commit() -> None:
+        with pytest.raises(CommitError, match="the group has moved on") as error:
+            await late.consumer.commit()
+        refused.append(error.value)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(late.run, [topic])
+        await until(lambda: late.share == places_of(topic))
+        await produce(cluster, topic, 0, 30)
+        await until(lambda: len(late.values) == 30)
+        async with late.consumer._committing:
+            nursery.start_soon(commit)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            await nursery.start(other.run, [topic])
+            await until(lambda: bool(other.share) and bool(late.share))
+            await until(lambda: late.share | other.share == places_of(topic))
+            await other.consumer.commit(dict.fromkeys(other.share, 11))
+        await until(lambda: bool(refused))
+        committed = await other.consumer.committed(other.share)
+        assert {place: one.offset for place, one in committed.items()} == dict.fromkeys(
+            other.share, 11
+        )
+        nursery.cancel_scope.cancel()
