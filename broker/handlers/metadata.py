@@ -175,9 +175,14 @@ def _response(
 
 
 def controller(broker: Broker) -> int:
-    """The master of the registry group; any other node takes the same requests as well."""
+    """The master of the registry group, or, while it has none, this node: each takes what is the
+    controller's, and waits for the election itself. An administration client that is told of no
+    controller does not ask again: librdkafka's sat there until its time was up."""
+    nodes = broker.registry.nodes
     node = broker.leaders.of(REGISTRY_GROUP).node
-    return node if node is not None and node in broker.registry.nodes else -1
+    if node is not None and node in nodes:
+        return node
+    return broker.me if broker.me in nodes or not nodes else min(nodes)
 
 
 def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> MetadataResponseTopic:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from paxos.ids import REGISTRY_GROUP
 from tests.broker.world import World
 from wire.apis import APIS, ApiKey
 from wire.error_codes import ErrorCode
@@ -163,6 +164,16 @@ def test_describe_cluster(version: int) -> None:
     assert [one.broker_id for one in response.brokers] == [1, 2, 3]
     assert (response.cluster_id, response.controller_id) == ("evenkeel-test", 1)
     assert response.cluster_authorized_operations > 0
+
+
+def test_there_is_a_controller_while_the_registry_has_no_master() -> None:
+    """Without, librdkafka's administration waits for one and does not ask again: 40 s were seen."""
+    world = world_with_topic()
+    world.cluster.install(REGISTRY_GROUP, None)
+    assert world.ask(2, MetadataRequest([]), 12).controller_id == 2
+    assert world.ask(3, DescribeClusterRequest(True), 1).controller_id == 3
+    world.cluster.install(REGISTRY_GROUP, 3)
+    assert world.ask(2, MetadataRequest([]), 12).controller_id == 3
 
 
 @pytest.mark.parametrize(
