@@ -93,12 +93,24 @@ class Launcher:
         """Start every node and wait until all are ready.
 
         Raises:
-            StartError: if one ends or is not ready in time.
+            StartError: if one ends or is not ready in time; the first one is told at once.
         """
         for node in self.spec.nodes:
             self._start(node.id)
-        for node in self.spec.nodes:
-            await self.wait_ready(node.id)
+        failed: list[StartError] = []
+        async with trio.open_nursery() as nursery:
+
+            async def wait(node_id: int) -> None:
+                try:
+                    await self.wait_ready(node_id)
+                except StartError as error:
+                    failed.append(error)
+                    nursery.cancel_scope.cancel()  # the others may wait for this one
+
+            for node in self.spec.nodes:
+                nursery.start_soon(wait, node.id)
+        if failed:
+            raise failed[0]
 
     async def wait_ready(self, node_id: int) -> None:
         """Wait until a started node serves.

@@ -1,6 +1,7 @@
 """The launcher, with real processes that are small: it starts, watches, hurts and stops them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import trio
 
 from cluster import control, health, state
 from cluster.chaos import is_stopped
-from cluster.launcher import Launcher, StartError, launch
+from cluster.launcher import START_S_MAX, Launcher, StartError, launch
 from cluster.spec import ClusterSpec, plan
 from cluster.state import NodeState, StateError
 
@@ -138,8 +139,19 @@ async def test_a_node_that_ends_at_once_shows_the_end_of_its_log(tmp_path: Path)
     with pytest.raises(StartError) as caught:
         async with launch(spec, command=tiny, env={**ENV, "TINY_NODE": "exit-3"}) as launcher:
             await launcher.start_all()
-    assert "node 1 ended with exit code 3 before it was ready" in str(caught.value)
+    assert re.search(r"node [12] ended with exit code 3 before it was ready", str(caught.value))
     assert "the disk is on fire" in str(caught.value)
+
+
+async def test_whoever_ends_at_once_is_told_though_others_wait_for_it(tmp_path: Path) -> None:
+    """Not half a minute later that node 1 is not ready: it cannot be, without node 2."""
+    started = trio.current_time()
+    with pytest.raises(StartError, match="node 2 ended with exit code 3"):
+        async with launch(
+            two_nodes(tmp_path), command=tiny, env={**ENV, "TINY_NODE": "lonely"}
+        ) as it:
+            await it.start_all()
+    assert trio.current_time() - started < START_S_MAX
 
 
 async def test_a_node_that_does_not_stop_is_killed_in_a_hurry(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The smallest process that behaves to the launcher like a node: /readyz, SIGTERM, one config.
 
-TINY_NODE in the environment makes it misbehave: exit-3, never-ready, ignore-term.
+TINY_NODE in the environment makes it misbehave: exit-3, never-ready, ignore-term; lonely: node 2
+ends, and the others are not ready without it.
 """
 
 import argparse
@@ -15,7 +16,8 @@ from typing import Any
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.send_response(503 if os.environ.get("TINY_NODE") == "never-ready" else 200)
+        waiting = os.environ.get("TINY_NODE") in ("never-ready", "lonely")
+        self.send_response(503 if waiting else 200)
         self.end_headers()
         self.wfile.write(str(os.getpid()).encode())
 
@@ -38,7 +40,7 @@ def main() -> None:
     config = tomllib.loads(arguments.config.read_text())
     say(f"tiny node {config['node']['id']} {arguments.set}")
     misbehaviour = os.environ.get("TINY_NODE")
-    if misbehaviour == "exit-3":
+    if misbehaviour == "exit-3" or (misbehaviour == "lonely" and config["node"]["id"] == 2):
         say("the disk is on fire")
         sys.exit(3)
     if misbehaviour == "ignore-term":
