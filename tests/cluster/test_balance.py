@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import trio
 
-from cluster import cli, health, rolling, state
+from cluster import cli, health, rolling, state, workload
 from cluster.launcher import Launcher
 from cluster.state import NodeState
+from cluster.workload import LoadProducer, LoadResult
 from tests.cluster.scenery import (
     GROUPS,
     STEP_S,
@@ -59,6 +60,10 @@ class Terminal:
 def is_even(view: Any) -> bool:
     counts = Counter(view.masters().values())
     return view.all_at_ideal and sorted(counts.values()) == [2, 2, 3]
+
+
+def is_on_node_1(view: Any) -> bool:
+    return view.all_at_ideal and set(view.masters().values()) == {1}
 
 
 async def test_an_operator_looks_plans_moves_drains_and_reads_what_happened(
@@ -184,3 +189,26 @@ async def test_a_rolling_restart_costs_no_client_anything(tmp_path: Path) -> Non
         assert all(cluster.pid_of(node) != pid for node, pid in before.items())
         await until(cluster, is_even, "masters are even at the end")
         await judge(cluster, producer)
+
+
+async def test_E22_rates_with_masters_on_one_node_and_spread(tmp_path: Path) -> None:
+    """What `make demo` tells, over message sizes: every acknowledged message counts, and is there.
+
+    Which placement is faster is for machines that do not share their cores (limits.md)."""
+    async with three_nodes(tmp_path) as cluster:
+        await until(cluster, is_even, "masters are even at the start")
+        servers, http = cluster.spec.bootstrap, cluster.spec.node(1).http
+        create = partial(workload.create_topic, partitions=GROUPS, replication=3)
+        await in_thread(partial(create, servers, "rates"))
+        results: dict[tuple[str, int], LoadResult] = {}
+        for placement, done in (({"all_on": 1}, is_on_node_1), ({"even": True}, is_even)):
+            await health.place(http, placement)
+            await until(cluster, done, f"masters are placed: {placement}")
+            for size in (100, 10_000):
+                producer = LoadProducer(servers, "rates", partitions=GROUPS, message_bytes=size)
+                measured = await in_thread(partial(producer.measure, 0.3, 0.7))
+                results[str(placement), size] = measured
+        assert len(results) == 4
+        assert all(one.acknowledged_per_s > 0 and one.errors == 0 for one in results.values())
+        stored = await in_thread(partial(workload.stored, servers, "rates", GROUPS))
+        assert stored == sum(one.acknowledged for one in results.values())
