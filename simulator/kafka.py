@@ -2,13 +2,14 @@
 
 One connection to a node at a time. A request that is not answered in time, and an answer that says
 the node has closed the connection, end it with all that was under way on it; the next request makes
-a new one.
+a new one. So does a request to a node that has restarted meanwhile, whose TCP answers with a reset.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from paxos.ids import NodeId
 from simulator.brokers import Answer, Asked
 from simulator.dice import between, dice
 from wire.apis import APIS, Request, decode_response, encode_request, response_correlation_id
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from simulator.world import World
 
 TOPIC: Final = "simulated"
+NO_CONNECTION: Final = (0, 0, 0)
 _KEYS: Final = {api.request: int(key) for key, api in APIS.items()}
 
 AnyResponse: TypeAlias = Any
@@ -38,8 +40,8 @@ class Caller:
         self._calls: dict[int, _Call] = {}
         self._number = 0
         self._connection = 0
-        self._connections: dict[int, tuple[int, int]] = {}
-        """Target -> its connection, and the number of the next frame on it."""
+        self._connections: dict[int, tuple[int, int, int]] = {}
+        """Target -> its connection, the number of the next frame on it, and the target's life."""
         world.network.attach(address, self.deliver)
 
     def call(
@@ -49,11 +51,15 @@ class Caller:
         world = self._world
         self._number += 1
         number = self._number
-        connection, frame_number = self._connections.get(target, (0, 0))
+        life = world.nodes[NodeId(target)].life
+        connection, frame_number, met = self._connections.get(target, NO_CONNECTION)
+        if connection and met != life:
+            self._disconnect(target, connection)
+            connection = 0
         if not connection:
             self._connection += 1
             connection, frame_number = self._connection, 0
-        self._connections[target] = (connection, frame_number + 1)
+        self._connections[target] = (connection, frame_number + 1, life)
         self._calls[number] = _Call(target, connection, _KEYS[type(message)], version, answered)
         frame = b"".join(encode_request(message, version, number, f"client-{self._address}"))[4:]
         world.trace.mix(frame)
@@ -62,7 +68,7 @@ class Caller:
 
     def deliver(self, source: int, what: object) -> None:
         assert type(what) is Answer
-        if what.connection != self._connections.get(source, (0, 0))[0]:
+        if what.connection != self._connections.get(source, NO_CONNECTION)[0]:
             return
         if not what.frame:
             self._disconnect(source, what.connection)
@@ -78,7 +84,7 @@ class Caller:
             self._disconnect(call.target, call.connection)
 
     def _disconnect(self, target: int, connection: int) -> None:
-        if self._connections.get(target, (0, 0))[0] == connection:
+        if self._connections.get(target, NO_CONNECTION)[0] == connection:
             del self._connections[target]
         lost = [n for n, call in self._calls.items() if call.connection == connection]
         for number in lost:

@@ -14,6 +14,9 @@ SEEDS = (
     *range(16),  # `make sim` runs 200; these are a taste in every test run
     122,  # an echo from before the crash looked like an answer to the boot, and its sender died
     267,  # three of five nodes left out: a client never happened to ask one of the others
+    551,  # nodes that had restarted let a reader wait, where TCP would have reset its connection
+    705,  # a voter was told of four slots too late for the end: a whole window, for another's sake
+    862,  # three members on their way back at once: each one's return raised the others' bar
     158,  # a change of members was chosen after the heal: half of the new ones were left out
 )
 
