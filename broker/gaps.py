@@ -9,7 +9,8 @@ for, in any of them: what was appended already is then appended twice. (Found by
 with amnesia: a duplicate, and then librdkafka's own account of how it came to that.)
 
 So the producer is told to try again, until the predecessor has had the time to arrive. Only a gap
-that stays is told as what it is.
+that stays is told as what it is, and one that is no wonder: where a batch was refused for good (it
+was too large, say), nothing will come that could close it.
 """
 
 from typing import Final
@@ -28,12 +29,23 @@ GAPS_MAX: Final = 10_000
 class Gaps:
     def __init__(self) -> None:
         self._since: dict[tuple[int, int], int] = {}
+        self._refused: dict[int, int] = {}
+        """Of a partition: when a batch was last refused for good."""
 
     def __len__(self) -> int:
         return len(self._since)
 
+    def refused(self, uid: int, now_ns: int) -> None:
+        """A batch for this partition will not come again."""
+        self._refused.pop(uid, None)
+        if len(self._refused) >= GAPS_MAX:
+            del self._refused[next(iter(self._refused))]
+        self._refused[uid] = now_ns
+
     def may_close(self, producer_id: int, uid: int, now_ns: int) -> bool:
         """Whether a gap in what this producer sends to this partition is still young."""
+        if now_ns - self._refused.get(uid, -PATIENCE_NS) < PATIENCE_NS:
+            return False
         key = (producer_id, uid)
         since = self._since.get(key)
         if since is None or now_ns - since > FORGET_NS:

@@ -126,13 +126,13 @@ class _Produce:
         place = topic.partitions[data.index]
         broker, view = self.broker, as_view(data.records)
         size = len(view)
-        if size > _bytes_max(broker, topic):
-            answer.error_code = ErrorCode.MESSAGE_TOO_LARGE
-            return
         try:
+            if size > _bytes_max(broker, topic):
+                raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too large")
             checked = produced_batch(view)
         except BatchError as error:
             answer.error_code, answer.error_message = error.code, str(error)
+            broker.gaps.refused(place.uid, broker.groups.now().boot_ns)
             return
         header = checked.header
         if header.attributes & TRANSACTIONAL_BIT:

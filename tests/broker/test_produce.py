@@ -148,6 +148,19 @@ def test_a_gap_may_close_and_is_told_as_one_only_if_it_stays() -> None:
     assert read_all(world, 1, 0) == [(0, "a"), (1, "b"), (2, "c")]
 
 
+def test_a_gap_behind_what_was_refused_for_good_is_told_at_once() -> None:
+    """Nothing will come that could close it: a producer need not wait to be told."""
+    world = DataWorld()
+    world.produce(1, 0, batch("a", pid=7, seq=0))
+    damaged = bytearray(batch("b", pid=7, seq=1))
+    damaged[-1] ^= 1
+    assert world.produce(1, 0, bytes(damaged)).error_code == ErrorCode.CORRUPT_MESSAGE
+    gap = world.produce(1, 0, batch("c", pid=7, seq=2))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    elsewhere = world.produce(1, 1, batch("c", pid=7, seq=2))
+    assert elsewhere.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 def test_gaps_are_not_remembered_without_a_limit() -> None:
     gaps = Gaps()
     assert gaps.may_close(-1, 0, 0)
@@ -157,6 +170,10 @@ def test_gaps_are_not_remembered_without_a_limit() -> None:
     assert gaps.may_close(-1, 0, PATIENCE_NS), "forgotten, so it is a new one"
     assert not gaps.may_close(GAPS_MAX - 1, 0, 2 * PATIENCE_NS)
     assert gaps.may_close(GAPS_MAX - 1, 1, 2 * PATIENCE_NS), "another partition"
+    for uid in range(GAPS_MAX + 1):
+        gaps.refused(uid, 3 * PATIENCE_NS)
+    assert not gaps.may_close(-2, 8, 3 * PATIENCE_NS)
+    assert gaps.may_close(-2, 0, 3 * PATIENCE_NS), "forgotten"
 
 
 def test_a_new_master_knows_the_producers_of_the_old_one() -> None:
