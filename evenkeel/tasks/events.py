@@ -155,6 +155,8 @@ class TaskGroupStatistics:
 
     sessions: int
     """More than one: our lease was lost that often."""
+    lost_because: str
+    """Why the last session ended that was not the last."""
     notes_written: int
     notes_failed: int
     notes_read: int

@@ -28,14 +28,13 @@ from evenkeel.coordinator import Coordinator
 from evenkeel.errors import (
     ClosedError,
     ConfigurationError,
-    DeliveryError,
     EvenkeelError,
     LeaseLostError,
     LedgerError,
     TimedOutError,
 )
 from evenkeel.lifetime import Scoped, background
-from evenkeel.producer import Delivery, Producer
+from evenkeel.producer import Producer
 from evenkeel.tasks.config import TaskGroupConfig
 from evenkeel.tasks.events import (
     GroupChanged,
@@ -74,19 +73,18 @@ from evenkeel.tasks.notes import (
     View,
     Withdraw,
     decode,
-    encode,
 )
+from evenkeel.tasks.outbox import Outbox
 from evenkeel.tasks.roll import Enrolment, OutOfTouch
 from evenkeel.tasks.topic import checked, ledger_of, make_ledger, new_session, now_ns
 
 CLOSE_S_MAX: Final = 5.0
 """What leaving may take to tell the others; they notice by themselves a lease later."""
-AGAIN_S: Final = 0.2
-"""Before a note that failed is written again."""
 EVENTS_MAX: Final = 4096
 """Untold events; above it the oldest of those that only inform are dropped, and counted."""
-SETTLING_MAX: Final = 1024
-"""Notes on their way; above it the next ones wait."""
+LOOK_EVERY_S: Final = 0.5
+"""trio's clock stands still while the machine sleeps; ours does not, and is looked at so often."""
+INFORMING: Final = (GroupChanged, PlanChanged, PlanDone, Notice)
 
 Work = Callable[[TaskLease], Awaitable[None]]
 
@@ -103,8 +101,7 @@ class _Awaited:
 @attrs.define
 class _Counts:
     sessions: int = 0
-    written: int = 0
-    failed: int = 0
+    lost_because: str = ""
     read: int = 0
     void: int = 0
     trims_failed: int = 0
@@ -137,12 +134,11 @@ class TaskGroup(Scoped["TaskGroup"]):
         self._member = self._new_member(None)
         self._leases: dict[str, TaskLease] = {}
         self._events: deque[TaskEvent] = deque()
-        self._outbox: deque[Note] = deque()
-        self._on_the_way: deque[tuple[Note, Delivery]] = deque()
         self._awaited: list[_Awaited] = []
         self._trim_before = 0
         self._plan_done = 0
         self._managed = False
+        self._closing = False
         self._over: Over | None = None
         self._failure: EvenkeelError | None = None
         self._changed = trio.Event()
@@ -204,7 +200,7 @@ class TaskGroup(Scoped["TaskGroup"]):
     def stop(self) -> None:
         """Stop all our tasks in good order and leave: `run` and iterating end when that is done."""
         self._check_open()
-        self._carry_out(self._member.close(now_ns()))
+        self._close()
 
     async def run(self, work: Work) -> None:
         """Call `work` for every task we are given, in a task of its own; goes on until `stop`.
@@ -226,8 +222,9 @@ class TaskGroup(Scoped["TaskGroup"]):
         finished = False
         try:
             with lease._scope:
-                await work(lease)
-                finished = not lease.stopping
+                if lease.held and not lease.stopping:
+                    await work(lease)
+                    finished = not lease.stopping
         finally:
             if not lease.ended:
                 self._end(lease, finished=finished)
@@ -255,8 +252,9 @@ class TaskGroup(Scoped["TaskGroup"]):
     def statistics(self) -> TaskGroupStatistics:
         return TaskGroupStatistics(
             sessions=self._counts.sessions,
-            notes_written=self._counts.written,
-            notes_failed=self._counts.failed,
+            lost_because=self._counts.lost_because,
+            notes_written=self._outbox.written_count,
+            notes_failed=self._outbox.failed_count,
             notes_read=self._counts.read,
             notes_void=self._counts.void,
             trims_failed=self._counts.trims_failed,
@@ -303,8 +301,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         try:
             seconds = self._client_config.operation_timeout_ms / 1000
             with trio.move_on_after(seconds):
-                await (await self._producer.send(self._place.topic, encode(note), partition=0))
-                self._counts.written += 1
+                await self._outbox.write(note)
                 await self._unless_failed(awaited.read)
                 return awaited.counted
         finally:
@@ -322,7 +319,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         for effect in effects:
             match effect:
                 case Write(note):
-                    self._outbox.append(note)
+                    self._outbox.put(note)
                 case Start(task, token, checkpoint):
                     lease = TaskLease(task, token, checkpoint, self)
                     self._leases[task] = lease
@@ -360,8 +357,7 @@ class TaskGroup(Scoped["TaskGroup"]):
 
     def _tell(self, event: TaskEvent) -> None:
         if len(self._events) >= EVENTS_MAX:
-            untold = (one for one in self._events if not hasattr(one, "lease"))
-            oldest = next(untold, None)
+            oldest = next((one for one in self._events if isinstance(one, INFORMING)), None)
             if oldest is not None:  # else there are as many as there are tasks, which has a limit
                 self._events.remove(oldest)
                 self._counts.dropped += 1
@@ -375,6 +371,10 @@ class TaskGroup(Scoped["TaskGroup"]):
         """Nothing goes on: stop what runs, tell whoever waits."""
         if self._failure is None:
             self._failure = error
+        self._close()
+
+    def _close(self) -> None:
+        self._closing = True
         self._carry_out(self._member.close(now_ns()))
 
     def _raise_failure(self) -> None:
@@ -415,43 +415,7 @@ class TaskGroup(Scoped["TaskGroup"]):
                 break
         self._carry_out(effects)
 
-    async def _send_notes(self) -> None:
-        """In order; what has been sent is waited for by another task."""
-        while True:
-            changed = self._changed
-            if not self._outbox or len(self._on_the_way) >= SETTLING_MAX:
-                await changed.wait()
-                continue
-            note = self._outbox[0]
-            try:
-                delivery = await self._producer.send(self._place.topic, encode(note), partition=0)
-            except EvenkeelError as error:
-                if not error.retriable:
-                    raise
-                await self._failed(self._outbox.popleft())
-                continue
-            self._outbox.popleft()
-            self._counts.written += 1
-            self._on_the_way.append((note, delivery))
-            self._something_new()
-
-    async def _settle_notes(self) -> None:
-        while True:
-            changed = self._changed
-            if not self._on_the_way:
-                await changed.wait()
-                continue
-            note, delivery = self._on_the_way[0]
-            try:
-                await delivery
-            except DeliveryError:
-                await self._failed(note)
-            self._on_the_way.popleft()
-            self._something_new()
-
-    async def _failed(self, note: Note) -> None:
-        self._counts.failed += 1
-        await trio.sleep(AGAIN_S)
+    def _failed(self, note: Note) -> None:
         self._carry_out(self._member.failed(now_ns(), note))
 
     async def _watch_the_clock(self) -> None:
@@ -462,7 +426,7 @@ class TaskGroup(Scoped["TaskGroup"]):
                 self._carry_out(self._member.tick(now_ns()))
                 await trio.lowlevel.checkpoint()
                 continue
-            with trio.move_on_after(min(left_ns / 1e9, 3600)):
+            with trio.move_on_after(min(left_ns / 1e9, LOOK_EVERY_S)):
                 await changed.wait()
 
     async def _trim(self) -> None:
@@ -506,10 +470,13 @@ class TaskGroup(Scoped["TaskGroup"]):
                 nursery.start_soon(self._guarded, self._be_in_the_group)
                 over = await self._until_over()
                 nursery.cancel_scope.cancel()
-            if not over.again:
-                if over.reason != CLOSED:
-                    self._fail(LedgerError("this member cannot go on", why=over.reason))
+            if not over.again and over.reason != CLOSED:
+                self._fail(LedgerError("this member cannot go on", why=over.reason))
+            if not over.again or self._closing:
+                self._over = Over(over.reason, again=False)
+                self._something_new()
                 return
+            self._counts.lost_because = over.reason
             self._over = None
             self._member = self._new_member(self._member.ledger)
 
@@ -549,14 +516,15 @@ class TaskGroup(Scoped["TaskGroup"]):
         read = ConsumerConfig(offset_reset=OffsetReset.EARLIEST)
         async with (
             Admin(self._bootstrap, client=self._client_config) as self._admin,
-            Producer(self._bootstrap, written, client=self._client_config) as self._producer,
+            Producer(self._bootstrap, written, client=self._client_config) as producer,
             Consumer(self._bootstrap, read, client=self._client_config) as self._consumer,
         ):
+            self._outbox = Outbox(producer, self._place, self._failed)
             await make_ledger(self._admin, self._place, self._config.replication)
             await self._consumer.assign([self._place])
             async with background() as nursery:
                 for work in (
-                    *(self._read_ledger, self._send_notes, self._settle_notes),
+                    *(self._read_ledger, self._outbox.send, self._outbox.settle),
                     *(self._watch_the_clock, self._trim, self._live),
                 ):
                     nursery.start_soon(self._guarded, work)
@@ -578,11 +546,11 @@ class TaskGroup(Scoped["TaskGroup"]):
 
     async def _say_goodbye(self) -> None:
         """Leave, within a few seconds, even if we are being cancelled."""
-        self._carry_out(self._member.close(now_ns()))
+        self._close()
         for lease in self.leases:
             if not lease.ended:
                 self._end(lease, finished=False)
         with trio.move_on_after(CLOSE_S_MAX, shield=True):
-            while self._failure is None and (self._outbox or self._on_the_way):
-                await self._changed.wait()
+            if self._failure is None:  # else nothing may be sent any more
+                await self._outbox.empty()
         self._fail(ClosedError("the task group is closed"))

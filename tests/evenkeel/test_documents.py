@@ -36,4 +36,6 @@ async def test_the_examples_run(cluster: SharedCluster, capsys: pytest.CaptureFi
     assert "1000\n" in printed
     assert "mine: orders/0 orders/1" in printed
     assert "5 is led by node" in printed
-    assert len(examples()) >= 6
+    assert "crawled page 3 of asia" in printed
+    assert "mine: orders/1" in printed
+    assert len(examples()) >= 8

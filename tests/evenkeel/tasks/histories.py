@@ -7,7 +7,7 @@ between the two says nothing wrong, and one that works on without its lease says
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -36,15 +36,29 @@ class Line(NamedTuple):
         return json.dumps([self.at_ns, self.what.value, *self[2:]]) + "\n"
 
 
-def read(files: Iterable[Path]) -> list[Line]:
-    """All histories in one; what a killed process had not finished writing is left out."""
-    return sorted(line for file in files for line in _lines(file))
+class Reader:
+    """Reads histories that are still being written, each line once: whoever reads everything again
+    and again has no time left for anything else."""
+
+    def __init__(self) -> None:
+        self._places: dict[Path, int] = {}
+
+    def more(self, files: Iterable[Path]) -> list[Line]:
+        """What is new. Half a line is left for later, or for ever, if its writer was killed."""
+        found = []
+        for file in files:
+            with file.open("rb") as opened:
+                opened.seek(self._places.get(file, 0))
+                whole = opened.read().rpartition(b"\n")[0]
+            if whole:
+                self._places[file] = self._places.get(file, 0) + len(whole) + 1
+                found += [line_of(text) for text in whole.split(b"\n")]
+        return found
 
 
-def _lines(file: Path) -> Iterator[Line]:
-    for text in file.read_text().split("\n")[:-1]:
-        at_ns, what, task, token, by = json.loads(text)
-        yield Line(at_ns, What(what), task, token, by)
+def line_of(text: bytes) -> Line:
+    at_ns, what, task, token, by = json.loads(text)
+    return Line(at_ns, What(what), task, token, by)
 
 
 def overlaps(lines: Iterable[Line]) -> list[str]:

@@ -2,9 +2,9 @@
 
 `python -m tests.evenkeel.tasks.hurt_member '{"name": ..., ...}'`. It writes its history to a file.
 Its connections go through relays of the test (a node's port -> a relay's), which can be cut. Every
-task writes into a store that refuses old tokens. Where the file `stall` names it and a task, that
-task blocks the whole process until the file is gone, and then writes without looking at its lease:
-what careless code does.
+task writes into a store that refuses old tokens. Where the file `stall` names it, one of its tasks
+says so, blocks the whole process until the file is gone, and then writes without looking at its
+lease: what careless code does.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from tests.evenkeel.tasks.histories import Line, What
 TIMING: Final = Timing(
     lease_ms=2000, renew_ms=300, drift_ms_max=50, stop_ms=500, ack_timeout_ms=1500
 )
-WORK_S: Final = 0.01
+WORK_S: Final = 0.02
 SESSION_MS: Final = 1500
 
 open_tcp_stream = trio.open_tcp_stream
@@ -36,9 +36,16 @@ class Store:
         self.folder = folder
 
     def write(self, task: str, token: int) -> bool:
-        """Whether it was taken; a token smaller than one before is refused."""
+        """False if it is refused: the token is smaller than one before.
+
+        Who finds the file locked does not wait, and has written nothing: whoever locks it may have
+        been stopped at that very moment.
+        """
         with (self.folder / task).open("a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
             file.seek(0)
             largest = int(file.read() or 0)
             if token >= largest:
@@ -96,16 +103,31 @@ class HurtMember:
             self.say(What.STOPPED if lease.held else What.LOST, lease, at_ns)
 
     def obey(self, lease: TaskLease) -> None:
-        order = self.folder / "stall"
-        if order.exists() and order.read_text() == f"{self.name} {lease.task}":
-            while order.exists():
-                time.sleep(WORK_S)
-            if not self.store.write(lease.task, lease.token):
-                self.say(What.REFUSED, lease)
+        if not self.is_told_to_stall():
+            return
+        (self.folder / "stalled").touch()
+        while self.is_told_to_stall():
+            time.sleep(WORK_S)
+        if not self.store.write(lease.task, lease.token):
+            self.say(What.REFUSED, lease)
+
+    def is_told_to_stall(self) -> bool:
+        try:
+            return (self.folder / "stall").read_text() == self.name
+        except FileNotFoundError:
+            return False
 
     async def run(self) -> None:
-        async with self.group:
+        async with self.group, trio.open_nursery() as nursery:
+            nursery.start_soon(self.tell)
             await self.group.run(self.work)
+
+    async def tell(self) -> None:
+        """Into the log, for whoever has to find out what went wrong."""
+        while True:
+            counts = self.group.statistics()
+            sys.stderr.write(f"{time.monotonic():.3f} {self.group.session} {counts}\n")
+            await trio.sleep(1)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from typing import Final
 import trio
 
 from tests.evenkeel.shared_cluster import ROOT, SharedCluster
-from tests.evenkeel.tasks import histories
-from tests.evenkeel.tasks.histories import Line, What
+from tests.evenkeel.tasks.histories import Line, Reader, What
 
 STEP_S: Final = 60.0
 CHUNK: Final = 65536
@@ -75,6 +74,8 @@ class Members:
         self.group = group
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.networks: dict[str, Cut] = {}
+        self.lines: list[Line] = []
+        self._reader = Reader()
         self._orders: dict[str, str] = {}
         (folder / "store").mkdir(parents=True)
 
@@ -113,48 +114,58 @@ class Members:
         process.kill()
         assert process.wait() == -signal.SIGKILL
 
-    def lines(self) -> list[Line]:
-        return histories.read(sorted(self.folder.glob("history-*")))
-
-    def mark(self) -> int:
-        """The newest stamp there is."""
-        return max((line.at_ns for line in self.lines()), default=0)
+    def new_lines(self) -> list[Line]:
+        """What the members have written since the last time."""
+        more = self._reader.more(sorted(self.folder.glob("history-*")))
+        self.lines += more
+        return more
 
     async def until(self, condition: Callable[[list[Line]], bool], what: str) -> None:
+        """Until what the members write from now on satisfies the condition."""
+        self.new_lines()
+        seen: list[Line] = []
         with trio.move_on_after(STEP_S):
             while True:
                 dead = [name for name, one in self.processes.items() if one.poll() is not None]
                 assert not dead, f"{dead} ended; see log-{dead[0]}: {self._log(dead[0])}"
-                if condition(self.lines()):
+                seen += self.new_lines()
+                if condition(seen):
                     return
                 await trio.sleep(0.1)
         raise AssertionError(f"not within {STEP_S} s: {what}; {self._newest()}")
 
     async def all_run(self, tasks: set[str], *, without: Collection[str] = ()) -> None:
         """Until every task is worked at, after now, and by others than those named."""
-        since = self.mark()
 
         def everything(lines: list[Line]) -> bool:
-            worked = {
+            return tasks <= {
                 line.task
                 for line in lines
-                if line.at_ns > since
-                and line.what is What.WORKED
-                and line.by.partition("-")[0] not in without
+                if line.what is What.WORKED and member_of(line) not in without
             }
-            return worked >= tasks
 
         await self.until(everything, f"all of {len(tasks)} tasks are run, not by {without}")
 
-    def count(self, what: What) -> int:
-        return sum(line.what is what for line in self.lines())
+    async def all_begin(self, names: Collection[str], since: int = 0) -> None:
+        """Until each of these has started something, after so many lines."""
+
+        def everybody(_: list[Line]) -> bool:
+            recent = self.lines[since:]
+            begun = {member_of(line) for line in recent if line.what is What.STARTED}
+            return begun >= set(names)
+
+        await self.until(everybody, f"{names} have something to do")
 
     def _log(self, name: str) -> str:
         return (self.folder / f"log-{name}").read_text()[-2000:]
 
     def _newest(self) -> str:
-        newest = {line.task: line for line in self.lines()}
+        newest = {line.task: line for line in self.lines}
         return "\n".join(str(line) for line in newest.values())
+
+
+def member_of(line: Line) -> str:
+    return line.by.partition("-")[0]
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tests.evenkeel.tasks.histories import Line, What, overlaps, read
+from tests.evenkeel.tasks.histories import Line, Reader, What, overlaps
 
 
 def run(task: str, token: int, by: str, begin: int, end: int) -> list[Line]:
@@ -56,7 +56,13 @@ def test_planted_overlaps_are_found(planted: Line) -> None:
     assert overlaps([*GOOD, planted])
 
 
-def test_files_are_read_back_and_half_a_line_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "one").write_text("".join(line.text() for line in GOOD[:20]))
-    (tmp_path / "two").write_text("".join(line.text() for line in GOOD[20:]) + "[12, ")
-    assert read([tmp_path / "one", tmp_path / "two"]) == sorted(GOOD)
+def test_files_are_read_back_and_half_a_line_is_left_for_later(tmp_path: Path) -> None:
+    files = [tmp_path / "one", tmp_path / "two"]
+    files[0].write_text("".join(line.text() for line in GOOD[:20]))
+    files[1].write_text("".join(line.text() for line in GOOD[20:]) + GOOD[0].text()[:7])
+    reader = Reader()
+    assert reader.more(files) == GOOD
+    with files[1].open("a") as opened:
+        opened.write(GOOD[0].text()[7:])
+    assert reader.more(files) == GOOD[:1]
+    assert reader.more(files) == []

@@ -344,12 +344,17 @@ def test_any_bytes_give_a_note_or_a_note_error(data: bytes) -> None:
         assert decode(encode(note)) == note
 
 
-def test_a_snapshot_is_what_the_notes_came_to(story: Story) -> None:
+def test_C2_all_that_paths_kept_is_in_the_ledger_and_in_its_snapshot(story: Story) -> None:
     story.acquire("p", "ab")
     token = story.ledger.locks["a"].token
     story.says(Checkpoint(by="p", task="a", token=token, value=b"\x00\xff"))
     story.says(Stopped(by="p", version=1))
     story.says(Evict(by="p", member="q", version=1))
+    kept = story.ledger
+    assert kept.members.keys() == {"p", "q"}  # REGISTER_CENTER
+    assert kept.view.leader == "p"  # COORDINATOR
+    assert kept.plan.version == 1  # BROADCAST
+    assert kept.stopped == {"p": 1}  # ACK
     taken = decode(encode(story.ledger.snapshot("p")))
     assert isinstance(taken, Snapshot)
     other = Ledger(Contiguous())

@@ -1,5 +1,6 @@
 """Task groups on three real nodes: the scenarios of the seeds."""
 
+import socket
 import sys
 from typing import TypeVar
 
@@ -8,6 +9,7 @@ import trio
 
 from evenkeel import (
     Admin,
+    ClosedError,
     ConfigurationError,
     Contiguous,
     Interleaved,
@@ -24,6 +26,8 @@ from evenkeel import (
     member_name,
     submit_tasks,
 )
+from evenkeel.tasks.config import NAME_BYTES_MAX
+from evenkeel.tasks.topic import new_session
 from tests.evenkeel.shared_cluster import SharedCluster
 from tests.evenkeel.tasks.parts import CLIENT, STEP_S, quick, workers
 
@@ -224,3 +228,37 @@ async def test_A3_what_is_finished_is_done_once_and_stopping_drains(
             await stopped.run(work)
     assert sorted(set(done)) == jobs
     assert done.count("job-3") == 1
+
+
+async def test_C3_many_begin_at_once_and_leave_nothing_behind(cluster: SharedCluster) -> None:
+    """The ledger's topic is made by whoever is first; at the end the group is empty."""
+    async with workers(cluster.bootstrap, "c3") as crew:
+        async with trio.open_nursery() as nursery:
+            for name in "pqr":
+                nursery.start_soon(crew.add, name)
+        await crew.workers["q"].group.submit("abc")
+        state = await crew.until(lambda state: len(state.members) == len(state.shares) == 3)
+        assert set(state.tasks) == set("abc")
+        assert sorted(map(len, crew.shares().values())) == [1, 1, 1]
+    for worker in crew.workers.values():
+        assert len(worker.started) == len(worker.stopped) > 0
+        with pytest.raises(ClosedError):
+            await worker.group.submit("d")
+    async with Admin(cluster.bootstrap) as admin:
+        assert not (await admin.describe_group("c3")).members
+
+
+async def test_B7_nobody_has_a_name_twice(cluster: SharedCluster) -> None:
+    """Members of one name are told apart, and so are two lives of one member."""
+    sessions = set()
+    async with workers(cluster.bootstrap, "b7") as crew:
+        for _ in range(2):
+            worker = await crew.add("twin")
+            sessions.add(worker.group.session)
+            await worker.cancel()
+        host = TaskGroup(cluster.bootstrap, "b7", quick(), client=CLIENT)
+        async with host:
+            sessions.add(host.session)
+            assert member_name(host.session) == socket.gethostname()[:NAME_BYTES_MAX]
+    assert len(sessions) == 3
+    assert len({new_session("same") for _ in range(1000)}) == 1000

@@ -23,7 +23,7 @@ import trio
 from evenkeel import submit_tasks
 from tests.evenkeel.shared_cluster import SharedCluster
 from tests.evenkeel.tasks.histories import Line, What, overlaps
-from tests.evenkeel.tasks.members import Members, members
+from tests.evenkeel.tasks.members import Members, member_of, members
 
 pytestmark = pytest.mark.cluster
 
@@ -58,17 +58,17 @@ async def cut_off(crew: Members, victim: str) -> AsyncIterator[None]:
 @asynccontextmanager
 async def stalled(crew: Members, victim: str) -> AsyncIterator[None]:
     """Its own code blocks it, and then goes on as if nothing had been."""
-    task = next(
-        line.task
-        for line in reversed(crew.lines())
-        if line.what is What.WORKED and line.by.startswith(f"{victim}-")
-    )
-    refused = crew.count(What.REFUSED)
-    order = crew.folder / "stall"
-    order.write_text(f"{victim} {task}")
+    order, obeyed = crew.folder / "stall", crew.folder / "stalled"
+    order.write_text(victim)
+    await crew.until(lambda _: obeyed.exists(), f"{victim} is stalled")
+    obeyed.unlink()
     yield
     order.unlink()
-    await crew.until(lambda _: crew.count(What.REFUSED) > refused, "the old token is refused")
+    await crew.until(partial(is_refused, victim), "the old token is refused")
+
+
+def is_refused(victim: str, lines: list[Line]) -> bool:
+    return any(line.what is What.REFUSED and member_of(line) == victim for line in lines)
 
 
 @asynccontextmanager
@@ -111,28 +111,20 @@ async def test_B4_B13_split_brain_is_tried_and_never_seen(
     async with members(cluster, tmp_path, "brain") as crew, trio.open_nursery() as nursery:
         for offset, name in enumerate(NAMES):
             await crew.add(nursery, name, offset)
-        await crew.until(partial(have_worked, NAMES, 0), "all have something to do")
+        await crew.all_begin(NAMES)
         for faults in rounds():
             out = [victim for fault, victim in faults if fault is not node_killed]
             async with AsyncExitStack() as hurt:
                 for fault, victim in faults:
                     await hurt.enter_async_context(fault(crew, victim))
                 await crew.all_run(TASKS, without=out)
-                since = crew.mark()
-            await crew.until(partial(have_worked, out, since), f"{out} have something to do")
+                crew.new_lines()
+                begin = len(crew.lines)
+            await crew.all_begin(out, begin)
             await crew.all_run(TASKS)
         nursery.cancel_scope.cancel()
-    lines = crew.lines()
-    assert overlaps(lines) == []
-    assert {line.task for line in lines} == TASKS
-    assert crew.count(What.REFUSED) >= sum(fault is stalled for one in rounds() for fault, _ in one)
-
-
-def have_worked(names: Sequence[str], since: int, lines: list[Line]) -> bool:
-    return all(
-        any(
-            line.by.startswith(f"{name}-") and line.what is What.STARTED and line.at_ns > since
-            for line in lines
-        )
-        for name in names
-    )
+    crew.new_lines()
+    assert overlaps(crew.lines) == []
+    assert {line.task for line in crew.lines} == TASKS
+    refused = {member_of(line) for line in crew.lines if line.what is What.REFUSED}
+    assert refused >= {victim for one in rounds() for fault, victim in one if fault is stalled}

@@ -1,0 +1,98 @@
+"""A member's notes on their way into the ledger: in order, and each with an outcome."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from evenkeel.errors import DeliveryError, EvenkeelError
+from evenkeel.metadata import TopicPartition
+from evenkeel.producer import Delivery, Producer
+from evenkeel.tasks.notes import Note, encode
+
+AGAIN_S: Final = 0.2
+"""Before a note that failed is written again."""
+ON_THE_WAY_MAX: Final = 1024
+"""Notes sent and not acknowledged; above it the next ones wait."""
+
+
+@attrs.define(eq=False)
+class Outbox:
+    """`failed` is told of every note that may not be there."""
+
+    producer: Producer
+    place: TopicPartition
+    failed: Callable[[Note], None]
+    written_count: int = 0
+    failed_count: int = 0
+    _waiting: deque[Note] = attrs.Factory(deque)
+    _on_the_way: deque[tuple[Note, Delivery]] = attrs.Factory(deque)
+    _changed: trio.Event = attrs.Factory(trio.Event)
+
+    def put(self, note: Note) -> None:
+        """Write this after all others; does not wait."""
+        self._waiting.append(note)
+        self._something_new()
+
+    async def write(self, note: Note) -> None:
+        """Write this at once, and wait until it is there.
+
+        Raises:
+            EvenkeelError: if it may not be.
+        """
+        data = encode(note)
+        await (await self.producer.send(self.place.topic, data, partition=self.place.partition))
+        self.written_count += 1
+
+    async def empty(self) -> None:
+        """Wait until every note has its outcome."""
+        while self._waiting or self._on_the_way:
+            await self._changed.wait()
+
+    async def send(self) -> None:
+        """A task of the owner's: what waits is sent."""
+        while True:
+            changed = self._changed
+            if not self._waiting or len(self._on_the_way) >= ON_THE_WAY_MAX:
+                await changed.wait()
+                continue
+            note = self._waiting[0]
+            try:
+                delivery = await self.producer.send(
+                    self.place.topic, encode(note), partition=self.place.partition
+                )
+            except EvenkeelError as error:
+                if not error.retriable:
+                    raise
+                await self._has_failed(note)
+            else:
+                self.written_count += 1
+                self._on_the_way.append((note, delivery))
+            self._waiting.popleft()
+            self._something_new()
+
+    async def settle(self) -> None:
+        """Another one: what has been sent is waited for."""
+        while True:
+            changed = self._changed
+            if not self._on_the_way:
+                await changed.wait()
+                continue
+            note, delivery = self._on_the_way[0]
+            try:
+                await delivery
+            except DeliveryError:
+                await self._has_failed(note)
+            self._on_the_way.popleft()
+            self._something_new()
+
+    async def _has_failed(self, note: Note) -> None:
+        self.failed_count += 1
+        await trio.sleep(AGAIN_S)
+        self.failed(note)
+
+    def _something_new(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
