@@ -14,7 +14,6 @@ import random
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,8 +62,10 @@ async def stalled(crew: Members, victim: str) -> AsyncIterator[None]:
     await crew.until(lambda _: obeyed.exists(), f"{victim} is stalled")
     obeyed.unlink()
     yield
+    crew.new_lines()
+    begin = len(crew.lines)
     order.unlink()
-    await crew.until(partial(is_refused, victim), "the old token is refused")
+    await crew.until(lambda _: is_refused(victim, crew.lines[begin:]), "the old token is refused")
 
 
 def is_refused(victim: str, lines: list[Line]) -> bool:
