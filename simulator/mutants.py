@@ -20,7 +20,7 @@ from paxos.rejoin import Rejoin
 from paxos.replica import Replica
 from simulator import planting
 from simulator.commands import CommandNode
-from simulator.mutants_broker import DATA, PRODUCERS
+from simulator.mutants_broker import DATA, GROUPS, PRODUCERS
 from simulator.node import SimNode
 from simulator.planting import Mutant, plant
 from simulator.recovery import Found
@@ -553,4 +553,5 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **CLIENTS,
     **PRODUCERS,
     **DATA,
+    **GROUPS,
 }

@@ -4,10 +4,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from broker.consumer_groups import ConsumerGroups
+from broker.handlers import fetch
 from broker.handlers.produce import _Produce
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.producers import Producers
+from coordinator import offsets, store
+from coordinator.rebalance import Rebalance
+from coordinator.store import GroupStore
 from paxos import handover
 from simulator.brokers import BrokerNode
 from simulator.options import Workload
@@ -31,6 +36,18 @@ PRODUCERS: Final[Mapping[str, Mutant]] = {
         "R16",
         "a producer's batch is appended though one is missing before it",
         (Producers.judge, "first == (producer.last + 1) % SEQUENCES", "first > producer.last"),
+        tests=PRODUCER_TESTS,
+    ),
+    "unknown-begins-anywhere": _mutant(
+        "R16",
+        "a producer's second batch is appended though the first was refused",
+        (Producers.judge, "first >= IN_FLIGHT_RECORDS_MAX", "True"),
+        tests=PRODUCER_TESTS,
+    ),
+    "old-epoch-appended": _mutant(
+        "KIP-360",
+        "a producer's batch of an earlier epoch is appended",
+        (Producers.judge, "return _FENCED", "return None"),
         tests=PRODUCER_TESTS,
     ),
     "producers-forgotten-at-restart": _mutant(
@@ -64,6 +81,18 @@ DATA: Final[Mapping[str, Mutant]] = {
         (GroupMachine._apply_records, "self._tail.drop(uid)", "pass"),
         tests=BROKER_TESTS,
     ),
+    "fetch-checked-before": _mutant(
+        "R14",
+        "a fetch looks at the lease before it reads, and not after",
+        (fetch._Fetch._still_leads, "broker.groups.acting(group)", "True"),
+        tests=BROKER_TESTS,
+    ),
+    "fetch-while-behind": _mutant(
+        "R14",
+        "a new master serves fetches before it has applied what was chosen before",
+        (fetch._Fetch._still_leads, "and broker.groups.caught_up(group)", ""),
+        tests=BROKER_TESTS,
+    ),
     "unknown-is-acknowledged": _mutant(
         "R14",
         "a batch of unknown fate is acknowledged",
@@ -71,6 +100,16 @@ DATA: Final[Mapping[str, Mutant]] = {
             _Produce._elsewhere,
             "answer.error_code = _ERROR_OF[outcome.why]",
             "answer.error_code, answer.base_offset = 0, 0",
+        ),
+        tests=BROKER_TESTS,
+    ),
+    "unknown-is-refused": _mutant(
+        "R14",
+        "a batch of unknown fate is refused for good",
+        (
+            _Produce._elsewhere,
+            "answer.error_code = _ERROR_OF[outcome.why]",
+            "answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER",
         ),
         tests=BROKER_TESTS,
     ),
@@ -83,5 +122,73 @@ DATA: Final[Mapping[str, Mutant]] = {
             "target not in replica.incarnations",
         ),
         tests="tests/paxos",
+    ),
+    "steal-for-the-late": _mutant(
+        "aim",
+        "a master hands over to a node that is behind",
+        (
+            handover._target_refusal,
+            "replica.learner.applied - applied > STEAL_LAG_SLOTS_MAX",
+            "False",
+        ),
+        tests="tests/paxos",
+    ),
+}
+
+GROUPS: Final[Mapping[str, Mutant]] = {
+    "commit-of-an-old-generation": _mutant(
+        "fenced",
+        "a commit of an earlier generation is accepted, if its member is still there",
+        (store._fence, "command.generation != group.generation", "False"),
+        (offsets._fence, "request.generation != group.generation", "False"),
+        tests=COORDINATOR_TESTS,
+    ),
+    "commit-fenced-at-the-door-only": _mutant(
+        "fenced",
+        "a commit that was under way when the members changed is accepted",
+        (store._fence, "command.generation != group.generation", "False"),
+        (store._fence, "if member is None:\n        return ErrorCode.UNKNOWN_MEMBER_ID", "pass"),
+        tests=COORDINATOR_TESTS,
+    ),
+    "generation-used-twice": _mutant(
+        "generation",
+        "a rebalance does not count the generation up",
+        (Rebalance._complete, "group.generation += 1", "group.generation |= 1"),
+        tests=COORDINATOR_TESTS,
+    ),
+    "snapshot-of-an-old-revision": _mutant(
+        "generation",
+        "what an earlier coordinator had under way replaces what its successor wrote",
+        (GroupStore._write_group, "command.prev_revision != revision", "False"),
+        tests=COORDINATOR_TESTS,
+    ),
+    "joined-before-durable": _mutant(
+        "durable before visible",
+        "members hear of a generation before the log has it",
+        (Rebalance.settle, "and group.durable >= group.join_version", ""),
+        tests=COORDINATOR_TESTS,
+    ),
+    "assigned-before-durable": _mutant(
+        "durable before visible",
+        "members hear of their partitions before the log has them",
+        (
+            Rebalance.settle,
+            "group.state == GroupState.STABLE and group.durable >= group.sync_version",
+            "group.state == GroupState.STABLE",
+        ),
+        (Rebalance.sync_response, "assert group.durable >= group.sync_version", "pass"),
+        tests=COORDINATOR_TESTS,
+    ),
+    "answered-after-the-office-ended": _mutant(
+        "R14",
+        "a coordinator answers though another may have taken its place",
+        (ConsumerGroups._answer, "same and not self._groups.acting(office.group)", "False"),
+        tests="tests/broker/test_consumer_groups.py",
+    ),
+    "offset-forgotten": _mutant(
+        "lost-commit",
+        "a commit is answered and not written",
+        (GroupStore._commit, "stored[partition] = StoredOffset(", "_ = StoredOffset("),
+        tests=COORDINATOR_TESTS,
     ),
 }

@@ -1,7 +1,8 @@
 """Scenario 8: a StealRequest of an old incarnation or version is refused, or comes to nothing."""
 
 from paxos.ids import Incarnation, Slot
-from paxos.messages import StealRequest
+from paxos.messages import Accept, Learned, StealRequest
+from paxos.timing import STEAL_LAG_SLOTS_MAX
 from simulator.script import GROUP, Script
 
 
@@ -46,3 +47,16 @@ def test_an_old_incarnation_that_slips_through_owns_nothing() -> None:
     script.until(lambda: script.masters() == [1])
     assert script.replica(1).proposer.ballot > ballot
     script.until_acknowledged(script.write(1, 3))
+
+
+def test_a_target_that_is_far_behind_is_refused() -> None:
+    """It would have to learn all that first, with nobody acting meanwhile."""
+    script = Script()
+    script.elect(0)
+    script.drop(Accept, Learned, target=1)
+    script.write_all(0, STEAL_LAG_SLOTS_MAX + 1)
+    assert script.handed_over(0, 1) == "target behind"
+    script.node(1).ask_for(GROUP, Incarnation(1), script.replica(0).lease.ver, 0)
+    script.wait(10)
+    assert script.aborts() == ["target behind"]
+    assert script.masters() == [0]
