@@ -160,6 +160,7 @@ class Member:
         self._lost = False
         self._left = False
         self._roll: Roll | None = None
+        self._begun_ns: int | None = None
         self._beat = 0
         self._asked: dict[int, int] = {}
         self._next_beat_ns = 0
@@ -289,6 +290,8 @@ class Member:
                 self.ledger.restore(note)
             except (TypeError, KeyError, AttributeError) as error:
                 raise ValueError(f"the snapshot at offset {offset} is damaged") from error
+            if self.phase is not Phase.JOINING:  # what became of our notes there we cannot know
+                self._end("we could not read as fast as the others write", lost=True)
             rest, self._gap = self._gap, []
             self._seen = dict.fromkeys(self.ledger.members, now_ns)
             self._plan_seen_ns = now_ns
@@ -311,8 +314,8 @@ class Member:
         self.deadline_ns = NEVER
         if self.phase in (Phase.IN, Phase.ENDING) and not self._lost and now_ns >= self.stop_at_ns:
             self._end("the lease could not be renewed in time", lost=True)
-        if self.phase is Phase.JOINING and self._joined and now_ns < self.stop_at_ns:
-            self.phase = Phase.IN
+        if self.phase is Phase.JOINING:
+            self._join(now_ns)
         if self.phase is not Phase.OVER:
             self._stay_alive(now_ns)
             self._stop_what_is_not_ours()
@@ -336,15 +339,29 @@ class Member:
             self._in_flight.append(note)
             self._effects.append(Write(note))
 
+    def _join(self, now_ns: int) -> None:
+        if self._joined and now_ns < self.stop_at_ns:
+            self.phase = Phase.IN
+            return
+        if not self._joined:
+            # Of many attempts the first may be the one that is read: its time is what counts.
+            self._asked.setdefault(0, now_ns)
+            self._write(Join(by=self.name, lease_ms=self.timing.lease_ms, metadata=self._metadata))
+        if self._begun_ns is None:
+            self._begun_ns = now_ns
+        give_up_ns = self._begun_ns + self.timing.lease_ms * MS
+        if now_ns >= give_up_ns:
+            # The others may have declared us gone where we have not read, and never will: those
+            # notes may be deleted. Another name has another chance.
+            self._end("could not join within a lease", lost=True)
+        else:
+            self._at_latest(give_up_ns)
+
     def _stay_alive(self, now_ns: int) -> None:
         if self._lost:
             return
         if self.phase is not Phase.JOINING:
             self._at_latest(self.stop_at_ns)
-        if not self._joined and self.phase is Phase.JOINING:
-            # Of many attempts the first may be the one that is read: its time is what counts.
-            self._asked.setdefault(0, now_ns)
-            self._write(Join(by=self.name, lease_ms=self.timing.lease_ms, metadata=self._metadata))
         if not self._beat:
             self._beat, self._next_beat_ns = 1, now_ns + self.timing.renew_ms * MS
         if now_ns >= self._next_beat_ns:

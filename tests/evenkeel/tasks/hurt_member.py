@@ -18,6 +18,8 @@ from typing import Any, Final
 import trio
 
 from evenkeel import ClientConfig, TaskGroup, TaskGroupConfig, TaskLease, Timing, largest_offset
+from evenkeel.tasks import group
+from evenkeel.tasks.member import NEVER, Member
 from tests.evenkeel.tasks.histories import Line, What
 
 TIMING: Final = Timing(
@@ -130,7 +132,17 @@ class HurtMember:
             await trio.sleep(1)
 
 
+class Immortal(Member):
+    """A planted bug: a lease that never ends."""
+
+    def _renewed(self, beat: int) -> None:
+        self.until_ns = NEVER
+
+
 if __name__ == "__main__":
-    member = HurtMember(json.loads(sys.argv[1]))
+    orders = json.loads(sys.argv[1])
+    if orders["immortal"]:
+        group.Member = Immortal  # type: ignore[misc]
+    member = HurtMember(orders)
     trio.open_tcp_stream = member.open  # type: ignore[assignment]
     trio.run(member.run)

@@ -68,10 +68,14 @@ class Cut:
 class Members:
     """The processes of one group."""
 
-    def __init__(self, cluster: SharedCluster, folder: Path, group: str) -> None:
+    def __init__(
+        self, cluster: SharedCluster, folder: Path, group: str, *, immortal: bool = False
+    ) -> None:
+        """`immortal`: with a planted bug, leases that never end."""
         self.cluster = cluster
         self.folder = folder
         self.group = group
+        self.immortal = immortal
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.networks: dict[str, Cut] = {}
         self.lines: list[Line] = []
@@ -91,6 +95,7 @@ class Members:
                 "group": self.group,
                 "folder": str(self.folder),
                 "relays": relays,
+                "immortal": self.immortal,
             }
         )
         self.start(name)
@@ -169,8 +174,10 @@ def member_of(line: Line) -> str:
 
 
 @asynccontextmanager
-async def members(cluster: SharedCluster, folder: Path, group: str) -> AsyncIterator[Members]:
-    crew = Members(cluster, folder, group)
+async def members(
+    cluster: SharedCluster, folder: Path, group: str, *, immortal: bool = False
+) -> AsyncIterator[Members]:
+    crew = Members(cluster, folder, group, immortal=immortal)
     try:
         yield crew
     finally:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import attrs
 import pytest
 
 from evenkeel.errors import ConfigurationError
@@ -94,6 +95,33 @@ def test_of_two_attempts_to_join_the_first_counts() -> None:
     assert join in alone.waiting
     alone.reads(400, join)
     assert alone.member.until_ns == LEASE_NS
+
+
+def test_who_does_not_read_its_own_joining_tries_again_under_another_name() -> None:
+    """It may have been declared gone in notes that are deleted by now."""
+    alone = Alone()
+    alone.ticks(TIMING.lease_ms - 1)
+    assert alone.member.phase is Phase.JOINING
+    assert alone.member.deadline_ns <= TIMING.lease_ms * MS
+    alone.ticks(TIMING.lease_ms)
+    over = alone.effects[-1]
+    assert isinstance(over, Over)
+    assert over.again
+
+
+def test_who_finds_that_notes_were_deleted_which_it_had_not_read_begins_anew() -> None:
+    """What has become of its own notes there it cannot know."""
+    alone = Alone()
+    alone.leads(10, "a")
+    other = Alone()
+    other.leads(10, "a")
+    other.reads(20, Join(by="p", lease_ms=1000, metadata={}))
+    snapshot = other.member.ledger.snapshot("p")
+    missing = snapshot.as_of + 5
+    alone.take(alone.member.read(30 * MS, missing, attrs.evolve(snapshot, as_of=missing)))
+    assert isinstance(alone.effects[-1], Stop)
+    assert "p" in alone.member.ledger.members
+    assert alone.member.phase is Phase.ENDING
 
 
 def test_who_cannot_renew_stops_by_its_own_clock_and_begins_anew() -> None:

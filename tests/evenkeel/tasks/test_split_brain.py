@@ -29,6 +29,7 @@ pytestmark = pytest.mark.cluster
 FULL = os.environ.get("EXAM") == "full"
 ROUNDS = 30
 TASKS = {f"task-{number}" for number in range(6)}
+A_FEW = 100
 NAMES = ("m1", "m2", "m3")
 """The leader is the one with the largest offset: the last of those that are there."""
 
@@ -125,7 +126,28 @@ async def test_B4_B13_split_brain_is_tried_and_never_seen(
             await crew.all_run(TASKS)
         nursery.cancel_scope.cancel()
     crew.new_lines()
+    assert len(crew.lines) > A_FEW
     assert overlaps(crew.lines) == []
     assert {line.task for line in crew.lines} == TASKS
     refused = {member_of(line) for line in crew.lines if line.what is What.REFUSED}
     assert refused >= {victim for one in rounds() for fault, victim in one if fault is stalled}
+
+
+async def test_members_whose_leases_never_end_are_caught(
+    cluster: SharedCluster, tmp_path: Path
+) -> None:
+    """The same faults find a planted bug: who is cut off goes on while others have its tasks."""
+    await submit_tasks(cluster.bootstrap, "immortal", TASKS)
+    crew_of = members(cluster, tmp_path, "immortal", immortal=True)
+    async with crew_of as crew, trio.open_nursery() as nursery:
+        for offset, name in enumerate(NAMES):
+            await crew.add(nursery, name, offset)
+        await crew.all_begin(NAMES)
+        async with cut_off(crew, "m1"):
+            await crew.all_run(TASKS, without=["m1"])
+        await crew.all_run(TASKS)
+        nursery.cancel_scope.cancel()
+    crew.new_lines()
+    found = overlaps(crew.lines)
+    assert found
+    assert all("m1-" in one for one in found)

@@ -40,7 +40,12 @@ def is_well(world: World) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(LOW, HIGH))
+PINNED = (166,)
+"""166: a member that joined, and was declared gone, in notes that were deleted before it read them,
+waited for its own joining for ever."""
+
+
+@pytest.mark.parametrize("seed", sorted({*range(LOW, HIGH), *PINNED}))
 def test_B4_nobody_runs_what_another_runs_and_in_the_end_all_is_run(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
