@@ -264,7 +264,11 @@ class Ledger:
         return bool(taken)
 
     def _release(self, note: Release) -> bool:
-        ours = [task for task in note.tasks if self.holds(note.by, task)]
+        ours = [
+            task
+            for task in note.tasks
+            if self.holds(note.by, task) and self.locks[task].token <= note.up_to
+        ]
         for task in ours:
             del self.locks[task]
         return bool(ours)

@@ -168,6 +168,9 @@ class Member:
         self._plan_seen_ns = 0
         self._in_flight: list[Note] = []
         self._finished: dict[str, int] = {}
+        self._released: dict[str, int] = {}
+        """By which tokens we have asked to release what: those are never used again, whatever the
+        next plan says, for the note is on its way."""
         self._consider = True
         """Something has happened that may ask for another plan."""
         self._gap: list[tuple[int, Note | None]] = []
@@ -378,6 +381,7 @@ class Member:
         return (
             self.phase is Phase.IN
             and current
+            and self._released.get(task) != token
             and task in self.ledger.share(self.name)
             and self.ledger.locks.get(task) == Lock(self.name, token)
         )
@@ -407,9 +411,16 @@ class Member:
             for task, token in self._finished.items()
             if self.ledger.locks.get(task) == Lock(self.name, token)
         }
+        self._released = {
+            task: token
+            for task, token in self._released.items()
+            if self.ledger.locks.get(task) == Lock(self.name, token)
+        }
         stopped = sorted(set(stopped) - on_the_way)
         if stopped:
-            self._write(Release(by=self.name, tasks=tuple(stopped)))
+            tokens = {task: self.ledger.locks[task].token for task in stopped}
+            self._released |= tokens
+            self._write(Release(by=self.name, tasks=tuple(stopped), up_to=max(tokens.values())))
 
     def _take_and_start(self) -> None:
         version = self.ledger.plan.version

@@ -187,9 +187,11 @@ class Running(Note):
 
 @attrs.frozen(kw_only=True)
 class Release(Note):
-    """I have stopped these tasks: whoever should have them may take them."""
+    """I have stopped these tasks: whoever should have them may take them. Only locks by tokens up
+    to `up_to` are meant: a late one must not release what has been acquired again since."""
 
     tasks: tuple[str, ...] = _field(_names)
+    up_to: int = _field(_number)
 
 
 @attrs.frozen(kw_only=True)

@@ -245,17 +245,26 @@ def test_B5_the_next_owner_waits_until_the_last_has_released(story: Story) -> No
     old = story.ledger.locks["a"].token
     assert story.plan({"p": "b", "q": "acd"})
     assert not story.acquire("q", "a")
-    assert not story.says(Release(by="q", tasks=("a",))), "only who holds it"
-    assert story.says(Release(by="p", tasks=("a",)))
+    assert not story.says(Release(by="q", tasks=("a",), up_to=99)), "only who holds it"
+    assert story.says(Release(by="p", tasks=("a",), up_to=99))
     assert story.acquire("q", "a")
     assert story.ledger.locks["a"].token > old
+
+
+def test_B5_a_late_release_does_not_release_what_was_acquired_again(story: Story) -> None:
+    story.acquire("p", "a")
+    late = Release(by="p", tasks=("a",), up_to=story.ledger.locks["a"].token)
+    assert story.says(late)
+    assert story.acquire("p", "a")
+    assert not story.says(late)
+    assert story.ledger.holds("p", "a")
 
 
 def test_C5_C6_with_stop_all_nobody_starts_before_all_have_stopped(story: Story) -> None:
     story.acquire("p", "ab")
     assert story.plan({"p": "ac", "q": "bd"}, {"stop_all": True})
     assert not story.acquire("q", "d"), "free, but p has not stopped"
-    story.says(Release(by="p", tasks=("a", "b")))
+    story.says(Release(by="p", tasks=("a", "b"), up_to=99))
     story.says(Stopped(by="p", version=2))
     assert not story.acquire("q", "d"), "q itself has not said so"
     story.says(Stopped(by="q", version=2))
@@ -269,7 +278,7 @@ def test_B16_checkpoints_are_each_tasks_own_and_fenced(story: Story) -> None:
     assert story.says(Checkpoint(by="p", task="a", token=token, value=b"17"))
     assert story.says(Checkpoint(by="p", task="b", token=token, value=b"23"))
     story.plan({"q": "abcd"})
-    story.says(Release(by="p", tasks=("a", "b")))
+    story.says(Release(by="p", tasks=("a", "b"), up_to=99))
     story.acquire("q", "ab")
     assert not story.says(Checkpoint(by="p", task="a", token=token, value=b"18"))
     assert story.ledger.checkpoints == {"a": b"17", "b": b"23"}
@@ -361,7 +370,7 @@ def test_C2_all_that_paths_kept_is_in_the_ledger_and_in_its_snapshot(story: Stor
     other.restore(taken)
     assert other.next_offset == story.ledger.next_offset
     assert other.snapshot("p").state == story.ledger.snapshot("p").state
-    for note in (Release(by="p", tasks=("a",)), Leave(by="q"), Leave(by="p")):
+    for note in (Release(by="p", tasks=("a",), up_to=99), Leave(by="q"), Leave(by="p")):
         offset = other.next_offset
         assert other.apply(offset, note) == story.ledger.apply(offset, note)
     assert encode(other.snapshot("p")) == encode(story.ledger.snapshot("p"))

@@ -97,6 +97,30 @@ def test_of_two_attempts_to_join_the_first_counts() -> None:
     assert alone.member.until_ns == LEASE_NS
 
 
+def test_what_is_being_released_is_not_started_again_by_the_same_token() -> None:
+    """A plan takes it away, it stops, and the next plan gives it back too early."""
+    alone = Alone()
+    alone.leads(10, "a")
+    ledger, token = alone.member.ledger, alone.member.runs["a"].token
+
+    def plan(shares: dict[str, tuple[str, ...]]) -> None:
+        given = {"by": "m-1", "term": ledger.view.term, "stop_all": False}
+        text = Contiguous().encode(TaskShares.of(shares))
+        alone.reads(20, Plan(version=ledger.plan.version + 1, shares=text, **given))  # type: ignore[arg-type]
+
+    plan({"m-1": ()})
+    alone.take(alone.member.ended(21 * MS, "a", token, finished=False))
+    release = Release(by="m-1", tasks=("a",), up_to=token)
+    assert release in alone.waiting
+    plan({"m-1": ("a",)})
+    assert "a" not in alone.member.runs
+    alone.take(alone.member.failed(22 * MS, release))  # it may be there all the same
+    assert "a" not in alone.member.runs
+    while alone.waiting:
+        alone.reads(25)
+    assert alone.member.runs["a"].token > token
+
+
 def test_who_does_not_read_its_own_joining_tries_again_under_another_name() -> None:
     """It may have been declared gone in notes that are deleted by now."""
     alone = Alone()

@@ -40,9 +40,11 @@ def is_well(world: World) -> bool:
     )
 
 
-PINNED = (166,)
-"""166: a member that joined, and was declared gone, in notes that were deleted before it read them,
-waited for its own joining for ever."""
+PINNED = (166, 448)
+"""448: a plan took a task away and the next one gave it back, while its release was on the way: it
+was started again by the old token, and released while it ran. 166: a member that joined, and was
+declared gone, in notes that were deleted before it read them, waited for its own joining for ever.
+"""
 
 
 @pytest.mark.parametrize("seed", sorted({*range(LOW, HIGH), *PINNED}))
