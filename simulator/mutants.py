@@ -414,6 +414,12 @@ LEARNING: Final[Mapping[str, Mutant]] = {
             "others >= 1",
         ),
     ),
+    "rejoin-unpassed": mutant(
+        "ADR 4",
+        "a node that has forgotten promises votes before the others have passed the bar",
+        (Rejoin.may_vote, "if slot > self.bar", "if slot >= 0"),
+        why_not="a candidate sleeps through a whole rejoin, a third has a gap: scenario 27",
+    ),
     "amnesia-unnoticed": mutant(
         "ADR 4",
         "a node whose directory is lost or an old copy is not told so",
