@@ -27,6 +27,8 @@ TIMING: Final = Timing(
 )
 WORK_S: Final = 0.02
 SESSION_MS: Final = 1500
+TRIES: Final = 50
+"""At a file that others write to for a moment, 50 times a second."""
 
 open_tcp_stream = trio.open_tcp_stream
 
@@ -37,17 +39,17 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write(self, task: str, token: int) -> bool:
+    def write(self, task: str, token: int) -> bool | None:
         """False if it is refused: the token is smaller than one before.
 
-        Who finds the file locked does not wait, and has written nothing: whoever locks it may have
-        been stopped at that very moment.
+        None: the file is locked. Who finds it so does not wait, and has written nothing: whoever
+        locks it may have been stopped at that very moment.
         """
         with (self.folder / task).open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return True
+                return None
             file.seek(0)
             largest = int(file.read() or 0)
             if token >= largest:
@@ -95,8 +97,10 @@ class HurtMember:
             while True:
                 at_ns = time.monotonic_ns()
                 if lease.held:
+                    # Said when it is in the store: from then on older tokens are refused.
+                    written = self.store.write(lease.task, lease.token)
                     self.say(What.WORKED, lease, at_ns)
-                    if not self.store.write(lease.task, lease.token):
+                    if written is False:
                         self.say(What.REFUSED, lease)
                 self.obey(lease)
                 await trio.sleep(WORK_S)
@@ -110,7 +114,12 @@ class HurtMember:
         (self.folder / "stalled").touch()
         while self.is_told_to_stall():
             time.sleep(WORK_S)
-        if not self.store.write(lease.task, lease.token):
+        for _ in range(TRIES):
+            written = self.store.write(lease.task, lease.token)
+            if written is not None:
+                break
+            time.sleep(WORK_S)
+        if written is False:
             self.say(What.REFUSED, lease)
 
     def is_told_to_stall(self) -> bool:
