@@ -5,6 +5,7 @@ with its keeper's steal and nobody in it notices; what was refused there is aske
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -22,7 +23,13 @@ from evenkeel.errors import (
 from evenkeel.metadata import Node, TopicPartition
 from wire.apis import Request
 from wire.error_codes import ErrorCode
-from wire.messages.membership import FindCoordinatorRequest, FindCoordinatorResponse
+from wire.messages.membership import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
 from wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -39,6 +46,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 NO_GENERATION: Final = -1
+ANSWER_GRACE_S: Final = 5.0
+"""A join is answered when all members have joined, after the rebalance timeout at the latest."""
+LEAVE_S_MAX: Final = 2.0
+"""Closing does not wait longer for the coordinator to hear of it: the session ends by itself."""
 GROUP_KEY: Final = 0
 BATCHED_FROM: Final = 4
 """FindCoordinator takes many keys from this version on."""
@@ -133,6 +144,14 @@ class Coordinator:
             if error.retriable:
                 self.forget()
             raise
+
+    async def leave(self, member_id: str, why: str) -> None:
+        """Tell it that a member goes, so that the others need not wait for a session; also while
+        being cancelled. That it cannot be told is no error: it notices by itself, a session later.
+        """
+        request = LeaveGroupRequest(self.group, member_id, [MemberIdentity(member_id, None, why)])
+        with trio.move_on_after(LEAVE_S_MAX, shield=True), suppress(EvenkeelError):
+            await self.ask(request, LeaveGroupResponse)
 
     def check(self, what: str, code: int) -> None:
         """Raise the error of an answer's code; where it says "not here", forget where it was.

@@ -20,7 +20,7 @@ import trio
 from evenkeel.assignors import name_of, share
 from evenkeel.client import Client, Purpose
 from evenkeel.config import Assignor, ConsumerConfig
-from evenkeel.coordinator import NO_GENERATION, Coordinator, Identity, topic_map
+from evenkeel.coordinator import ANSWER_GRACE_S, NO_GENERATION, Coordinator, Identity, topic_map
 from evenkeel.errors import CommitError, ConfigurationError, EvenkeelError, refusal
 from evenkeel.metadata import TopicPartition
 from evenkeel.sharing import Member, PartitionAssignor
@@ -34,18 +34,11 @@ from wire.messages.membership import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 
-ANSWER_GRACE_S: Final = 5.0
-"""A join is answered when all members have joined, after the rebalance timeout at the latest."""
-LEAVE_S_MAX: Final = 2.0
-"""Closing does not wait longer for the coordinator to hear of it: the session ends by itself."""
 COMMIT_SHARE: Final = 0.5
 """Of the rebalance timeout may be used to commit what is taken away."""
 
@@ -338,16 +331,7 @@ class Membership:
         """Tell the coordinator, so that the others need not wait; a static member stays listed."""
         if self.config.instance is not None or not self.member_id:
             return
-        request = LeaveGroupRequest(
-            self.coordinator.group,
-            self.member_id,
-            [MemberIdentity(self.member_id, None, "the consumer is closed")],
-        )
-        with trio.move_on_after(LEAVE_S_MAX, shield=True):
-            try:
-                await self.coordinator.ask(request, LeaveGroupResponse)
-            except EvenkeelError:
-                return  # it will notice by itself, a session later
+        await self.coordinator.leave(self.member_id, "the consumer is closed")
 
 
 def _member(one: JoinGroupResponseMember) -> Member:

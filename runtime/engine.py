@@ -221,7 +221,7 @@ class Engine:
             self._settle(number, Elsewhere(Why.UNKNOWN))
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        if not self.takes_part or (self.scarcity.refuses(message)):
+        if not self.takes_part or self.scarcity.refuses(message):
             return  # as legal as losing it
         now = self.clock.now()
         if type(message) is Learned and not self.repairs.idle:

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from evenkeel.client import Purpose
-from evenkeel.coordinator import NO_GENERATION, Coordinator
+from evenkeel.coordinator import ANSWER_GRACE_S, NO_GENERATION, Coordinator
 from evenkeel.errors import CommitError, ConfigurationError, EvenkeelError, refusal
 from evenkeel.tasks.config import TaskGroupConfig
 from evenkeel.tasks.member import Roll
@@ -27,18 +27,12 @@ from wire.messages.membership import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 
 PROTOCOL_TYPE: Final = "evenkeel-tasks"
-ANSWER_GRACE_S: Final = 5.0
-"""A join is answered when all members have joined, after the rebalance timeout at the latest."""
-LEAVE_S_MAX: Final = 2.0
 
 
 class OutOfTouch(Exception):
@@ -203,16 +197,7 @@ class Enrolment:
         """Tell the coordinator, so that the others need not wait for a session."""
         if not self.member_id:
             return
-        request = LeaveGroupRequest(
-            self.coordinator.group,
-            self.member_id,
-            [MemberIdentity(self.member_id, None, "the session is over")],
-        )
-        with trio.move_on_after(LEAVE_S_MAX, shield=True):
-            try:
-                await self.coordinator.ask(request, LeaveGroupResponse)
-            except EvenkeelError:
-                return  # it will notice by itself, a session later
+        await self.coordinator.leave(self.member_id, "the session is over")
 
 
 def _read(member: JoinGroupResponseMember) -> _Said:
