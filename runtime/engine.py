@@ -36,7 +36,6 @@ from storage.format import Place
 from storage.wal import Wal
 from storage.walk import Hole
 
-FORWARD_TIMEOUT_NS: Final = 3_000 * MS
 SERVE_BYTES_MAX: Final = 1024 * 1024
 """Entries sent to a member that catches up, per request of it."""
 PARKED_STEALS_MAX: Final = 64
@@ -103,7 +102,6 @@ class EngineStatistics:
     commands: int = 0
     forwarded_out: int = 0
     forwarded_in: int = 0
-    forward_timeouts: int = 0
     applied: int = 0
     batches: int = 0
     loop_lag_ns_max: int = 0
@@ -137,9 +135,7 @@ class Engine:
         self._durable: Place = wal.end
         """Everything below is as durable as the configuration asks for."""
         self._after: deque[tuple[Place, list[Send]]] = deque()
-        self._forwards: dict[int, forwarded.ForwardOut] = {}
-        # Answers to forwards of an earlier life may still come: no number is used twice.
-        self._forward_number = (multi.incarnation & 0xFFFF_FFFF) << 32
+        self.forwards = forwarded.Forwards(multi.incarnation, journal)
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
         self._acting: dict[GroupId, tuple[bool, int]] = {}
         self._ticked_boot_ns = 0
@@ -216,9 +212,7 @@ class Engine:
 
     def peer_down(self, node: NodeId) -> None:
         self.clock.forget(node)
-        lost = [number for number, forward in self._forwards.items() if forward.to == node]
-        for number in lost:
-            self._settle(number, Elsewhere(Why.UNKNOWN))
+        self.forwards.lost(node)
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         if not self.takes_part or self.scarcity.refuses(message):
@@ -270,9 +264,7 @@ class Engine:
         return True
 
     def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
-        forward = self._forwards.get(number)
-        if forward is not None and forward.to == sender:
-            self._settle(number, outcome)
+        self.forwards.answered(sender, number, outcome)
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.multi.heard[node] = self.clock.now().boot_ns
@@ -339,8 +331,7 @@ class Engine:
         if self._parked_steals:
             parked, self._parked_steals = self._parked_steals, []
             self._retry_steals(now, parked)
-        if self._forwards:
-            self._time_out_forwards(now)
+        self.forwards.time_out(now)
         self._watch_masters(now)
 
     def end_round(self) -> None:
@@ -568,32 +559,14 @@ class Engine:
     # -- forwarding ---------------------------------------------------------------------------
 
     def _send_forwards(self, now: Now, group: GroupId, forwards: list[Forward]) -> None:
-        assert self.links is not None
         for forward in forwards:
-            self._forward_number += 1
-            number = self._forward_number
-            pending = forward.pending
-            self._forwards[number] = forwarded.ForwardOut(forward.to, pending, now.boot_ns)
-            self.statistics.forwarded_out += 1
-            sent = self.links.forward(
-                forward.to, number, group, forward.handing, pending.chunks, pending.size
-            )
-            if not sent:
-                self._settle(number, Elsewhere(Why.NOT_MASTER))
+            self._forward(now, group, forward.to, forward.pending, handing=forward.handing)
 
-    def _settle(self, number: int, outcome: Outcome) -> None:
-        forward = self._forwards.pop(number, None)
-        if forward is not None:
-            try:
-                forward.pending.done(outcome)
-            except Exception as error:  # noqa: BLE001  told with its traceback
-                # The outcome may be a peer's invention: then its client's time simply runs out.
-                self._journal.bug(f"outcome from node {forward.to}", error)
-
-    def _time_out_forwards(self, now: Now) -> None:
-        while self._forwards:
-            number, forward = next(iter(self._forwards.items()))
-            if now.boot_ns - forward.since_boot_ns < FORWARD_TIMEOUT_NS:
-                return
-            self.statistics.forward_timeouts += 1
-            self._settle(number, Elsewhere(Why.UNKNOWN))
+    def _forward(
+        self, now: Now, group: GroupId, to: NodeId, pending: Pending, *, handing: bool
+    ) -> None:
+        assert self.links is not None
+        number = self.forwards.begin(now, to, pending)
+        self.statistics.forwarded_out += 1
+        if not self.links.forward(to, number, group, handing, pending.chunks, pending.size):
+            self.forwards.settle(number, Elsewhere(Why.NOT_MASTER))

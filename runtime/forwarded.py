@@ -5,14 +5,19 @@ meets one it cannot apply must not go on. So a command that comes over a link is
 a client is, down to the batch's CRC: TCP's checksum is 16 bits.
 """
 
+from typing import Final
+
 import attrs
 
 from broker.commands import CommandError, CommandKind, parse, parse_delete_records
-from broker.intake import COMMAND_BYTES_MAX, Pending
+from broker.intake import COMMAND_BYTES_MAX, Elsewhere, Outcome, Pending, Why
 from coordinator import commands as coordinator_commands
 from coordinator.codec import CommandError as CoordinatorCommandError
-from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now
+from runtime.journal import Journal
 from wire.batch import BatchError, produced_batch
+
+FORWARD_TIMEOUT_NS: Final = 3_000 * MS
 
 
 @attrs.define(eq=False)
@@ -44,3 +49,51 @@ def problem(group: GroupId, data: memoryview) -> str:
     except (CommandError, BatchError, CoordinatorCommandError) as error:
         return str(error)
     return ""
+
+
+class Forwards:
+    """What this node has forwarded and not heard of yet; every command is settled exactly once."""
+
+    def __init__(self, incarnation: Incarnation, journal: Journal) -> None:
+        self._under_way: dict[int, ForwardOut] = {}
+        # Answers to forwards of an earlier life may still come: no number is used twice.
+        self._number = (incarnation & 0xFFFF_FFFF) << 32
+        self._journal = journal
+        self.timeouts = 0
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    def begin(self, now: Now, to: NodeId, pending: Pending) -> int:
+        """The number under which its outcome will come back."""
+        self._number += 1
+        self._under_way[self._number] = ForwardOut(to, pending, now.boot_ns)
+        return self._number
+
+    def answered(self, sender: NodeId, number: int, outcome: Outcome) -> None:
+        forward = self._under_way.get(number)
+        if forward is not None and forward.to == sender:
+            self.settle(number, outcome)
+
+    def settle(self, number: int, outcome: Outcome) -> None:
+        forward = self._under_way.pop(number, None)
+        if forward is not None:
+            try:
+                forward.pending.done(outcome)
+            except Exception as error:  # noqa: BLE001  told with its traceback
+                # The outcome may be a peer's invention: then its client's time simply runs out.
+                self._journal.bug(f"outcome from node {forward.to}", error)
+
+    def lost(self, node: NodeId) -> None:
+        """The link to a node is gone: what it was asked to do may or may not be done."""
+        for number in [one for one, out in self._under_way.items() if out.to == node]:
+            self.settle(number, Elsewhere(Why.UNKNOWN))
+
+    def time_out(self, now: Now) -> None:
+        while self._under_way:
+            number, forward = next(iter(self._under_way.items()))
+            if now.boot_ns - forward.since_boot_ns < FORWARD_TIMEOUT_NS:
+                return
+            self.timeouts += 1
+            self.settle(number, Elsewhere(Why.UNKNOWN))

@@ -142,12 +142,13 @@ class NodeMetrics(Collector):
 
     def _engine_and_log(self) -> Iterable[Metric]:
         engine, wal = self._engine.statistics, self._engine.wal.statistics()
+        forwards = self._engine.forwards
         yield _counter("evenkeel_proposals", "Entries this node proposed.", engine.proposals)
         yield _counter("evenkeel_commands", "Commands of clients taken in.", engine.commands)
         yield _counter("evenkeel_entries_applied", "Entries applied, all groups.", engine.applied)
         yield _counter("evenkeel_forwarded", "Requests forwarded away.", engine.forwarded_out)
         yield _counter("evenkeel_forwards_received", "Forwards received.", engine.forwarded_in)
-        yield _counter("evenkeel_forward_timeouts", "Unanswered.", engine.forward_timeouts)
+        yield _counter("evenkeel_forward_timeouts", "Unanswered.", forwards.timeouts)
         yield _counter("evenkeel_wal_bytes", "Bytes staged into the log.", wal.bytes_staged)
         yield _counter("evenkeel_wal_records", "Records staged into the log.", wal.records)
         yield _counter("evenkeel_wal_syncs", "fdatasync calls.", wal.syncs)

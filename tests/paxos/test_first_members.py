@@ -11,7 +11,7 @@ FIVE = [NodeId(node) for node in (3, 1, 5, 4, 2)]
 
 
 def test_three_nodes_are_members_of_everything() -> None:
-    three = FIVE[:2] + [NodeId(2)]
+    three = [*FIVE[:2], NodeId(2)]
     for group in range(20):
         assert first_members(GroupId(group), three, 3) == (1, 2, 3)
 

@@ -9,9 +9,9 @@ from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Why
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Accept, Accepted, Learn, Learned, Promise
 from runtime.engine import (
-    FORWARD_TIMEOUT_NS,
     SERVE_BYTES_MAX,
 )
+from runtime.forwarded import FORWARD_TIMEOUT_NS
 from storage.errors import StorageFailed
 from tests.runtime.engines import GROUP, Member, Net, command, why
 
@@ -425,7 +425,7 @@ def test_a_forward_waits_in_one_place_only(net: Net) -> None:
     outcomes = [net[1].submit(str(number), anywhere=True) for number in range(20)]
     net.advance(FORWARD_TIMEOUT_NS // MS + 100)
     assert {why(one) for one in outcomes} == {"unknown"}
-    assert net[1].engine._forwards == {}
+    assert net[1].engine.forwards.under_way == 0
     assert len(net[2].ledger.texts()) == 20
 
 

@@ -8,10 +8,10 @@ from paxos.entry import ENTRY_BYTES_MAX
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import Message, StealRequest
 from runtime.engine import (
-    FORWARD_TIMEOUT_NS,
     PARKED_STEAL_NS,
     PARKED_STEALS_MAX,
 )
+from runtime.forwarded import FORWARD_TIMEOUT_NS
 from tests.broker.batches import batch
 from tests.runtime.engines import GROUP, Member, Net, command, why
 
@@ -46,7 +46,7 @@ def test_a_forward_that_is_never_answered_ends_as_unknown(net: Net) -> None:
     assert outcomes == []
     net.advance(200)
     assert outcomes == [Elsewhere(Why.UNKNOWN)]
-    assert net[1].engine.statistics.forward_timeouts == 1
+    assert net[1].engine.forwards.timeouts == 1
     (_, _, number) = net.forwards[0]
     net[1].engine.on_forwarded(NodeId(2), number, Done(b"late"))
     assert len(outcomes) == 1
