@@ -489,29 +489,31 @@ class Registry:
 
     def snapshot(self) -> bytes:
         """The whole document; two nodes that applied the same log get the same bytes."""
+        return encode_image(self.image())
+
+    def image(self) -> Image:
+        """What the document is made of now: frozen values, to be encoded at leisure."""
         catalogue, desk = self._catalogue, self._desk
-        return encode_image(
-            Image(
-                applied=self.applied,
-                versions=tuple(self.versions),
-                cluster=self.cluster,
-                nodes=tuple(self.nodes.values()),
-                topics=tuple(catalogue.topics.values()),
-                next_uid=catalogue.next_uid,
-                next_producer_id=self._next_producer_id,
-                placement=self.placement,
-                tokens=desk.tokens,
-                next_token=desk.next_token,
-                history=desk.history,
-                stolen_versions=desk.stolen_versions,
-                cancelled=tuple(sorted(desk.cancelled)),
-                paused=self.paused,
-                paused_groups=tuple(sorted(self.paused_groups)),
-                policy=self.policy,
-                pins=self.pins,
-                weights=self.weights,
-                plans=self.plans,
-            )
+        return Image(
+            applied=self.applied,
+            versions=tuple(self.versions),
+            cluster=self.cluster,
+            nodes=tuple(self.nodes.values()),
+            topics=tuple(catalogue.topics.values()),
+            next_uid=catalogue.next_uid,
+            next_producer_id=self._next_producer_id,
+            placement=self.placement,
+            tokens=desk.tokens,
+            next_token=desk.next_token,
+            history=desk.history,
+            stolen_versions=desk.stolen_versions,
+            cancelled=tuple(sorted(desk.cancelled)),
+            paused=self.paused,
+            paused_groups=tuple(sorted(self.paused_groups)),
+            policy=self.policy,
+            pins=self.pins,
+            weights=self.weights,
+            plans=self.plans,
         )
 
     @classmethod
@@ -521,27 +523,35 @@ class Registry:
         Raises:
             PackingError: if the bytes are no snapshot.
         """
-        image = decode_image(data)
         registry = cls()
-        registry.applied = image.applied
-        registry.versions = Versions(*image.versions)
-        registry.cluster = image.cluster
-        registry.nodes = {node.node: node for node in image.nodes}
-        registry.placement = image.placement
-        registry.paused = image.paused
-        registry.paused_groups = frozenset(image.paused_groups)
-        registry.policy, registry.pins = image.policy, image.pins
-        registry.weights, registry.plans = image.weights, image.plans
-        registry._next_producer_id = image.next_producer_id
-        registry._catalogue = Catalogue.from_topics(image.cluster, image.topics, image.next_uid)
-        registry._desk = TokenDesk(
+        registry.install(decode_image(data))
+        return registry
+
+    def install(self, image: Image) -> None:
+        """Become the document that the image was made of; whoever holds this one sees that one.
+
+        Raises:
+            PackingError: if the parts of the image contradict each other; nothing has changed then.
+        """
+        catalogue = Catalogue.from_topics(image.cluster, image.topics, image.next_uid)
+        self._catalogue = catalogue
+        self.applied = image.applied
+        self.versions = Versions(*image.versions)
+        self.cluster = image.cluster
+        self.nodes = {node.node: node for node in image.nodes}
+        self.placement = image.placement
+        self.paused = image.paused
+        self.paused_groups = frozenset(image.paused_groups)
+        self.policy, self.pins = image.policy, image.pins
+        self.weights, self.plans = image.weights, image.plans
+        self._next_producer_id = image.next_producer_id
+        self._desk = TokenDesk(
             image.tokens,
             image.history,
             image.next_token,
             dict(image.stolen_versions),
             frozenset(image.cancelled),
         )
-        return registry
 
 
 def _node_problem(command: RegisterNode) -> str | None:

@@ -1,6 +1,6 @@
 """The registry as bytes: what a node that has been away for long gets instead of the log."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -53,6 +53,9 @@ from paxos.ids import GroupId, NodeId, Slot
 IMAGE_VERSION: Final = 3
 """2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last."""
 _VERSIONS_COUNT: Final = 6
+PIECE_TOPICS: Final = 500
+PIECE_PARTITIONS: Final = 2_000
+"""In one piece: a checkpoint is made between the rounds of a node, and should not hold one up."""
 
 
 @attrs.frozen(kw_only=True)
@@ -103,6 +106,8 @@ _IMAGE: Final[Field[Image]] = record(
     sequence(PLAN_RECORD, PLANS_MAX),
 )
 
+_TOPICS: Final = sequence(TOPIC, TOPICS_MAX)
+
 
 def encode_image(image: Image) -> bytes:
     return encode(U8, IMAGE_VERSION) + encode(_IMAGE, image)
@@ -114,6 +119,46 @@ def decode_image(data: bytes | memoryview) -> Image:
     Raises:
         PackingError: if they are no image of this version, or its parts contradict each other.
     """
+    image = _decode(data)
+    _check_topics(image)
+    return image
+
+
+def encode_pieces(image: Image) -> Iterator[bytes]:
+    """The image in pieces that take a few milliseconds each: all but the topics, then these."""
+    yield encode_image(attrs.evolve(image, topics=()))
+    piece: list[Topic] = []
+    partitions = 0
+    for topic in image.topics:
+        if partitions >= PIECE_PARTITIONS or len(piece) >= PIECE_TOPICS:
+            yield encode(_TOPICS, tuple(piece))
+            piece, partitions = [], 0
+        piece.append(topic)
+        partitions += len(topic.partitions)
+    if piece:
+        yield encode(_TOPICS, tuple(piece))
+
+
+def decode_pieces(pieces: Sequence[bytes | memoryview]) -> Image:
+    """The image that `encode_pieces` was given.
+
+    Raises:
+        PackingError: if the pieces are not those of one image.
+    """
+    if not pieces:
+        raise PackingError("no piece of a registry")
+    image = _decode(pieces[0])
+    if image.topics:
+        raise PackingError("topics in the first piece of a registry")
+    topics = [topic for piece in pieces[1:] for topic in decode(_TOPICS, piece)]
+    if len(topics) > TOPICS_MAX:
+        raise PackingError(f"{len(topics)} topics, at most {TOPICS_MAX}")
+    image = attrs.evolve(image, topics=tuple(topics))
+    _check_topics(image)
+    return image
+
+
+def _decode(data: bytes | memoryview) -> Image:
     view = memoryview(data)
     if not len(view) or view[0] != IMAGE_VERSION:
         raise PackingError("not a registry snapshot of a known version")
@@ -127,6 +172,10 @@ def decode_image(data: bytes | memoryview) -> Image:
         set(image.paused_groups)
     ):
         raise PackingError("nodes or paused groups are there twice or out of order")
+    return image
+
+
+def _check_topics(image: Image) -> None:
     uids = [place.uid for topic in image.topics for place in topic.partitions]
     if len(set(uids)) != len(uids) or any(uid >= image.next_uid for uid in uids):
         raise PackingError("a partition uid is used twice or lies in the future")
@@ -136,4 +185,3 @@ def decode_image(data: bytes | memoryview) -> Image:
     )
     if len(names) != len(image.topics) or len(ids) != len(image.topics):
         raise PackingError("two topics share a name or an id")
-    return image

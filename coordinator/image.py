@@ -1,10 +1,12 @@
-"""The bytes of a checkpoint of the replicated groups: a head, then one chunk for each group.
+"""The bytes of a checkpoint of the replicated groups: a head, then group after group.
 
-One chunk per group, so that a checkpoint can be written and sent piece by piece.
+They come in pieces, so that a checkpoint can be made, written and sent without holding anything up:
+a piece ends where it has taken long enough, be it in the middle of a group's offsets. The pieces
+joined together are the checkpoint; where they were cut says nothing.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import attrs
@@ -15,10 +17,14 @@ from coordinator.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, W
 from coordinator.commands import GroupSnapshot, read_snapshot, write_snapshot
 from coordinator.limits import IMAGE_BYTES_MAX, OFFSETS_PER_GROUP_MAX
 
-VERSION: Final = 2
-"""2 added the groups that the broker shares out (KIP-848)."""
+VERSION: Final = 3
+"""2 added the groups that the broker shares out (KIP-848); 3 is one text, cut anywhere."""
 NEVER_EMPTY: Final = -(1 << 63)
 """Stands for "not known to be empty" where a wall clock's milliseconds are written."""
+PIECE_WORK: Final = 2_000
+"""Offsets in one piece: a few milliseconds. A member costs about ten offsets, a group five."""
+MEMBER_WORK: Final = 10
+GROUP_WORK: Final = 5
 
 
 @attrs.frozen
@@ -38,75 +44,87 @@ class OffsetImage(NamedTuple):
 
 @attrs.frozen
 class GroupImage:
-    """`snapshot.prev_revision` holds the group's revision itself."""
+    """`snapshot.prev_revision` holds the group's revision itself; `offsets` are in order."""
 
     snapshot: GroupSnapshot
     empty_since_wall_ms: int | None
-    offsets: tuple[OffsetImage, ...]
+    offsets_count: int
+    offsets: Iterable[OffsetImage]
     assigned: AssignedSnapshot | None = None
 
 
 _OFFSET: Final = struct.Struct(">iqiq")
 
 
-def encode_head(head: Head) -> bytes:
-    writer = Writer()
+def encode(head: Head, groups: Iterable[GroupImage]) -> Iterator[bytes]:
+    """The pieces of a checkpoint; each group is looked at when its turn has come."""
+    writer = Writer(bytes_max=IMAGE_BYTES_MAX)
     writer.pack(U8, VERSION)
     writer.pack(I64, head.revision)
     writer.pack(U32, head.groups_count)
-    return writer.finish()
+    work = 0
+    for group in groups:
+        write_snapshot(writer, group.snapshot)
+        since = group.empty_since_wall_ms
+        writer.pack(I64, NEVER_EMPTY if since is None else since)
+        writer.pack(U8, int(group.assigned is not None))
+        if group.assigned is not None:
+            write_assigned(writer, group.assigned)
+            work += sum(
+                MEMBER_WORK + len(one.assigned) + len(one.target) for one in group.assigned.members
+            )
+        work += GROUP_WORK + MEMBER_WORK * len(group.snapshot.members)
+        writer.pack(U32, group.offsets_count)
+        for one in group.offsets:
+            if work >= PIECE_WORK:
+                yield writer.finish()
+                writer, work = Writer(bytes_max=IMAGE_BYTES_MAX), 0
+            writer.text(one.topic)
+            writer.pack(_OFFSET, one.partition, one.offset, one.leader_epoch, one.commit_wall_ms)
+            writer.text(one.metadata)
+            work += 1
+        if work >= PIECE_WORK:
+            yield writer.finish()
+            writer, work = Writer(bytes_max=IMAGE_BYTES_MAX), 0
+    yield writer.finish()
 
 
-def encode_group(group: GroupImage) -> bytes:
-    writer = Writer(bytes_max=IMAGE_BYTES_MAX)
-    write_snapshot(writer, group.snapshot)
-    since = group.empty_since_wall_ms
-    writer.pack(I64, NEVER_EMPTY if since is None else since)
-    writer.pack(U32, len(group.offsets))
-    for one in group.offsets:
-        writer.text(one.topic)
-        writer.pack(_OFFSET, one.partition, one.offset, one.leader_epoch, one.commit_wall_ms)
-        writer.text(one.metadata)
-    writer.pack(U8, int(group.assigned is not None))
-    if group.assigned is not None:
-        write_assigned(writer, group.assigned)
-    return writer.finish()
-
-
-def decode_all(chunks: Sequence[Buffer]) -> tuple[Head, list[GroupImage]]:
+def decode_all(pieces: Sequence[Buffer]) -> tuple[Head, list[GroupImage]]:
     """Read a whole checkpoint.
 
     Raises:
-        CommandError: if the chunks are not exactly one.
+        CommandError: if the pieces are not exactly one.
     """
-    if not chunks:
+    data = b"".join(pieces)
+    if not data:
         raise CommandError("no head")
-    reader = Reader(chunks[0])
+    reader = Reader(data, bytes_max=len(data))
     version = reader.number(U8)
     if version != VERSION:
         raise CommandError(f"a checkpoint of version {version}, known is {VERSION}")
     head = Head(reader.number(I64), reader.number(U32))
+    images = [_decode_group(reader) for _ in range(head.groups_count)]
     reader.finish()
-    images = [_decode_group(chunk) for chunk in chunks[1:]]
     names = [one.snapshot.group for one in images]
-    if len(images) != head.groups_count or names != sorted(set(names)):
-        raise CommandError(f"{len(images)} groups, {head.groups_count} announced, or out of order")
+    if names != sorted(set(names)):
+        raise CommandError("groups twice or out of order")
     return head, images
 
 
-def _decode_group(chunk: Buffer) -> GroupImage:
-    reader = Reader(chunk, bytes_max=IMAGE_BYTES_MAX)
+def _decode_group(reader: Reader) -> GroupImage:
     snapshot = read_snapshot(reader)
     since = reader.number(I64)
+    known = reader.number(U8)
+    if known > 1:
+        raise CommandError(f"a flag is 0 or 1, not {known}")
+    assigned = read_assigned(reader) if known else None
     offsets = []
     for _ in range(reader.count(OFFSETS_PER_GROUP_MAX, _OFFSET.size + 4)):
         topic, partition, offset = reader.text(), reader.number(I32), reader.number(I64)
         epoch, wall_ms = reader.number(I32), reader.number(I64)
         offsets.append(OffsetImage(topic, partition, offset, epoch, reader.text(), wall_ms))
-    assigned = read_assigned(reader) if reader.number(U8) else None
-    reader.finish()
     places = [(one.topic, one.partition) for one in offsets]
     if places != sorted(set(places)):
         raise CommandError("offsets twice or out of order")
     empty_since = None if since == NEVER_EMPTY else since
-    return GroupImage(snapshot, empty_since, tuple(offsets), assigned)
+    return GroupImage(snapshot, empty_since, len(offsets), tuple(offsets), assigned)

@@ -6,7 +6,7 @@ where a commit that was in flight through a rebalance or a steal is stopped, wha
 coordinators then and now believed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import attrs
@@ -15,6 +15,7 @@ from coordinator import image
 from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import Buffer
 from coordinator.commands import (
+    Command,
     CommitOffsets,
     DropGroup,
     DropOffsets,
@@ -78,12 +79,25 @@ class StoredGroup:
         )
 
 
+class _Frozen:
+    """A checkpoint that is being made: the groups it has not come to yet, the next one last.
+
+    Of those that have changed since it began, what they were then.
+    """
+
+    def __init__(self, groups: Iterable[ConsumerGroupId]) -> None:
+        self.order = sorted(groups, reverse=True)
+        self.waiting: dict[ConsumerGroupId, image.GroupImage | None] = dict.fromkeys(self.order)
+
+
 class GroupStore:
     """All consumer groups of one Paxos group's log."""
 
     def __init__(self) -> None:
         self._groups: dict[ConsumerGroupId, StoredGroup] = {}
         self._revision = NO_REVISION
+        self._frozen: _Frozen | None = None
+        """A checkpoint that is being made."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -103,6 +117,8 @@ class GroupStore:
             CommandError: if the bytes are not a command; nothing has changed then.
         """
         decoded = decode(command)
+        if self._frozen is not None:
+            self._keep_frozen(self._frozen, decoded)
         match decoded:
             case GroupSnapshot():
                 result = self._write_group(decoded)
@@ -120,20 +136,23 @@ class GroupStore:
 
     def sweep_due(self, sweep: Sweep) -> bool:
         """Whether applying `sweep` would change anything: if not, keep it out of the log."""
-        return any(
-            bool(_unread(group, sweep))
-            if group.occupied
-            else group.empty_since_wall_ms is None or _expired(group, sweep) or _idle(group, sweep)
-            for group in self._groups.values()
-        )
+        return any(_sweeps(group, sweep) for group in self._groups.values())
 
     def snapshot(self) -> list[bytes]:
-        """A checkpoint: a head, then one chunk for each group."""
-        head = image.encode_head(image.Head(self._revision, len(self._groups)))
-        return [head, *(image.encode_group(_to_image(group)) for group in self.groups())]
+        """A checkpoint, in pieces that mean something only together."""
+        return list(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """A checkpoint of the store as it is at this moment, made while commands go on.
+
+        One at a time: the pieces of an earlier one must not be asked for any more.
+        """
+        frozen = self._frozen = _Frozen(self._groups)
+        head = image.Head(self._revision, len(self._groups))
+        return image.encode(head, self._frozen_groups(frozen))
 
     @classmethod
-    def restore(cls, chunks: list[bytes]) -> "GroupStore":
+    def restore(cls, chunks: Sequence[Buffer]) -> "GroupStore":
         """The store that `snapshot` was taken of.
 
         Raises:
@@ -145,6 +164,25 @@ class GroupStore:
         for one in images:
             store._groups[one.snapshot.group] = _from_image(one)
         return store
+
+    def _frozen_groups(self, frozen: "_Frozen") -> Iterator[image.GroupImage]:
+        while frozen.order:
+            assert self._frozen is frozen, "two checkpoints of one store at a time"
+            name = frozen.order.pop()
+            kept = frozen.waiting.pop(name)
+            yield _to_image(self._groups[name]) if kept is None else kept
+        self._frozen = None
+
+    def _keep_frozen(self, frozen: "_Frozen", command: Command) -> None:
+        """The command may change groups that the checkpoint has not come to yet."""
+        names = (
+            [group.name for group in self._groups.values() if _sweeps(group, command)]
+            if isinstance(command, Sweep)
+            else [command.group]
+        )
+        for name in names:
+            if name in frozen.waiting and frozen.waiting[name] is None:
+                frozen.waiting[name] = _to_image(self._groups[name])
 
     def _write_group(self, command: GroupSnapshot) -> Result:
         group = self._groups.get(command.group)
@@ -278,6 +316,13 @@ def fence_assigned(group: AssignedSnapshot, member_id: MemberId, epoch: int) -> 
     return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
 
 
+def _sweeps(group: StoredGroup, sweep: Sweep) -> bool:
+    """Whether `sweep` changes anything in the group."""
+    if group.occupied:
+        return bool(_unread(group, sweep))
+    return bool(group.empty_since_wall_ms is None or _expired(group, sweep) or _idle(group, sweep))
+
+
 def _expired(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
     """The offsets that `sweep` takes from a group without members."""
     if group.empty_since_wall_ms is None:
@@ -343,17 +388,21 @@ def _forget(group: StoredGroup, keys: list[tuple[str, int]]) -> int:
 
 
 def _to_image(group: StoredGroup) -> image.GroupImage:
+    """The group as it is now, whatever becomes of it: what is changed in place is copied."""
+    offsets = {topic: dict(partitions) for topic, partitions in group.offsets.items()}
     return image.GroupImage(
-        group.snapshot(), group.empty_since_wall_ms, _flat(group.offsets), group.assigned
+        group.snapshot(),
+        group.empty_since_wall_ms,
+        group.offsets_count,
+        _flat(offsets),
+        group.assigned,
     )
 
 
-def _flat(offsets: Mapping[str, Mapping[int, StoredOffset]]) -> tuple[image.OffsetImage, ...]:
-    return tuple(
-        image.OffsetImage(topic, partition, *offsets[topic][partition])
-        for topic in sorted(offsets)
-        for partition in sorted(offsets[topic])
-    )
+def _flat(offsets: Mapping[str, Mapping[int, StoredOffset]]) -> Iterator[image.OffsetImage]:
+    for topic in sorted(offsets):
+        for partition in sorted(offsets[topic]):
+            yield image.OffsetImage(topic, partition, *offsets[topic][partition])
 
 
 def _from_image(one: image.GroupImage) -> StoredGroup:
@@ -372,7 +421,7 @@ def _from_image(one: image.GroupImage) -> StoredGroup:
         group.offsets.setdefault(kept.topic, {})[kept.partition] = StoredOffset(
             kept.offset, kept.leader_epoch, kept.metadata, kept.commit_wall_ms
         )
-    group.offsets_count = len(one.offsets)
+    group.offsets_count = one.offsets_count
     group.assigned = one.assigned
     group.empty_since_wall_ms = one.empty_since_wall_ms
     return group

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balancer import registry_image
 from balancer.packing import PackingError
 from balancer.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.problem import Evenness
@@ -252,6 +253,12 @@ def test_any_well_formed_commands_give_results_and_a_snapshot_that_restores(
     for command in script:
         decode_result(registry.apply(encode_command(command), registry.applied + 1))
     restored = Registry.restore(registry.snapshot())
+    assert restored.snapshot() == registry.snapshot()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry_image, "PIECE_TOPICS", 1)
+        pieces = list(registry_image.encode_pieces(registry.image()))
+    assert len(pieces) == 1 + len(registry.topics)
+    restored.install(registry_image.decode_pieces(pieces))
     assert restored.snapshot() == registry.snapshot()
 
 

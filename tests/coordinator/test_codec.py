@@ -236,6 +236,28 @@ def test_a_damaged_checkpoint_is_refused_or_another_one(
     assert restored.snapshot() == chunks
 
 
+@given(st.lists(COMMANDS, max_size=25), st.lists(COMMANDS, max_size=15), st.integers(1, 4))
+def test_a_checkpoint_is_of_one_moment_whatever_is_applied_while_it_is_made(
+    before: list[Command], meanwhile: list[Command], work: int
+) -> None:
+    store = GroupStore()
+    for command in before:
+        store.apply(encode(command))
+    expected = store.snapshot()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image, "PIECE_WORK", work)
+        making, pieces = store.pieces(), list[bytes]()
+        for command in meanwhile:
+            store.apply(encode(command))
+            pieces += [piece for piece in [next(making, None)] if piece is not None]
+        pieces += making
+    assert b"".join(pieces) == b"".join(expected)
+    restored = GroupStore.restore(pieces)
+    for command in meanwhile:
+        restored.apply(encode(command))
+    assert restored.snapshot() == store.snapshot()
+
+
 def test_a_checkpoint_without_a_head_is_refused() -> None:
     with pytest.raises(CommandError, match="no head"):
         image.decode_all([])

@@ -171,7 +171,7 @@ class CoordinatorImage(Target):
             chunks.append(data[at + 4 : at + 4 + size])
             at += 4 + size
         store = GroupStore.restore(chunks)
-        assert store.snapshot() == chunks, "two encodings of one checkpoint"
+        assert b"".join(store.snapshot()) == b"".join(chunks), "two encodings of one checkpoint"
         return (f"{min(len(chunks), 4)} chunks",)
 
 
