@@ -186,7 +186,7 @@ def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     if len(data) != header.batch_length + LOG_OVERHEAD_BYTES or len(data) < HEADER_BYTES:
         return ErrorCode.CORRUPT_MESSAGE
-    if crc32c(data[_COVERED_FROM:]) != header.crc:
+    if not is_intact(batch):
         return ErrorCode.CORRUPT_MESSAGE
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         return ErrorCode.INVALID_RECORD
@@ -205,6 +205,11 @@ def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return ErrorCode.NONE
+
+
+def is_intact(batch: Batch) -> bool:
+    """Whether the checksum of the batch is right, whoever has made it."""
+    return crc32c(batch.data[_COVERED_FROM:]) == batch.header.crc
 
 
 def produced_batch(records: memoryview | None, *, log_time: bool = False) -> Batch:

@@ -1,0 +1,122 @@
+"""What a node that catches up and the one that helps it say to each other.
+
+The sink asks, the source answers; every question has a number that its answer repeats, so answers
+to questions of an earlier attempt, or an earlier life, are told from those that are waited for.
+Offsets are Kafka's, slots are the group's. Encoding: `codec.py`.
+"""
+
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+import attrs
+
+from paxos.entry import Buffer
+from paxos.ids import GroupId, Slot
+
+PARTS_MAX: Final = 65_536
+"""Partitions of one group in a Manifest."""
+PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of one answer: a batch is sent whole, and there are none larger."""
+
+
+class Why(IntEnum):
+    """Why a question is not answered, and what the sink makes of it (sink.py)."""
+
+    BEHIND = 1
+    """The source is not ahead of the sink, or not a member: ask somebody else."""
+    BUSY = 2
+    """It helps too many already, or is itself catching up: ask somebody else."""
+    GONE = 3
+    """The session has ended, or the offset is below the log start by now: ask for what there is."""
+    DAMAGED = 4
+    """It cannot read what was asked for: ask somebody else."""
+
+
+@attrs.frozen
+class AskManifest:
+    """What is there of this group? The sink has applied so much itself."""
+
+    number: int
+    group: GroupId
+    applied: Slot
+
+
+@attrs.frozen
+class Part:
+    """A partition's records: offsets from `log_start` to below `next_offset`."""
+
+    uid: int
+    log_start: int
+    next_offset: int
+
+
+@attrs.frozen
+class Manifest:
+    number: int
+    group: GroupId
+    applied: Slot
+    parts: tuple[Part, ...]
+
+
+@attrs.frozen
+class AskData:
+    """Batches of a partition, from the one that contains `offset` on, whole ones, one at least."""
+
+    number: int
+    group: GroupId
+    uid: int
+    offset: int
+    bytes_max: int
+
+
+@attrs.frozen
+class Data:
+    """Batches with their offsets and epochs; the next ones begin at `end`.
+
+    `gaps`: the partition is compacted, and offsets may be missing between them.
+    """
+
+    number: int
+    group: GroupId
+    uid: int
+    end: int
+    gaps: bool
+    payload: tuple[Buffer, ...]
+
+
+@attrs.frozen
+class AskState:
+    """A piece of the group's state: of its chunk number `chunk`, from byte `at` on.
+
+    Chunk 0 begins a new session: the state as it is then; later ones may be younger than that.
+    """
+
+    number: int
+    group: GroupId
+    chunk: int
+    at: int
+
+
+@attrs.frozen
+class State:
+    """A piece of a chunk of `size` bytes; `last` of the session's last chunk."""
+
+    number: int
+    group: GroupId
+    chunk: int
+    at: int
+    size: int
+    last: bool
+    payload: tuple[Buffer, ...]
+
+
+@attrs.frozen
+class Refused:
+    number: int
+    group: GroupId
+    why: Why
+
+
+Question: TypeAlias = AskManifest | AskData | AskState
+Answer: TypeAlias = Manifest | Data | State | Refused
+Message: TypeAlias = Question | Answer
