@@ -307,7 +307,7 @@ def test_every_setting_is_read() -> None:
 
 
 def is_text(name: str) -> bool:
-    return Path(name).suffix not in {".png", ".ico", ".woff2"}
+    return Path(name).suffix not in {".png", ".ico", ".woff2", ".xz"}
 
 
 def private_strings() -> list[str]:
