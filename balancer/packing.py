@@ -10,6 +10,7 @@ equal bytes. Reading arbitrary bytes gives a value or `PackingError`, never anot
 import struct
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
@@ -231,21 +232,61 @@ def record(kind: type[T], *fields: Field[Any]) -> Field[T]:
     return Field(write, read)
 
 
-def union(version: int, kinds: Mapping[int, tuple[type[Any], Field[Any]]]) -> Field[Any]:
+def opening(kind: type[T], *fields: Field[Any]) -> Field[T]:
+    """An attrs class as an earlier version wrote it: its first fields; the rest are defaults."""
+    names = tuple(kind.__annotations__)[: len(fields)]
+
+    def write(out: bytearray, value: T) -> None:
+        for name, field in zip(names, fields, strict=True):
+            field.write(out, getattr(value, name))
+
+    def read(reader: Reader) -> T:
+        return kind(**{name: field.read(reader) for name, field in zip(names, fields, strict=True)})
+
+    return Field(write, read)
+
+
+@attrs.frozen
+class Older(Generic[T]):
+    """A kind that has grown: what says nothing new is still written as it was before."""
+
+    kind: int
+    field: Field[T]
+    says_all: Callable[[T], bool]
+    """Whether the older kind leaves nothing of a value out."""
+
+
+def union(
+    version: int,
+    kinds: Mapping[int, tuple[type[Any], Field[Any]]],
+    older: Mapping[type[Any], Older[Any]] = MappingProxyType({}),
+) -> Field[Any]:
     """A version byte, a kind byte, a record. Unknown versions and kinds are refused."""
     by_type = {cls: (kind, field) for kind, (cls, field) in kinds.items()}
     assert len(by_type) == len(kinds), "one kind per class"
+    readers = {kind: field for kind, (_, field) in kinds.items()}
+    readers |= {one.kind: one.field for one in older.values()}
+    assert len(readers) == len(kinds) + len(older), "one class per kind"
+
+    def kind_of(value: object) -> tuple[int, Field[Any]]:
+        before = older.get(type(value))
+        if before is not None and before.says_all(value):
+            return before.kind, before.field
+        return by_type[type(value)]
 
     def write(out: bytearray, value: object) -> None:
-        kind, field = by_type[type(value)]
+        kind, field = kind_of(value)
         out.append(version)
         out.append(kind)
         field.write(out, value)
 
     def read(reader: Reader) -> object:
         head = reader.take(2)
-        if head[0] != version or head[1] not in kinds:
+        if head[0] != version or head[1] not in readers:
             raise PackingError(f"version {head[0]} kind {head[1]} is not known")
-        return kinds[head[1]][1].read(reader)
+        value = readers[head[1]].read(reader)
+        if kind_of(value)[0] != head[1]:
+            raise PackingError(f"kind {head[1]} where an older one says as much")
+        return value
 
     return Field(write, read)

@@ -14,12 +14,14 @@ from balancer.packing import (
     I32,
     I64,
     STRING,
+    U8,
     U16,
     U32,
     Field,
     enum,
     fixed,
     mapping,
+    opening,
     record,
     sequence,
 )
@@ -43,8 +45,16 @@ CONFIGS_MAX: Final = 64
 CONFIGS_ENCODED_MAX: Final = 1_024
 CONFIG_VALUE_CHARS_MAX: Final = 4_096
 CLUSTER_ID_CHARS_MAX: Final = 64
+REPLICAS_MAX: Final = 9
+"""Members of one group: a quorum of more would be slower and hardly safer. The registry's group,
+too, has no more, however many nodes there are."""
+REMOVED_MAX: Final = 4_096
+"""Ids of removed nodes are remembered for ever, for they are never used again."""
 HOST_CHARS_MAX: Final = 255
 ZONE_CHARS_MAX: Final = 64
+REPLICA_RECORDS_MAX: Final = 32
+REPLICA_CHANGES_MAX: Final = 64
+"""Of one record; the rest are only counted."""
 HISTORY_MAX: Final = 64
 """Finished steals the registry remembers."""
 TOKEN_NS_MAX: Final = 60_000 * MS
@@ -64,7 +74,8 @@ class Address(NamedTuple):
 
 @attrs.frozen
 class Node:
-    """A node as it last registered. `draining`: it should be nobody's ideal node."""
+    """A node as it last registered. `draining`: it should be nobody's ideal node; `leaving`: nor
+    have a replica of anything, and when it has none any more it is gone for good."""
 
     node: NodeId
     incarnation: Incarnation
@@ -73,6 +84,16 @@ class Node:
     http: Address
     zone: str
     draining: bool = False
+    leaving: bool = False
+
+
+@attrs.frozen
+class Admitted:
+    """A node an operator has added, which has not registered yet: its peers may talk to it."""
+
+    node: NodeId
+    peer: Address
+    zone: str
 
 
 @attrs.frozen
@@ -82,6 +103,39 @@ class Cluster:
     cluster_id: str
     groups_count: int
     """Groups 1..groups_count carry partitions; with 0 they all live in the registry's group."""
+    founders: tuple[NodeId, ...] = ()
+    """The nodes of the first configuration, ascending. None in a cluster that was founded before
+    there were replica sets: whoever registers is one of its nodes, and has all groups."""
+    replicas: int = 0
+    """How many members a group has, from the beginning; 0 where there are no founders."""
+
+
+class Noted(NamedTuple):
+    """A group's members, as its log says since `slot`."""
+
+    slot: Slot
+    members: tuple[NodeId, ...]
+
+
+class ReplicaChange(NamedTuple):
+    """One group's replica set, before and after."""
+
+    group: GroupId
+    before: tuple[NodeId, ...]
+    after: tuple[NodeId, ...]
+    reason: str
+
+
+@attrs.frozen
+class ReplicaRecord:
+    """One change of replica sets: who made it, when, and why."""
+
+    wall_ns: int
+    node: NodeId
+    trigger: str
+    changes: tuple[ReplicaChange, ...]
+    changes_count: int
+    """All of them; `changes` keeps the first REPLICA_CHANGES_MAX."""
 
 
 class PartitionPlace(NamedTuple):
@@ -172,8 +226,28 @@ class StealRecord:
 
 TOPIC_ID: Final = fixed(16)
 ADDRESS: Final[Field[Address]] = record(Address, STRING, U16)
-NODE: Final = record(Node, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING, FLAG)
-CLUSTER: Final = record(Cluster, STRING, U32)
+NODE_3: Final = opening(Node, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING, FLAG)
+NODE: Final = record(Node, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING, FLAG, FLAG)
+"""NODE_3 and CLUSTER_3: as images of version 3 have them."""
+ADMITTED: Final = record(Admitted, I32, ADDRESS, STRING)
+NODES: Final[Field[tuple[NodeId, ...]]] = sequence(I32, NODES_MAX)
+REPLICAS: Final[Field[tuple[NodeId, ...]]] = sequence(I32, REPLICAS_MAX)
+CLUSTER_3: Final = opening(Cluster, STRING, U32)
+CLUSTER: Final = record(Cluster, STRING, U32, NODES, U8)
+REPLICA_SETS: Final[Field[Mapping[GroupId, tuple[NodeId, ...]]]] = mapping(
+    U32, REPLICAS, GROUPS_MAX + 1
+)
+MEMBERS: Final[Field[Mapping[GroupId, Noted]]] = mapping(
+    U32, record(Noted, I64, NODES), GROUPS_MAX + 1
+)
+REPLICA_RECORD: Final = record(
+    ReplicaRecord,
+    I64,
+    I32,
+    STRING,
+    sequence(record(ReplicaChange, U32, REPLICAS, REPLICAS, STRING), REPLICA_CHANGES_MAX),
+    U16,
+)
 PLACES: Final = sequence(record(PartitionPlace, U32, U32), TOPIC_PARTITIONS_MAX)
 CONFIGS: Final = mapping(STRING, STRING, CONFIGS_ENCODED_MAX)
 PLACEMENT: Final[Field[Mapping[GroupId, NodeId]]] = mapping(U32, I32, GROUPS_MAX + 1)

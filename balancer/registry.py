@@ -3,22 +3,17 @@
 It holds the nodes, the topics with their partitions' places, the ideal placement, the steal token,
 the balancer's pauses and the producer id counter. `apply` is a pure function of the state and the
 command, so nodes that applied the same log hold the same document, byte for byte (`snapshot`).
-
-Reading: what the properties return are frozen values, or mappings that are replaced and never
-changed in place (topics and partitions excepted: they are read only by agreement). The shell
-compares `versions` with the ones it saw last to learn what has changed.
+Reading is `document.py`.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import attrs
 
-from balancer.catalogue import Catalogue
+from balancer.document import Document
 from balancer.packing import PackingError
 from balancer.policy import (
     PLANS_MAX,
-    PlanRecord,
     Policy,
     Weights,
     policy_problem,
@@ -28,22 +23,14 @@ from balancer.policy import (
 from balancer.records import (
     CLUSTER_ID_CHARS_MAX,
     GROUPS_MAX,
-    HOST_CHARS_MAX,
-    NODES_MAX,
+    REPLICAS_MAX,
     TOKEN_NS_MAX,
     WALL_NS_MAX,
-    ZONE_CHARS_MAX,
-    Address,
     Cluster,
-    Node,
-    Partition,
-    PartitionUid,
-    StealRecord,
-    StealToken,
-    Topic,
 )
 from balancer.registry_commands import (
     AcquireStealToken,
+    AddNode,
     AdoptPlan,
     AllocateProducerIds,
     CancelSteal,
@@ -54,8 +41,10 @@ from balancer.registry_commands import (
     DeleteTopic,
     Done,
     DrainNode,
+    FinishRemoval,
     FoundCluster,
     MergePlacement,
+    NoteMembers,
     PartitionsCreated,
     PauseBalancer,
     PinGroup,
@@ -66,9 +55,11 @@ from balancer.registry_commands import (
     Refused,
     RegisterNode,
     ReleaseStealToken,
+    RemoveNode,
     Result,
     SetPlacement,
     SetPolicy,
+    SetReplicaSets,
     TokenGranted,
     TokenRefused,
     TokenReleased,
@@ -77,47 +68,15 @@ from balancer.registry_commands import (
     decode_command,
     encode_result,
 )
-from balancer.registry_image import Image, decode_image, encode_image
-from balancer.token_desk import TokenDesk
-from paxos.ids import REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Slot
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Slot
 
 PRODUCER_IDS_MAX = 1_000_000
 """In one block; a broker asks for a thousand at a time."""
 PRODUCER_ID_LAST = 2**63 - 1
 
 
-class Versions(NamedTuple):
-    """`all` goes up with every change, each other one when its part changes."""
-
-    all: int = 0
-    nodes: int = 0
-    topics: int = 0
-    placement: int = 0
-    steals: int = 0
-    """Tokens, history and pauses."""
-    policy: int = 0
-    """Policy, pins and published weights."""
-
-
-class Registry:
+class Registry(Document):
     """The document. Build an empty one and apply group 0's log to it, or `restore` a snapshot."""
-
-    def __init__(self) -> None:
-        self.versions = Versions()
-        self.applied = SLOT_ZERO
-        self.cluster: Cluster | None = None
-        self.nodes: Mapping[NodeId, Node] = {}
-        self.placement: Mapping[GroupId, NodeId] = {}
-        self.paused = False
-        self.paused_groups: frozenset[GroupId] = frozenset()
-        self.policy = Policy()
-        self.pins: Mapping[GroupId, NodeId] = {}
-        self.weights = Weights()
-        self.plans: tuple[PlanRecord, ...] = ()
-        """The last adopted plans, oldest first."""
-        self._catalogue = Catalogue()
-        self._desk = TokenDesk()
-        self._next_producer_id = 0
 
     # ---- applying --------------------------------------------------------------------------------
 
@@ -146,10 +105,10 @@ class Registry:
         match command:
             case FoundCluster():
                 return self._found(command)
-            case RegisterNode():
-                return self._register(command)
-            case DrainNode():
-                return self._drain(command)
+            case RegisterNode() | DrainNode() | AddNode() | RemoveNode() | FinishRemoval():
+                return self._change_nodes(command)
+            case SetReplicaSets() | NoteMembers():
+                return self._change_replicas(command)
             case CreateTopic() | CreatePartitions() | DeleteTopic():
                 return self._change_topics(command)
             case ConfigureTopic():
@@ -166,50 +125,99 @@ class Registry:
     # ---- cluster and nodes -----------------------------------------------------------------------
 
     def _found(self, command: FoundCluster) -> Result:
-        wanted = Cluster(command.cluster_id, command.groups_count)
-        if self.cluster is not None:
-            if self.cluster == wanted:
-                return self._done()
-            return Refused(Refusal.ALREADY_FOUNDED, self.cluster.cluster_id)
-        if not 0 < len(command.cluster_id) <= CLUSTER_ID_CHARS_MAX:
-            return Refused(Refusal.INVALID_CLUSTER, "the cluster id is empty or too long")
-        if command.groups_count > GROUPS_MAX:
-            return Refused(Refusal.INVALID_CLUSTER, f"at most {GROUPS_MAX} groups")
+        founders = tuple(sorted(command.founders))
+        wanted = Cluster(command.cluster_id, command.groups_count, founders, command.replicas)
+        known = self.cluster
+        if known is not None:
+            if known in (wanted, attrs.evolve(wanted, founders=(), replicas=0)):
+                return self._complete(known, wanted)
+            return Refused(Refusal.ALREADY_FOUNDED, known.cluster_id)
+        problem = _cluster_problem(wanted)
+        if problem is not None:
+            return Refused(Refusal.INVALID_CLUSTER, problem)
         self.cluster = wanted
         self._catalogue.found(command.groups_count)
         return self._done("topics")
 
-    def _register(self, command: RegisterNode) -> Result:
-        known = self.nodes.get(command.node)
-        problem = _node_problem(command)
-        if problem is not None:
-            return Refused(Refusal.INVALID_NODE, problem)
-        if known is None and len(self.nodes) >= NODES_MAX:
-            return Refused(Refusal.TOO_MANY_NODES, f"at most {NODES_MAX}")
-        if known is not None and command.incarnation < known.incarnation:
-            return Refused(Refusal.STALE_INCARNATION, f"registered: {known.incarnation}")
-        node = Node(
-            command.node,
-            command.incarnation,
-            command.kafka,
-            command.peer,
-            command.http,
-            command.zone,
-            draining=known is not None and known.draining,
-        )
-        return self._set_node(node)
+    def _complete(self, known: Cluster, wanted: Cluster) -> Result:
+        """A cluster of before there were replica sets learns who founded it: all have all groups.
 
-    def _drain(self, command: DrainNode) -> Result:
-        known = self.nodes.get(command.node)
-        if known is None:
-            return Refused(Refusal.UNKNOWN_NODE, f"node {command.node}")
-        return self._set_node(attrs.evolve(known, draining=command.draining))
-
-    def _set_node(self, node: Node) -> Result:
-        if self.nodes.get(node.node) == node:
+        So it can grow and shrink like any other.
+        """
+        if known == wanted:
             return self._done()
-        self.nodes = dict(sorted({**self.nodes, node.node: node}.items()))
+        problem = _cluster_problem(wanted)
+        if problem is None and len(wanted.founders) > wanted.replicas:
+            problem = f"all nodes have all groups: groups.replicas is {len(wanted.founders)} here"
+        if problem is not None:
+            return Refused(Refusal.INVALID_CLUSTER, problem)
+        self.cluster = wanted
         return self._done("nodes")
+
+    def _change_nodes(
+        self, command: RegisterNode | DrainNode | AddNode | RemoveNode | FinishRemoval
+    ) -> Result:
+        match command:
+            case RegisterNode():
+                after = self._roster.register(command, self.cluster)
+            case DrainNode():
+                after = self._roster.drain(command)
+            case AddNode():
+                after = self._without_founders() or self._roster.add(command)
+            case RemoveNode():
+                after = self._without_founders() or self._roster.remove(command)
+            case FinishRemoval(node=node):
+                after = self._in_use(node) or self._roster.finish_removal(node)
+        if isinstance(after, Refused):
+            return after
+        if after == self._roster:
+            return self._done()
+        self._roster = after
+        if isinstance(command, FinishRemoval):
+            self._forget(command.node)
+        return self._done("nodes")
+
+    def _without_founders(self) -> Refused | None:
+        if self.cluster is None:
+            return Refused(Refusal.NOT_FOUNDED, "the cluster is not founded yet")
+        if not self.cluster.founders:
+            return Refused(Refusal.INVALID_CLUSTER, "a node with founders in its settings is first")
+        return None
+
+    def _in_use(self, node: NodeId) -> Refused | None:
+        use = self._replicas.use_of(node, self.groups, self.cluster)
+        if not use and node in self.placement.values():
+            use = f"node {node} should be master of a group"
+        return Refused(Refusal.NODE_IN_USE, use) if use else None
+
+    def _forget(self, node: NodeId) -> None:
+        """What was said of a node that is gone; its id never means another one."""
+        pins = {group: pin for group, pin in self.pins.items() if pin != node}
+        capacities = {one: part for one, part in self.policy.capacities.items() if one != node}
+        if pins != self.pins:
+            self.pins = pins
+            self._changed("policy")
+        self._set_policy(attrs.evolve(self.policy, capacities=capacities))
+
+    # ---- replica sets ----------------------------------------------------------------------------
+
+    def _change_replicas(self, command: SetReplicaSets | NoteMembers) -> Result:
+        cluster = self.cluster
+        if cluster is None:
+            return Refused(Refusal.NOT_FOUNDED, "the cluster is not founded yet")
+        if isinstance(command, NoteMembers):
+            part, after = "members", self._replicas.note(command, cluster)
+        else:
+            part, version = "replicas", self.versions.replicas
+            if command.expected_version not in (None, version):
+                return Refused(Refusal.REPLICAS_CONFLICT, f"the version is {version}")
+            after = self._without_founders() or self._replicas.set(command, cluster, self.nodes)
+        if isinstance(after, Refused):
+            return after
+        if after == self._replicas:
+            return self._done()
+        self._replicas = after
+        return self._done(part)
 
     # ---- topics and producer ids -----------------------------------------------------------------
 
@@ -326,6 +334,10 @@ class Registry:
         pins = {one: pin for one, pin in self.pins.items() if one != group}
         if node is not None:
             pins[group] = node
+        desk = self._replicas.released(group) if node is None else self._replicas
+        if desk != self._replicas:
+            self._replicas = desk
+            self._changed("replicas")
         if pins != self.pins:
             self.pins = dict(sorted(pins.items()))
             self._changed("policy")
@@ -357,6 +369,9 @@ class Registry:
                 return Refused(Refusal.UNKNOWN_GROUP, f"group {group}")
             if node not in self.nodes:
                 return Refused(Refusal.UNKNOWN_NODE, f"node {node} for group {group}")
+            if node != self.placement.get(group) and not self.may_have(node, group):
+                text = f"node {node} has no replica of group {group}"
+                return Refused(Refusal.NOT_A_MEMBER, text)
         if placement != self.placement:
             self.placement = placement
             self._changed("placement")
@@ -380,6 +395,8 @@ class Registry:
             return Refusal.STALE_INCARNATION
         if target.draining:
             return Refusal.NODE_DRAINING
+        if target.leaving:
+            return Refusal.NODE_LEAVING
         if self.paused or command.group in self.paused_groups:
             return Refusal.PAUSED
         if command.placement_version != self.versions.placement:
@@ -427,139 +444,15 @@ class Registry:
             self._changed(part)
         return Done(self.versions.all)
 
-    # ---- reading ---------------------------------------------------------------------------------
 
-    @property
-    def version(self) -> int:
-        return self.versions.all
-
-    @property
-    def topics(self) -> Mapping[str, Topic]:
-        return self._catalogue.topics
-
-    @property
-    def partitions(self) -> Mapping[PartitionUid, Partition]:
-        return self._catalogue.partitions
-
-    @property
-    def token(self) -> StealToken | None:
-        return self._desk.token
-
-    @property
-    def tokens(self) -> tuple[StealToken, ...]:
-        """All steals that run, or whose token nobody has taken over yet."""
-        return self._desk.tokens
-
-    def token_numbered(self, number: int) -> StealToken | None:
-        """The token of this number if it is still to be honoured."""
-        return None if number in self._desk.cancelled else self._desk.find(number)
-
-    @property
-    def last_token(self) -> int:
-        """The number of the last token ever granted."""
-        return self._desk.next_token - 1
-
-    @property
-    def history(self) -> tuple[StealRecord, ...]:
-        """The last steals, oldest first."""
-        return self._desk.history
-
-    @property
-    def groups(self) -> range:
-        """All group numbers, the registry's own included."""
-        return range((0 if self.cluster is None else self.cluster.groups_count) + 1)
-
-    def topic(self, name: str) -> Topic | None:
-        return self._catalogue.topics.get(name)
-
-    def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        return self._catalogue.topic_by_id(topic_id)
-
-    def partition(self, uid: int) -> Partition | None:
-        return self._catalogue.partitions.get(PartitionUid(uid))
-
-    def is_gone(self, uid: int) -> bool:
-        """Whether there was a partition of this uid, and its topic was deleted."""
-        return uid < self._catalogue.next_uid and uid not in self._catalogue.partitions
-
-    def partitions_of_group(self, group: GroupId) -> Mapping[PartitionUid, Partition]:
-        return self._catalogue.of_group(group)
-
-    # ---- snapshot --------------------------------------------------------------------------------
-
-    def snapshot(self) -> bytes:
-        """The whole document; two nodes that applied the same log get the same bytes."""
-        return encode_image(self.image())
-
-    def image(self) -> Image:
-        """What the document is made of now: frozen values, to be encoded at leisure."""
-        catalogue, desk = self._catalogue, self._desk
-        return Image(
-            applied=self.applied,
-            versions=tuple(self.versions),
-            cluster=self.cluster,
-            nodes=tuple(self.nodes.values()),
-            topics=tuple(catalogue.topics.values()),
-            next_uid=catalogue.next_uid,
-            next_producer_id=self._next_producer_id,
-            placement=self.placement,
-            tokens=desk.tokens,
-            next_token=desk.next_token,
-            history=desk.history,
-            stolen_versions=desk.stolen_versions,
-            cancelled=tuple(sorted(desk.cancelled)),
-            paused=self.paused,
-            paused_groups=tuple(sorted(self.paused_groups)),
-            policy=self.policy,
-            pins=self.pins,
-            weights=self.weights,
-            plans=self.plans,
-        )
-
-    @classmethod
-    def restore(cls, data: bytes | memoryview) -> "Registry":
-        """The document a snapshot was made of.
-
-        Raises:
-            PackingError: if the bytes are no snapshot.
-        """
-        registry = cls()
-        registry.install(decode_image(data))
-        return registry
-
-    def install(self, image: Image) -> None:
-        """Become the document that the image was made of; whoever holds this one sees that one.
-
-        Raises:
-            PackingError: if the parts of the image contradict each other; nothing has changed then.
-        """
-        catalogue = Catalogue.from_topics(image.cluster, image.topics, image.next_uid)
-        self._catalogue = catalogue
-        self.applied = image.applied
-        self.versions = Versions(*image.versions)
-        self.cluster = image.cluster
-        self.nodes = {node.node: node for node in image.nodes}
-        self.placement = image.placement
-        self.paused = image.paused
-        self.paused_groups = frozenset(image.paused_groups)
-        self.policy, self.pins = image.policy, image.pins
-        self.weights, self.plans = image.weights, image.plans
-        self._next_producer_id = image.next_producer_id
-        self._desk = TokenDesk(
-            image.tokens,
-            image.history,
-            image.next_token,
-            dict(image.stolen_versions),
-            frozenset(image.cancelled),
-        )
-
-
-def _node_problem(command: RegisterNode) -> str | None:
-    if command.node < 0 or command.incarnation < 0:
-        return "node and incarnation are not negative"
-    addresses: tuple[Address, ...] = (command.kafka, command.peer, command.http)
-    if any(not 0 < len(address.host) <= HOST_CHARS_MAX for address in addresses):
-        return f"a host has 1 to {HOST_CHARS_MAX} characters"
-    if len(command.zone) > ZONE_CHARS_MAX:
-        return f"a zone has at most {ZONE_CHARS_MAX} characters"
+def _cluster_problem(cluster: Cluster) -> str | None:
+    founders = cluster.founders
+    if not 0 < len(cluster.cluster_id) <= CLUSTER_ID_CHARS_MAX:
+        return "the cluster id is empty or too long"
+    if cluster.groups_count > GROUPS_MAX:
+        return f"at most {GROUPS_MAX} groups"
+    if len(set(founders)) < len(founders) or any(node < 0 for node in founders):
+        return "a founder is there twice, or has a negative id"
+    if not (1 if founders else 0) <= cluster.replicas <= (REPLICAS_MAX if founders else 0):
+        return f"1 to {REPLICAS_MAX} replicas, of founders that are named"
     return None

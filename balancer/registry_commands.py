@@ -17,11 +17,15 @@ from balancer.packing import (
     I32,
     I64,
     STRING,
+    U8,
     U32,
     Field,
+    Older,
     decode,
     encode,
     enum,
+    mapping,
+    opening,
     optional,
     record,
     sequence,
@@ -39,7 +43,10 @@ from balancer.records import (
     ADDRESS,
     CONFIGS,
     CONFIGS_ENCODED_MAX,
+    GROUPS_MAX,
+    NODES,
     PLACEMENT,
+    REPLICA_SETS,
     TOKEN,
     TOPIC,
     TOPIC_ID,
@@ -53,6 +60,8 @@ from paxos.ids import GroupId, Incarnation, NodeId, Slot
 FORMAT_VERSION: Final = 1
 """Of commands and results. A node that does not know a version refuses it as malformed, so a newer
 command may only be proposed when every node of the cluster knows it."""
+NOBODY: Final = NodeId(0)
+"""No node's id, where none need be said."""
 
 
 # ---- commands ------------------------------------------------------------------------------------
@@ -68,11 +77,17 @@ class FoundCluster:
 
     cluster_id: str
     groups_count: int
+    founders: tuple[NodeId, ...] = ()
+    replicas: int = 0
+    """See records.Cluster; both or neither."""
 
 
 @attrs.frozen
 class RegisterNode:
-    """Sent by a node at every boot. An older incarnation than the registered one is refused."""
+    """Sent by a founder, or a node that was added, at every boot.
+
+    An older incarnation than the registered one is refused.
+    """
 
     node: NodeId
     incarnation: Incarnation
@@ -80,6 +95,59 @@ class RegisterNode:
     peer: Address
     http: Address
     zone: str = ""
+
+
+@attrs.frozen
+class AddNode:
+    """Admit a node to a running cluster: it may register, and its peers talk to it.
+
+    Of a node that is leaving: it stays.
+    """
+
+    node: NodeId
+    peer: Address
+    zone: str = ""
+
+
+@attrs.frozen
+class RemoveNode:
+    """Let a node leave: its replicas go to others, and then it does. Its id is never used again."""
+
+    node: NodeId
+
+
+@attrs.frozen
+class FinishRemoval:
+    """A leaving node has nothing any more: it is none of the cluster's nodes from now on."""
+
+    node: NodeId
+
+
+@attrs.frozen
+class SetReplicaSets:
+    """Say which nodes should keep some groups, provided the sets are still at that version.
+
+    The groups that are not named keep theirs. `by_hand`: no plan changes these sets again, except
+    for a node that is dead or leaving, until the group is given back (`PinGroup` to None).
+    """
+
+    expected_version: int | None
+    sets: Mapping[GroupId, tuple[NodeId, ...]]
+    by_hand: bool = False
+    wall_ns: int = 0
+    node: NodeId = NOBODY
+    """Who says so, and when: for the history alone, as what follows."""
+    trigger: str = ""
+    reasons: Mapping[GroupId, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class NoteMembers:
+    """A group's master tells which members its log says it has since `slot`."""
+
+    group: GroupId
+    slot: Slot
+    members: tuple[NodeId, ...]
 
 
 @attrs.frozen
@@ -254,6 +322,11 @@ Command: TypeAlias = (
     | AdoptPlan
     | PublishWeights
     | CancelSteal
+    | AddNode
+    | RemoveNode
+    | FinishRemoval
+    | SetReplicaSets
+    | NoteMembers
 )
 
 
@@ -271,6 +344,15 @@ class Refusal(IntEnum):
     UNKNOWN_NODE = 11
     TOO_MANY_NODES = 12
     STALE_INCARNATION = 13
+    NODE_NOT_ADMITTED = 14
+    """It is no founder, and nobody has added it."""
+    NODE_REMOVED = 15
+    """It was removed; its id is never used again."""
+    NODE_EXISTS = 16
+    NODE_LEAVING = 17
+    NODE_IN_USE = 18
+    """It still has replicas, or should be master of something."""
+    LAST_NODE = 19
     TOPIC_EXISTS = 20
     UNKNOWN_TOPIC = 21
     INVALID_NAME = 22
@@ -282,6 +364,11 @@ class Refusal(IntEnum):
     INVALID_CONFIGS = 28
     PLACEMENT_CONFLICT = 40
     UNKNOWN_GROUP = 41
+    NOT_A_MEMBER = 42
+    """A master's place is on a member of its group."""
+    INVALID_REPLICAS = 43
+    REPLICAS_CONFLICT = 44
+    """The sets have changed since the command was made."""
     TOKEN_HELD = 50
     STALE_PLAN = 51
     """The asker's placement version is not the current one."""
@@ -392,11 +479,11 @@ Result: TypeAlias = (
 _VERSION_OR_NONE: Final = optional(I64)
 _REFUSAL: Final = enum(Refusal)
 _NAMES: Final = sequence(STRING, CONFIGS_ENCODED_MAX)
+_REASONS: Final = mapping(U32, STRING, GROUPS_MAX + 1)
 
 _COMMAND: Final[Field[Command]] = union(
     FORMAT_VERSION,
     {
-        1: (FoundCluster, record(FoundCluster, STRING, U32)),
         2: (RegisterNode, record(RegisterNode, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING)),
         3: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)),
         4: (CreatePartitions, record(CreatePartitions, STRING, I32)),
@@ -417,6 +504,24 @@ _COMMAND: Final[Field[Command]] = union(
         16: (PublishWeights, record(PublishWeights, WEIGHTS)),
         17: (CancelSteal, record(CancelSteal, I64)),
         20: (ConfigureTopic, record(ConfigureTopic, STRING, TOPIC_ID, CONFIGS, _NAMES, FLAG)),
+        21: (FoundCluster, record(FoundCluster, STRING, U32, NODES, U8)),
+        22: (AddNode, record(AddNode, I32, ADDRESS, STRING)),
+        23: (RemoveNode, record(RemoveNode, I32)),
+        24: (FinishRemoval, record(FinishRemoval, I32)),
+        25: (
+            SetReplicaSets,
+            record(
+                SetReplicaSets, _VERSION_OR_NONE, REPLICA_SETS, FLAG, I64, I32, STRING, _REASONS
+            ),
+        ),
+        26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
+    },
+    {
+        FoundCluster: Older(
+            1,
+            opening(FoundCluster, STRING, U32),
+            lambda one: not one.founders and not one.replicas,
+        )
     },
 )
 

@@ -7,6 +7,7 @@ import attrs
 
 from balancer.packing import (
     FLAG,
+    I32,
     I64,
     U8,
     U32,
@@ -15,6 +16,7 @@ from balancer.packing import (
     decode,
     encode,
     mapping,
+    opening,
     optional,
     record,
     sequence,
@@ -31,28 +33,40 @@ from balancer.policy import (
     Weights,
 )
 from balancer.records import (
+    ADMITTED,
     CLUSTER,
+    CLUSTER_3,
     GROUPS_MAX,
     HISTORY_MAX,
+    MEMBERS,
     NODE,
+    NODE_3,
     NODES_MAX,
     PLACEMENT,
+    REMOVED_MAX,
+    REPLICA_RECORD,
+    REPLICA_RECORDS_MAX,
+    REPLICA_SETS,
     STEAL_RECORD,
     TOKEN,
     TOPIC,
     TOPICS_MAX,
+    Admitted,
     Cluster,
     Node,
+    Noted,
     PartitionUid,
+    ReplicaRecord,
     StealRecord,
     StealToken,
     Topic,
 )
 from paxos.ids import GroupId, NodeId, Slot
 
-IMAGE_VERSION: Final = 3
-"""2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last."""
-_VERSIONS_COUNT: Final = 6
+IMAGE_VERSION: Final = 4
+"""2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: the
+lives of nodes, replica sets and members. Written is the newest, read are the last two."""
+_VERSIONS_COUNTS: Final = {3: 6, 4: 8}
 PIECE_TOPICS: Final = 500
 PIECE_PARTITIONS: Final = 2_000
 """In one piece: a checkpoint is made between the rounds of a node, and should not hold one up."""
@@ -81,14 +95,15 @@ class Image:
     pins: Mapping[GroupId, NodeId]
     weights: Weights
     plans: tuple[PlanRecord, ...]
+    admitted: tuple[Admitted, ...] = ()
+    removed: tuple[NodeId, ...] = ()
+    replica_sets: Mapping[GroupId, tuple[NodeId, ...]] = attrs.field(factory=dict)
+    by_hand: tuple[GroupId, ...] = ()
+    members: Mapping[GroupId, Noted] = attrs.field(factory=dict)
+    replica_history: tuple[ReplicaRecord, ...] = ()
 
 
-_IMAGE: Final[Field[Image]] = record(
-    Image,
-    I64,
-    sequence(I64, _VERSIONS_COUNT),
-    optional(CLUSTER),
-    sequence(NODE, NODES_MAX),
+_REST_3: Final = (
     sequence(TOPIC, TOPICS_MAX),
     U32,
     I64,
@@ -105,19 +120,43 @@ _IMAGE: Final[Field[Image]] = record(
     WEIGHTS,
     sequence(PLAN_RECORD, PLANS_MAX),
 )
+_IMAGES: Final[Mapping[int, Field[Image]]] = {
+    3: opening(
+        Image,
+        I64,
+        sequence(I64, _VERSIONS_COUNTS[3]),
+        optional(CLUSTER_3),
+        sequence(NODE_3, NODES_MAX),
+        *_REST_3,
+    ),
+    4: record(
+        Image,
+        I64,
+        sequence(I64, _VERSIONS_COUNTS[4]),
+        optional(CLUSTER),
+        sequence(NODE, NODES_MAX),
+        *_REST_3,
+        sequence(ADMITTED, NODES_MAX),
+        sequence(I32, REMOVED_MAX),
+        REPLICA_SETS,
+        sequence(U32, GROUPS_MAX + 1),
+        MEMBERS,
+        sequence(REPLICA_RECORD, REPLICA_RECORDS_MAX),
+    ),
+}
 
 _TOPICS: Final = sequence(TOPIC, TOPICS_MAX)
 
 
 def encode_image(image: Image) -> bytes:
-    return encode(U8, IMAGE_VERSION) + encode(_IMAGE, image)
+    return encode(U8, IMAGE_VERSION) + encode(_IMAGES[IMAGE_VERSION], image)
 
 
 def decode_image(data: bytes | memoryview) -> Image:
     """The image these bytes stand for.
 
     Raises:
-        PackingError: if they are no image of this version, or its parts contradict each other.
+        PackingError: if they are no image of a known version, or its parts contradict each other.
     """
     image = _decode(data)
     _check_topics(image)
@@ -160,18 +199,23 @@ def decode_pieces(pieces: Sequence[bytes | memoryview]) -> Image:
 
 def _decode(data: bytes | memoryview) -> Image:
     view = memoryview(data)
-    if not len(view) or view[0] != IMAGE_VERSION:
+    if not len(view) or view[0] not in _IMAGES:
         raise PackingError("not a registry snapshot of a known version")
-    image = decode(_IMAGE, view[1:])
-    if len(image.versions) != _VERSIONS_COUNT:
-        raise PackingError(f"{len(image.versions)} versions, expected {_VERSIONS_COUNT}")
+    version = view[0]
+    image = decode(_IMAGES[version], view[1:])
+    if len(image.versions) != _VERSIONS_COUNTS[version]:
+        raise PackingError(f"{len(image.versions)} versions in an image of version {version}")
     if image.cluster is not None and image.cluster.groups_count > GROUPS_MAX:
         raise PackingError(f"{image.cluster.groups_count} groups, at most {GROUPS_MAX}")
-    numbers = [node.node for node in image.nodes]
-    if numbers != sorted(set(numbers)) or list(image.paused_groups) != sorted(
-        set(image.paused_groups)
-    ):
-        raise PackingError("nodes or paused groups are there twice or out of order")
+    ascending = (
+        [node.node for node in image.nodes],
+        [node.node for node in image.admitted],
+        image.removed,
+        image.paused_groups,
+        image.by_hand,
+    )
+    if any(list(one) != sorted(set(one)) for one in ascending):
+        raise PackingError("nodes or groups are there twice or out of order")
     return image
 
 

@@ -7,6 +7,9 @@ node that asks next, whose reading is in its request. The holder stops on its ow
 counted from BEFORE it asked (E6), so within the clock bound it has always stopped first.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from balancer.records import HISTORY_MAX, STEAL_US_MAX, Outcome, StealRecord, StealToken
 from balancer.registry_commands import (
     AcquireStealToken,
@@ -25,7 +28,7 @@ class TokenDesk:
         tokens: tuple[StealToken, ...] = (),
         history: tuple[StealRecord, ...] = (),
         next_token: int = 1,
-        stolen_versions: dict[GroupId, Slot] | None = None,
+        stolen_versions: Mapping[GroupId, Slot] = MappingProxyType({}),
         cancelled: frozenset[int] = frozenset(),
     ) -> None:
         self.tokens = tokens
@@ -33,8 +36,9 @@ class TokenDesk:
         self.history = history
         """Oldest first, at most HISTORY_MAX; a new tuple at every change."""
         self.next_token = next_token
-        self.stolen_versions = {} if stolen_versions is None else stolen_versions
-        """Lease version from which each group was last stolen: such a steal cannot happen twice."""
+        self.stolen_versions = stolen_versions
+        """Lease version from which each group was last stolen: such a steal cannot happen twice.
+        Replaced and never changed, as all that an image is made of."""
         self.cancelled = cancelled
         """The tokens among `tokens` that an operator has cancelled."""
 
@@ -108,7 +112,8 @@ class TokenDesk:
         self.history = (*self.history, one)[-HISTORY_MAX:]
         self.cancelled -= {token.token}
         if outcome == Outcome.DONE:
-            self.stolen_versions[token.group] = token.master_version
+            stolen = {**self.stolen_versions, token.group: token.master_version}
+            self.stolen_versions = dict(sorted(stolen.items()))
 
 
 def _meets(held: StealToken, command: AcquireStealToken) -> bool:

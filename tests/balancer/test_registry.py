@@ -452,3 +452,13 @@ def test_a_restarted_node_does_not_inherit_a_token() -> None:
     same_attempt = acquire(2, 1, 2, target_incarnation=2)
     assert refusal(one(registry, same_attempt)) is Refusal.TOKEN_HELD
     assert token.target_incarnation == Incarnation(1)
+
+
+def test_an_image_stays_what_it_is_while_the_registry_goes_on() -> None:
+    """It is encoded at leisure: what is done meanwhile is not in it."""
+    registry = placed()
+    token = granted(one(registry, acquire(2, 1, 2)))
+    image = registry.image()
+    before = encode_image(image)
+    run(registry, ReleaseStealToken(token.token, Outcome.DONE, 4_000), register(1, 2))
+    assert encode_image(image) == before
