@@ -33,7 +33,8 @@ from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
-from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, Slot
+from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, NodeId, Slot
+from paxos.membership import first_members
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered, Replica
 from runtime import settings
@@ -225,10 +226,13 @@ class Node:
     def _recover(self, recovered: RecoveredLog) -> None:
         """Bring every group's replica and state machine to where the log leaves them."""
         self.engine.repairs.at_boot(recovered.damage)
-        members = list(self.config.peers)
-        for number in range(self.config.groups.count + 1):
+        groups = self.config.groups
+        for number in range(groups.count + 1):
             group = GroupId(number)
             found = recovered.groups.get(group)
+            members = first_members(group, self.config.founders, groups.replicas)
+            if found is None and not (group == REGISTRY_GROUP or self.config.node.id in members):
+                continue  # others keep it
             known = None if found is None else _as_paxos(found)
             replica = self.multi.add(group, members, known)
             machine = GroupMachine(
@@ -255,7 +259,6 @@ class Node:
 
     def _wire(self) -> None:
         config, engine, journal = self.config, self.engine, self.journal
-        nodes = list(config.peers)
         self.broker = build_broker(self)
         self.client = RegistryClient(engine, self.registry)
         balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
@@ -265,7 +268,7 @@ class Node:
             self.client,
             settings.found_cluster(config),
             settings.register_node(config, self.multi.incarnation),
-            nodes,
+            config.founders,
         )
         self.peers = Peers(
             self.plane,
@@ -280,6 +283,7 @@ class Node:
             journal,
         )
         engine.links = self.peers
+        engine.members_elsewhere = self._members_elsewhere
         api = ApiTable(self.broker)
         self.clients = Clients(
             self.plane, api.handle_frame, settings.clients(config), journal, self.clock_boot_ns
@@ -303,7 +307,8 @@ class Node:
             peers=self.peers,
             metrics=self.metrics,
             handovers=self.handovers,
-            nodes=nodes,
+            founders=config.founders,
+            groups_count=config.groups.count,
             balance_every_ns=config.balancer.interval_ms * MS,
             journal=journal,
         )
@@ -319,6 +324,10 @@ class Node:
         self.balancer_admin = BalancerAdmin(
             self.client, self.loop, self.planner, now=engine.now, wake=self.wakeup.set
         )
+
+    def _members_elsewhere(self, group: GroupId) -> tuple[NodeId, ...]:
+        """The members of a group this node does not host."""
+        return first_members(group, self.config.founders, self.config.groups.replicas)
 
     def _wire_planner(self, book: LoadBook) -> None:
         config, engine = self.config, self.engine

@@ -252,6 +252,15 @@ class Intake:
             self.adopted_bytes -= pending.size
             pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
 
+    def close(self, now: Now) -> None:
+        """This node gives the group up: whoever waits is told, once."""
+        queued = [*self.queue, *self.adopted]
+        proposed = [pending for _, batch in self.proposed.values() for pending in batch]
+        self.queue, self.adopted, self.proposed = deque(), deque(), {}
+        self.queue_bytes = self.adopted_bytes = self.proposed_bytes = 0
+        self._bounce(queued, Why.NOT_MASTER, now)
+        self._bounce(proposed, Why.UNKNOWN, now)
+
     def steal_refused(self, now: Now) -> None:
         """The master keeps the group after all: what it forwarded goes back with a hint."""
         adopted, self.adopted, self.adopted_bytes = list(self.adopted), deque(), 0

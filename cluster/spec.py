@@ -8,8 +8,8 @@ Everything a cluster owns lies in one data directory:
     node-1.log            what node 1 wrote to stdout and stderr
     node-1/               node 1's own data
 
-A cluster keeps its id, its number of nodes and of groups for life, since they are in its logs;
-ports are only kept while they are free.
+A cluster keeps its id, the nodes it began with and its number of groups for life, since they are in
+its logs; ports are only kept while they are free.
 """
 
 import json
@@ -53,6 +53,10 @@ class ClusterSpec:
     cluster_id: str
     groups: int
     nodes: tuple[NodeSpec, ...]
+    founders: tuple[int, ...]
+    """The nodes it began with; they are in its logs, and never change."""
+    removed: tuple[int, ...] = ()
+    """Numbers that no node may have again."""
 
     @property
     def bootstrap(self) -> str:
@@ -91,6 +95,7 @@ class ClusterSpec:
             f"http = {show(node.http)}",
             "[groups]",
             f"count = {self.groups}",
+            f"founders = {show(','.join(map(str, self.founders)))}",
             "[peers]",
             *(f"{peer.id} = {show(peer.peer)}" for peer in self.nodes),
         ]
@@ -114,12 +119,13 @@ def plan(
         spec = _as_asked(read(data_dir), data_dir, node_count, groups)
         if all(is_free(address) for node in spec.nodes for address in _addresses(node)):
             return spec, ""
-        moved = attrs.evolve(spec, nodes=_nodes_on_free_ports(len(spec.nodes)))
+        moved = attrs.evolve(spec, nodes=_nodes_on_free_ports([node.id for node in spec.nodes]))
         return moved, "some of its ports are in use by others, so the cluster has new ones"
     count = 3 if node_count is None else node_count
     if not 1 <= count <= NODES_MAX:
         raise SpecError(f"{count} nodes: a local cluster has 1 to {NODES_MAX}")
-    nodes, note = _nodes_on_free_ports(count), ""
+    ids = range(1, count + 1)
+    nodes, note = _nodes_on_free_ports(ids), ""
     if fixed_ports:
         usual = _nodes_on_usual_ports(count)
         if all(is_free(address) for node in usual for address in _addresses(node)):
@@ -132,6 +138,7 @@ def plan(
         cluster_id=f"local-{secrets.token_hex(4)}",
         groups=GROUPS_DEFAULT if groups is None else groups,
         nodes=nodes,
+        founders=tuple(ids),
     )
     return spec, note
 
@@ -172,6 +179,8 @@ def _to_json(spec: ClusterSpec) -> str:
     value = {
         "cluster_id": spec.cluster_id,
         "groups": spec.groups,
+        "founders": list(spec.founders),
+        "removed": list(spec.removed),
         "nodes": [
             {"id": node.id, **{key: getattr(node, key).port for key in FIRST_PORTS}}
             for node in spec.nodes
@@ -199,6 +208,8 @@ def read(data_dir: Path) -> ClusterSpec:
             cluster_id=str(value["cluster_id"]),
             groups=int(value["groups"]),
             nodes=nodes,
+            founders=tuple(map(int, value.get("founders", [node.id for node in nodes]))),
+            removed=tuple(map(int, value.get("removed", ()))),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(
@@ -229,14 +240,14 @@ def _nodes_on_usual_ports(count: int) -> tuple[NodeSpec, ...]:
     )
 
 
-def _nodes_on_free_ports(count: int) -> tuple[NodeSpec, ...]:
+def _nodes_on_free_ports(ids: Sequence[int]) -> tuple[NodeSpec, ...]:
     found: list[Address] = []
     dice = random.Random()
     for port in dice.sample(FREE_PORTS, PORT_TRIES_MAX):
         if is_free(Address(HOST, port)):
             found.append(Address(HOST, port))
-        if len(found) == count * len(FIRST_PORTS):
+        if len(found) == len(ids) * len(FIRST_PORTS):
             return tuple(
-                NodeSpec(index + 1, *found[index * 3 : index * 3 + 3]) for index in range(count)
+                NodeSpec(node, *found[index * 3 : index * 3 + 3]) for index, node in enumerate(ids)
             )
     raise SpecError(f"no free ports between {FREE_PORTS.start} and {FREE_PORTS.stop} on {HOST}")

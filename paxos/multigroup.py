@@ -46,6 +46,11 @@ class MultiGroup:
         self.replicas[group] = replica
         return replica
 
+    def remove(self, group: GroupId) -> None:
+        """This node is no member of the group any more, and forgets it."""
+        assert self.me not in self.replicas[group].members, f"still a member of group {group}"
+        del self.replicas[group]
+
     def peer_up(self, now: Now, node: NodeId, incarnation: Incarnation) -> None:
         """A link to this incarnation of `node` came up: what it has missed is sent again soon."""
         self.heard[node] = now.boot_ns

@@ -19,14 +19,14 @@ from balancer.steal import (
     State,
     StealFinished,
 )
-from balancer.view import ClusterView, GroupView
+from balancer.view import ClusterView
 from paxos import handover
-from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealAbort, StealRequest
 from paxos.step import Notice
 from runtime.engine import Engine
 from runtime.journal import Journal
-from runtime.planning import alive
+from runtime.planning import alive, views
 from runtime.registry_client import RegistryClient
 
 STEALS_KEPT: Final = 64
@@ -71,7 +71,6 @@ class BalancingLoop:
 
     def view(self, now: Now) -> ClusterView:
         multi = self._engine.multi
-        groups = {group: self._group_view(group, now) for group in multi.replicas}
         return ClusterView.of_registry(
             self._registry,
             now=now,
@@ -79,24 +78,8 @@ class BalancingLoop:
             incarnation=multi.incarnation,
             alive=alive(self._engine, now),
             registry_reachable=self._engine.master(REGISTRY_GROUP) is not None,
-            groups=groups,
+            groups=views(self._engine, now),
             slow=self.slow(now) | ({multi.me} if self._engine.scarcity.low else set()),
-        )
-
-    def _group_view(self, group: GroupId, now: Now) -> GroupView:
-        replica = self._engine.multi.replicas[group]
-        lease = replica.lease
-        free = lease.free(now, replica.timing.margin_ns)
-        learner = replica.learner
-        return GroupView(
-            group=group,
-            master=None if free else lease.holder,
-            lease_ver=lease.ver,
-            epoch=lease.epoch,
-            renewals=lease.renewals,
-            applied=learner.applied,
-            chosen_to=Slot(max(learner.chosen_to, learner.applied)),
-            voting=replica.can_vote(),
         )
 
     def _carry_out(self, actions: list[Action]) -> None:

@@ -18,7 +18,7 @@ from broker.homes import Homes
 from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import rejoin
 from paxos.entry import Buffer, Entry
-from paxos.ids import MS, NOBODY, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Learned, Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
@@ -27,7 +27,9 @@ from runtime import forwarded
 from runtime.admission import Admission, Life, Verdict
 from runtime.clock import Clock
 from runtime.journal import Journal
+from runtime.known_groups import KnownGroups
 from runtime.log_writer import LogWriter
+from runtime.masters import Word
 from runtime.repair import Repairs
 from runtime.scarcity import Scarcity
 from runtime.scrubber import Scrubber
@@ -109,7 +111,7 @@ class EngineStatistics:
     refused_disk_full: int = 0
 
 
-class Engine:
+class Engine(KnownGroups):
     def __init__(
         self,
         multi: MultiGroup,
@@ -119,8 +121,9 @@ class Engine:
         intake_config: IntakeConfig,
         journal: Journal,
     ) -> None:
-        self.multi, self.wal, self.writer = multi, wal, writer
-        self.clock, self._intake_config, self._journal = clock, intake_config, journal
+        super().__init__(multi, clock)
+        self.wal, self.writer = wal, writer
+        self._intake_config, self._journal = intake_config, journal
         self.intakes: dict[GroupId, Intake] = {}
         self.machines: dict[GroupId, Machine] = {}
         self.links: Links | None = None
@@ -156,32 +159,15 @@ class Engine:
         self.machines[replica.group] = machine
         self._acting[replica.group] = (False, -1)
 
+    def remove_group(self, group: GroupId) -> None:
+        """Forget a group this node is no member of; between two rounds only."""
+        assert not self._step.applied
+        self.multi.remove(group)
+        self.intakes.pop(group).close(self.clock.now())
+        del self.machines[group], self._acting[group]
+        self._busy.discard(group)
+
     # -- broker.ports.Groups ------------------------------------------------------------------
-
-    def now(self) -> Now:
-        return self.clock.now()
-
-    def acting(self, group: GroupId) -> bool:
-        replica = self.multi.replicas.get(group)
-        return replica is not None and replica.acting(self.clock.now())
-
-    def epoch(self, group: GroupId) -> int:
-        replica = self.multi.replicas.get(group)
-        return -1 if replica is None else replica.lease.epoch
-
-    def master(self, group: GroupId) -> NodeId | None:
-        replica = self.multi.replicas.get(group)
-        if replica is None or replica.lease.holder == NOBODY:
-            return None
-        return None if replica.lease.free(self.clock.now(), 0) else replica.lease.holder
-
-    def members(self, group: GroupId) -> tuple[NodeId, ...]:
-        replica = self.multi.replicas.get(group)
-        return () if replica is None else replica.members
-
-    def caught_up(self, group: GroupId) -> bool:
-        replica = self.multi.replicas.get(group)
-        return replica is not None and replica.ready()
 
     def submit(
         self,
@@ -192,16 +178,35 @@ class Engine:
         anywhere: bool = False,
     ) -> None:
         intake = self.intakes.get(group)
-        if intake is None:
-            done(Elsewhere(Why.NOT_MASTER))
+        now = self.clock.now()
+        if intake is None or intake.replica.me not in intake.replica.members:
+            self._submit_elsewhere(now, group, chunks, done, anywhere=anywhere)
             return
         if self._no_room(group, chunks[0]):
             done(Elsewhere(Why.OVERLOADED, self.multi.me))
             return
         pending = Pending(chunks, sum(map(len, chunks)), done)
-        intake.submit(self.clock.now(), pending, anywhere=anywhere)
+        intake.submit(now, pending, anywhere=anywhere)
         self.statistics.commands += 1
         self._busy.add(group)
+
+    def _submit_elsewhere(
+        self,
+        now: Now,
+        group: GroupId,
+        chunks: tuple[Buffer, ...],
+        done: Callable[[Outcome], None],
+        *,
+        anywhere: bool,
+    ) -> None:
+        """A command for a group this node is no member of."""
+        master = self.master(group)
+        if not anywhere or master in (None, self.multi.me):
+            done(Elsewhere(Why.NOT_MASTER, master))
+            return
+        assert master is not None
+        pending = Pending(chunks, sum(map(len, chunks)), done)
+        self._forward(now, group, master, pending, handing=False)
 
     # -- runtime.peers.Handler ----------------------------------------------------------------
 
@@ -237,7 +242,7 @@ class Engine:
 
         intake = self.intakes.get(group)
         if intake is None:
-            answer(Elsewhere(Why.NOT_MASTER))
+            answer(Elsewhere(Why.NOT_MASTER, self.master(group)))
             return
         problem = forwarded.problem(group, command)
         if problem:
@@ -278,6 +283,11 @@ class Engine:
             self.draining_peers.add(node)
         else:
             self.draining_peers.discard(node)
+
+    def on_masters(self, node: NodeId, words: list[Word]) -> None:
+        now = self.clock.now()
+        if self.elsewhere.hear(now, node, words) and self.hooks is not None:
+            self.hooks.masters_changed(now)
 
     def wall_ns(self) -> int:
         return self.clock.now().wall_ns

@@ -1,7 +1,8 @@
 """What a setting of a node's configuration is made of: a parser, a range, a sentence of meaning.
 
 A field refuses a wrong value whoever gives it, a file or a test; the message says what is wrong and
-what was expected. The settings themselves, and how they relate, are in `runtime.config`.
+what was expected. The settings are in `runtime.sections`, what must hold between them in
+`runtime.config`.
 """
 
 import ipaddress
@@ -76,6 +77,15 @@ def parse_text(raw: object) -> str:
     if isinstance(raw, str):
         return raw
     raise ValueError("expected a string")
+
+
+def parse_node_list(raw: object) -> str:
+    """Node ids as text between commas, or as a TOML array; kept as text."""
+    if isinstance(raw, list):
+        raw = ",".join(map(str, raw))
+    if isinstance(raw, str):
+        return raw.replace(" ", "")
+    raise ValueError('expected node ids: "1,2,3"')
 
 
 def parse_path(raw: object) -> Path:

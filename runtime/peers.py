@@ -7,11 +7,13 @@ queue drops and a broken link forgets what it held; forwarded commands are told 
 
 Frame: u32 length, u8 kind, body. Kinds: HELLO, PAXOS (messages of paxos.codec, one after another),
 PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes), LIFE and
-VERDICT (whose directory a node has, and what the others know of it: runtime.admission).
+VERDICT (whose directory a node has, and what the others know of it: runtime.admission), MASTERS
+(which groups the sender is master of: runtime.masters).
 """
 
 import socket
 import struct
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -29,6 +31,7 @@ from runtime.channel import Channel
 from runtime.dataplane import Plane
 from runtime.fields import Address
 from runtime.journal import Journal
+from runtime.masters import Word, decode_words, encode_words
 from wire.framing import FrameLimits
 
 PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
@@ -61,6 +64,7 @@ class Kind(IntEnum):
     FORWARDED = 6
     LIFE = 7
     VERDICT = 8
+    MASTERS = 9
 
 
 _FRAME: Final = struct.Struct(">IB")
@@ -98,6 +102,8 @@ class Handler(Protocol):
     def on_life(self, node: NodeId, life: Life) -> None: ...
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None: ...
+
+    def on_masters(self, node: NodeId, words: list[Word]) -> None: ...
 
     def life(self) -> Life | None:
         """What we say of ourselves, first of all and from time to time."""
@@ -214,6 +220,16 @@ class Peers:
 
     def answer_life(self, to: NodeId, verdict: Verdict) -> None:
         self._send_small(to, Kind.VERDICT, verdict.encode())
+
+    def tell_masters(self, to: NodeId, words: Iterable[Word]) -> None:
+        body = encode_words(words)
+        if body:
+            self._send_small(to, Kind.MASTERS, body)
+
+    @property
+    def linked(self) -> list[NodeId]:
+        """Who can be sent something now."""
+        return [node for node, link in self.outgoing.items() if link.channel is not None]
 
     def ping(self, *, draining: bool, low: bool = False) -> None:
         """Ask every peer for its clock, and say whether this node still takes masters, and whether
@@ -416,6 +432,8 @@ class Peers:
             handler.on_life(node, Life.decode(body))
         elif kind == Kind.VERDICT:
             handler.on_verdict(node, Verdict.decode(body))
+        elif kind == Kind.MASTERS:
+            handler.on_masters(node, decode_words(body))
         else:
             raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
 

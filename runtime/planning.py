@@ -12,7 +12,8 @@ from balancer.planning import Planning, PlanningView
 from balancer.problem import Evenness
 from balancer.registry import Registry
 from balancer.registry_commands import AdoptPlan, PlacementSet, Result
-from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
+from balancer.view import GroupView
+from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now, Slot
 from runtime.engine import Engine
 from runtime.journal import Journal
 from runtime.registry_client import RegistryClient
@@ -31,10 +32,41 @@ def alive(engine: Engine, now: Now) -> frozenset[NodeId]:
 
 def masters(engine: Engine, now: Now) -> Mapping[GroupId, NodeId | None]:
     """Who holds each group's lease, as far as this node knows."""
-    return {
-        group: None if replica.lease.free(now, replica.timing.margin_ns) else replica.lease.holder
-        for group, replica in sorted(engine.multi.replicas.items())
-    }
+    return {group: view.master for group, view in views(engine, now).items()}
+
+
+def views(engine: Engine, now: Now) -> Mapping[GroupId, GroupView]:
+    """Every group this node has or was told of."""
+    known = {*engine.multi.replicas, *engine.elsewhere.groups(now)}
+    return {group: _view(engine, group, now) for group in sorted(known)}
+
+
+def _view(engine: Engine, group: GroupId, now: Now) -> GroupView:
+    replica = engine.multi.replicas.get(group)
+    heard = engine.elsewhere.of(group, now)
+    if replica is None or (heard is not None and heard.lease_ver > replica.lease.ver):
+        assert heard is not None
+        return GroupView(
+            group=group,
+            master=heard.node,
+            lease_ver=heard.lease_ver,
+            epoch=heard.epoch,
+            renewals=0,
+            applied=SLOT_ZERO,
+            chosen_to=heard.lease_ver,
+            voting=False,
+        )
+    lease, learner = replica.lease, replica.learner
+    return GroupView(
+        group=group,
+        master=None if lease.free(now, replica.timing.margin_ns) else lease.holder,
+        lease_ver=lease.ver,
+        epoch=lease.epoch,
+        renewals=lease.renewals,
+        applied=learner.applied,
+        chosen_to=Slot(max(learner.chosen_to, learner.applied)),
+        voting=replica.can_vote() and replica.me in replica.members,
+    )
 
 
 class PlanningLoop:

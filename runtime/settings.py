@@ -1,5 +1,6 @@
 """From the operator's configuration to the values the parts are built with."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from balancer.planning import PlanningConfig
@@ -137,6 +138,12 @@ def _address(address: Address) -> RegistryAddress:
     return RegistryAddress(address.host, address.port)
 
 
-def first_guess(group: GroupId, nodes: list[NodeId]) -> NodeId:
+def founding(config: Config) -> str:
+    """What every node of a cluster must have been told alike: where its groups began."""
+    nodes = ",".join(map(str, config.founders))
+    return f"count = {config.groups.count}, replicas = {config.groups.replicas}, founders = {nodes}"
+
+
+def first_guess(group: GroupId, nodes: Sequence[NodeId]) -> NodeId:
     """Who should try first for a group before there is a placement: the one it will name."""
     return nodes[group % len(nodes)]

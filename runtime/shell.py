@@ -4,6 +4,7 @@ node.py builds the parts and gives them to a Shell; the Shell is the only place 
 It lives in the data plane: nothing here waits.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from balancer.registry import Registry
@@ -17,6 +18,7 @@ from runtime.engine import Engine
 from runtime.handovers import Arrivals, Handovers
 from runtime.journal import Journal
 from runtime.load_meter import LoadMeter
+from runtime.masters import Gossip, words_for
 from runtime.metrics import NodeMetrics
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
@@ -25,9 +27,7 @@ from runtime.settings import first_guess
 
 PING_EVERY_NS: Final = 200 * MS
 HOUSEKEEPING_NS: Final = 1_000 * MS
-LOUD: Final = frozenset(
-    {"diverged", "non-voting", "voting-again", "steal-settling", "unknown-group"}
-)
+LOUD: Final = frozenset({"diverged", "non-voting", "voting-again", "steal-settling"})
 """Notices of the core an operator should see at the default level."""
 
 
@@ -47,7 +47,8 @@ class Shell:
         peers: Peers,
         metrics: NodeMetrics,
         handovers: Handovers,
-        nodes: list[NodeId],
+        founders: Sequence[NodeId],
+        groups_count: int,
         balance_every_ns: int,
         journal: Journal,
     ) -> None:
@@ -58,7 +59,8 @@ class Shell:
         loop.on_stolen = self._stolen
         loop.give, loop.given = handovers.give, lambda: handovers.targets
         self.planner, self.meter = planner, meter
-        self._nodes, self._journal = nodes, journal
+        self._founders, self._groups_count, self._journal = founders, groups_count, journal
+        self._gossip = Gossip()
         self._balance_every_ns = balance_every_ns
         self._pinged = self._kept_house = self._balanced = 0
         self._look_soon = True
@@ -91,6 +93,7 @@ class Shell:
             self._pinged = now.boot_ns
             low = engine.scarcity.low
             self.peers.ping(draining=self.loop.draining or low, low=low)
+        self._tell_masters(now)
         if (
             self._look_soon
             or self.loop.busy
@@ -107,6 +110,12 @@ class Shell:
             self.peers.tick()
             self.metrics.tick()
         self.end_of_round()
+
+    def _tell_masters(self, now: Now) -> None:
+        """Nodes that are no members of our groups hear from us that we are their masters."""
+        replicas = self.engine.multi.replicas
+        for node in self._gossip.due(now, self.peers.linked):
+            self.peers.tell_masters(node, words_for(node, replicas, now))
 
     def _look_at_disk(self) -> None:
         """Full or not, as the threads that write have seen it; and what readers have met there."""
@@ -157,6 +166,7 @@ class Shell:
         self._journal.info("stolen group served", group=group, phase=phase, ms=round(ns / MS, 3))
 
     def masters_changed(self, now: Now) -> None:
+        self._gossip.masters_changed()
         self.broker.consumer_groups.masters_changed(now)
         self.broker.parked.masters_changed()
         self.broker.holds.look()
@@ -197,7 +207,7 @@ class Shell:
         me = self.engine.multi.me
         placement = self.registry.placement
         for group, replica in self.engine.multi.replicas.items():
-            ideal = placement.get(group, first_guess(group, self._nodes))
+            ideal = placement.get(group, first_guess(group, self._founders))
             replica.election.preferred = ideal == me
 
     # -- readiness ----------------------------------------------------------------------------
@@ -216,13 +226,16 @@ class Shell:
             return complaint
         if not self.joining.registered:
             return "not registered with the cluster yet: is a majority of the nodes up?"
-        here, cluster = len(self.engine.multi.replicas) - 1, self.registry.cluster
+        here, cluster = self._groups_count, self.registry.cluster
         if cluster is not None and cluster.groups_count != here:
             founded = f"the cluster was founded with {cluster.groups_count}"
             return f"groups.count is {here} here and {founded}: correct the configuration"
-        for group, replica in self.engine.multi.replicas.items():
+        for group in map(GroupId, self.registry.groups):
             if self.engine.master(group) is None:
                 return f"group {group} has no master yet"
+            replica = self.engine.multi.replicas.get(group)
+            if replica is None or replica.me not in replica.members:
+                continue  # others keep it, or this node is only just learning it
             behind = replica.learner.chosen_to - replica.learner.applied
             if behind > replica.timing.window:
                 return f"group {group} is {behind} slots behind"

@@ -93,7 +93,7 @@ def _nodes(config: Config, engine: Engine, broker: Broker, now: Now) -> list[dic
     there = alive(engine, now)
     registered = broker.registry.nodes
     rows: list[dict[str, Any]] = []
-    for node in config.peers:
+    for node in sorted({*config.peers, *registered}):
         known = registered.get(node)
         rows.append(
             {
@@ -121,6 +121,7 @@ def _groups(engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
             "chosen": max(one.chosen_to, one.applied),
             "role": one.role.value,
             "voting": one.voting,
+            "members": list(one.members),
             "in_flight": one.in_flight,
             "promised": list(one.promised),
             "lease_version": one.lease_ver,

@@ -293,7 +293,7 @@ def test_the_configuration_table_is_that_of_the_code() -> None:
 def test_every_setting_is_read() -> None:
     """A setting that nothing reads is a limit that is none."""
     product = [name for name in python_files() if not name.startswith("tests/")]
-    code = "\n".join(text_of(name) for name in product if name != "runtime/config.py")
+    code = "\n".join(text_of(name) for name in product if name != "runtime/sections.py")
     unread = []
     for section, section_class in config.SECTIONS.items():
         for field in attrs.fields(section_class):

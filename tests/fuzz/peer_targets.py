@@ -22,7 +22,7 @@ from coordinator.model import ConsumerGroupId
 from paxos import codec, entry
 from paxos.codec import PeerError
 from paxos.entry import BeMaster, Buffer, Config, Entry, EntryError, Steal
-from paxos.ids import REGISTRY_GROUP, Ballot, GroupId, Incarnation, NodeId, Slot
+from paxos.ids import REGISTRY_GROUP, Ballot, Epoch, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import (
     Accept,
     Accepted,
@@ -43,6 +43,7 @@ from paxos.messages import (
 from runtime.admission import Judgement, Life, Verdict
 from runtime.dataplane import READ
 from runtime.fields import Address
+from runtime.masters import Word, decode_words, encode_words
 from runtime.peers import PEER_FRAME_BYTES_MAX, Hello, Kind, Peers
 from tests.balancer.literals import founded
 from tests.broker.batches import batch
@@ -139,6 +140,7 @@ def link_frames() -> list[bytes]:
             Life(Incarnation(5), Incarnation(4), 1 << 33, settled=False, asks=True).encode(),
         ),
         frame(Kind.VERDICT, Verdict(Incarnation(1), Judgement.KNOWN, Incarnation(1)).encode()),
+        frame(Kind.MASTERS, encode_words([Word(GROUP, Epoch(3), Slot(40), 10**18)] * 2)),
         frame(Kind.FORWARD, forward),
         frame(Kind.FORWARDED, struct.pack(">QBi", 1, 0, -1) + done.result),
         frame(Kind.FORWARDED, struct.pack(">QBi", 2, 1, elsewhere.master or -1)),
@@ -210,6 +212,9 @@ class _Engine:
 
     def on_life(self, node: NodeId, life: Life) -> None:
         self.features.add(f"life {life.settled} {life.asks}")
+
+    def on_masters(self, node: NodeId, words: list[Word]) -> None:
+        assert decode_words(memoryview(encode_words(words))) == words
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
         self.features.add(f"verdict {verdict.judgement.name}")

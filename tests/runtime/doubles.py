@@ -18,6 +18,7 @@ from paxos.ids import MS, NodeId
 from runtime.admission import Life, Verdict
 from runtime.dataplane import Callback
 from runtime.journal import Journal
+from runtime.masters import Word
 
 START_WALL_NS = 1_800_000_000 * 1_000 * MS
 START_BOOT_NS = 5_000_000 * MS
@@ -60,6 +61,13 @@ class Lives:
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
         self.verdicts.append((node, verdict))
+
+    @cached_property
+    def masters(self) -> list[tuple[NodeId, list[Word]]]:
+        return []
+
+    def on_masters(self, node: NodeId, words: list[Word]) -> None:
+        self.masters.append((node, words))
 
     def life(self) -> Life | None:
         return self.own_life
