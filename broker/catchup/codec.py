@@ -58,7 +58,7 @@ def _fields(message: Message) -> tuple[int, bytes, tuple[Buffer, ...]]:
     if isinstance(message, Manifest):
         parts = b"".join(_PART.pack(p.uid, p.log_start, p.next_offset) for p in message.parts)
         count = len(message.parts)
-        return 2, _MANIFEST.pack(message.number, message.group, message.applied, count), (parts,)
+        return 2, _MANIFEST.pack(message.number, message.group, message.saved, count), (parts,)
     if isinstance(message, AskManifest):
         return 1, _ASK_MANIFEST.pack(message.number, message.group, message.applied), ()
     return 7, _REFUSED.pack(message.number, message.group, message.why), ()
@@ -101,14 +101,14 @@ def decode(body: memoryview) -> Message:
 
 
 def _manifest(fields: tuple[Any, ...], payload: memoryview) -> Manifest:
-    number, group, applied, count = fields
+    number, group, saved, count = fields
     if count > PARTS_MAX or len(payload) != count * _PART.size:
         raise PeerError(f"a manifest of {count} parts in {len(payload)} bytes")
     parts = tuple(Part(*part) for part in _PART.iter_unpack(payload))
     for part in parts:
         if not 0 <= part.log_start <= part.next_offset:
             raise PeerError(f"a manifest with {part}")
-    return Manifest(number, GroupId(group), Slot(applied), parts)
+    return Manifest(number, GroupId(group), Slot(saved), parts)
 
 
 def _data(fields: tuple[Any, ...], payload: memoryview) -> Data:

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 import attrs
 
-from broker.catchup.messages import Answer, AskData, Question
+from broker.catchup.messages import Answer, AskData, AskState, Question
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId
 
@@ -106,4 +106,12 @@ class Read:
     ask: AskData
 
 
-SourceEffect: TypeAlias = Send | Read
+@attrs.frozen
+class Open:
+    """Read the group's newest checkpoint, in any thread; then `Source.opened`."""
+
+    to: NodeId
+    ask: AskState
+
+
+SourceEffect: TypeAlias = Send | Read | Open

@@ -52,9 +52,11 @@ class Part:
 
 @attrs.frozen
 class Manifest:
+    """`saved`: the slot of the source's newest checkpoint."""
+
     number: int
     group: GroupId
-    applied: Slot
+    saved: Slot
     parts: tuple[Part, ...]
 
 
@@ -88,7 +90,7 @@ class Data:
 class AskState:
     """A piece of the group's state: of its chunk number `chunk`, from byte `at` on.
 
-    Chunk 0 begins a new session: the state as it is then; later ones may be younger than that.
+    The first piece of chunk 0 begins a new session, with the newest checkpoint there is.
     """
 
     number: int

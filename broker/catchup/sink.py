@@ -8,12 +8,12 @@ Theory of operation. A member that is asked for slots its log has trimmed says s
     MANIFEST  which partitions are there, and from which offset to which
     DATA      each partition from the end of its own cold data on: the bulk, and it is kept whatever
               happens next. A transfer that is broken off goes on where it was, from any member
-    STATE     the group's state as it is now, chunk by chunk (small beside the data)
-    REST      what the partitions have grown by between their data and their state
+    STATE     the source's newest checkpoint of the group, chunk by chunk (small beside the data)
+    REST      what the partitions had grown by when that was made, after their data was pulled
     SAVE      the state becomes a checkpoint file, when all data is durable
     INSTALL   and only then what this replica goes on from; what follows comes from the log
 
-The source keeps nothing for us but an iterator: it may change at any time. Data stays good, for
+The source holds nothing back for us, and may change at any time. Data stays good, for
 offsets and what is at them are the same on every member; a state from several sources would not be,
 so that begins anew. One question is under way at a time, and it asks for a bounded piece: so at
 most that much is on the link, and UNWRITTEN_BYTES_MAX wait for our disk.
@@ -314,7 +314,7 @@ class Sink:
     def _on_manifest(self, now_ns: int, job: _Job, sender: NodeId, manifest: Manifest) -> None:
         if job.phase is not Phase.MANIFEST:
             raise ValueError("a manifest was not asked for")
-        if manifest.applied <= job.applied:
+        if manifest.saved <= job.applied:
             self._shun(now_ns, sender)
             return
         job.spans = self._spans(manifest.parts)

@@ -3,18 +3,18 @@
 Theory of operation. Questions are answered in the order they come, as fast as the bucket lets them:
 one question of each sink waits at a time, and a newer one takes its place. Data is read from the
 cold store and the log as they are at that moment, by whoever carries out `Read`; what has been
-trimmed meanwhile is GONE, and the sink looks anew. Of a group's state there is an iterator and the
-chunk that is being sent: chunks are made when they are asked for, one at a time, so that no state
-is ever encoded as a whole. A sink that has gone silent loses its session after SESSION_NS.
+trimmed meanwhile is GONE, and the sink looks anew. A group's state is that of its newest checkpoint
+file, read once for a session: nothing is encoded for anybody, and the log above it is kept until
+two younger ones are written. A sink that has gone silent loses its session after SESSION_NS.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import attrs
 
 from broker.catchup.bucket import Bucket
-from broker.catchup.effects import Read, Send, SourceEffect
+from broker.catchup.effects import Open, Read, Send, SourceEffect
 from broker.catchup.messages import (
     AskData,
     AskManifest,
@@ -40,23 +40,19 @@ READS_MAX: Final = 8
 class Shelf(Protocol):
     """What a source serves from."""
 
-    def applied(self, group: GroupId) -> Slot | None:
-        """How far we are; None where we cannot help: no member, or catching up ourselves."""
+    def has(self, group: GroupId) -> bool:
+        """Whether we can help: a member that is not catching up itself."""
+
+    def saved(self, group: GroupId) -> Slot | None:
+        """The slot of the newest checkpoint."""
 
     def parts(self, group: GroupId) -> tuple[Part, ...]: ...
-
-    def state(self, group: GroupId) -> Iterator[bytes]:
-        """The group's chunks, each made when it is asked for; the base is the first."""
 
 
 @attrs.define(eq=False)
 class _Session:
     group: GroupId
-    chunks: Iterator[bytes]
-    number: int
-    """Of the chunk `current`."""
-    current: bytes
-    following: bytes | None
+    chunks: Sequence[bytes]
     touched_ns: int
 
 
@@ -72,7 +68,7 @@ class Source:
     def __init__(self, shelf: Shelf, bucket: Bucket) -> None:
         self._shelf, self._bucket = shelf, bucket
         self._waiting: dict[NodeId, Question] = {}
-        self._reading: dict[NodeId, AskData] = {}
+        self._reading: dict[NodeId, AskData | AskState] = {}
         self._sessions: dict[NodeId, _Session] = {}
         self._effects: list[SourceEffect] = []
         self.statistics = SourceStatistics()
@@ -115,11 +111,18 @@ class Source:
             self._account(sum(map(len, payload)))
             self._answer(to, Data(ask.number, ask.group, ask.uid, end, gaps, payload))
 
-    def not_read(self, to: NodeId, ask: AskData, why: Why) -> None:
+    def opened(self, now_ns: int, to: NodeId, ask: AskState, chunks: Sequence[bytes]) -> None:
+        """An Open is done: what of the checkpoint another node can use, the base first."""
+        if self._done_reading(to, ask):
+            self.statistics.sessions += 1
+            self._sessions[to] = session = _Session(ask.group, chunks, now_ns)
+            self._send_piece(now_ns, to, session, ask)
+
+    def not_read(self, to: NodeId, ask: AskData | AskState, why: Why) -> None:
         if self._done_reading(to, ask):
             self._refuse(to, ask, why)
 
-    def _done_reading(self, to: NodeId, ask: AskData) -> bool:
+    def _done_reading(self, to: NodeId, ask: AskData | AskState) -> bool:
         """Whether the answer is still waited for."""
         if self._reading.get(to) is not ask:
             return False
@@ -132,22 +135,22 @@ class Source:
         while self._waiting and self._bucket.open(now_ns):
             sender = next(iter(self._waiting))
             question = self._waiting.pop(sender)
-            applied = self._shelf.applied(question.group)
-            if applied is None:
+            if not self._shelf.has(question.group):
                 self._refuse(sender, question, Why.BEHIND)
             elif isinstance(question, AskData):
                 self._read(sender, question)
             elif isinstance(question, AskManifest):
-                self._tell(sender, question, applied)
+                self._tell(sender, question)
             else:
                 self._send_state(now_ns, sender, question)
 
-    def _tell(self, sender: NodeId, ask: AskManifest, applied: Slot) -> None:
-        if applied <= ask.applied:
+    def _tell(self, sender: NodeId, ask: AskManifest) -> None:
+        saved = self._shelf.saved(ask.group)
+        if saved is None or saved <= ask.applied:
             self._refuse(sender, ask, Why.BEHIND)
         else:
             parts = self._shelf.parts(ask.group)
-            self._answer(sender, Manifest(ask.number, ask.group, applied, parts))
+            self._answer(sender, Manifest(ask.number, ask.group, saved, parts))
 
     def _read(self, sender: NodeId, ask: AskData) -> None:
         self._reading.pop(sender, None)  # its answer, if it still comes, is dropped
@@ -158,42 +161,38 @@ class Source:
         self._effects.append(Read(sender, ask))
 
     def _send_state(self, now_ns: int, sender: NodeId, ask: AskState) -> None:
-        session = self._sessions.get(sender)
         if ask.chunk == 0 and ask.at == 0:
-            session = self._open(now_ns, sender, ask)
-            if session is None:
-                self._refuse(sender, ask, Why.BUSY)
-                return
-        if session is None or session.group != ask.group or not self._turn_to(session, ask):
+            self._open(sender, ask)
+            return
+        session = self._sessions.get(sender)
+        if session is None or session.group != ask.group:
             self._refuse(sender, ask, Why.GONE)
+        else:
+            self._send_piece(now_ns, sender, session, ask)
+
+    def _open(self, sender: NodeId, ask: AskState) -> None:
+        self._sessions.pop(sender, None)
+        self._reading.pop(sender, None)
+        if len(self._sessions) >= SESSIONS_MAX or len(self._reading) >= READS_MAX:
+            self._refuse(sender, ask, Why.BUSY)
+            return
+        self._reading[sender] = ask
+        self._effects.append(Open(sender, ask))
+
+    def _send_piece(self, now_ns: int, to: NodeId, session: _Session, ask: AskState) -> None:
+        chunks = session.chunks
+        if ask.chunk >= len(chunks) or ask.at >= len(chunks[ask.chunk]):
+            self._refuse(to, ask, Why.GONE)
             return
         session.touched_ns = now_ns
-        whole = memoryview(session.current)
+        whole = memoryview(chunks[ask.chunk])
         piece = whole[ask.at : ask.at + PIECE_BYTES]
-        ends = ask.at + len(piece) == len(whole)
-        last = ends and session.following is None
+        last = ask.at + len(piece) == len(whole) and ask.chunk + 1 == len(chunks)
         state = State(ask.number, ask.group, ask.chunk, ask.at, len(whole), last, (piece,))
         self._account(len(piece))
-        self._answer(sender, state)
-
-    def _open(self, now_ns: int, sender: NodeId, ask: AskState) -> _Session | None:
-        self._sessions.pop(sender, None)
-        if len(self._sessions) >= SESSIONS_MAX:
-            return None
-        chunks = self._shelf.state(ask.group)
-        first, following = next(chunks), next(chunks, None)
-        session = _Session(ask.group, chunks, 0, first, following, now_ns)
-        self._sessions[sender] = session
-        self.statistics.sessions += 1
-        return session
-
-    def _turn_to(self, session: _Session, ask: AskState) -> bool:
-        """Go on to the chunk that is asked for, if it is this one or the next."""
-        if ask.chunk == session.number + 1 and session.following is not None:
-            session.current = session.following
-            session.following = next(session.chunks, None)
-            session.number += 1
-        return ask.chunk == session.number and ask.at < len(session.current)
+        self._answer(to, state)
+        if last:
+            del self._sessions[to]  # if this answer is lost, the sink begins a new session
 
     # -- small things -------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from broker.catchup.effects import (
     Fetched,
     Install,
     Mend,
+    Open,
     Read,
     Restart,
     Save,
@@ -59,8 +60,11 @@ class Store:
     on_chunk: Callable[[], None] = lambda: None
 
     # -- Shelf
-    def applied(self, group: GroupId) -> Slot | None:
-        return None if self.shut else self.applied_to
+    def has(self, group: GroupId) -> bool:
+        return not self.shut
+
+    def saved(self, group: GroupId) -> Slot | None:
+        return self.applied_to
 
     def parts(self, group: GroupId) -> tuple[Part, ...]:
         return tuple(
@@ -176,6 +180,9 @@ class World:
                         source.not_read(one.to, one.ask, got)
                     else:
                         source.was_read(one.to, one.ask, *got, gaps=False)
+                elif isinstance(one, Open):
+                    chunks = [*self.others[node].state(one.ask.group)]
+                    source.opened(self.now_ns, one.to, one.ask, chunks)
                 else:
                     answer = self._over_the_link(node, one.message)
                     if answer is not None:
