@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from broker.catchup.messages import Message as CatchUpMessage
 from broker.commands import trims
 from broker.homes import Homes
 from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
@@ -53,6 +54,14 @@ class Machine(Protocol):
     ) -> list[bytes]: ...
 
     def relocate(self, entry: Entry, old: int, new: int) -> None: ...
+
+
+class CatchingUp(Protocol):
+    """What replicas get that the logs of their peers do not reach back to."""
+
+    def on_message(self, node: NodeId, message: CatchUpMessage) -> None: ...
+
+    def peer_down(self, node: NodeId) -> None: ...
 
 
 class Links(Protocol):
@@ -148,6 +157,7 @@ class Engine(KnownGroups):
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
         self.scarcity = Scarcity()
+        self.catching_up: CatchingUp | None = None
 
     @property
     def step(self) -> Step:
@@ -218,6 +228,8 @@ class Engine(KnownGroups):
     def peer_down(self, node: NodeId) -> None:
         self.clock.forget(node)
         self.forwards.lost(node)
+        if self.catching_up is not None:
+            self.catching_up.peer_down(node)
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         if not self.takes_part or self.scarcity.refuses(message):
@@ -283,6 +295,10 @@ class Engine(KnownGroups):
             self.draining_peers.add(node)
         else:
             self.draining_peers.discard(node)
+
+    def on_catch_up(self, node: NodeId, message: CatchUpMessage) -> None:
+        if self.catching_up is not None:
+            self.catching_up.on_message(node, message)
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         now = self.clock.now()

@@ -8,7 +8,8 @@ queue drops and a broken link forgets what it held; forwarded commands are told 
 Frame: u32 length, u8 kind, body. Kinds: HELLO, PAXOS (messages of paxos.codec, one after another),
 PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes), LIFE and
 VERDICT (whose directory a node has, and what the others know of it: runtime.admission), MASTERS
-(which groups the sender is master of: runtime.masters).
+(which groups the sender is master of: runtime.masters), CATCH_UP (what a member gets that the logs
+do not reach back to: broker.catchup).
 """
 
 import socket
@@ -20,6 +21,8 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from broker.catchup import codec as catchup_codec
+from broker.catchup.messages import Message as CatchUpMessage
 from broker.intake import Done, Elsewhere, Outcome, Why
 from paxos import codec
 from paxos.codec import PeerError
@@ -65,6 +68,7 @@ class Kind(IntEnum):
     LIFE = 7
     VERDICT = 8
     MASTERS = 9
+    CATCH_UP = 10
 
 
 _FRAME: Final = struct.Struct(">IB")
@@ -104,6 +108,8 @@ class Handler(Protocol):
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None: ...
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None: ...
+
+    def on_catch_up(self, node: NodeId, message: CatchUpMessage) -> None: ...
 
     def life(self) -> Life | None:
         """What we say of ourselves, first of all and from time to time."""
@@ -230,6 +236,19 @@ class Peers:
     def linked(self) -> list[NodeId]:
         """Who can be sent something now."""
         return [node for node, link in self.outgoing.items() if link.channel is not None]
+
+    def catch_up(self, to: NodeId, message: CatchUpMessage) -> None:
+        """Send a question or an answer; as good as lost on the way where it cannot be sent."""
+        link = self.outgoing.get(to)
+        if link is None or link.channel is None:
+            return
+        self._seal(link)
+        buffers = catchup_codec.encode(message)
+        size = sum(map(len, buffers))
+        if not link.channel.send(
+            [_FRAME.pack(1 + size, Kind.CATCH_UP), *buffers], size + _FRAME.size
+        ):
+            link.dropped += 1
 
     def ping(self, *, draining: bool, low: bool = False) -> None:
         """Ask every peer for its clock, and say whether this node still takes masters, and whether
@@ -434,6 +453,9 @@ class Peers:
             handler.on_verdict(node, Verdict.decode(body))
         elif kind == Kind.MASTERS:
             handler.on_masters(node, decode_words(body))
+        elif kind == Kind.CATCH_UP:
+            kept = body if owned else memoryview(bytes(body))
+            handler.on_catch_up(node, catchup_codec.decode(kept))
         else:
             raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
 

@@ -9,6 +9,9 @@ from typing import ClassVar, Final, cast
 import attrs
 
 from balancer.registry_commands import DrainNode, encode_command
+from broker.catchup import codec as catchup_codec
+from broker.catchup.messages import AskData, Data, Manifest, Part, State
+from broker.catchup.messages import Message as CatchUpMessage
 from broker.commands import CommandError, CommandKind, opaque, parse, records
 from broker.intake import Done, Elsewhere, Outcome, Why
 from broker.machine import GroupMachine
@@ -59,6 +62,12 @@ from wire.framing import FrameLimits
 _LIMITS: Final = FrameLimits(default=PEER_FRAME_BYTES_MAX)
 ENDED: Final = "closed by the other side"
 ME: Final = NodeId(1)
+CATCH_UP: Final = (
+    Manifest(1, GroupId(2), Slot(9), (Part(4, 5, 6),)),
+    Data(2, GroupId(2), 4, 6, False, (memoryview(b"batches"),)),
+    State(3, GroupId(2), 1, 64, 70, True, (memoryview(b"chunks"),)),
+    AskData(4, GroupId(2), 4, 5, 65536),
+)
 HELLO: Final = Hello(cluster_id="fuzz", node=NodeId(2), incarnation=Incarnation(5))
 GROUP: Final = GroupId(3)
 BALLOT: Final = Ballot(9, NodeId(2))
@@ -140,6 +149,7 @@ def link_frames() -> list[bytes]:
             Life(Incarnation(5), Incarnation(4), 1 << 33, settled=False, asks=True).encode(),
         ),
         frame(Kind.VERDICT, Verdict(Incarnation(1), Judgement.KNOWN, Incarnation(1)).encode()),
+        *(frame(Kind.CATCH_UP, b"".join(catchup_codec.encode(one))) for one in CATCH_UP),
         frame(Kind.MASTERS, encode_words([Word(GROUP, Epoch(3), Slot(40), 10**18)] * 2)),
         frame(Kind.FORWARD, forward),
         frame(Kind.FORWARDED, struct.pack(">QBi", 1, 0, -1) + done.result),
@@ -212,6 +222,11 @@ class _Engine:
 
     def on_life(self, node: NodeId, life: Life) -> None:
         self.features.add(f"life {life.settled} {life.asks}")
+
+    def on_catch_up(self, node: NodeId, message: CatchUpMessage) -> None:
+        again = b"".join(catchup_codec.encode(message))
+        assert catchup_codec.decode(memoryview(again)) == message
+        self.features.add(type(message).__name__)
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         assert decode_words(memoryview(encode_words(words))) == words

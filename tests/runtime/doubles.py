@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from broker.catchup.messages import Message as CatchUpMessage
 from paxos.ids import MS, NodeId
 from runtime.admission import Life, Verdict
 from runtime.dataplane import Callback
@@ -65,6 +66,13 @@ class Lives:
     @cached_property
     def masters(self) -> list[tuple[NodeId, list[Word]]]:
         return []
+
+    @cached_property
+    def catch_ups(self) -> list[tuple[NodeId, CatchUpMessage]]:
+        return []
+
+    def on_catch_up(self, node: NodeId, message: CatchUpMessage) -> None:
+        self.catch_ups.append((node, message))
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         self.masters.append((node, words))

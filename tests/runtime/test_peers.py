@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from broker.catchup.messages import Data
 from broker.intake import Done, Elsewhere, Outcome, Why
 from paxos import codec
 from paxos import entry as entries
@@ -476,3 +477,17 @@ async def test_a_lost_link_is_opened_again() -> None:
     live.plane.unregister(port._sock.fileno())
     port.close()
     live.plane.close()
+
+
+def test_what_a_member_catches_up_from_arrives_whole(world: World) -> None:
+    """And is kept: whoever writes it does so later, in another thread."""
+    world.connect(1, 2)
+    data = Data(7, GROUP, 3, 40, False, (memoryview(b"a" * 70_000), memoryview(b"b" * 70_000)))
+    world[1].peers.catch_up(NodeId(2), data)
+    world[1].peers.catch_up(NodeId(3), data)  # no link: as good as lost on the way
+    world[1].peers.flush()
+    handler = world[2].handler
+    world.plane.run_until(lambda: handler.catch_ups)
+    sender, got = handler.catch_ups[0]
+    assert (sender, type(got), got.number) == (1, Data, 7)
+    assert b"".join(got.payload) == b"a" * 70_000 + b"b" * 70_000

@@ -1,0 +1,80 @@
+"""A thread for work that waits for the disk and that nobody waits for: checkpoints, cold data.
+
+Jobs are done one after the other, in the order they were given. What comes of them is taken on the
+loop's thread: `done` gets the result there, `failed` the refusal, where there is a use for it. A
+failure of the disk that nobody has a use for ends the node, as any other failed write does.
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from storage.errors import StorageError
+
+T = TypeVar("T")
+STOP_S: Final = 5.0
+
+
+class Worker:
+    """`wake` is called in the thread when there is something to take."""
+
+    def __init__(self, name: str, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._todo: queue.SimpleQueue[Callable[[], Callable[[], None]] | None] = queue.SimpleQueue()
+        self._done: deque[Callable[[], None]] = deque()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.jobs = 0
+        """Given and not taken back yet."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[StorageError], None] | None = None,
+    ) -> None:
+        """Do this after what was given before. How much waits here is the caller's to bound."""
+
+        def job() -> Callable[[], None]:
+            try:
+                return partial(done, work())
+            except StorageError as error:
+                return partial(_raise if failed is None else failed, error)
+            except Exception as error:  # noqa: BLE001  raised again by take
+                return partial(_raise, error)
+
+        self.jobs += 1
+        self._todo.put(job)
+
+    def take(self) -> None:
+        """On the loop's thread: hand over what has come of the jobs.
+
+        Raises:
+            StorageError: what a job raised and nobody has a use for.
+        """
+        while self._done:
+            self.jobs -= 1
+            self._done.popleft()()
+
+    def stop(self) -> bool:
+        """Finish the job that is under way and drop the others; False if it takes too long."""
+        self._stopping = True
+        self._todo.put(None)
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (job := self._todo.get()) is not None and not self._stopping:
+            self._done.append(job())
+            self._wake()
+
+
+def _raise(error: Exception) -> None:
+    raise error
