@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import attrs
 from crc32c import crc32c
 
-from evenkeel.compression import decompress
 from evenkeel.config import OffsetReset
 from evenkeel.errors import EvenkeelError, refusal
 from evenkeel.metadata import TopicPartition
@@ -26,6 +25,7 @@ from wire.batch import (
     iterate_records,
     split,
 )
+from wire.compression import decompress
 from wire.messages.fetch import AbortedTransaction, PartitionData
 
 CRC_COVERS_FROM: Final = 21

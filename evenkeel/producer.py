@@ -21,7 +21,6 @@ import attrs
 import trio
 
 from evenkeel.client import BOOTSTRAP, Purpose, backoff_s, open_client, raise_for
-from evenkeel.compression import compress
 from evenkeel.config import Acks, ClientConfig, ProducerConfig
 from evenkeel.connection import Connection, Pending
 from evenkeel.errors import (
@@ -38,6 +37,7 @@ from evenkeel.partition_queue import NEVER, Appended, Batch, PartitionQueue
 from evenkeel.partitioner import StickyPartitions, partition_of_key
 from wire.batch import HEADER_BYTES, NO_PRODUCER_ID, Record
 from wire.batch_writer import record_bytes_max
+from wire.compression import compress
 from wire.error_codes import ErrorCode
 from wire.messages.produce import (
     PartitionProduceData,

@@ -1,7 +1,7 @@
 """Making record batches: records are encoded as they come, then sealed under one header.
 
 Apart from reading (`wire.batch`), because a producer appends one record at a time, must know how
-many bytes it holds, compresses with libraries that nodes do not have, and writes the header last,
+many bytes it holds, compresses (`wire.compression`), and writes the header last,
 when it knows the sequence number; a retry under another number seals the same payload again.
 """
 

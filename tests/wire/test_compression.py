@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.compression import XERIAL_MAGIC, compress, decompress
 from wire.batch import HEADER_BYTES, Batch, BatchError, Compression, Record, iterate_records, split
 from wire.batch_writer import BatchWriter
+from wire.compression import XERIAL_MAGIC, compress, decompress
 from wire.error_codes import ErrorCode
 
 LIMIT = 1 << 20
