@@ -239,7 +239,7 @@ class Node:
                 group,
                 tail=self.tail,
                 statistics=self.statistics,
-                apply_registry=self.registry.apply if group == REGISTRY_GROUP else None,
+                registry=self.registry if group == REGISTRY_GROUP else None,
                 is_gone=self.registry.is_gone,
             )
             self.machines[group] = machine

@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import sub
-from typing import Final
+from typing import Final, NamedTuple
 
 BLOCK_BATCHES: Final = 512
 
@@ -22,14 +22,23 @@ def _unsigned() -> "array[int]":
     return array("Q")
 
 
+class Columns(NamedTuple):
+    """Some batches in a row, as a checkpoint has them."""
+
+    bases: "array[int]"
+    positions: "array[int]"
+    starts: "array[int]"
+    times: "array[int]"
+
+
 class BatchIndex:
     """A batch ends where the next one begins, in offsets and in bytes."""
 
     __slots__ = ("_bases", "_blocks", "_positions", "_starts", "_times", "bytes_end", "first")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_end: int = 0) -> None:
         self.first = 0
-        self.bytes_end = 0
+        self.bytes_end = bytes_end
         """Bytes of all batches ever appended."""
         self._bases = _signed()
         self._positions = _unsigned()
@@ -65,6 +74,33 @@ class BatchIndex:
         elif timestamp_ms > self._blocks[-1]:
             self._blocks[-1] = timestamp_ms
         return self.first + at
+
+    def columns(self, first: int, stop: int) -> Columns:
+        """A copy of what is known of the batches numbered `first` to `stop` - 1."""
+        at, end = first - self.first, stop - self.first
+        held = (self._bases, self._positions, self._starts, self._times)
+        return Columns(*(column[at:end] for column in held))
+
+    def extend(self, first: int, columns: Columns) -> None:
+        """Take over batches that begin with this number, behind those that are held."""
+        if not self._bases:
+            self.first = first
+        assert first == self.stop
+        self._bases.extend(columns.bases)
+        self._positions.extend(columns.positions)
+        self._starts.extend(columns.starts)
+        times = columns.times
+        at, count = 0, len(times)
+        while at < count:
+            number = first + at
+            end = min(count, at + BLOCK_BATCHES - number % BLOCK_BATCHES)
+            latest = max(times[at:end])
+            if number % BLOCK_BATCHES == 0 or not self._blocks:
+                self._blocks.append(latest)
+            else:
+                self._blocks[-1] = max(self._blocks[-1], latest)
+            at = end
+        self._times.extend(times)
 
     def find(self, offset: int) -> int:
         """The number of the batch that contains `offset`, or of the last one if it is the end."""

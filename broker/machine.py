@@ -8,11 +8,17 @@ The registry lives in another group's log, so batches of a partition may be appl
 has heard of its topic, or after it has heard of the topic's end: an unknown partition is created,
 one that is gone refuses. Only the answer to a producer of a deleted topic can depend on that. Which
 are gone is the registry's to say, who knows it without keeping them: uids are given in order.
+
+A checkpoint (`chunks`) is made part by part while entries are applied in between, so each part has
+a slot of its own: its *floor*. A machine that is restored from one applies the log from the base
+on, the lowest of them, and what a part has seen already passes it by.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
 
+from balancer.packing import PackingError
+from balancer.registry_image import Image, decode_pieces, encode_pieces
 from broker.commands import (
     DELETE_RECORDS_RESULT,
     EVERYTHING,
@@ -22,22 +28,54 @@ from broker.commands import (
     parse,
     parse_delete_records,
 )
+from broker.image import Chunk, ChunkKind, ImageError, decode_lease, encode_lease
 from broker.partition import DamagedEntryError, PartitionState
+from broker.partition_image import encode_partition, index_pieces, load_index, load_partition
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
+from coordinator.codec import CommandError
 from coordinator.store import GroupStore
-from paxos.entry import BeMaster, Entry, Steal
+from paxos.entry import BeMaster, Control, Entry, Steal
 from paxos.ids import SLOT_ZERO, GroupId, Now, Slot
 from paxos.lease import Lease
 from wire.error_codes import ErrorCode
 
-ApplyRegistry = Callable[[memoryview, int], bytes]
-"""`Registry.apply`: a command and its slot to an encoded result."""
+
+class ReplicatedRegistry(Protocol):
+    """What the registry's group makes of the commands in its log (`balancer.registry`)."""
+
+    def apply(self, command: memoryview, slot: int) -> bytes:
+        """Apply a command of this slot: an encoded result."""
+
+    def image(self) -> Image:
+        """What it consists of now."""
+
+    def install(self, image: Image) -> None:
+        """Become this instead.
+
+        Raises:
+            PackingError: if the image is none.
+        """
+
 
 _NO_TIME: Final = Now(0, 0)
 """Who holds a lease and under which epoch depends on the log alone; only its deadline has a time,
 and here nobody asks for it."""
 _NO_LOG_APPEND_TIME: Final = -1
+UID_MAX: Final = 2**32 - 1
+_LEASE: Final = (ChunkKind.LEASE, 0)
+_IN_PIECES: Final = (ChunkKind.CONSUMER_GROUPS, ChunkKind.REGISTRY)
+
+
+def _part(command: Command) -> tuple[ChunkKind, int]:
+    """The part of the machine that the command is for, by the name of its chunk."""
+    if command.kind == CommandKind.CONSUMER_GROUP:
+        return ChunkKind.CONSUMER_GROUPS, 0
+    if command.kind == CommandKind.REGISTRY:
+        return ChunkKind.REGISTRY, 0
+    if command.kind == CommandKind.DELETE_RECORDS:
+        return ChunkKind.PARTITION, parse_delete_records(command.body)[0]
+    return ChunkKind.PARTITION, command.uid
 
 
 def _never(uid: int) -> bool:
@@ -46,7 +84,7 @@ def _never(uid: int) -> bool:
 
 
 class GroupMachine:
-    """`apply_registry` is given to the machine of the registry's group, and to no other.
+    """`registry` is given to the machine of the registry's group, and to no other.
 
     `is_gone` says of a partition that there was one of this uid, and that its topic was deleted.
     """
@@ -57,7 +95,7 @@ class GroupMachine:
         *,
         tail: Tail,
         statistics: BrokerStatistics,
-        apply_registry: ApplyRegistry | None = None,
+        registry: ReplicatedRegistry | None = None,
         is_gone: Callable[[int], bool] = _never,
     ) -> None:
         self.group = group
@@ -66,8 +104,11 @@ class GroupMachine:
         self.partitions: dict[int, PartitionState] = {}
         self._tail = tail
         self._statistics = statistics
-        self._apply_registry = apply_registry
+        self._registry = registry
         self._lease = Lease()
+        self._floors: dict[tuple[ChunkKind, int], Slot] = {}
+        """After a restore: up to which slot each part has seen the log already."""
+        self._floor_max = SLOT_ZERO
         self._is_gone = is_gone
         self._grown: dict[int, None] = {}
         self.on_records: Callable[[int, memoryview], None] | None = None
@@ -87,18 +128,39 @@ class GroupMachine:
         """
         assert slot > self.applied, f"group {self.group}: slot {slot} after {self.applied}"
         self.applied = slot
+        if slot <= self._floor_max:
+            return self._apply_again(slot, entry, position, keep_in_tail)
         payload = entry.payload()
         results: list[bytes] = []
         if payload:
             start = position + len(entry.chunks[0])
             for command in parse(payload):
                 results.append(self._apply(command, start, keep_in_tail))  # noqa: PERF401 (raises)
-        control = entry.control
-        if control is not None:  # what rides on a Steal was proposed before the lease changes
-            if isinstance(control, BeMaster):
-                self._lease.apply_be_master(slot, control, _NO_TIME, 0)
-            elif isinstance(control, Steal):
-                self._lease.apply_steal(slot, control, _NO_TIME, 0)
+        if entry.control is not None:  # what rides on a Steal was proposed before the lease changes
+            self._apply_control(slot, entry.control)
+        return results
+
+    def _apply_control(self, slot: Slot, control: Control) -> None:
+        if isinstance(control, BeMaster):
+            self._lease.apply_be_master(slot, control, _NO_TIME, 0)
+        elif isinstance(control, Steal):
+            self._lease.apply_steal(slot, control, _NO_TIME, 0)
+
+    def _apply_again(self, slot: Slot, entry: Entry, position: int, keep: bool) -> list[bytes]:
+        """Parts of this node have seen the entry before they were written down; others have not.
+
+        What is passed by has no result: whoever waits for one waits on the node that proposed it.
+        """
+        payload = entry.payload()
+        results: list[bytes] = []
+        start = position + len(entry.chunks[0]) if payload else position
+        for command in parse(payload):
+            seen = slot <= self._floors.get(_part(command), SLOT_ZERO)
+            results.append(b"" if seen else self._apply(command, start, keep))
+        if entry.control is not None and slot > self._floors[_LEASE]:
+            self._apply_control(slot, entry.control)
+        if slot == self._floor_max:
+            self._forget_floors()
         return results
 
     def relocate(self, entry: Entry, old: int, new: int) -> None:
@@ -133,14 +195,134 @@ class GroupMachine:
             state.dropped = True
             self._grown[uid] = None  # whoever waits for it should look again
 
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def chunks(self, *, local: bool) -> Iterator[Chunk]:
+        """The parts of this machine, each as it is when it is asked for; apply what you like in
+        between. With `local`, what only this node can use is among them.
+
+        One checkpoint at a time: when another is begun, this one must not be gone on with. It
+        begins with the first part, at a slot that is the base of this machine.
+        """
+        count = 1
+        yield Chunk(ChunkKind.LEASE, 0, self.applied, encode_lease(self._lease))
+        for kind, pieces in self._stores():
+            slot = self.applied
+            for number, piece in enumerate(pieces):
+                yield Chunk(kind, number, slot, piece)
+                count += 1
+        for uid in sorted(self.partitions):
+            state = self.partitions.get(uid)
+            if state is None or state.blank:  # dropped since; or there is nothing to remember
+                continue
+            slot = self.applied
+            pieces = index_pieces(state.index, state.index.stop)
+            yield Chunk(ChunkKind.PARTITION, uid, slot, encode_partition(state))
+            count += 1
+            for piece in pieces if local else ():
+                yield Chunk(ChunkKind.INDEX, uid, slot, piece)
+                count += 1
+        yield Chunk(ChunkKind.END, count, self.applied, b"")
+
+    def restore(self, base: Slot, chunks: Iterable[Chunk]) -> None:
+        """Become what a checkpoint says, to go on with the slot behind `base`.
+
+        Partitions that are known stay the same objects: whoever waits for one waits for this.
+        Chunks that are made and used elsewhere are passed by.
+
+        Raises:
+            ImageError: if this is no whole checkpoint; the machine is of no use then.
+        """
+        assert base >= self.applied, f"group {self.group}: back from {self.applied} to {base}"
+        floors: dict[tuple[ChunkKind, int], Slot] = {}
+        pieces: dict[ChunkKind, list[memoryview]] = {}
+        restored: set[int] = set()
+        count, ended = 0, False
+        for chunk in chunks:
+            kind = chunk.kind
+            if kind in (ChunkKind.REPLICA, ChunkKind.COLD):
+                continue
+            self._check_chunk(chunk, base, floors, ended)
+            if kind == ChunkKind.END:
+                ended = True
+                if chunk.key != count:
+                    raise ImageError(f"group {self.group}: {count} chunks of {chunk.key}")
+                continue
+            count += 1
+            if kind == ChunkKind.LEASE:
+                self._lease = decode_lease(chunk.body)
+                floors[_LEASE] = chunk.slot
+            elif kind in _IN_PIECES:
+                pieces.setdefault(kind, []).append(memoryview(chunk.body))
+                floors[kind, 0] = chunk.slot
+            elif not self._is_gone(chunk.key):
+                self._restore_partition(chunk, restored)
+                floors[ChunkKind.PARTITION, chunk.key] = chunk.slot
+        if not ended:
+            raise ImageError(f"group {self.group}: a checkpoint without an end")
+        self._restore_stores(pieces)
+        for uid in [uid for uid, one in self.partitions.items() if not one.blank]:
+            if uid not in restored:
+                self.drop(uid)  # its topic was deleted before the checkpoint
+        self.applied = base
+        self._floors, self._floor_max = floors, max(floors.values())
+        if self._floor_max <= base:
+            self._forget_floors()
+
+    def _check_chunk(
+        self, chunk: Chunk, base: Slot, floors: dict[tuple[ChunkKind, int], Slot], ended: bool
+    ) -> None:
+        """Parts come in the order in which they were made, the lease first and once."""
+        kind = chunk.kind
+        lease_slot = floors.get(_LEASE)
+        if ended or (lease_slot is None) != (kind == ChunkKind.LEASE):
+            raise ImageError(f"group {self.group}: {kind.name} out of order")
+        if chunk.slot < (base if lease_slot is None else lease_slot):
+            raise ImageError(f"group {self.group}: {kind.name} of {chunk.slot}, the base is {base}")
+
+    def _restore_partition(self, chunk: Chunk, restored: set[int]) -> None:
+        uid = chunk.key
+        if chunk.kind == ChunkKind.INDEX:
+            if uid not in restored:
+                raise ImageError(f"an index of partition {uid}, of which nothing else is known")
+            load_index(self.partitions[uid], chunk.body)
+            return
+        if uid in restored or uid > UID_MAX:
+            raise ImageError(f"partition {uid} is there twice, or cannot be")
+        load_partition(self.partition(uid), chunk.body)
+        restored.add(uid)
+        self._tail.drop(uid)
+        self._grown[uid] = None
+
+    def _restore_stores(self, pieces: dict[ChunkKind, list[memoryview]]) -> None:
+        registry = pieces.get(ChunkKind.REGISTRY, [])
+        if bool(registry) != (self._registry is not None):
+            raise ImageError(f"group {self.group}: a registry where none belongs, or none")
+        try:
+            if self._registry is not None:
+                self._registry.install(decode_pieces(registry))
+            self.consumer_groups = GroupStore.restore(pieces.get(ChunkKind.CONSUMER_GROUPS, []))
+        except (CommandError, PackingError) as error:
+            raise ImageError(f"group {self.group}: {error}") from error
+
+    def _forget_floors(self) -> None:
+        self._floors, self._floor_max = {}, SLOT_ZERO
+
+    def _stores(self) -> Iterator[tuple[ChunkKind, Iterator[bytes]]]:
+        if self._registry is not None:
+            yield ChunkKind.REGISTRY, encode_pieces(self._registry.image())
+        yield ChunkKind.CONSUMER_GROUPS, self.consumer_groups.pieces()
+
+    # -- commands -----------------------------------------------------------------------------
+
     def _apply(self, command: Command, start: int, keep: bool) -> bytes:
         kind = command.kind
         if kind == CommandKind.RECORDS:
             return self._apply_records(command, start, keep)
         if kind == CommandKind.CONSUMER_GROUP:
             return self.consumer_groups.apply(command.body)
-        if kind == CommandKind.REGISTRY and self._apply_registry is not None:
-            return self._apply_registry(command.body, self.applied)
+        if kind == CommandKind.REGISTRY and self._registry is not None:
+            return self._registry.apply(command.body, self.applied)
         if kind == CommandKind.DELETE_RECORDS:
             return self._delete_records(command.body)
         raise DamagedEntryError(

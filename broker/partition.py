@@ -7,6 +7,7 @@ leader epoch each of them was applied under.
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker.batch_index import BatchIndex
@@ -101,6 +102,32 @@ class PartitionState:
         until = self._epoch_starts[at + 1] if at + 1 < len(self._epochs) else OFFSET_MAX
         return self._epochs[at], until
 
+    @property
+    def blank(self) -> bool:
+        """Whether nothing has ever been appended, so that there is nothing to remember."""
+        return self.next_offset == 0
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """From which offset on which leader epoch holds, in order."""
+        return list(zip(self._epoch_starts, self._epochs, strict=True))
+
+    def load(
+        self,
+        log_start: int,
+        next_offset: int,
+        append_time_ms: int,
+        bytes_end: int,
+        epochs: Sequence[tuple[int, int]],
+    ) -> None:
+        """Become what a checkpoint says; where the batches lie is not known yet."""
+        self.log_start = log_start
+        self.next_offset = next_offset
+        self.append_time_ms = append_time_ms
+        self.index = BatchIndex(bytes_end)
+        self.producers = Producers(self.producers.limit)
+        self._epoch_starts = array("q", [start for start, _ in epochs])
+        self._epochs = array("q", [epoch for _, epoch in epochs])
+
     def bytes_from(self, offset: int) -> int:
         """Bytes of all batches from the one that contains `offset` on."""
         if offset >= self.next_offset:
@@ -111,8 +138,11 @@ class PartitionState:
         """Forget what lies before `offset`; a batch that contains it stays whole."""
         assert self.log_start <= offset <= self.next_offset
         self.log_start = offset
-        stop = self.index.stop if offset == self.next_offset else self.index.find(offset)
-        self.index.drop_before(stop)
+        index = self.index
+        if offset == self.next_offset:
+            index.drop_before(index.stop)
+        elif len(index) and offset > index.base(index.first):
+            index.drop_before(index.find(offset))
         epoch_at = bisect_right(self._epoch_starts, offset) - 1
         if epoch_at > 0:  # the epoch of the batch that contains `offset` stays
             del self._epoch_starts[:epoch_at], self._epochs[:epoch_at]

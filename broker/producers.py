@@ -19,6 +19,7 @@ is forgotten, by every replica at the same batch. From then on an unknown produc
 was forgotten, and begins where it likes.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import attrs
@@ -59,22 +60,47 @@ class _Producer:
     """First and last sequence number and base offset of the last batches, oldest first."""
 
 
+class ProducerImage(NamedTuple):
+    """What is known of one producer, as a checkpoint has it."""
+
+    producer_id: int
+    epoch: int
+    last: int
+    contiguous: int
+    recent: list[tuple[int, int, int]]
+
+
 class Producers:
+    __slots__ = ("_by_id", "forgot", "limit")
+
     def __init__(self, limit: int = PRODUCERS_MAX) -> None:
-        self._limit = limit
+        self.limit = limit
         self._by_id: dict[int, _Producer] = {}
         """In the order of their last batches."""
-        self._forgot = False
+        self.forgot = False
         """Whether an unknown producer may be one that was known."""
 
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def images(self) -> Iterator[ProducerImage]:
+        """All of them, the one that has been silent for longest first."""
+        for producer_id, one in self._by_id.items():
+            yield ProducerImage(producer_id, one.epoch, one.last, one.contiguous, one.recent)
+
+    def load(self, images: Iterable[ProducerImage], forgot: bool) -> None:
+        """Know these producers, in this order, and no others."""
+        self._by_id = {
+            one.producer_id: _Producer(one.epoch, one.last, one.contiguous, one.recent)
+            for one in images
+        }
+        self.forgot = forgot
+
     def judge(self, producer_id: int, epoch: int, first: int, last: int) -> Verdict | None:
         """None if the batch with these sequence numbers is to be appended."""
         producer = self._by_id.get(producer_id)
         if producer is None:
-            may_begin = first == 0 or first >= IN_FLIGHT_RECORDS_MAX or self._forgot
+            may_begin = first == 0 or first >= IN_FLIGHT_RECORDS_MAX or self.forgot
             return None if may_begin else _OUT_OF_ORDER
         if epoch != producer.epoch:
             if epoch < producer.epoch:
@@ -102,6 +128,6 @@ class Producers:
         if len(recent) == BATCHES_REMEMBERED:
             del recent[0]
         recent.append((first, last, offset))
-        if len(self._by_id) > self._limit:
+        if len(self._by_id) > self.limit:
             del self._by_id[next(iter(self._by_id))]
-            self._forgot = True
+            self.forgot = True

@@ -130,7 +130,7 @@ class BrokerNode(SimNode):
                 group,
                 tail=tail,
                 statistics=statistics,
-                apply_registry=registry.apply if group == REGISTRY_GROUP else None,
+                registry=registry if group == REGISTRY_GROUP else None,
             )
             for group in members
         }

@@ -2,6 +2,8 @@
 
 import pytest
 
+from balancer.registry import Registry
+from balancer.registry_commands import Done, FoundCluster, decode_result, encode_command
 from broker import commands
 from broker.commands import RECORDS_RESULT, CommandKind
 from broker.machine import GroupMachine
@@ -218,16 +220,13 @@ def test_an_entry_nobody_can_have_proposed_stops_the_replica(chunks: tuple[bytes
 
 
 def test_registry_commands_go_to_the_registry_with_their_slot() -> None:
-    seen = []
-
-    def apply_registry(command: memoryview, slot: int) -> bytes:
-        seen.append((bytes(command), slot))
-        return b"done"
-
-    one = machine(apply_registry=apply_registry)
-    chunks = commands.opaque(CommandKind.REGISTRY, b"found")
-    assert one.apply(Slot(4), entries.batch(chunks), 0) == [b"done"]
-    assert seen == [(b"found", 4)]
+    registry = Registry()
+    one = machine(registry=registry)
+    found = encode_command(FoundCluster("test", 4))
+    chunks = commands.opaque(CommandKind.REGISTRY, found)
+    assert decode_result(one.apply(Slot(4), entries.batch(chunks), 0)[0]) == Done(1)
+    assert registry.applied == 4
+    assert registry.cluster is not None
 
 
 def test_damage_names_the_group_and_the_slot() -> None:

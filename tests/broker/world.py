@@ -77,7 +77,7 @@ class Node:
                 group,
                 tail=self.tail,
                 statistics=self.statistics,
-                apply_registry=self.registry.apply if group == REGISTRY_GROUP else None,
+                registry=self.registry if group == REGISTRY_GROUP else None,
                 is_gone=self.registry.is_gone,
             )
             for group in map(GroupId, range(config.groups_count + 1))

@@ -373,18 +373,17 @@ class Entries(Target):
 
     def _applied(self, decoded: Entry) -> list[bytes] | Exception:
         try:
-            return _machine().apply(Slot(5), decoded, 0)
+            return _machine().apply(Slot(100), decoded, 0)
         except self.declared as refusal:
             return refusal
 
 
 def _machine() -> GroupMachine:
-    registry = founded()
     return GroupMachine(
         REGISTRY_GROUP,
         tail=Tail(bytes_max=1 << 16),
         statistics=BrokerStatistics(),
-        apply_registry=lambda command, slot: registry.apply(command, slot + 100),
+        registry=founded(),
     )
 
 

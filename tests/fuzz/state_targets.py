@@ -51,6 +51,7 @@ from balancer.registry_commands import (
     encode_command,
     encode_result,
 )
+from broker.image import PORTABLE, ImageError, decode_chunk, encode_chunk
 from coordinator import commands as coordinator
 from coordinator.codec import CommandError
 from coordinator.model import (
@@ -64,9 +65,10 @@ from coordinator.model import (
 from coordinator.states import GroupState
 from coordinator.store import GroupStore
 from coordinator.subscription import subscribed_topics
-from paxos.ids import GroupId, Incarnation, NodeId, Slot
+from paxos.ids import SLOT_ZERO, GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, at, founded, placement, register, run
 from tests.balancer.test_load import report
+from tests.broker.test_image import busy, machine
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import Sample
 from wire.error_codes import ErrorCode
@@ -331,6 +333,34 @@ class LoadReports(Target):
         return (f"{min(len(found.groups), 3)} groups {weights is not None}",)
 
 
+class MachineImage(Target):
+    """A checkpoint of a group's state machine: chunks, each behind four bytes of length."""
+
+    name: ClassVar = "machine-image"
+    declared = (ImageError,)
+
+    def samples(self, dice: Random) -> Iterator[Sample]:
+        chunks = list(busy().chunks(local=True))
+        for several in (chunks, [one for one in chunks if one.kind in PORTABLE]):
+            ended = [*several[:-1], several[-1]._replace(key=len(several) - 1)]
+            encoded = [encode_chunk(one) for one in ended]
+            yield Sample(b"".join(struct.pack(">I", len(one)) + one for one in encoded))
+
+    def run(self, data: bytes) -> Iterable[str]:
+        chunks, at, view = [], 0, memoryview(data)
+        while at + 4 <= len(data):
+            size = int.from_bytes(data[at : at + 4], "big")
+            chunks.append(decode_chunk(view[at + 4 : at + 4 + size]))
+            at += 4 + size
+        base = chunks[0].slot if chunks else SLOT_ZERO
+        one, other = machine(), machine()
+        one.restore(base, chunks)
+        again = list(one.chunks(local=True))
+        other.restore(again[0].slot, again)
+        assert list(other.chunks(local=True)) == again, "a restored machine is another one"
+        return (f"{min(len(again), 9)} chunks",)
+
+
 def state_targets() -> list[Target]:
     return [
         CoordinatorCommands(),
@@ -341,4 +371,5 @@ def state_targets() -> list[Target]:
         RegistryResults(),
         RegistryImage(),
         LoadReports(),
+        MachineImage(),
     ]

@@ -1,0 +1,299 @@
+"""Checkpoints of a group's state machine: made in parts while it goes on, restored, replayed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer import registry_image
+from balancer.registry import Registry
+from balancer.registry_commands import (
+    AllocateProducerIds,
+    CreateTopic,
+    DeleteTopic,
+    FoundCluster,
+    encode_command,
+)
+from broker import commands, partition_image
+from broker.commands import CommandKind
+from broker.image import Chunk, ChunkKind, ImageError, decode_chunk, encode_chunk
+from broker.machine import GroupMachine
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from coordinator import image as group_image
+from coordinator.commands import CommitOffsets, DropGroup, PartitionOffset, Sweep
+from coordinator.commands import encode as group_command
+from coordinator.model import ConsumerGroupId, MemberId
+from paxos import entry as entries
+from paxos.entry import BeMaster, Buffer, Entry
+from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
+from tests.broker.batches import batch
+
+GOLDEN = Path(__file__).parent / "golden" / "chunks-v1.txt"
+UIDS = range(1, 5)
+
+
+class Story:
+    """Entries for the registry's group, which may hold everything; made from a few dice."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.entries: list[Entry] = [entries.batch(self._registry(FoundCluster("test", 0)))]
+        self.lease = 0
+        self.gone: set[int] = set()
+        self.sequences: dict[tuple[int, int], int] = {}
+        self.sent: list[tuple[Buffer, ...]] = []
+
+    def next(self) -> Entry:
+        slot = len(self.entries) + 1
+        if self.dice.random() < 0.15:
+            before = self.lease if self.dice.random() < 0.8 else 0
+            self.lease = slot if before == self.lease else self.lease
+            node = NodeId(self.dice.randrange(3))
+            entry = entries.be_master(BeMaster(node, Incarnation(1), Slot(before), 10**18))
+        elif self.dice.random() < 0.1:
+            entry = entries.NOOP
+        else:
+            several = [self._command() for _ in range(self.dice.randrange(1, 4))]
+            entry = entries.batch(tuple(chunk for one in several for chunk in one))
+        self.entries.append(entry)
+        return entry
+
+    def _command(self) -> tuple[Buffer, ...]:
+        make = self.dice.choice(
+            [self._records, self._records, self._again, self._delete, self._group, self._topics]
+        )
+        return make()
+
+    def _records(self) -> tuple[Buffer, ...]:
+        uid, pid = self.dice.choice(UIDS), self.dice.randrange(-1, 4)
+        count = self.dice.randrange(1, 4)
+        fields = {}
+        if pid >= 0:
+            sequence = self.sequences.get((uid, pid), 0)
+            self.sequences[uid, pid] = sequence + count
+            fields = {"pid": pid, "seq": sequence}
+        data = batch(*["x"] * count, at_ms=self.dice.randrange(5_000), **fields)
+        command = commands.records(uid, memoryview(data))
+        self.sent.append(command)
+        return command
+
+    def _again(self) -> tuple[Buffer, ...]:
+        return self.dice.choice(self.sent) if self.sent else self._records()
+
+    def _delete(self) -> tuple[Buffer, ...]:
+        return commands.delete_records(self.dice.choice(UIDS), self.dice.randrange(-1, 12))
+
+    def _group(self) -> tuple[Buffer, ...]:
+        name = ConsumerGroupId(self.dice.choice("abc"))
+        offset = PartitionOffset(self.dice.randrange(3), self.dice.randrange(99), 1, "")
+        wall_ms = self.dice.randrange(1_000)
+        topics = (("orders", (offset,)),)
+        command = self.dice.choice(
+            [
+                CommitOffsets(name, -1, MemberId(""), None, wall_ms, topics),
+                CommitOffsets(name, -1, MemberId(""), None, wall_ms, topics),
+                DropGroup(name),
+                Sweep(wall_ms, 500, 200),
+            ]
+        )
+        return commands.opaque(CommandKind.CONSUMER_GROUP, group_command(command))
+
+    def _topics(self) -> tuple[Buffer, ...]:
+        name = self.dice.choice("abc")
+        topic_id = self.dice.randbytes(16)
+        return self._registry(
+            self.dice.choice(
+                [
+                    CreateTopic(name, topic_id, 2),
+                    DeleteTopic(name=name),
+                    AllocateProducerIds(NodeId(1), 100),
+                ]
+            )
+        )
+
+    def _registry(self, command: Any) -> tuple[Buffer, ...]:
+        return commands.opaque(CommandKind.REGISTRY, encode_command(command))
+
+
+def machine(is_gone: Any = lambda uid: False) -> GroupMachine:
+    return GroupMachine(
+        REGISTRY_GROUP,
+        tail=Tail(1 << 16),
+        statistics=BrokerStatistics(),
+        registry=Registry(),
+        is_gone=is_gone,
+    )
+
+
+def apply(one: GroupMachine, slot: int, entry: Entry) -> list[bytes]:
+    return one.apply(Slot(slot), entries.decode(b"".join(entry.chunks)), slot * 10_000)
+
+
+def all_of(one: GroupMachine, *, local: bool = True) -> list[tuple[int, int, int, bytes]]:
+    return [(*chunk[:3], bytes(chunk.body)) for chunk in one.chunks(local=local)]
+
+
+def layout(one: GroupMachine) -> dict[int, Any]:
+    """Where all batches lie; their numbers are each node's own."""
+    indexes = {uid: state.index for uid, state in one.partitions.items() if not state.blank}
+    return {
+        uid: [
+            index.columns(index.first, index.stop),
+            [index.base(at) for at in [index.latest()] if at is not None],
+            [index.size(number) for number in range(index.first, index.stop)],
+        ]
+        for uid, index in indexes.items()
+    }
+
+
+def sent(chunks: list[Chunk]) -> Iterator[Chunk]:
+    """As another node gets them, or this one after a restart."""
+    for chunk in chunks:
+        yield decode_chunk(encode_chunk(chunk))
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_image, "PIECE_WORK", 3)
+    monkeypatch.setattr(registry_image, "PIECE_TOPICS", 1)
+    monkeypatch.setattr(partition_image, "INDEX_PIECE", 2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    before=st.integers(0, 30),
+    lag=st.integers(0, 5),
+    meanwhile=st.lists(st.integers(0, 3), max_size=25),
+    after=st.integers(0, 10),
+    local=st.booleans(),
+    deleted=st.none() | st.tuples(st.sampled_from(UIDS), st.integers(0, 60)),
+)
+def test_a_restored_machine_is_the_one_that_never_stopped(
+    seed: int,
+    before: int,
+    lag: int,
+    meanwhile: list[int],
+    after: int,
+    local: bool,
+    deleted: tuple[int, int] | None,
+) -> None:
+    """However many entries are applied between the parts of its checkpoint, and however many of
+    them are replayed: leases, offsets, producers, log starts, consumer groups, the registry."""
+    story, gone = Story(seed), set[int]()
+    one = machine(gone.__contains__)
+    apply(one, 1, story.entries[0])
+
+    def step() -> None:
+        apply(one, len(story.entries) + 1, story.next())
+        if deleted is not None and deleted[1] == len(story.entries):
+            gone.add(deleted[0])
+            one.drop(deleted[0])
+
+    for _ in range(before):
+        step()
+    base = Slot(max(0, one.applied - lag))  # Paxos may need the log from earlier on
+    making, chunks = one.chunks(local=local), list[Chunk]()
+    for taken in meanwhile:  # parts made before the next entry is applied
+        chunks += [chunk for _ in range(taken) for chunk in [next(making, None)] if chunk]
+        if chunks:
+            step()
+    chunks += making
+    for _ in range(after):
+        step()
+    restored = machine(gone.__contains__)
+    restored.restore(base, sent(chunks))
+    for slot in range(base + 1, len(story.entries) + 1):
+        apply(restored, slot, story.entries[slot - 1])
+    assert all_of(restored, local=False) == all_of(one, local=False)
+    if local:
+        assert layout(restored) == layout(one)
+    for uid, state in restored.partitions.items():
+        assert [state.epoch_of(at)[0] for at in range(state.log_start, state.next_offset)] == [
+            one.partitions[uid].epoch_of(at)[0] for at in range(state.log_start, state.next_offset)
+        ]
+    told = apply(one, len(story.entries) + 1, story.next())
+    assert apply(restored, len(story.entries), story.entries[-1]) == told
+
+
+def busy() -> GroupMachine:
+    """The same every time: golden bytes are made from it."""
+    story, one = Story(7), machine()
+    apply(one, 1, story.entries[0])
+    for slot in range(2, 60):
+        apply(one, slot, story.next())
+    return one
+
+
+def test_what_is_there_already_becomes_what_the_checkpoint_says() -> None:
+    """A node that was away: its partitions stay the same objects, and one that is gone goes."""
+    one, away = busy(), machine()
+    story = Story(7)
+    apply(away, 1, story.entries[0])
+    for slot in range(2, 20):
+        apply(away, slot, story.next())
+    known = dict(away.partitions)
+    stale = away.partition(99)
+    apply(away, 20, entries.batch(commands.records(99, memoryview(batch("x")))))
+    away.take_grown()
+    away.restore(one.applied, list(one.chunks(local=False)))
+    assert stale.dropped
+    assert 99 not in away.partitions
+    assert all(away.partitions[uid] is state for uid, state in known.items())
+    assert set(away.take_grown()) >= set(one.partitions)
+    assert all_of(away, local=False) == all_of(one, local=False)
+
+
+def written(chunks: list[Chunk]) -> str:
+    return "".join(f"{one.kind.name} {encode_chunk(one).hex()}\n" for one in chunks)
+
+
+def test_the_bytes_of_version_1_stay_readable_and_are_what_we_write() -> None:
+    """Whoever changes them gives the kind a new version, and goes on reading this one."""
+    one = busy()
+    assert written(list(one.chunks(local=True))) == GOLDEN.read_text()
+    kinds = set()
+    chunks = []
+    for line in GOLDEN.read_text().splitlines():
+        kind, data = line.split()
+        chunks.append(decode_chunk(bytes.fromhex(data)))
+        kinds.add(ChunkKind[kind])
+        assert chunks[-1].kind == ChunkKind[kind]
+    assert kinds == set(ChunkKind) - {ChunkKind.REPLICA, ChunkKind.COLD}
+    restored = machine()
+    restored.restore(one.applied, chunks)
+    assert all_of(restored) == all_of(one)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"", "0 bytes"),
+        (bytes(18), "kind 0"),
+        (bytes([3, 99]) + bytes(16), "PARTITION of version 99, known is 1"),
+        (bytes([3, 1]) + b"\xff" * 16, "slot"),
+    ],
+)
+def test_what_is_no_chunk_is_named(data: bytes, complaint: str) -> None:
+    with pytest.raises(ImageError, match=complaint):
+        decode_chunk(data)
+
+
+def test_a_checkpoint_with_a_part_missing_or_displaced_is_refused() -> None:
+    chunks = list(busy().chunks(local=True))
+    base = chunks[0].slot
+    for at in range(len(chunks)):
+        with pytest.raises(ImageError):
+            machine().restore(base, chunks[:at] + chunks[at + 1 :])
+        if at and chunks[at].kind != ChunkKind.END:
+            with pytest.raises(ImageError):
+                machine().restore(base, chunks[:at] + [chunks[at]] + chunks[at:])
+    with pytest.raises(ImageError, match="base"):
+        machine().restore(Slot(base + 1), chunks)
+    with pytest.raises(ImageError, match="registry"):
+        GroupMachine(GroupId(1), tail=Tail(0), statistics=BrokerStatistics()).restore(base, chunks)
