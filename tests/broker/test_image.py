@@ -254,9 +254,12 @@ def written(chunks: list[Chunk]) -> str:
 
 
 def test_the_bytes_of_version_1_stay_readable_and_are_what_we_write() -> None:
-    """Whoever changes them gives the kind a new version, and goes on reading this one."""
+    """Whoever changes them gives the kind a new version, and goes on reading this one. (The
+    registry's own bytes have versions of their own, and only have to be readable.)"""
     one = busy()
-    assert written(list(one.chunks(local=True))) == GOLDEN.read_text()
+    expected = [line for line in GOLDEN.read_text().splitlines() if line[:8] != "REGISTRY"]
+    chunks = [chunk for chunk in one.chunks(local=True) if chunk.kind != ChunkKind.REGISTRY]
+    assert written(chunks).splitlines() == expected
     kinds = set()
     chunks = []
     for line in GOLDEN.read_text().splitlines():
@@ -292,7 +295,7 @@ def test_a_checkpoint_with_a_part_missing_or_displaced_is_refused() -> None:
             machine().restore(base, chunks[:at] + chunks[at + 1 :])
         if at and chunks[at].kind != ChunkKind.END:
             with pytest.raises(ImageError):
-                machine().restore(base, chunks[:at] + [chunks[at]] + chunks[at:])
+                machine().restore(base, [*chunks[:at], chunks[at], *chunks[at:]])
     with pytest.raises(ImageError, match="base"):
         machine().restore(Slot(base + 1), chunks)
     with pytest.raises(ImageError, match="registry"):
