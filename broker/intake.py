@@ -242,9 +242,7 @@ class Intake:
             queued, self.queue, self.queue_bytes = list(self.queue), deque(), 0
             self._bounce(queued, Why.NOT_MASTER, now)
         if self.proposed and not replica.acting(now) and not replica.suspended:
-            proposed, self.proposed, self.proposed_bytes = self.proposed, {}, 0
-            for _, batch in proposed.values():
-                self._bounce(batch, Why.UNKNOWN, now)
+            self.forget_proposed(now)
         while self.adopted and (
             now.boot_ns - self.adopted[0].since_boot_ns > self.config.adopt_wait_ns
         ):
@@ -255,11 +253,17 @@ class Intake:
     def close(self, now: Now) -> None:
         """This node gives the group up: whoever waits is told, once."""
         queued = [*self.queue, *self.adopted]
-        proposed = [pending for _, batch in self.proposed.values() for pending in batch]
-        self.queue, self.adopted, self.proposed = deque(), deque(), {}
-        self.queue_bytes = self.adopted_bytes = self.proposed_bytes = 0
+        self.queue, self.adopted = deque(), deque()
+        self.queue_bytes = self.adopted_bytes = 0
         self._bounce(queued, Why.NOT_MASTER, now)
-        self._bounce(proposed, Why.UNKNOWN, now)
+        self.forget_proposed(now)
+
+    def forget_proposed(self, now: Now) -> None:
+        """Nobody can say any more what has become of what we proposed. Call it as well when the
+        group's state came from a peer: slots that it covers are not applied here."""
+        proposed, self.proposed, self.proposed_bytes = self.proposed, {}, 0
+        for _, batch in proposed.values():
+            self._bounce(batch, Why.UNKNOWN, now)
 
     def steal_refused(self, now: Now) -> None:
         """The master keeps the group after all: what it forwarded goes back with a hint."""

@@ -27,8 +27,17 @@ def _remembered() -> "array[int]":
 class ChainHash:
     value: int = 0
     slot: Slot = SLOT_ZERO
+    start: Slot = SLOT_ZERO
+    """Nothing is known of slots before this one: they came as a checkpoint."""
     _recent: "array[int]" = attrs.Factory(_remembered)
     """A ring: the value after a slot is at its number modulo the length."""
+
+    @classmethod
+    def after(cls, slot: Slot, value: int) -> "ChainHash":
+        """Of a log whose entries up to `slot` are gone, but for their hash."""
+        chain = cls(value, slot, slot)
+        chain._recent[slot % REMEMBERED_SLOTS] = value
+        return chain
 
     def extend(self, slot: Slot, entry: Entry) -> None:
         assert slot == self.slot + 1, f"the chain is at {self.slot}, not before {slot}"
@@ -42,5 +51,5 @@ class ChainHash:
         """The value after `slot`; None where it is not remembered, or not reached."""
         if slot == SLOT_ZERO:
             return 0
-        known = self.slot - REMEMBERED_SLOTS < slot <= self.slot
+        known = max(self.slot - REMEMBERED_SLOTS, self.start - 1) < slot <= self.slot
         return self._recent[slot % REMEMBERED_SLOTS] if known else None

@@ -36,9 +36,10 @@ from paxos.messages import (
     RejoinAsk,
     StealAbort,
     StealRequest,
+    Trimmed,
 )
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 ENTRIES_MAX: Final = 4096
 REASON_BYTES_MAX: Final = 200
 
@@ -56,6 +57,7 @@ _BALLOT_SLOT: Final = struct.Struct(">IQiQ")
 _ACCEPT: Final = struct.Struct(">IQiQQQ")
 _COMMIT: Final = struct.Struct(">IQiQQ")
 _GROUP_SLOT: Final = struct.Struct(">IQ")
+_TRIMMED: Final = struct.Struct(">IQQ")
 _LEARNED: Final = struct.Struct(">IQI")
 _LENGTH: Final = struct.Struct(">I")
 _PROGRESS: Final = struct.Struct(">IQQQiQq")
@@ -79,6 +81,7 @@ _TYPES: Final[tuple[type[Any], ...]] = (
     RejoinAnswer,
     StealRequest,
     StealAbort,
+    Trimmed,
 )
 _CODE: Final = {kind: code for code, kind in enumerate(_TYPES, start=1)}
 
@@ -167,6 +170,7 @@ _ENCODERS: Final[Mapping[type[Any], Callable[[Any, list[Buffer]], int]]] = {
         _STEAL_REQUEST, lambda m: (m.group, m.incarnation, m.lease_ver, m.applied, m.token)
     ),
     StealAbort: _encode_steal_abort,
+    Trimmed: _fixed(_TRIMMED, lambda m: (m.group, m.first, m.applied)),
 }
 
 
@@ -347,6 +351,13 @@ def _decode_steal_abort(body: memoryview) -> StealAbort:
     return StealAbort(GroupId(group), _bound(lease_ver), str(reason, "utf-8"))
 
 
+def _decode_trimmed(body: memoryview) -> Trimmed:
+    group, first, applied = _exact(_TRIMMED, body)
+    if first > applied + 1:
+        raise PeerError(f"a log that begins at {first} and is applied to {applied}")
+    return Trimmed(GroupId(group), _slot(first), _bound(applied))
+
+
 _BY_TYPE: Final[Mapping[type[Any], Callable[[memoryview], Message]]] = {
     Accept: _decode_accept,
     Accepted: _decode_accepted,
@@ -362,5 +373,6 @@ _BY_TYPE: Final[Mapping[type[Any], Callable[[memoryview], Message]]] = {
     RejoinAnswer: _decode_rejoin_answer,
     StealRequest: _decode_steal_request,
     StealAbort: _decode_steal_abort,
+    Trimmed: _decode_trimmed,
 }
 _DECODERS: Final = {_CODE[kind]: decoder for kind, decoder in _BY_TYPE.items()}

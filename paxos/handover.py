@@ -89,7 +89,8 @@ def _target_refusal(replica: "Replica", target: NodeId, applied: Slot) -> str:
         return "not a member"
     if replica.learner.applied - applied > STEAL_LAG_SLOTS_MAX:
         return "target behind"
-    if any(f.entry.kind == EntryKind.CONFIG for f in replica.proposer.in_flight.values()):
+    in_flight = replica.proposer.in_flight.values()
+    if replica.changing is not None or any(f.entry.kind == EntryKind.CONFIG for f in in_flight):
         return "members are changing"
     return ""
 

@@ -27,6 +27,14 @@ class Learner:
         self.chosen[slot] = entry
         return True
 
+    def skip(self, slot: Slot) -> None:
+        """Every slot up to this one is chosen, and what it did is known."""
+        assert slot > self.applied
+        self.applied = slot
+        self.heard(slot)
+        for known in [known for known in self.chosen if known <= slot]:
+            del self.chosen[known]
+
     def take_ready(self) -> Iterator[tuple[Slot, Entry]]:
         """Apply the next slots in order: each is yielded once, `applied` already counts it."""
         while (slot := Slot(self.applied + 1)) in self.chosen:

@@ -75,6 +75,11 @@ class Lease:
         self.ver = slot
         return True
 
+    def heard(self, now: Now, longest_ns: int) -> None:
+        """It is known from a base: from now on our own clock counts, too."""
+        deadline = _boot_deadline(self.expires_wall_ns, now, longest_ns)
+        self.deadline_boot_ns = max(deadline, self.deadline_boot_ns)
+
     def held_by(self, node: NodeId, incarnation: Incarnation) -> bool:
         return self.holder == node and self.incarnation == incarnation
 

@@ -1,12 +1,38 @@
-"""Which nodes are the members of a group: the first ones, as every founder reckons them.
+"""Who the members of a group are, and how one is added or removed (docs/adr/0022).
 
-A group's members are in its own log (Config entries, R10). Before the first of those, they follow
-from what all founders' configurations agree on; so they are a pure function of it, for ever.
+One node at a time, by a Config entry: from the next slot on there are other members, and a ballot
+belongs to those it was prepared with (R10). The entry is proposed when everything before it is
+applied and nothing is under way, as a Steal is; so whoever proposes a change knows of every earlier
+one, and never do two of them that did not know of each other take effect one after the other.
+
+The members are what the log says. Before its first Config they are a function of what all founders'
+configurations agree on, `first_members`, for ever. Who they should be, somebody else says (the
+registry); `next_change` is the way from the one to the other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
-from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
+import attrs
+
+from paxos import entry as entries
+from paxos import rejoin
+from paxos.entry import CONFIG_MEMBERS_MAX, Config
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
+from paxos.quorum import is_quorum
+from paxos.step import Notice, Step
+from paxos.timing import STEAL_LAG_SLOTS_MAX
+
+if TYPE_CHECKING:
+    from paxos.replica import Replica
+
+
+@attrs.frozen
+class Change:
+    """Members that are to be, once what is under way is applied: nothing new is begun till then."""
+
+    members: tuple[NodeId, ...]
+    since_boot_ns: int
 
 
 def first_members(group: GroupId, founders: Iterable[NodeId], replicas: int) -> tuple[NodeId, ...]:
@@ -22,3 +48,96 @@ def first_members(group: GroupId, founders: Iterable[NodeId], replicas: int) -> 
         return tuple(nodes)
     first = group % len(nodes)
     return tuple(sorted(nodes[(first + step) % len(nodes)] for step in range(replicas)))
+
+
+def next_change(
+    members: Collection[NodeId],
+    wanted: Collection[NodeId],
+    *,
+    me: NodeId,
+    able: Collection[NodeId],
+) -> tuple[NodeId, ...] | None:
+    """The members that the master `me` should ask for next, or None where it can do nothing now.
+
+    `able`: nodes that are heard, caught up and voting (`is_able`). Nodes are added before others
+    are removed, so that there are never fewer copies than wanted; of those to go, the ones that
+    fail go first. The master itself is never removed: it is stolen away first.
+    """
+    have, want, fit = set(members), set(wanted), {*able, me}
+    missing = want - have
+    for node in sorted(missing & fit):
+        if len(have) < CONFIG_MEMBERS_MAX and is_quorum(fit, have | {node}):
+            return tuple(sorted(have | {node}))
+    if missing:
+        return None
+    for node in sorted(have - want - {me}, key=lambda node: (node in fit, node)):
+        if is_quorum(fit, have - {node}):
+            return tuple(sorted(have - {node}))
+    return None
+
+
+def is_able(replica: "Replica", now: Now, node: NodeId) -> bool:
+    """Whether this node has the group, is caught up in it, and votes, as far as we know."""
+    told, timing = replica.peer(node).told_boot_ns, replica.timing
+    return (
+        told is not None
+        and now.boot_ns - told <= timing.heard_ns + timing.progress_every_ns
+        and replica.is_heard(node, now)
+        and replica.learner.applied - replica.peer(node).applied <= STEAL_LAG_SLOTS_MAX
+        and not rejoin.is_asking(replica, now, node)
+    )
+
+
+def change(replica: "Replica", now: Now, members: Iterable[NodeId], step: Step) -> str:
+    """Begin to add or remove one node; returns "" or why not."""
+    wanted = tuple(sorted(members))
+    why = _refusal(replica, now, wanted)
+    if not why:
+        replica.changing = Change(wanted, now.boot_ns)
+        try_to_place(replica, now, step)
+    return why
+
+
+def _refusal(replica: "Replica", now: Now, wanted: tuple[NodeId, ...]) -> str:
+    if not replica.can_propose(now):
+        return "not master or busy"
+    if replica.handover is not None:
+        return "the group is being handed over"
+    differing = set(wanted) ^ set(replica.members)
+    if len(differing) != 1 or len(set(wanted)) != len(wanted):
+        return "members change one node at a time"
+    if replica.me not in wanted:
+        return "the master does not remove itself"
+    able = [node for node in wanted if node == replica.me or is_able(replica, now, node)]
+    if not differing.isdisjoint(wanted) and differing.isdisjoint(able):
+        return "the new member is not heard, not caught up, or does not vote"
+    if not is_quorum(able, wanted):
+        return "too few of the members are heard, caught up and vote"
+    return ""
+
+
+def try_to_place(replica: "Replica", now: Now, step: Step) -> None:
+    """Propose the Config once everything before it is applied."""
+    changing, proposer = replica.changing, replica.proposer
+    drained = not proposer.in_flight and replica.learner.applied == proposer.next - 1
+    if changing is not None and drained and replica.ready() and replica.acting(now):
+        replica.changing = None
+        slot = replica.place(now, entries.config(Config(changing.members)), step)
+        proposer.close_at(slot)  # R10
+
+
+def tick(replica: "Replica", now: Now, step: Step) -> None:
+    """A change that cannot be begun is given up: nothing has happened yet."""
+    changing = replica.changing
+    if changing is None:
+        return
+    try_to_place(replica, now, step)
+    if replica.changing is not None and (
+        now.boot_ns - changing.since_boot_ns > replica.timing.drain_ns or not replica.acting(now)
+    ):
+        give_up(replica, "drain timed out", step)
+
+
+def give_up(replica: "Replica", why: str, step: Step) -> None:
+    replica.changing = None
+    step.notices.append(Notice(replica.group, "change-called-off", why))

@@ -95,6 +95,16 @@ class Learned:
 
 
 @attrs.frozen
+class Trimmed:
+    """The answer to a Learn for slots that the sender's log no longer has: it begins with `first`,
+    and only a transfer of state will help. The shell sends it, for it has the log."""
+
+    group: GroupId
+    first: Slot
+    applied: Slot
+
+
+@attrs.frozen
 class Progress:
     """A member's position, sent now and then: who is behind asks who is ahead.
 
@@ -164,6 +174,7 @@ Message: TypeAlias = (
     | Commit
     | Learn
     | Learned
+    | Trimmed
     | Progress
     | RejoinAsk
     | RejoinAnswer

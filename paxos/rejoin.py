@@ -58,10 +58,15 @@ class Rejoin:
         self.applied[sender] = max(self.applied.get(sender, SLOT_ZERO), answer.applied)
         self.floor = max(self.floor, answer.promised)
 
-    def may_vote(self, me: NodeId, members: tuple[NodeId, ...], applied: Slot) -> bool:
-        past = [node for node, slot in self.applied.items() if slot > self.bar]
+    def may_vote(
+        self, me: NodeId, members: tuple[NodeId, ...], applied: Slot, configured: Slot = SLOT_ZERO
+    ) -> bool:
+        """`configured`: the slot since which these are the members. What was decided by others than
+        them, and their majority cannot tell of, lies below it (docs/adr/0022)."""
+        bar = max(self.bar, configured)
+        past = [node for node, slot in self.applied.items() if slot > bar]
         others = sum(1 for node in past if node in members and node != me)
-        return others >= quorum_size(members) and applied > self.bar + WINDOW_MAX
+        return others >= quorum_size(members) and applied > bar + WINDOW_MAX
 
 
 @attrs.define(eq=False)
@@ -78,21 +83,22 @@ def answer(replica: "Replica", now: Now, sender: NodeId, ask: RejoinAsk, step: S
     acceptor, known = replica.acceptor, _known_slot(replica)
     told = RejoinAnswer(replica.group, ask.incarnation, acceptor.promised, known, acceptor.recorded)
     step.after.append(Send(sender, told))
-    if sender in replica.members:
-        _help(replica, now, sender, ask.incarnation, step)
+    _help(replica, now, sender, ask.incarnation, step)
 
 
 def _help(
     replica: "Replica", now: Now, sender: NodeId, incarnation: Incarnation, step: Step
 ) -> None:
     """Asked again and again we go no further than anybody could need who began to ask then; one who
-    was silent for a while begins anew."""
+    was silent for a while begins anew, and a change of members raises the bar of all. Who is no
+    member is helped as well: it is to become one, and must vote before it does."""
     peer, proposer = replica.peer(sender), replica.proposer
     one = peer.help
     if one is None or one.incarnation != incarnation or not is_asking(replica, now, sender):
         until = Slot(_known_slot(replica) + 2 * WINDOW_MAX)
         one = peer.help = Help(incarnation, until, now.boot_ns)
     one.asked_boot_ns = now.boot_ns
+    one.until = max(one.until, Slot(replica.configured + 2 * WINDOW_MAX))
     if proposer.in_flight:
         return
     for _ in range(FILLED_PER_ASK):
@@ -136,7 +142,8 @@ def stop_voting(
 def try_to_vote_again(replica: "Replica", step: Step) -> None:
     rejoin = replica.rejoin
     assert rejoin is not None
-    if rejoin.may_vote(replica.me, replica.members, replica.learner.applied):
+    applied = replica.learner.applied
+    if rejoin.may_vote(replica.me, replica.members, applied, replica.configured):
         replica.acceptor.promised = max(replica.acceptor.promised, rejoin.floor)
         replica.acceptor.voting = True
         replica.rejoin = None

@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 
 import attrs
 
+from paxos import base as bases
 from paxos import entry as entries
-from paxos import handover, rejoin, timers
+from paxos import handover, membership, progress, rejoin, timers
 from paxos.acceptor import Acceptor, Vote
+from paxos.base import Base
 from paxos.chain import ChainHash
 from paxos.election import Dice, Election
 from paxos.entry import BeMaster, Buffer, Config, Entry, EntryKind, Steal
@@ -51,34 +53,27 @@ from paxos.messages import (
     RejoinAsk,
     StealAbort,
     StealRequest,
+    Trimmed,
 )
+from paxos.progress import Peer
 from paxos.proposer import Proposer, Role
 from paxos.rejoin import Rejoin
 from paxos.statistics import GroupStatistics
-from paxos.step import Applied, LearnedRecord, Notice, Send, ServeLog, Step
+from paxos.step import Applied, FetchState, LearnedRecord, Notice, Send, ServeLog, Step
 from paxos.timing import SERVE_SLOTS_MAX, Timing
 
 
 @attrs.frozen
 class Recovered:
-    """What a restart found on disk for one group; `votes` and `learned` only beyond `applied`."""
+    """What a restart found on disk for one group; `votes` and `learned` only beyond `applied`.
+    The first slot to be replayed is the next after the base's; without a base, slot 1."""
 
     promised: Ballot = BALLOT_ZERO
     votes: Mapping[Slot, Vote] = attrs.Factory(dict)
     learned: Mapping[Slot, Entry] = attrs.Factory(dict)
     voting: bool = True
     floor: Ballot = BALLOT_ZERO
-
-
-@attrs.define(eq=False)
-class Peer:
-    """What we know of another member of this group."""
-
-    applied: Slot = SLOT_ZERO
-    witnessed: Ballot = BALLOT_ZERO
-    """The highest ballot we saw it promise or accept in."""
-    help: rejoin.Help | None = None
-    """It cannot vote, and wants slots to be chosen."""
+    base: Base | None = None
 
 
 class Replica:
@@ -100,6 +95,9 @@ class Replica:
         recovered = recovered or Recovered()
         self.group, self.me, self.incarnation = group, me, incarnation
         self.members: tuple[NodeId, ...] = tuple(sorted(members))
+        self.configured: Slot = SLOT_ZERO
+        """The Config that made them members."""
+        self.changing: membership.Change | None = None
         self.timing = timing
         self.election = Election(timing=timing, dice=dice)
         self.heard, self.incarnations = heard, incarnations
@@ -122,7 +120,7 @@ class Replica:
         self.rejoin: Rejoin | None = None if recovered.voting else Rejoin()
         self.commit_due = False
         self._recovered = recovered
-        self._verified: set[NodeId] = set()
+        self.verified: set[NodeId] = set()
         self._peers: dict[NodeId, Peer] = {}
         self._round_seen = self.acceptor.promised.round
         self._own_be_master: Slot = SLOT_ZERO
@@ -133,6 +131,10 @@ class Replica:
         self.stalled_since = 0
         self.vote_missing = False
         """The next slot is chosen at a ballot we did not vote at: only its value will help."""
+        self.trimmed_boot_ns: int | None = None
+        """When somebody told us last that its log begins beyond the end of ours."""
+        if recovered.base is not None:
+            bases.begin_with(self, recovered.base)
 
     # -- restart ------------------------------------------------------------------------------
 
@@ -147,10 +149,23 @@ class Replica:
     def replayed(self, now: Now, step: Step) -> None:
         """Called once after the last replay: what was learned beyond a gap becomes known again."""
         self.acceptor.recorded = self.learner.applied
+        if self._recovered.base is not None:
+            self.lease.heard(now, self.timing.lease_ns)
         for slot, entry in sorted(self._recovered.learned.items()):
             self.learner.add(slot, entry)
         self._recovered = Recovered()
         self._apply_ready(now, step)
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def base(self) -> Base:
+        """What a checkpoint at the slot that is applied now has to hold for this replica."""
+        return bases.taken(self)
+
+    def install(self, now: Now, base: Base, step: Step) -> bool:
+        """Go on from the state of a peer, which is durable here and in the state machine; False
+        (and nothing happens) where we are as far ourselves."""
+        return bases.install(self, now, base, step)
 
     # -- what may be done ---------------------------------------------------------------------
 
@@ -175,6 +190,7 @@ class Replica:
         """Whether clients' commands may go into a new entry now (not while the window is full)."""
         return (
             len(self.proposer.in_flight) < self.timing.window
+            and self.changing is None
             and (self.handover is None or handover.serves_on(self, now))
             and self.ready()
             and self.acting(now)
@@ -183,7 +199,7 @@ class Replica:
     def can_vote(self) -> bool:
         """Not while rejoining, and not before peers told us what they remember of us."""
         return self.rejoin is None and (
-            len(self._verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
+            len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
         )
 
     @property
@@ -206,15 +222,8 @@ class Replica:
         return self.place(now, entry, step), entry
 
     def change_members(self, now: Now, members: Iterable[NodeId], step: Step) -> str:
-        """Propose a Config that adds or removes one node (R10); returns "" or why not."""
-        wanted = tuple(sorted(members))
-        if not self.can_propose(now):
-            return "not master or busy"
-        if len(set(wanted) ^ set(self.members)) != 1:
-            return "members change one node at a time"
-        slot = self.place(now, entries.config(Config(wanted)), step)
-        self.proposer.close_at(slot)
-        return ""
+        """Add or remove one node as soon as nothing is under way; returns "" or why not."""
+        return membership.change(self, now, members, step)
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -296,18 +305,13 @@ class Replica:
             self.ask_to_learn(now, sender, step)  # it has more; the rest comes by itself
 
     def _on_progress(self, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
+        progress.on_progress(self, now, sender, message, step)
+
+    def _on_trimmed(self, now: Now, sender: NodeId, message: Trimmed, step: Step) -> None:
         self._note_progress(sender, message.applied)
-        self._compare(sender, message, step)
-        self.learner.heard(message.chosen_to)
-        if sender in self.members:
-            if message.incarnation == self.incarnation:
-                self._verified.add(sender)
-        elif message.applied < self.learner.applied:
-            # It was removed and does not know: nobody else sends it anything.
-            step.before.append(Send(sender, self.progress_for(sender)))
-        if message.witnessed > self.acceptor.promised and self.rejoin is None:
-            lost = message.witnessed
-            rejoin.stop_voting(self, now, lost, f"lost promise {lost}", step)
+        if message.first > self.learner.applied + 1:
+            self.trimmed_boot_ns = now.boot_ns
+            step.fetch.append(FetchState(self.group, sender))
 
     def _on_rejoin_ask(self, now: Now, sender: NodeId, message: RejoinAsk, step: Step) -> None:
         if self.can_vote():  # else we have forgotten things ourselves, or may have
@@ -339,6 +343,7 @@ class Replica:
         Commit: _on_commit,
         Learn: _on_learn,
         Learned: _on_learned,
+        Trimmed: _on_trimmed,
         Progress: _on_progress,
         RejoinAsk: _on_rejoin_ask,
         RejoinAnswer: _on_rejoin_answer,
@@ -421,6 +426,8 @@ class Replica:
         if self.proposer.role is Role.LEADER:
             step.notices.append(Notice(self.group, "stepped-down", f"{self.proposer.ballot}"))
         self.proposer.step_down()
+        if self.changing is not None:
+            membership.give_up(self, "stepped down", step)
         if self.handover is not None and self.handover.draining:
             handover.call_off(self, "stepped down", step)
         self.election.back_off(now)
@@ -466,6 +473,8 @@ class Replica:
             handover.entry_applied(self)
         if self.rejoin is not None:
             rejoin.try_to_vote_again(self, step)
+        if self.changing is not None:
+            membership.try_to_place(self, now, step)
         if self.election.eager and not self.suspended:
             timers.mastership(self, now, step)
 
@@ -485,7 +494,7 @@ class Replica:
                 elif control.source != self.me:
                     self.election.called(now)  # two proposes: the second is ours
         elif isinstance(control, Config):
-            self.members = control.members
+            self.members, self.configured = tuple(sorted(control.members)), slot
             if self.proposer.role is not Role.FOLLOWER and step is not None:
                 self.step_down(now, step)  # the ballot is bound to the older members (R10)
                 self.election.backoff_until = 0
@@ -542,16 +551,6 @@ class Replica:
             peer = self.peer(sender)
             if ballot > peer.witnessed:
                 peer.witnessed = ballot
-
-    def _compare(self, sender: NodeId, message: Progress, step: Step) -> None:
-        """Whether the sender's log is ours, as far as both reach (exam.md section 1)."""
-        ours = self.chain.at(message.applied)
-        if ours is None or message.chain < 0 or sender in self.diverged:
-            return
-        if ours != message.chain:
-            self.diverged.add(sender)
-            detail = f"node {sender} differs at slot {message.applied}"
-            step.notices.append(Notice(self.group, "diverged", detail))
 
     def _note_progress(self, sender: NodeId, applied: Slot) -> None:
         self.peer(sender).applied = applied

@@ -82,12 +82,22 @@ class Applied:
 
 @attrs.frozen
 class ServeLog:
-    """Read applied entries `start`..`end` from the log and send them to `to` as Learned."""
+    """Read applied entries `start`..`end` from the log and send them to `to` as Learned; as Trimmed
+    where the log no longer has `start`."""
 
     to: NodeId
     group: GroupId
     start: Slot
     end: Slot
+
+
+@attrs.frozen
+class FetchState:
+    """Our log ends before `source`'s begins: get the group's state from it, or from another member
+    that is ahead, make it durable, and then call `Replica.install`. Said again and again."""
+
+    group: GroupId
+    source: NodeId
 
 
 @attrs.define(eq=False)
@@ -99,6 +109,7 @@ class Step:
     after: list[Send] = attrs.Factory(list)
     applied: list[Applied] = attrs.Factory(list)
     serve: list[ServeLog] = attrs.Factory(list)
+    fetch: list[FetchState] = attrs.Factory(list)
     notices: list["Notice"] = attrs.Factory(list)
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from paxos import handover
+from paxos import base, handover, membership
 from paxos.messages import Learn, RejoinAsk
 from paxos.proposer import Role
 from paxos.quorum import is_quorum
@@ -31,6 +31,8 @@ def tick(replica: "Replica", now: "Now", step: Step, *, renew_early: bool = Fals
         and now.boot_ns - proposer.since_boot_ns > replica.timing.prepare_timeout_ns
     ):
         replica.step_down(now, step)
+    if replica.changing is not None:
+        membership.tick(replica, now, step)
     if replica.suspended:
         handover.tick_suspended(replica, now, step, _may_prepare(replica, now, step))
     elif replica.handover is not None and replica.handover.draining:
@@ -73,7 +75,8 @@ def mastership(replica: "Replica", now: "Now", step: Step, *, renew_early: bool 
 def _may_prepare(replica: "Replica", now: "Now", step: Step) -> bool:
     """Heard by a majority, and behind none of those: first learn, then prepare.
 
-    Only for so long: one that is ahead may be heard by us and hear nobody, and never answer.
+    Only for so long: one that is ahead may be heard by us and hear nobody, and never answer. Who
+    has answered that its log is gone is not such a one.
     """
     if replica.me not in replica.members or not replica.can_vote():
         return False
@@ -84,7 +87,11 @@ def _may_prepare(replica: "Replica", now: "Now", step: Step) -> bool:
     if ahead and now.boot_ns >= replica.learn_at:
         replica.ask_to_learn(now, ahead[0], step)
     stalled_ns = now.boot_ns - replica.stalled_since
-    return not ahead or (replica.learner.behind and stalled_ns > replica.timing.heard_ns)
+    return not ahead or (
+        replica.learner.behind
+        and stalled_ns > replica.timing.heard_ns
+        and not base.is_fetching(replica, now)
+    )
 
 
 def _retransmit(replica: "Replica", now: "Now", step: Step) -> None:

@@ -11,10 +11,11 @@ from typing import Final
 
 from balancer.token_desk import TokenDesk
 from broker.intake import Intake
-from paxos import handover, quorum, timers
+from paxos import handover, membership, quorum, timers
 from paxos.acceptor import Acceptor
 from paxos.learner import Learner
 from paxos.lease import Lease
+from paxos.progress import on_progress
 from paxos.proposer import Proposer
 from paxos.rejoin import Rejoin
 from paxos.replica import Replica
@@ -331,7 +332,7 @@ LEARNING: Final[Mapping[str, Mutant]] = {
     "config-keeps-ballot": mutant(
         "R10",
         "a change of members does not close the ballot",
-        (Replica.change_members, "self.proposer.close_at(slot)", "pass"),
+        (membership.try_to_place, "proposer.close_at(slot)", "pass"),
         (Replica._lead, "entry.kind == EntryKind.CONFIG", "False"),
         (
             Replica._apply_control,
@@ -391,33 +392,33 @@ LEARNING: Final[Mapping[str, Mutant]] = {
         "a restarted node votes before its peers said what they witnessed",
         (
             Replica.can_vote,
-            "len(self._verified) + 1 > len(self.members) // 2 or self.members == (self.me,)",
+            "len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)",
             "True",
         ),
     ),
     "told-by-the-past": mutant(
         "ADR 4",
         "what was sent to an earlier life counts as told to this one",
-        (Replica._on_progress, "message.incarnation == self.incarnation", "True"),
+        (on_progress, "message.incarnation == replica.incarnation", "True"),
     ),
     "lost-disk-unnoticed": mutant(
         "ADR 4",
         "a node that has forgotten promises goes on voting",
-        (Replica._on_progress, "message.witnessed > self.acceptor.promised", "False"),
+        (on_progress, "message.witnessed > replica.acceptor.promised", "False"),
     ),
     "rejoin-at-once": mutant(
         "ADR 4",
         "a node that has forgotten promises votes after the first answer",
         (
             Rejoin.may_vote,
-            "others >= quorum_size(members) and applied > self.bar + WINDOW_MAX",
+            "others >= quorum_size(members) and applied > bar + WINDOW_MAX",
             "others >= 1",
         ),
     ),
     "rejoin-unpassed": mutant(
         "ADR 4",
         "a node that has forgotten promises votes before the others have passed the bar",
-        (Rejoin.may_vote, "if slot > self.bar", "if slot >= 0"),
+        (Rejoin.may_vote, "if slot > bar", "if slot >= 0"),
         why_not="a candidate sleeps through a whole rejoin, a third has a gap: scenario 27",
     ),
     "amnesia-unnoticed": mutant(
@@ -489,11 +490,11 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
         "R14",
         "a command of unknown fate is acknowledged",
         (
-            Intake.tick,
-            "for _, batch in proposed.values():\n            self._bounce(batch, Why.UNKNOWN, now)",
+            Intake.forget_proposed,
+            "for _, batch in proposed.values():\n        self._bounce(batch, Why.UNKNOWN, now)",
             "for slot, (_, batch) in proposed.items():\n"
-            "            for pending in batch:\n"
-            '                pending.done(Done(slot.to_bytes(8, "big")))',
+            "        for pending in batch:\n"
+            '            pending.done(Done(slot.to_bytes(8, "big")))',
         ),
     ),
     "ack-when-proposed": mutant(

@@ -42,6 +42,7 @@ from paxos.messages import (
     RejoinAsk,
     StealAbort,
     StealRequest,
+    Trimmed,
 )
 from runtime.admission import Judgement, Life, Verdict
 from runtime.dataplane import READ
@@ -121,6 +122,7 @@ def messages() -> list[Message]:
         RejoinAnswer(GROUP, Incarnation(5), BALLOT, one, two),
         StealRequest(GROUP, Incarnation(5), one, two, 7),
         StealAbort(GROUP, one, "behind"),
+        Trimmed(GROUP, one, two),
     ]
 
 

@@ -39,6 +39,7 @@ from paxos.messages import (
     RejoinAsk,
     StealAbort,
     StealRequest,
+    Trimmed,
 )
 
 groups = st.integers(0, 2**32 - 1).map(GroupId)
@@ -75,6 +76,11 @@ all_messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(RejoinAnswer, groups, incarnations, ballots, bounds, bounds),
     st.builds(StealRequest, groups, incarnations, bounds, bounds, st.integers(0, 2**64 - 1)),
     st.builds(StealAbort, groups, bounds, st.text(max_size=30)),
+    bounds.flatmap(
+        lambda applied: st.builds(
+            Trimmed, groups, st.integers(1, applied + 1).map(Slot), st.just(applied)
+        ).filter(lambda trimmed: trimmed.first < 2**62)
+    ),
 )
 
 

@@ -6,6 +6,7 @@ from paxos.entry import BeMaster, Entry, Steal, be_master, steal
 from paxos.ids import MS, Incarnation, NodeId, Now, Slot
 from paxos.lease import Lease
 from paxos.messages import Learned
+from paxos.timing import Timing
 from tests.paxos.core import GROUP, Member, ballot, member
 
 SECOND = 1_000 * MS
@@ -37,9 +38,9 @@ def be_master_entry(node: int, *, prev: int, expires: int, inc: int = 1) -> Entr
     return be_master(BeMaster(NodeId(node), Incarnation(inc), Slot(prev), expires))
 
 
-def acting_master() -> Member:
+def acting_master(timing: Timing | None = None) -> Member:
     """Node 0 of three, leading and acting, with its lease in slot 1."""
-    one = member()
+    one = member(timing=timing)
     one.lead()
     one.multi.peer_up(one.now, NodeId(1), Incarnation(1))
     one.multi.peer_up(one.now, NodeId(2), Incarnation(1))

@@ -5,11 +5,11 @@ import itertools
 import pytest
 
 from paxos.entry import Config, EntryKind, config
-from paxos.ids import NodeId, Slot
-from paxos.messages import Accept, Commit, Learned, Nack, Prepare
+from paxos.ids import BALLOT_ZERO, NodeId, Slot
+from paxos.messages import Accept, Commit, Learned, Nack, Prepare, Progress
 from paxos.proposer import NEXT_ROLE, Door, Proposer, Role
 from paxos.step import Step
-from tests.paxos.core import GROUP, accept, ballot, member, messages, some
+from tests.paxos.core import GROUP, LIFE, accept, ballot, member, messages, some
 from tests.paxos.test_lease import acting_master, steal_entry
 
 MEMBERS = (NodeId(0), NodeId(1), NodeId(2))
@@ -131,6 +131,7 @@ def test_the_quorum_of_a_ballot_is_that_of_its_configuration() -> None:
     """After a member was added the ballot is prepared anew, among four."""
     one = acting_master()
     step, four = Step(), [NodeId(n) for n in range(4)]
+    one.give(3, Progress(GROUP, Slot(1), Slot(1), BALLOT_ZERO, LIFE))
     assert one.replica.change_members(one.now, four, step) == ""
     assert messages(step.before, Accept)
     one.accepted(2, 0, 1)

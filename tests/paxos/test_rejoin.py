@@ -112,7 +112,7 @@ def test_who_has_forgotten_answers_nobody_else() -> None:
 def test_who_may_have_forgotten_answers_nobody_else_either() -> None:
     """After a restart, until the peers have told what they witnessed: it could say too little."""
     one = member()
-    one.replica._verified.clear()
+    one.replica.verified.clear()
     assert not one.give(2, RejoinAsk(GROUP, one.replica.incarnation)).after
     one.verify()
     assert one.give(2, RejoinAsk(GROUP, one.replica.incarnation)).after
@@ -264,7 +264,7 @@ def test_an_answer_to_an_earlier_question_of_this_life_is_not_enough() -> None:
 
 def test_before_a_majority_has_spoken_a_restarted_node_does_not_vote() -> None:
     one = member()
-    one.replica._verified.clear()
+    one.replica.verified.clear()
     assert not one.give(2, accept(1, 2, 1, some("a"))).after
     one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
     sent = one.give(2, Accept(GROUP, ballot(1, 2), Slot(1), some("a"), Slot(1), Slot(0)))

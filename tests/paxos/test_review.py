@@ -43,7 +43,7 @@ def test_a_leader_that_learns_a_slot_it_has_not_used_steps_down() -> None:
 def test_a_node_that_has_not_heard_what_it_promised_does_not_take_over() -> None:
     """It may have lost a promise with its disk: no vote of its own before a majority spoke."""
     one = member()
-    one.replica._verified.clear()
+    one.replica.verified.clear()
     one.give(1, Learned(GROUP, Slot(1), (steal_entry(source=1, target=0, round_=5),)))
     assert one.replica.lease.holder == 0
     assert one.replica.proposer.role is Role.FOLLOWER

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from paxos.ids import BALLOT_ZERO, Slot
-from paxos.messages import Learn, Message, RejoinAnswer, RejoinAsk, StealRequest
+from paxos.messages import Learn, Message, RejoinAnswer, RejoinAsk, StealRequest, Trimmed
 from simulator.script import GROUP, Script, Sent
 
 
@@ -35,7 +35,8 @@ def a_life(script: Script) -> None:
 
 
 def of_every_type(script: Script) -> list[Sent]:
-    """All that was ever sent, and forged ones of the types that only a lost disk brings about."""
+    """All that was ever sent, and forged ones of the types that only a lost disk or log
+    brings about."""
     history = list(script.wire.history)
     example = history[0]
     history += [
@@ -44,6 +45,7 @@ def of_every_type(script: Script) -> list[Sent]:
             message=RejoinAnswer(GROUP, example.incarnation, BALLOT_ZERO, Slot(3), Slot(3))
         ),
         example._replace(message=Learn(GROUP, Slot(0))),
+        example._replace(message=Trimmed(GROUP, Slot(9), Slot(9))),
         example._replace(message=StealRequest(GROUP, example.incarnation, Slot(0), Slot(0), 1)),
     ]
     kinds = {type(sent.message) for sent in history}
