@@ -41,7 +41,9 @@ from paxos.ids import Ballot, Incarnation, NodeId
 Place: TypeAlias = int
 """A position in the log: segment number << 32 | byte offset in the segment's file."""
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+"""3: what is left of the log may begin above a checkpoint, of which version 2 knows nothing."""
+READABLE_VERSIONS: Final = (2, 3)
 SEGMENT_SUFFIX: Final = ".wal"
 SEGMENT_HEADER_BYTES: Final = 512
 SEGMENT_BYTES_MAX: Final = 1 << 30
@@ -55,7 +57,8 @@ LEARNED: Final = 3
 VOTING: Final = 4
 STATE: Final = 5
 """Written by the log itself at the head of a segment: what a group had promised before it, so that
-older segments can be retired. slot = highest slot recorded before; payload = the voting floor."""
+older segments can be retired. slot = highest slot recorded before; payload = the voting floor.
+Elsewhere with one of two flags, see there."""
 RETIRE: Final = 6
 """Written by the log itself: segments below number `slot` are no longer needed."""
 DAMAGE: Final = 7
@@ -63,6 +66,12 @@ DAMAGE: Final = 7
 damaged, and what has to follow from it was written before this record."""
 
 FLAG_VOTING: Final = 1
+FLAG_SKIP: Final = 2
+"""Of a STATE record: the group's state up to `slot` came from a peer, in a checkpoint; what the log
+holds of it up to there counts no more, and the next slot recorded may be far ahead."""
+FLAG_FORGOTTEN: Final = 4
+"""Of a STATE record: this node is no member of the group any more, none of its slots counts. What
+it has promised it keeps."""
 
 RECORD_MAGIC: Final = 0xE7B1
 RECORD_HEADER_BYTES: Final = 64

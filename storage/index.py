@@ -145,6 +145,31 @@ class GroupState:
             if self.sizes[slot - self.first] & LEARNED_BIT
         ]
 
+    def found_on(self, base: int) -> None:
+        """Go on from a checkpoint at `base`, 0 for none, when all of the log has been read.
+
+        `applied` ends where something is missing, `proven` remembers how far it went.
+        """
+        self.forget_through(base)
+        retired = self.first - 1  # hence applied
+        self.applied = max(self.applied, retired)
+        self.close_gap()
+        if retired > base:  # nothing of it can be replayed
+            self.applied = base
+
+    @property
+    def founded(self) -> bool:
+        """Nothing is missing between what it was founded on and the log."""
+        return self.applied >= self.first - 1
+
+    def forget_all(self) -> None:
+        """This node is no member any more. It promises nothing that it does not remember, but for
+        the slots that are gone it must not vote: so if it returns, it does so without a vote."""
+        self.voting, self.floor = False, max(self.promised, self.floor)
+        self.applied, self.proven, self.first = 0, 0, 1
+        del self.places[:], self.sizes[:]
+        self.votes.clear()
+
     def forget_through(self, slot: int) -> None:
         """Drop the index of slots up to and including `slot`."""
         count = min(max(0, slot - self.first + 1), len(self.places))

@@ -91,7 +91,7 @@ def inspect(disk: Disk, *, entries: bool) -> Inspection:
     problems += _header_problems(disk)
     synced = _synced(disk, identity)
     try:
-        log = Recovery(disk, identity, synced).examine()
+        log = Recovery(disk, identity, synced, {}).examine()
     except WalDamaged as damage:
         problems.append(f"{damage.file}, byte {damage.byte}: {damage.what}; a start is refused")
         log = None

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from paxos.entry import Buffer, Entry
-from paxos.ids import Ballot, GroupId, Slot
+from paxos.ids import SLOT_ZERO, Ballot, GroupId, Slot
 from storage.format import SEGMENT_BYTES_MAX, Place
 from storage.recovery import Cut
 from storage.walk import Hole
@@ -39,9 +39,12 @@ class WalConfig:
 class RecoveredGroup:
     """What one group starts from. `votes` and `learned` hold slots above `proven` only.
 
-    Every applied slot from `retained_from` on can be read and replayed; earlier ones were retired.
-    `proven` is above `applied` only where damage has left a gap: slots up to it are chosen, and
-    those that can be read need not be learned from peers.
+    Every slot above `base`, that of its checkpoint, up to `applied` can be read and replayed. The
+    log holds slots from `retained_from` on. `proven` is above `applied` only where damage has left
+    a gap: slots up to it are chosen, and those that can be read need not be learned from peers.
+
+    Not `founded`: slots between `base` and the log were retired, and the checkpoint that held them
+    is damaged. The group does not vote any more, durably, and needs its state from a peer.
     """
 
     promised: Ballot
@@ -52,6 +55,8 @@ class RecoveredGroup:
     votes: dict[Slot, tuple[Ballot, Entry]]
     learned: dict[Slot, Entry]
     proven: Slot
+    base: Slot = SLOT_ZERO
+    founded: bool = True
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +73,8 @@ class Recovered:
     end: Place
     cut: Cut | None
     damage: tuple[Hole, ...] = ()
+    started_at: int = 1
+    """The segment from which the log was read."""
     anybodys: bool = False
 
 

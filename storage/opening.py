@@ -1,8 +1,10 @@
 """Opening a node's log: recover what is there, or begin; only then is anything staged."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
 
-from paxos.ids import GroupId, Slot
+from paxos.ids import SLOT_ZERO, GroupId, Slot
 from paxos.step import VotingRecord
 from storage.disk import Disk, write_all
 from storage.errors import NoSegment
@@ -22,14 +24,21 @@ from storage.segments import SegmentFiles
 from storage.wal import Wal
 from storage.walk import Hole
 
+NO_BASES: Final[Mapping[GroupId, tuple[Slot, int]]] = MappingProxyType({})
+
 
 def open_wal(
-    disk: Disk, identity: Identity, config: WalConfig, expected: Iterable[GroupId] = ()
+    disk: Disk,
+    identity: Identity,
+    config: WalConfig,
+    expected: Iterable[GroupId] = (),
+    bases: Mapping[GroupId, tuple[Slot, int]] = NO_BASES,
 ) -> tuple[Wal, Recovered]:
     """Recover the log of a directory that `identity.boot` has locked, or begin a new one.
 
-    Where damage may have hit any group, the `expected` ones are concerned even if no record of
-    theirs is left.
+    `bases`: of each group with a checkpoint (checkpoints.py), its slot and the segment from which
+    it needs the log. Where damage may have hit any group, the `expected` ones are concerned even if
+    no record of theirs is left.
 
     Raises:
         WalDamaged: the log does not hold what was written to it, nobody knows how much of it is
@@ -39,7 +48,7 @@ def open_wal(
     """
     seed = first_seed(identity.cluster, identity.node)
     mark = open_mark(disk, seed)
-    log = Recovery(disk, identity, mark.load()).run(config.segment_bytes)
+    log = Recovery(disk, identity, mark.load(), bases).run(config.segment_bytes)
     if log is None:
         log = _begin_log(disk, identity, config, seed)
     files = SegmentFiles(disk, config.segment_bytes, log.highest_file)
@@ -50,9 +59,11 @@ def open_wal(
         mark_log_created(disk, identity)
     wal = Wal(files, mark, identity, config, log)
     damage = tuple(log.new_damage)
-    if damage:
-        _stop_voting(wal, log, damage, expected)
-    groups = {group: _recovered_group(wal, state) for group, state in sorted(log.groups.items())}
+    _stop_voting(wal, log, damage, expected)
+    groups = {
+        group: _recovered_group(wal, state, bases.get(group, (SLOT_ZERO, 0))[0])
+        for group, state in sorted(log.groups.items())
+    }
     for state in log.groups.values():
         state.votes.clear()
     return wal, Recovered(
@@ -62,6 +73,7 @@ def open_wal(
         end=wal.end,
         cut=log.cut,
         damage=damage,
+        started_at=log.started_at,
         anybodys=any(hole.group is None for hole in damage),
     )
 
@@ -69,8 +81,10 @@ def open_wal(
 def _stop_voting(
     wal: Wal, log: LogState, damage: tuple[Hole, ...], expected: Iterable[GroupId]
 ) -> None:
-    """What follows from damage, durably, and only then that it is known."""
+    """What follows from damage, durably, and only then that it is known. Damage of a checkpoint is
+    known by what is missing."""
     concerned = {hole.group for hole in damage if hole.group is not None}
+    concerned |= {group for group, one in log.groups.items() if one.voting and not one.founded}
     if any(hole.group is None for hole in damage):
         concerned |= {*log.groups, *expected}
     for group in sorted(concerned):
@@ -79,7 +93,8 @@ def _stop_voting(
     for hole in damage:
         wal.note_damage(hole.start, hole.end)
     batch = wal.take()
-    assert batch is not None
+    if batch is None:
+        return
     try:
         wal.write(batch)
     except NoSegment as refused:
@@ -115,7 +130,7 @@ def _begin_log(disk: Disk, identity: Identity, config: WalConfig, seed: int) -> 
     )
 
 
-def _recovered_group(wal: Wal, state: GroupState) -> RecoveredGroup:
+def _recovered_group(wal: Wal, state: GroupState, base: Slot) -> RecoveredGroup:
     """What a group starts from, its open slots' entries read into memory."""
     group = state.group
     votes = {
@@ -132,4 +147,6 @@ def _recovered_group(wal: Wal, state: GroupState) -> RecoveredGroup:
         votes=votes,
         learned=learned,
         proven=Slot(state.proven),
+        base=base,
+        founded=state.founded,
     )

@@ -19,10 +19,14 @@ FAST '18: distinguish a crash from corruption, or lose one or the other.)
 What makes the log unreadable or a lie is refused: a segment's header or file that is gone, or two
 histories in one log.
 
+Where there are checkpoints, the log is read from the oldest segment on that one of them needs, and
+of older ones only the heads (heads.py). What is damaged there is found by those who read it.
+
 Before the log is used again, the rest of the last segment and everything after it is made harmless,
 durably, or a stale record could be taken for the successor of a new one.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -33,6 +37,8 @@ from storage.errors import DirectoryRefused, WalDamaged
 from storage.format import (
     ACCEPT,
     DAMAGE,
+    FLAG_FORGOTTEN,
+    FLAG_SKIP,
     FLAG_VOTING,
     FLOOR,
     FORMAT_VERSION,
@@ -40,6 +46,7 @@ from storage.format import (
     OFFSET_BITS,
     OFFSET_MASK,
     PROMISE,
+    READABLE_VERSIONS,
     RECORD,
     RECORD_HEADER_BYTES,
     RETIRE,
@@ -56,6 +63,7 @@ from storage.format import (
     segment_name,
     segment_number,
 )
+from storage.heads import Head, highs_before, read_head, start_of_scan
 from storage.identity import Identity
 from storage.index import LEARNED_BIT, SLOT_GAP_MAX, GroupState
 from storage.segments import fill_with_zeros
@@ -103,6 +111,8 @@ class LogState:
     records: int = 0
     bytes_read: int = 0
     cut: Cut | None = None
+    started_at: int = 1
+    """The segment from which it was read."""
 
     @property
     def new_damage(self) -> list[Hole]:
@@ -112,10 +122,19 @@ class LogState:
 class Recovery:
     """One pass over the directory's segments; `run` is the whole story."""
 
-    def __init__(self, disk: Disk, identity: Identity, known_synced: Place) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        identity: Identity,
+        known_synced: Place,
+        bases: Mapping[GroupId, tuple[Slot, int]],
+    ) -> None:
         self._disk = disk
         self._identity = identity
         self._known = known_synced
+        self._bases = bases
+        """For groups with a checkpoint: its slot, and the segment from which it needs the log."""
+        self._heads: dict[int, Head] = {}
         self._hunted = False
         """Whether `_known` takes the whole log into account, what lies behind damage included."""
         self._headers: dict[int, SegmentHeader | None] = {}
@@ -174,10 +193,10 @@ class Recovery:
 
     def _check_owner(self, header: SegmentHeader) -> None:
         name = segment_name(header.number)
-        if header.version != FORMAT_VERSION:
+        if header.version not in READABLE_VERSIONS:
             raise DirectoryRefused(
-                f"{name} has format version {header.version}; this program reads {FORMAT_VERSION}: "
-                "use the version of the program that wrote it"
+                f"{name} has format version {header.version}; this program reads {FORMAT_VERSION} "
+                "and the one before: use the version of the program that wrote it"
             )
         if (header.cluster, header.node) != (self._identity.cluster, self._identity.node):
             raise DirectoryRefused(
@@ -192,12 +211,20 @@ class Recovery:
             )
 
     def _scan(self) -> LogState:
-        """Follow the chain from the oldest segment as far as it goes, past what is damaged."""
-        number = min(self._headers)
-        header = self._headers[number]
-        if header is None:
-            raise WalDamaged(segment_name(number), 0, "the segment's header is unreadable")
+        """Follow the chain from the oldest segment that is needed as far as it goes, past what is
+        damaged."""
+        oldest = min(self._headers)
+        self._check_header(oldest)
+        number = self._choose_start(oldest)
+        header = self._check_header(number)
         log = LogState(number, 0, header.seed, header.size, 1, max(self._headers))
+        log.started_at = number
+        for group, (slot, _) in self._bases.items():
+            log.groups[group] = GroupState(group, first=slot + 1, applied=slot)
+        for older in range(oldest, number):
+            log.seeds[older] = self._check_header(older).seed
+            log.ends[older] = self._check_header(older + 1).previous_end & OFFSET_MASK
+        log.highs |= highs_before(self._heads, oldest, number)
         while True:
             cursor = self._scan_segment(log, header)
             log.number, log.segment_end = number, header.size
@@ -215,6 +242,32 @@ class Recovery:
             log.ends[number] = cursor.offset
             log.highs[number] = {group: state.highest for group, state in log.groups.items()}
             number, header = number + 1, following
+
+    def _check_header(self, number: int) -> SegmentHeader:
+        header = self._headers[number]
+        if header is None:
+            raise WalDamaged(segment_name(number), 0, "the segment's header is unreadable")
+        return header
+
+    def _choose_start(self, oldest: int) -> int:
+        """The segment to read from; `_known` takes all heads into account afterwards."""
+        if not self._bases:
+            return oldest
+        for number in range(oldest + 1, max(self._headers) + 1):
+            header, following = self._headers[number], self._headers.get(number + 1)
+            if header is None:
+                break
+            if header.previous_end >> OFFSET_BITS != number - 1:
+                what = "it does not continue the one before it"
+                raise WalDamaged(segment_name(number), 0, what)
+            end = following.previous_end & OFFSET_MASK if following else None
+            head = self._heads[number] = read_head(self._files[number], header, end)
+            self._known = max(self._known, head.synced)
+        # The end of the log lies where it was synced last, or behind: only there may it be torn.
+        last = min(self._known >> OFFSET_BITS, *(needs for _, needs in self._bases.values()))
+        heads = {number: head for number, head in self._heads.items() if number <= last}
+        slots = {group: slot for group, (slot, _) in self._bases.items()}
+        return start_of_scan(heads, oldest, slots)
 
     def _scan_segment(self, log: LogState, header: SegmentHeader) -> Cursor:
         """One segment; damage is noted and passed over. The cursor stands where its records end."""
@@ -311,11 +364,13 @@ class Recovery:
         elif kind == VOTING:
             group.voting, group.floor = bool(flags & FLAG_VOTING), ballot
         elif kind == STATE:
-            self._absorb_state(group, place, fields)
+            self._absorb_state(log, group, place, fields)
         else:
             raise _damaged(place, f"a record of unknown kind {kind}", fields)
 
-    def _absorb_state(self, group: GroupState, place: Place, fields: RecordFields) -> None:
+    def _absorb_state(
+        self, log: LogState, group: GroupState, place: Place, fields: RecordFields
+    ) -> None:
         flags, size, node, round_, slot = (fields[at] for at in (4, 5, 10, 11, 12))
         number, offset = place >> OFFSET_BITS, place & OFFSET_MASK
         payload = self._files[number].pread(size, offset + RECORD_HEADER_BYTES)
@@ -324,8 +379,14 @@ class Recovery:
         group.promised = max(group.promised, Ballot(round_, NodeId(node)))
         group.voting = bool(flags & FLAG_VOTING)
         group.floor = decode_floor(memoryview(payload))
-        if number == min(self._files):  # what came before was retired with its segments
-            group.first = slot + 1
+        if flags & FLAG_FORGOTTEN:
+            group.forget_all()
+            for highs in log.highs.values():
+                highs.pop(group.group, None)
+        elif (
+            flags & FLAG_SKIP or number == log.started_at
+        ):  # what came before is not needed, or gone
+            group.forget_through(slot)
 
     def _absorb_hole(self, log: LogState, hole: Hole) -> None:
         """Forget what may have been changed by the records that were there."""
@@ -342,8 +403,8 @@ class Recovery:
         group.promised = max(group.promised, hole.ballot)
         if hole.kind in _SLOTTED:
             group.lose(hole.slot)
-        elif hole.kind == STATE and hole.start >> OFFSET_BITS == min(self._files):
-            group.first = hole.slot + 1
+        elif hole.kind == STATE and hole.start >> OFFSET_BITS == log.started_at:
+            group.forget_through(hole.slot)
 
     def _judge(self, log: LogState) -> Remains:
         """Whether something is cut off at the end of the chain, and what."""
@@ -387,7 +448,7 @@ class Recovery:
         An fdatasync alone would not do: after a failed one the kernel keeps the pages, readable and
         marked clean, and a second one "succeeds" without them ("fsyncgate").
         """
-        for number in range(max(min(self._files), self._known >> OFFSET_BITS), log.number + 1):
+        for number in range(max(log.started_at, self._known >> OFFSET_BITS), log.number + 1):
             file = self._files[number]
             begun_here = number == self._known >> OFFSET_BITS
             start = self._known & OFFSET_MASK if begun_here else 0
@@ -415,9 +476,6 @@ class Recovery:
     def _finish_retiring(self, log: LogState) -> None:
         """Forget what the log itself says is no longer needed; refuse if more than that is gone."""
         lowest = min(self._files)
-        if log.holes:
-            for state in log.groups.values():
-                state.close_gap()
         if lowest > log.oldest:
             # Damage may have hit the very record that retired it. But a node that took a lost file
             # for a retired one would count slots as applied that nobody has applied here.
@@ -427,14 +485,21 @@ class Recovery:
             raise WalDamaged(segment_name(log.number), 0, what)
         if lowest < log.oldest:
             for group, highest in log.highs[log.oldest - 1].items():
-                log.groups[group].forget_through(highest)
+                log.groups[group].forget_through(self._surely_retired(log, group, highest))
             log.retired = range(lowest, log.oldest)
             for number in log.retired:
                 del log.highs[number], log.seeds[number], log.ends[number]
         for state in log.groups.values():
-            state.applied = max(state.applied, state.first - 1)  # retired, hence applied
-            state.proven = max(state.applied, state.proven)
+            base, _ = self._bases.get(state.group, (0, 0))
+            state.found_on(base)
             _prune(state, state.proven)
+
+    def _surely_retired(self, log: LogState, group: GroupId, highest: int) -> int:
+        """Where the head that says so is damaged, it may say too much."""
+        head = self._heads.get(log.oldest)
+        if log.oldest <= log.started_at and head is not None and not head.whole:
+            return min(highest, self._bases.get(group, (0, 0))[0])
+        return highest
 
 
 def _absorb_own(log: LogState, kind: int, slot: int, applied: int) -> None:

@@ -19,7 +19,7 @@ File format: format.py. What a restart makes of the files: recovery.py.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Final, assert_never
+from typing import assert_never
 
 from crc32c import crc32c
 
@@ -32,6 +32,8 @@ from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed, WalDama
 from storage.format import (
     ACCEPT,
     DAMAGE,
+    FLAG_FORGOTTEN,
+    FLAG_SKIP,
     FLAG_VOTING,
     FLOOR,
     LEARNED,
@@ -57,6 +59,7 @@ from storage.format import (
 )
 from storage.identity import Identity
 from storage.index import LEARNED_BIT, GroupState
+from storage.kept import NO_BOUND, KeptSegments
 from storage.mark import SyncedMark
 from storage.model import (
     GROUPS_MAX,
@@ -67,13 +70,10 @@ from storage.model import (
     WriteBatch,
 )
 from storage.recovery import LogState
+from storage.replaying import replay
 from storage.segments import SegmentFiles
 from storage.staged import cut_out
 from storage.walk import agrees
-
-REPLAY_GAP_BYTES: Final = 4096
-"""Two entries of a group closer than this are read in one go: skipping costs less than a call."""
-REPLAY_SPAN_BYTES: Final = 1 << 20
 
 
 class Wal:
@@ -93,10 +93,7 @@ class Wal:
         self._identity = identity
         self._config = config
         self._groups = log.groups
-        self._highs = log.highs
-        self._seeds = log.seeds
-        self._oldest = log.oldest
-        self._ends = log.ends
+        self._kept = KeptSegments(log.oldest, log.highs, log.seeds, log.ends)
         self._known_damage = log.known_damage
         self._retiring: deque[tuple[Place, range]] = deque()
         self._groups_max = min(
@@ -199,26 +196,49 @@ class Wal:
         """Where the next record goes, unless it begins a segment."""
         return self._base | self._offset
 
-    def retire(self, until: Mapping[GroupId, Slot]) -> int:
+    # ---- what is not needed any more ------------------------------------------------------------
+
+    def needed_from(self, group: GroupId, slot: Slot) -> int:
+        """The lowest segment that may hold a record of the group for a slot above `slot`."""
+        return self._kept.needed_from(group, slot, self._number)
+
+    def retire(self, until: Mapping[GroupId, Slot], below: int = NO_BOUND) -> int:
         """Free the oldest segments that hold no slot above `until` of its group; how many.
 
-        The caller has every slot up to `until` applied and durable elsewhere (a checkpoint).
+        The caller has every slot up to `until` applied and durable elsewhere (a checkpoint), and
+        reads nothing of the segments below number `below` any more.
         """
-        oldest = self._oldest
-        while oldest < self._number and all(
-            highest <= until.get(group, 0) for group, highest in self._highs[oldest].items()
-        ):
-            oldest += 1
-        freed = range(self._oldest, oldest)
+        freed = self._kept.free(until, below, self._number)
         if freed:
-            for group, highest in self._highs[oldest - 1].items():
+            for group, highest in self._kept.highs[freed[-1]].items():
                 self._groups[group].forget_through(highest)
-            for number in freed:
-                del self._highs[number], self._seeds[number], self._ends[number]
-            self._oldest = oldest
-            self._append(RETIRE, 0, GroupId(0), oldest, BALLOT_ZERO, 0, (), 0)
+            self._kept.drop(freed)
+            self._append(RETIRE, 0, GroupId(0), freed.stop, BALLOT_ZERO, 0, (), 0)
             self._retiring.append((self.end, freed))
         return len(freed)
+
+    def skip(self, group: GroupId, slot: Slot) -> None:
+        """The group's state up to `slot` came from a peer, and is durable here in a checkpoint:
+        forget what the log has of it up to there. The next record may be far ahead."""
+        state = self._groups.get(group) or self._new_group(group)
+        state.forget_through(slot)
+        state.applied = max(state.applied, slot)
+        self._append_state(state, slot, FLAG_SKIP)
+
+    def forget_group(self, group: GroupId) -> None:
+        """This node is no member of the group any more: none of its slots is needed. Remove its
+        checkpoints first. What it has promised is kept, and it does not vote, should it return."""
+        state = self._groups.get(group)
+        if state is not None:
+            state.forget_all()
+            self._kept.forget(group)
+            self._append_state(state, 0, FLAG_FORGOTTEN)
+
+    def acceptor(self, group: GroupId) -> tuple[Ballot, bool, Ballot]:
+        """What the group is bound by here, as it was staged last: promised, voting, floor. For a
+        group that this node becomes a member of, perhaps once more."""
+        state = self._groups.get(group) or GroupState(group)
+        return state.promised, state.voting, state.floor
 
     def statistics(self) -> WalStatistics:
         ready = max(0, self._files.highest - self._number)
@@ -228,7 +248,7 @@ class Wal:
             records=self._records,
             batches=self._batches,
             syncs=self._syncs,
-            segments=self._number - self._oldest + 1,
+            segments=self._number - self._kept.oldest + 1,
             bytes_unwritten=self._bytes_staged - self._bytes_written,
             synced=self._synced,
             end=self.end,
@@ -293,7 +313,7 @@ class Wal:
 
     def kept(self) -> range:
         """The numbers of the segments in use."""
-        return range(self._oldest, self._number + 1)
+        return range(self._kept.oldest, self._number + 1)
 
     def scrub_target(self, number: int) -> tuple[File, SegmentHeader, int]:
         """What to check of a segment in any thread: its file, its header, where its records end.
@@ -301,7 +321,8 @@ class Wal:
         Raises:
             NotInLog: it was retired.
         """
-        end, seed, written = self._ends.get(number), self._seeds.get(number), self._written
+        kept, written = self._kept, self._written
+        end, seed = kept.ends.get(number), kept.seeds.get(number)
         if seed is None or number not in self.kept():
             raise NotInLog(f"{segment_name(number)} was retired")
         if end is None:
@@ -337,7 +358,7 @@ class Wal:
     def agrees(self, place: Place, size: int, entry: Entry) -> bool | None:
         """Whether the damaged record at `place` held this entry; None: nobody can tell any more."""
         number = place >> OFFSET_BITS
-        file, seed = self._files.file(number), self._seeds[number]
+        file, seed = self._files.file(number), self._kept.seeds[number]
         return entry.size == size and agrees(file, seed, place & OFFSET_MASK, size, entry.chunks)
 
     def note_damage(self, start: Place, end: Place) -> None:
@@ -349,15 +370,15 @@ class Wal:
 
     def entry_place(self, group: GroupId, slot: Slot) -> Place:
         """The place of the latest record of the slot's entry."""
-        return self._find(group, slot)[0]
+        return self.find(group, slot)[0]
 
     def entry_size(self, group: GroupId, slot: Slot) -> int:
         """Bytes of the entry's encoding, from memory."""
-        return self._find(group, slot)[1]
+        return self.find(group, slot)[1]
 
     def payload_position(self, group: GroupId, slot: Slot) -> Place:
         """Where the entry's encoding begins: position + k is its byte k, for `read_span`."""
-        return self._find(group, slot)[0] + RECORD_HEADER_BYTES
+        return self.find(group, slot)[0] + RECORD_HEADER_BYTES
 
     def groups(self) -> list[GroupId]:
         """Those that have records."""
@@ -375,13 +396,13 @@ class Wal:
             NotInLog: it was never recorded, or it was retired.
             WalDamaged: the disk gives back other bytes than were written.
         """
-        place, size = self._find(group, slot)
+        place, size = self.find(group, slot)
         return self._unwritten.get(place) or self.read_recorded(place, size, group, slot)
 
     def read_recorded(self, place: Place, size: int, group: GroupId, slot: Slot) -> Entry:
         """The entry of one particular record on disk, the latest of its slot or not."""
         data = self._read_file(place, RECORD_HEADER_BYTES + size)
-        return self._decode(memoryview(data), place, group, slot)
+        return self.decode_record(memoryview(data), place, group, slot)
 
     def read_span(self, position: Place, size: int) -> memoryview:
         """Raw bytes of the log within one segment, record headers included; any thread.
@@ -394,7 +415,7 @@ class Wal:
         """
         end = position + size
         places, pieces = self._tail
-        if size < 0 or position >> OFFSET_BITS < self._oldest or end > self.end:
+        if size < 0 or position >> OFFSET_BITS < self._kept.oldest or end > self.end:
             raise NotInLog(f"{size} bytes at {_say(position)}: the log ends at {_say(self.end)}")
         if not places or end <= places[0]:
             data = memoryview(self._read_file(position, size))
@@ -403,47 +424,22 @@ class Wal:
         else:
             head = self._read_file(position, places[0] - position)
             data = memoryview(head + cut_out(places, pieces, places[0], end))
-        if position >> OFFSET_BITS < self._oldest:  # retired, and perhaps reused, while we read
+        if (
+            position >> OFFSET_BITS < self._kept.oldest
+        ):  # retired, and perhaps reused, while we read
             raise NotInLog(f"{_say(position)} was retired")
         return data
 
     def replay(self, group: GroupId, start: Slot, end: Slot) -> Iterator[tuple[Slot, Entry, Place]]:
         """The entries of slots `start` to `end` with their payload positions, read in large spans.
 
-        The entries are views of a span of up to REPLAY_SPAN_BYTES: keep none of them for long.
+        The entries are views of a span of up to replaying.SPAN_BYTES: keep none of them for long.
 
         Raises:
             NotInLog: one of the slots is not recorded.
             WalDamaged: the disk gives back other bytes than were written.
         """
-        slot = start
-        while slot <= end:
-            run = self._run(group, slot, end)
-            first = run[0][0]
-            data = self.read_span(first, run[-1][0] + RECORD_HEADER_BYTES + run[-1][1] - first)
-            for place, size in run:
-                at = place - first
-                record = data[at : at + RECORD_HEADER_BYTES + size]
-                yield slot, self._decode(record, place, group, slot), place + RECORD_HEADER_BYTES
-                slot = Slot(slot + 1)
-
-    def _run(self, group: GroupId, slot: Slot, end: Slot) -> list[tuple[Place, int]]:
-        """Records of consecutive slots, from `slot` on, that are worth reading in one go."""
-        state = self._group(group)
-        place, size = state.find(slot)
-        run = [(place, size)]
-        span_end = place + REPLAY_SPAN_BYTES
-        while slot < end:
-            reached = place + RECORD_HEADER_BYTES + size
-            slot = Slot(slot + 1)
-            place, size = state.find(slot)
-            near = reached <= place <= reached + REPLAY_GAP_BYTES
-            if not near or place + RECORD_HEADER_BYTES + size > span_end:
-                break
-            if place >> OFFSET_BITS != reached >> OFFSET_BITS:
-                break
-            run.append((place, size))
-        return run
+        return replay(self, group, start, end)
 
     def _group(self, group: GroupId) -> GroupState:
         state = self._groups.get(group)
@@ -451,7 +447,8 @@ class Wal:
             raise NotInLog(f"group {group} has no records in the log")
         return state
 
-    def _find(self, group: GroupId, slot: Slot) -> tuple[Place, int]:
+    def find(self, group: GroupId, slot: Slot) -> tuple[Place, int]:
+        """The place of the latest record of the slot's entry, and the size of the entry."""
         return self._group(group).find(slot)
 
     def _read_file(self, position: Place, size: int) -> bytes:
@@ -461,10 +458,10 @@ class Wal:
             raise WalDamaged(file.name, (position & OFFSET_MASK) + len(data), "the file ends here")
         return data
 
-    def _decode(self, record: memoryview, place: Place, group: GroupId, slot: Slot) -> Entry:
+    def decode_record(self, record: memoryview, place: Place, group: GroupId, slot: Slot) -> Entry:
         """The entry of a record, once the record has proved to be the one we wrote."""
         fields = RECORD.unpack_from(record)
-        intact = record_intact(record, place, self._seeds[place >> OFFSET_BITS])
+        intact = record_intact(record, place, self._kept.seeds[place >> OFFSET_BITS])
         problem = "the checksum of the record here is wrong"
         if intact and (fields[9], fields[12]) == (group, slot):
             try:
@@ -551,16 +548,17 @@ class Wal:
         """Go on in the next segment: its header, then the state of every group, so that the
         segments before it can be retired one day without losing a promise."""
         previous_end = self._base | self._offset
-        self._highs[self._number] = {group: state.highest for group, state in self._groups.items()}
-        self._ends[self._number] = self._offset
+        self._kept.close(self._number, self._offset, self._groups.values())
         if self._buffers:
             self._parts.append(Part(self._number, self._part_offset, self._buffers))
         self._number += 1
         self._base = place_of(self._number, 0)
         self._offset = self._part_offset = 0
         self._buffers = []
-        self._seed = self._seeds[self._number] = self._chain
+        self._seed = self._kept.seeds[self._number] = self._chain
+        damage = self._kept.repeated(self._known_damage)
         states = len(self._groups) * (RECORD_HEADER_BYTES + FLOOR.size)
+        states += len(damage) * RECORD_HEADER_BYTES
         # What peers may send does not depend on our configuration: where a segment of the usual
         # size is too small for one entry, that entry gets a segment made to measure.
         least = whole_blocks(SEGMENT_HEADER_BYTES + states + needed)
@@ -569,26 +567,30 @@ class Wal:
             number=self._number,
             size=self._segment_end,
             previous_end=previous_end,
-            oldest=self._oldest,
+            oldest=self._kept.oldest,
             seed=self._seed,
             cluster=self._identity.cluster,
             node=self._identity.node,
             incarnation=self._identity.incarnation,
         )
         self._keep(self._base, (header.encode(),), SEGMENT_HEADER_BYTES)
-        for group, state in sorted(self._groups.items()):
-            flags = FLAG_VOTING if state.voting else 0
-            floor = encode_floor(state.floor)
-            self._append(
-                STATE,
-                flags,
-                group,
-                state.highest,
-                state.promised,
-                state.applied,
-                (floor,),
-                len(floor),
-            )
+        for _, state in sorted(self._groups.items()):
+            self._append_state(state, state.highest, 0)
+        for start, end in damage:
+            self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (), 0)
+
+    def _append_state(self, state: GroupState, slot: int, flags: int) -> None:
+        floor = encode_floor(state.floor)
+        self._append(
+            STATE,
+            flags | (FLAG_VOTING if state.voting else 0),
+            state.group,
+            slot,
+            state.promised,
+            state.applied,
+            (floor,),
+            len(floor),
+        )
 
 
 def _say(place: Place) -> str:

@@ -127,10 +127,10 @@ def test_a_segment_that_was_retired_is_nothing_to_look_at() -> None:
 def test_a_bug_of_ours_costs_one_look_and_not_the_thread() -> None:
     with desk(bytes_per_s=0) as one:
         place = one.flip(90)
-        header, one.wal._seeds = one.wal._seeds, None  # type: ignore[assignment]  # the bug
+        kept, one.wal._kept = one.wal._kept, None  # type: ignore[assignment]  # the bug
         one.scrubber.suspect(place)
         until(lambda: one.scrubber.errors == 1)
-        one.wal._seeds = header
+        one.wal._kept = kept
         (failed,) = one.recorder.said("request handler failed")
         assert failed["request"] == "scrub"
         one.scrubber.suspect(place)

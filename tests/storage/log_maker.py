@@ -8,6 +8,7 @@ import attrs
 from paxos.entry import Entry, batch
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, NodeId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
+from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.disk import Disk
 from storage.identity import boot
 from storage.model import Recovered, WalConfig
@@ -21,6 +22,19 @@ SMALL = WalConfig(segment_bytes=4096)
 
 def start(disk: Disk, config: WalConfig = SMALL) -> tuple[Wal, Recovered]:
     return open_wal(disk, boot(disk, CLUSTER, NODE), config)
+
+
+def start_from(
+    disk: Disk, config: WalConfig = SMALL
+) -> tuple[Wal, Recovered, CheckpointFiles, dict[GroupId, Checkpoint]]:
+    """As a node boots: from its checkpoints, and what of the log they need."""
+    identity = boot(disk, CLUSTER, NODE)
+    files = CheckpointFiles(disk, identity)
+    found = {group: files.load(group) for group in files.groups()}
+    loaded = {group: one for group, one in found.items() if one is not None and not one.lost}
+    bases = {group: (one.slot, one.needs) for group, one in loaded.items()}
+    wal, recovered = open_wal(disk, identity, config, (), bases)
+    return wal, recovered, files, loaded
 
 
 def sync(wal: Wal) -> None:
@@ -73,13 +87,23 @@ class GroupImage:
 Image = dict[int, GroupImage]
 
 
-def images(records: Iterable[Record]) -> list[Image]:
+@attrs.frozen
+class Skip:
+    """The state up to `slot` came from a peer."""
+
+    group: GroupId
+    slot: Slot
+
+
+def images(records: Iterable[Record | Skip]) -> list[Image]:
     """What a restart must find after each prefix of `records`, the empty one first."""
     groups: Image = {}
     found: list[Image] = [{}]
     for record in records:
         group = groups.setdefault(record.group, GroupImage())
-        if isinstance(record, AcceptRecord):
+        if isinstance(record, Skip):
+            group.applied = max(group.applied, record.slot)
+        elif isinstance(record, AcceptRecord):
             group.promised = record.ballot
             group.votes[record.slot] = (record.ballot, encoded(record.entry))
             if record.slot not in group.learned:
@@ -186,6 +210,9 @@ class Author:
 
     def applied(self) -> dict[GroupId, Slot]:
         return {GroupId(group): Slot(slot) for group, slot in self._applied.items()}
+
+    def skip(self, group: GroupId, slot: Slot) -> None:
+        self._applied[group] = slot
 
     def resume(self, image: Image) -> None:
         """Go on from what a restart has found."""

@@ -14,7 +14,12 @@ from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.step import AcceptRecord, Record
 from storage.disk import RealDisk
 from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed
-from storage.format import RECORD_HEADER_BYTES, segment_name
+from storage.format import (
+    RECORD_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    decode_segment_header,
+    segment_name,
+)
 from storage.identity import boot
 from storage.memory_disk import MemoryDisk
 from storage.model import Durability, WalConfig, WriteBatch
@@ -338,11 +343,31 @@ def test_the_first_bytes_of_a_log_are_what_the_format_says() -> None:
     assert not any(content[512 + RECORD_HEADER_BYTES + 5 :])
 
 
+def test_a_log_of_the_format_before_is_read_and_goes_on_in_this_one() -> None:
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(accept(1, b"old"))
+    sync(wal)
+    disk.close()
+    file = disk.open(segment_name(1))
+    header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0))
+    assert header is not None
+    file.pwritev([attrs.evolve(header, version=2).encode()], 0)
+    wal, recovered = start(disk)
+    assert sorted(recovered.groups[GROUP].votes) == [1]
+    while wal.statistics().segments == 1:
+        wal.stage(accept(2, bytes(700)))
+    sync(wal)
+    header = decode_segment_header(disk.content(segment_name(2)))
+    assert header is not None
+    assert header.version == 3
+
+
 GOLDEN_HEADER = (
-    "4556454e4b45454c0000000200000200000000000000000100000000000010000000000000000000"
+    "4556454e4b45454c0000000300000200000000000000000100000000000010000000000000000000"
     "000000000000000148cc99f7000000010000000000000001676f6c64656e00000000000000000000"
     "00000000000000000000000000000000000000000000000000000000000000000000000000000000"
-    "000000000000000081fc8b05"
+    "0000000000000000155e8a56"
 )
 GOLDEN_RECORD = (
     "5037c40834a48903e7b102000000000548cc99f70000020000000001000002000000000200000005"

@@ -1,0 +1,59 @@
+"""Reading many entries of one group in their order, in large spans."""
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from paxos.entry import Entry
+from paxos.ids import GroupId, Slot
+from storage.format import OFFSET_BITS, RECORD_HEADER_BYTES, Place
+
+GAP_BYTES: Final = 4096
+"""Two entries of a group closer than this are read in one go: skipping costs less than a call."""
+SPAN_BYTES: Final = 1 << 20
+
+
+class Records(Protocol):
+    """What is asked of the log."""
+
+    def find(self, group: GroupId, slot: Slot) -> tuple[Place, int]: ...
+
+    def read_span(self, position: Place, size: int) -> memoryview: ...
+
+    def decode_record(
+        self, record: memoryview, place: Place, group: GroupId, slot: Slot
+    ) -> Entry: ...
+
+
+def replay(
+    log: Records, group: GroupId, start: Slot, end: Slot
+) -> Iterator[tuple[Slot, Entry, Place]]:
+    """See Wal.replay."""
+    slot = start
+    while slot <= end:
+        run = _run(log, group, slot, end)
+        first = run[0][0]
+        data = log.read_span(first, run[-1][0] + RECORD_HEADER_BYTES + run[-1][1] - first)
+        for place, size in run:
+            at = place - first
+            record = data[at : at + RECORD_HEADER_BYTES + size]
+            entry = log.decode_record(record, place, group, slot)
+            yield slot, entry, place + RECORD_HEADER_BYTES
+            slot = Slot(slot + 1)
+
+
+def _run(log: Records, group: GroupId, slot: Slot, end: Slot) -> list[tuple[Place, int]]:
+    """Records of consecutive slots, from `slot` on, that are worth reading in one go."""
+    place, size = log.find(group, slot)
+    run = [(place, size)]
+    span_end = place + SPAN_BYTES
+    while slot < end:
+        reached = place + RECORD_HEADER_BYTES + size
+        slot = Slot(slot + 1)
+        place, size = log.find(group, slot)
+        near = reached <= place <= reached + GAP_BYTES
+        if not near or place + RECORD_HEADER_BYTES + size > span_end:
+            break
+        if place >> OFFSET_BITS != reached >> OFFSET_BITS:
+            break
+        run.append((place, size))
+    return run

@@ -1,0 +1,57 @@
+"""Every way in which a power cut can end a few operations on a disk, one after the other."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from storage.memory_disk import MemoryDisk, PowerCut
+
+OPERATIONS: Final = ("list", "open", "write", "fdatasync", "truncate", "rename", "remove", "fsync")
+
+
+class _Script:
+    """Answers that are counted up like a binary number from one run to the next."""
+
+    def __init__(self) -> None:
+        self.answers: list[bool] = []
+        self._at = 0
+
+    def __call__(self) -> bool:
+        if self._at == len(self.answers):
+            self.answers.append(False)
+        self._at += 1
+        return self.answers[self._at - 1]
+
+    def next(self) -> bool:
+        """Go over to the next run; False after the last one."""
+        assert self._at == len(self.answers), "the run before asked less: it is no function"
+        while self.answers and self.answers[-1]:
+            self.answers.pop()
+        if not self.answers:
+            return False
+        self.answers[-1] = True
+        self._at = 0
+        return True
+
+
+def every_crash(
+    make: Callable[[], MemoryDisk], work: Callable[[MemoryDisk], object]
+) -> Iterator[tuple[str, MemoryDisk]]:
+    """The disks that a power cut before each operation of `work`, and after the last one, can leave
+    behind: each subset of un-synced sectors, and each beginning of the changes of names."""
+    for operation in OPERATIONS:
+        for after in range(1000):
+            script, stopped = _Script(), True
+            while True:
+                disk = make()
+                disk.stop(operation, after=after)
+                try:
+                    work(disk)
+                    stopped = False
+                except PowerCut:
+                    pass
+                disk.crash(script)
+                yield f"{operation} {after}, {''.join('01'[one] for one in script.answers)}", disk
+                if not script.next():
+                    break
+            if not stopped:
+                break
