@@ -16,7 +16,7 @@ from tests.storage.log_maker import CLUSTER, NODE, accept, entries_of, start_fro
 
 GROUP = GroupId(1)
 OWNER = Identity(CLUSTER, NODE, Incarnation(1))
-GOLDEN = Path(__file__).parent / "golden" / "checkpoint-1.ckpt"
+GOLDEN = Path(__file__).parent / "golden" / "checkpoint-1.hex"
 
 
 @pytest.fixture(params=["real", "memory"])
@@ -167,7 +167,7 @@ def test_the_bytes_of_a_checkpoint_do_not_change() -> None:
     files = CheckpointFiles(disk, Identity("golden", NodeId(2), Incarnation(3)))
     files.save(GroupId(4), Slot(5), 6, [b"chunk", b"", bytes(range(256))])
     (name,) = files.files()
-    assert disk.content(name) == GOLDEN.read_bytes()
+    assert disk.content(name) == bytes.fromhex(GOLDEN.read_text())
 
 
 # ---- with the log -------------------------------------------------------------------------------
