@@ -49,6 +49,7 @@ from runtime.config import Config, ConfigError, load
 from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
 from runtime.fields import Address
+from runtime.greeting import Hello
 from runtime.handovers import Handovers
 from runtime.http import HttpServer
 from runtime.journal import Journal
@@ -57,7 +58,7 @@ from runtime.load_meter import LoadMeter
 from runtime.log_dir import LogDir
 from runtime.log_writer import LogWriter
 from runtime.metrics import NodeMetrics
-from runtime.peers import Hello, Peers
+from runtime.peers import Peers
 from runtime.planning import PlanningLoop
 from runtime.registry_client import Joining, RegistryClient
 from runtime.scrubber import Scrubber
@@ -277,6 +278,7 @@ class Node:
                 cluster_id=config.node.cluster_id,
                 node=config.node.id,
                 incarnation=self.multi.incarnation,
+                founding=settings.founding(config),
             ),
             dict(config.peers),
             config.limits.peer_queue_bytes,
@@ -478,8 +480,7 @@ async def _start(
     nursery.start_soon(watch_signals, stop)
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
-    for peer in node.peers.outgoing:
-        nursery.start_soon(node.peers.keep_connected, peer)
+    nursery.start_soon(node.peers.run)
     routes = {**node.admin.routes(), **node.balancer_admin.routes()}
     server = HttpServer(routes, node.journal.bug)
     await nursery.start(trio.serve_listeners, server.handle, http)

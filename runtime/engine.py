@@ -9,7 +9,7 @@ syncs one batch at a time, and everything staged meanwhile shares the next fdata
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -23,10 +23,12 @@ from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slo
 from paxos.messages import Learned, Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
-from paxos.step import Applied, Notice, Send, ServeLog, Step
+from paxos.step import Applied, Send, ServeLog, Step
 from runtime import forwarded
 from runtime.admission import Admission, Life, Verdict
 from runtime.clock import Clock
+from runtime.engine_ports import CatchingUp, Hooks, Links, Machine
+from runtime.greeting import Why as RefusedFor
 from runtime.journal import Journal
 from runtime.known_groups import KnownGroups
 from runtime.log_writer import LogWriter
@@ -44,66 +46,6 @@ SERVE_BYTES_MAX: Final = 1024 * 1024
 PARKED_STEALS_MAX: Final = 64
 """Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
 PARKED_STEAL_NS: Final = 200 * MS
-
-
-class Machine(Protocol):
-    """The replicated state machine of one group."""
-
-    def apply(
-        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool
-    ) -> list[bytes]: ...
-
-    def relocate(self, entry: Entry, old: int, new: int) -> None: ...
-
-
-class CatchingUp(Protocol):
-    """What replicas get that the logs of their peers do not reach back to."""
-
-    def on_message(self, node: NodeId, message: CatchUpMessage) -> None: ...
-
-    def peer_down(self, node: NodeId) -> None: ...
-
-
-class Links(Protocol):
-    """What the engine needs of the links to other nodes."""
-
-    def send(self, to: NodeId, message: Message) -> None: ...
-
-    def forward(
-        self,
-        to: NodeId,
-        number: int,
-        group: GroupId,
-        handing: bool,
-        chunks: tuple[Buffer, ...],
-        size: int,
-    ) -> bool: ...
-
-    def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None: ...
-
-    def answer_life(self, to: NodeId, verdict: Verdict) -> None: ...
-
-    def connected(self, node: NodeId) -> bool: ...
-
-    def flush(self) -> None: ...
-
-
-class Hooks(Protocol):
-    """Who wants to know what the engine sees."""
-
-    def on_notice(self, now: Now, notice: Notice) -> None: ...
-
-    def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
-        """The master's registry check of a steal: yes, no, or None for "ask again shortly"."""
-
-    def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
-        """The registry allows it: prepare, then `hand_over`."""
-
-    def masters_changed(self, now: Now) -> None:
-        """Acting or epoch of some group has changed."""
-
-    def groups_applied(self, now: Now, groups: set[GroupId]) -> None:
-        """These groups' state machines have applied entries in this round."""
 
 
 @attrs.define(eq=False)
@@ -154,6 +96,8 @@ class Engine(KnownGroups):
         self.admission: Admission | None = None
         """None: there is nobody to ask (a cluster of one, or a test)."""
         self._settles_at: Place | None = None
+        self.removed_by: NodeId | None = None
+        """A peer has said that this node was removed from the cluster."""
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
         self.scarcity = Scarcity()
@@ -218,7 +162,7 @@ class Engine(KnownGroups):
         pending = Pending(chunks, sum(map(len, chunks)), done)
         self._forward(now, group, master, pending, handing=False)
 
-    # -- runtime.peers.Handler ----------------------------------------------------------------
+    # -- what peers say ------------------------------------------------------------------------
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.draining_peers.discard(node)
@@ -299,6 +243,10 @@ class Engine(KnownGroups):
     def on_catch_up(self, node: NodeId, message: CatchUpMessage) -> None:
         if self.catching_up is not None:
             self.catching_up.on_message(node, message)
+
+    def on_refused(self, node: NodeId, why: RefusedFor) -> None:
+        if why is RefusedFor.REMOVED:
+            self.removed_by = node
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         now = self.clock.now()

@@ -1,22 +1,24 @@
 """Links between nodes: framed TCP, one outgoing connection per peer, bounded queues, reconnects.
 
 A node sends on the connections it opened and receives on those it accepted, so each direction has
-one owner. The first frame on a connection is Hello; a node of another cluster, format or identity
-is refused with a logged reason. Losing messages is legal (the protocol retransmits), so a full
-queue drops and a broken link forgets what it held; forwarded commands are told to be unknown.
+one owner. The first frame on a connection is HELLO; who does not belong is told so (REFUSED, the
+only frame that travels against the direction: runtime.greeting). Which peers there are follows the
+registry: `follow` adds and drops links while the node runs. Losing messages is legal (the protocol
+retransmits), so a full queue drops and a broken link forgets what it held; forwarded commands are
+told to be unknown.
 
 Frame: u32 length, u8 kind, body. Kinds: HELLO, PAXOS (messages of paxos.codec, one after another),
 PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes), LIFE and
 VERDICT (whose directory a node has, and what the others know of it: runtime.admission), MASTERS
 (which groups the sender is master of: runtime.masters), CATCH_UP (what a member gets that the logs
-do not reach back to: broker.catchup).
+do not reach back to: broker.catchup), REFUSED.
 """
 
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 import trio
@@ -27,12 +29,15 @@ from broker.intake import Done, Elsewhere, Outcome, Why
 from paxos import codec
 from paxos.codec import PeerError
 from paxos.entry import Buffer
-from paxos.ids import INCARNATION_MAX, GroupId, Incarnation, NodeId
+from paxos.ids import INCARNATION_ZERO, GroupId, NodeId
 from paxos.messages import Message
 from runtime.admission import Life, Verdict
 from runtime.channel import Channel
 from runtime.dataplane import Plane
+from runtime.engine_ports import Handler
 from runtime.fields import Address
+from runtime.greeting import Hello, Refusal, Refused
+from runtime.greeting import refusal as refusal_of
 from runtime.journal import Journal
 from runtime.masters import Word, decode_words, encode_words
 from wire.framing import FrameLimits
@@ -50,7 +55,8 @@ REFUSED_DOUBLINGS_MAX: Final = 5
 SILENT_S: Final = 10.0
 """A peer says something every 200 ms; a link on which nothing moves for so long is dead, whatever
 TCP hopes for (it would go on for a quarter of an hour)."""
-GREETING_BYTES_MAX: Final = 1024
+GREETING_BYTES_MAX: Final = 2048
+REFUSAL_BYTES_MAX: Final = 2048
 GREETING_S: Final = 5.0
 UNGREETED_MAX: Final = 64
 """Connections to the peer port that have not said yet who they are."""
@@ -69,10 +75,10 @@ class Kind(IntEnum):
     VERDICT = 8
     MASTERS = 9
     CATCH_UP = 10
+    REFUSED = 11
 
 
 _FRAME: Final = struct.Struct(">IB")
-_HELLO: Final = struct.Struct(">HiQH")
 _PING: Final = struct.Struct(">qqB")
 _DRAINING: Final = 1
 _LOW: Final = 2
@@ -82,78 +88,13 @@ _FORWARDED: Final = struct.Struct(">QBi")
 _WHY: Final = tuple(Why)
 
 
-class Handler(Protocol):
-    """What the engine does with what peers say."""
-
-    def peer_up(self, node: NodeId, incarnation: Incarnation) -> None: ...
-
-    def peer_down(self, node: NodeId) -> None: ...
-
-    def on_message(self, sender: NodeId, message: Message) -> None: ...
-
-    def on_forward(
-        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
-    ) -> None: ...
-
-    def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None: ...
-
-    def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None: ...
-
-    def on_draining(self, node: NodeId, draining: bool) -> None: ...
-
-    def on_low(self, node: NodeId, low: bool) -> None: ...
-
-    def on_life(self, node: NodeId, life: Life) -> None: ...
-
-    def on_verdict(self, node: NodeId, verdict: Verdict) -> None: ...
-
-    def on_masters(self, node: NodeId, words: list[Word]) -> None: ...
-
-    def on_catch_up(self, node: NodeId, message: CatchUpMessage) -> None: ...
-
-    def life(self) -> Life | None:
-        """What we say of ourselves, first of all and from time to time."""
-        ...
-
-    def wall_ns(self) -> int: ...
-
-    def boot_ns(self) -> int: ...
-
-
-@attrs.frozen(kw_only=True)
-class Hello:
-    cluster_id: str
-    node: NodeId
-    incarnation: Incarnation
-
-    def encode(self) -> bytes:
-        name = self.cluster_id.encode()
-        return _HELLO.pack(codec.FORMAT, self.node, self.incarnation, len(name)) + name
-
-    @classmethod
-    def decode(cls, body: memoryview) -> "Hello":
-        """Raises PeerError for another format or a malformed greeting."""
-        if len(body) < _HELLO.size:
-            raise PeerError("a greeting that is cut short")
-        version, node, incarnation, size = _HELLO.unpack_from(body)
-        if version != codec.FORMAT:
-            raise PeerError(f"it speaks peer format {version}, this node {codec.FORMAT}")
-        name = body[_HELLO.size :]
-        if len(name) != size or size > 255 or incarnation >= INCARNATION_MAX:
-            raise PeerError("a malformed greeting")
-        return cls(
-            cluster_id=str(name, "utf-8", "replace"),
-            node=NodeId(node),
-            incarnation=Incarnation(incarnation),
-        )
-
-
 @attrs.define(eq=False)
 class Outgoing:
     """The sending half of a link."""
 
     node: NodeId
-    address: Address
+    addresses: tuple[Address, ...]
+    """Tried in turn: the registry's first, then the configuration's."""
     channel: Channel | None = None
     buffers: list[Buffer] = attrs.Factory(list)
     """Encoded Paxos messages of this round."""
@@ -161,6 +102,10 @@ class Outgoing:
     dropped: int = 0
     reconnects: int = 0
     lost: trio.Event = attrs.Factory(trio.Event)
+    scope: trio.CancelScope | None = None
+    """Of its task; None while there is none."""
+    refusal: str = ""
+    """Why the other side refused us last."""
 
 
 class Peers:
@@ -176,16 +121,48 @@ class Peers:
         self._plane, self._handler, self._hello = plane, handler, hello
         self._queue_bytes_max = queue_bytes_max
         self._journal = journal
-        self.outgoing = {
-            node: Outgoing(node, address)
-            for node, address in sorted(addresses.items())
-            if node != hello.node
+        self._configured = {
+            node: address for node, address in sorted(addresses.items()) if node != hello.node
         }
+        self.outgoing: dict[NodeId, Outgoing] = {}
+        self.removed: frozenset[NodeId] = frozenset()
+        self._links_changed = trio.Event()
         self._incoming: dict[NodeId, _Incoming] = {}
         self._ungreeted: dict[_Incoming, None] = {}
         self._flags = 0
         self._refused = 0
         self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
+        self.follow({}, frozenset())
+
+    # -- who there is -------------------------------------------------------------------------
+
+    def follow(self, registered: Mapping[NodeId, Address], removed: frozenset[NodeId]) -> None:
+        """Have a link to each node of the registry and of the configuration, removed ones
+        excepted."""
+        self.removed = removed
+        wanted = sorted(({*registered, *self._configured} - removed) - {self._hello.node})
+        for node in [node for node in self.outgoing if node not in wanted]:
+            self._drop(node)
+        for node in wanted:
+            named = (registered.get(node), self._configured.get(node))
+            addresses = tuple(dict.fromkeys(one for one in named if one is not None))
+            link = self.outgoing.get(node)
+            if link is None:
+                self.outgoing[node] = Outgoing(node, addresses)
+                self._links_changed.set()
+            else:
+                link.addresses = addresses
+        if self._hello.node not in removed:
+            for node in sorted(removed & self._incoming.keys()):
+                caller = attrs.evolve(self._hello, node=node, to=self._hello.node)
+                self._incoming[node].refuse(self._refusal(caller))
+
+    def _drop(self, node: NodeId) -> None:
+        link = self.outgoing.pop(node)
+        if link.channel is not None:
+            link.channel.close("the node is none of this cluster's any more")
+        if link.scope is not None:
+            link.scope.cancel()
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -297,21 +274,34 @@ class Peers:
 
     # -- outgoing connections -----------------------------------------------------------------
 
-    async def keep_connected(self, node: NodeId) -> None:
-        """One task per peer: connect, greet, wait until the connection is lost, again."""
-        link = self.outgoing[node]
-        refused = 0
-        while True:
-            sock = await _connect(link.address)
-            if sock is None:
-                await trio.sleep(CONNECT_EVERY_S)
-                continue
-            began = trio.current_time()
-            self.greet(link, sock)
-            await link.lost.wait()
-            short = trio.current_time() - began < SHORT_LIFE_S
-            refused = min(refused + 1, REFUSED_DOUBLINGS_MAX) if short else 0
-            await trio.sleep(CONNECT_EVERY_S * 2**refused)
+    async def run(self) -> None:
+        """One task per peer, as long as there is that peer."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._links_changed = trio.Event()
+                for link in self.outgoing.values():
+                    if link.scope is None:
+                        link.scope = trio.CancelScope()
+                        nursery.start_soon(self.keep_connected, link, link.scope)
+                await self._links_changed.wait()
+
+    async def keep_connected(self, link: Outgoing, scope: trio.CancelScope) -> None:
+        """Connect, greet, wait until the connection is lost, again."""
+        refused = attempts = 0
+        with scope:
+            while True:
+                sock = await _connect(link.addresses[attempts % len(link.addresses)])
+                attempts += 1
+                if sock is None:
+                    await trio.sleep(CONNECT_EVERY_S)
+                    continue
+                began = trio.current_time()
+                self.greet(link, sock)
+                await link.lost.wait()
+                short = trio.current_time() - began < SHORT_LIFE_S
+                refused = min(refused + 1, REFUSED_DOUBLINGS_MAX) if short else 0
+                attempts -= not short  # it was the right address
+                await trio.sleep(CONNECT_EVERY_S * 2**refused)
 
     def greet(self, link: Outgoing, sock: socket.socket) -> None:
         """Use a connection we have opened: the first thing on it is who we are."""
@@ -320,13 +310,13 @@ class Peers:
         link.channel = channel = Channel(
             self._plane,
             sock,
-            FrameLimits(default=0),
-            on_frame=lambda _data, _owned: None,
+            FrameLimits(default=REFUSAL_BYTES_MAX),
+            on_frame=lambda frame, _owned: self._answered(link, frame),
             on_closed=lambda reason: self._outgoing_lost(link, reason),
             unsent_bytes_max=self._queue_bytes_max,
         )
         link.reconnects += 1
-        body = self._hello.encode()
+        body = attrs.evolve(self._hello, to=link.node).encode()
         frame = _FRAME.pack(1 + len(body), Kind.HELLO) + body
         life = self._handler.life()
         if life is not None:  # before any verdict of ours can travel on this link
@@ -336,6 +326,22 @@ class Peers:
         if link.node in self._incoming:  # else the answer could not come
             self._ping_one(link.node)
         channel.flush()
+
+    def _answered(self, link: Outgoing, frame: memoryview) -> None:
+        """The only thing that is ever said on a link that we opened: that we are refused."""
+        assert link.channel is not None
+        try:
+            if not len(frame) or frame[0] != Kind.REFUSED:
+                raise PeerError("it answered on a link of ours")
+            refusal = Refusal.decode(frame[1:])
+        except PeerError as error:
+            link.channel.close(str(error))
+            return
+        if refusal.text != link.refusal:  # once: we ask again and again
+            link.refusal = refusal.text
+            self._journal.warning("refused by peer", peer=link.node, reason=refusal.text)
+        link.channel.close("refused")
+        self._handler.on_refused(link.node, refusal.why)
 
     def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
         link.channel = None
@@ -370,16 +376,12 @@ class Peers:
         Raises:
             PeerError: a stranger.
         """
-        if hello.cluster_id != self._hello.cluster_id:
-            raise PeerError(
-                f"it belongs to cluster {hello.cluster_id!r}, this node to "
-                f"{self._hello.cluster_id!r}: correct its configuration"
-            )
-        if hello.node not in self.outgoing:
-            raise PeerError(f"node {hello.node} is not in this node's [peers]")
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            raise Refused(refusal)
         assert incoming.channel is not None
         incoming.channel.limit_frames(FrameLimits(default=PEER_FRAME_BYTES_MAX))
-        incoming.node = hello.node
+        incoming.node, incoming.incarnation = hello.node, hello.incarnation
         del self._ungreeted[incoming]
         old = self._incoming.get(hello.node)
         self._incoming[hello.node] = incoming
@@ -388,6 +390,16 @@ class Peers:
         self._journal.info("peer up", peer=hello.node, incarnation=hello.incarnation)
         self._handler.peer_up(hello.node, hello.incarnation)
         self._ping_one(hello.node)  # its clock is wanted before anything is decided by ours
+
+    def _refusal(self, hello: Hello) -> Refusal | None:
+        old = self._incoming.get(hello.node)
+        return refusal_of(
+            self._hello,
+            hello,
+            known=self.outgoing,
+            removed=self.removed,
+            connected=None if old is None else old.incarnation,
+        )
 
     def incoming_lost(self, incoming: "_Incoming", reason: str) -> None:
         node = incoming.node
@@ -474,6 +486,7 @@ class _Incoming:
         self._peers, self.host = peers, host
         self.channel: Channel | None = None
         self.node: NodeId | None = None
+        self.incarnation = INCARNATION_ZERO
         self.accepted_boot_ns = boot_ns
         self._received_seen = 0
         self._silent_looks = 0
@@ -489,8 +502,20 @@ class _Incoming:
                 self._peers.greeted(self, Hello.decode(body))
             else:
                 raise PeerError("it did not greet")
+        except Refused as refused:
+            self.refuse(refused.refusal)
         except PeerError as error:
             self.close(str(error))
+
+    def refuse(self, refusal: Refusal | None) -> None:
+        """Say why, and close."""
+        assert self.channel is not None
+        assert refusal is not None
+        body = refusal.encode()
+        head = _FRAME.pack(1 + len(body), Kind.REFUSED)
+        self.channel.send([head + body], len(head) + len(body))
+        self.channel.flush()
+        self.close(refusal.text)
 
     def look(self) -> None:
         """Counted in looks, a second apart: a node that was stopped itself must not blame others

@@ -32,7 +32,7 @@ LOUD: Final = frozenset({"diverged", "non-voting", "voting-again", "steal-settli
 
 
 class Shell:
-    """Implements runtime.engine.Hooks."""
+    """Implements runtime.engine_ports.Hooks."""
 
     def __init__(
         self,

@@ -47,8 +47,9 @@ from paxos.messages import (
 from runtime.admission import Judgement, Life, Verdict
 from runtime.dataplane import READ
 from runtime.fields import Address
+from runtime.greeting import Hello
 from runtime.masters import Word, decode_words, encode_words
-from runtime.peers import PEER_FRAME_BYTES_MAX, Hello, Kind, Peers
+from runtime.peers import PEER_FRAME_BYTES_MAX, Kind, Peers
 from tests.balancer.literals import founded
 from tests.broker.batches import batch
 from tests.fuzz.engine import Target, feature_of
@@ -180,13 +181,16 @@ class _Socket:
         room[: len(piece)] = piece
         return len(piece)
 
+    def send(self, data: bytes) -> int:
+        return len(data)
+
     def close(self) -> None:
         self.closed = True
 
 
 @attrs.define
 class _Engine:
-    """runtime.peers.Handler: looks at what comes as the engine does, and remembers its kind."""
+    """runtime.engine_ports.Handler: looks at what comes as the engine does, and remembers its kind."""
 
     features: set[str] = attrs.Factory(set)
     messages: list[Message] = attrs.Factory(list)
@@ -232,6 +236,9 @@ class _Engine:
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         assert decode_words(memoryview(encode_words(words))) == words
+
+    def on_refused(self, node: NodeId, why: object) -> None:
+        raise AssertionError("nobody is refused on a link that others opened")
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
         self.features.add(f"verdict {verdict.judgement.name}")

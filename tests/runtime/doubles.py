@@ -18,6 +18,7 @@ from broker.catchup.messages import Message as CatchUpMessage
 from paxos.ids import MS, NodeId
 from runtime.admission import Life, Verdict
 from runtime.dataplane import Callback
+from runtime.greeting import Why
 from runtime.journal import Journal
 from runtime.masters import Word
 
@@ -76,6 +77,13 @@ class Lives:
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         self.masters.append((node, words))
+
+    @cached_property
+    def refusals(self) -> list[tuple[NodeId, Why]]:
+        return []
+
+    def on_refused(self, node: NodeId, why: Why) -> None:
+        self.refusals.append((node, why))
 
     def life(self) -> Life | None:
         return self.own_life

@@ -121,7 +121,7 @@ class Sent(NamedTuple):
 
 
 class Links:
-    """One node's half of the network (runtime.engine.Links)."""
+    """One node's half of the network (runtime.engine_ports.Links)."""
 
     def __init__(self, net: "Net", me: NodeId) -> None:
         self._net, self._me = net, me

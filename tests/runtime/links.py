@@ -11,7 +11,8 @@ from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Message
 from runtime import peers as module
 from runtime.fields import Address
-from runtime.peers import Hello, Peers
+from runtime.greeting import Hello
+from runtime.peers import Peers
 from tests.runtime.doubles import FakePlane, FakeSystemClock, Lives, Recorder, Tcp
 
 QUEUE_BYTES = 8 << 20

@@ -78,7 +78,7 @@ class Office:
     def propose(self, command: Command) -> None:
         self.client.propose(command, self.results.append)
 
-    # runtime.engine.Hooks
+    # runtime.engine_ports.Hooks
 
     def on_notice(self, now: Now, notice: Notice) -> None:
         self.loop.on_notice(now, notice)

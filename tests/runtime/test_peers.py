@@ -4,6 +4,7 @@ import socket
 import struct
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -15,6 +16,8 @@ from paxos.ids import MS, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Commit, Learn
 from runtime.dataplane import DataPlane
 from runtime.fields import Address
+from runtime.greeting import FORMAT, Hello, Refusal
+from runtime.greeting import Why as RefusedFor
 from runtime.listener import listen
 from runtime.peers import (
     GREETING_BYTES_MAX,
@@ -23,11 +26,10 @@ from runtime.peers import (
     RESULT_BYTES_MAX,
     SILENT_S,
     UNGREETED_MAX,
-    Hello,
     Kind,
 )
 from tests.runtime.doubles import FakeSystemClock, Recorder, frame
-from tests.runtime.links import SECOND_NS, Node, World, hello_of
+from tests.runtime.links import NOWHERE, SECOND_NS, Node, World, hello_of
 from tests.runtime.links import world as world  # a fixture
 
 GROUP = GroupId(1)
@@ -65,25 +67,37 @@ def greeting(hello: Hello) -> bytes:
     return frame(bytes([Kind.HELLO]) + hello.encode())
 
 
+def greeting_of(node: int, **other: Any) -> bytes:
+    return greeting(attrs.evolve(hello_of(node), **other))
+
+
 def other_format() -> bytes:
     body = hello_of(2).encode()
-    return frame(bytes([Kind.HELLO]) + struct.pack(">H", codec.FORMAT + 1) + body[2:])
+    return frame(bytes([Kind.HELLO]) + struct.pack(">H", FORMAT + 1) + body[2:])
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (greeting(hello_of(2, cluster="other")), "it belongs to cluster 'other', this node to 'c'"),
-        (other_format(), f"it speaks peer format {codec.FORMAT + 1}, this node {codec.FORMAT}"),
-        (greeting(hello_of(9)), "node 9 is not in this node's [peers]"),
-        (greeting(hello_of(1)), "node 1 is not in this node's [peers]"),
-        (greeting(hello_of(-1)), "node -1 is not in this node's [peers]"),
+        (
+            greeting(hello_of(2, cluster="other")),
+            "node 2 belongs to cluster 'other', node 1 to 'c'",
+        ),
+        (other_format(), f"it speaks peer format {FORMAT + 1}.{codec.FORMAT}, this node {FORMAT}."),
+        (greeting_of(2, to=3), "node 2 looks for node 3, and this is node 1"),
+        (greeting_of(2, founding="count = 9"), "node 2 was configured with [groups] count = 9"),
+        (
+            greeting(hello_of(9)),
+            "node 9 is none of this cluster's nodes: add it with `evenkeel node",
+        ),
+        (greeting(hello_of(1)), "another process says it is node 1, too"),
+        (greeting(hello_of(-1)), "node -1 is none of this cluster's nodes"),
         (frame(bytes([Kind.PAXOS]) + b"hello?"), "it did not greet"),
-        (frame(bytes([Kind.HELLO]) + b"short"), "a greeting that is cut short"),
+        (frame(bytes([Kind.HELLO]) + hello_of(2).encode()[:9]), "a greeting that is cut short"),
         (greeting(hello_of(2))[:-1] + b"cc", "a malformed greeting"),
         (frame(b""), "an empty frame"),
-        (b"GET / HTTP/1.1\r\nHost: you\r\n\r\n", "at most 1024 allowed"),
-        ((GREETING_BYTES_MAX + 1).to_bytes(4, "big"), "at most 1024 allowed"),
+        (b"GET / HTTP/1.1\r\nHost: you\r\n\r\n", "at most 2048 allowed"),
+        ((GREETING_BYTES_MAX + 1).to_bytes(4, "big"), "at most 2048 allowed"),
         (b"\xff" * 100, "a frame of -1 bytes"),
         (bytes(8), "an empty frame"),
     ],
@@ -95,9 +109,14 @@ def test_strangers_are_refused_with_a_reason(world: World, data: bytes, reason: 
     stranger = world.stranger()
     stranger.sendall(data)
     world.plane.run_until(lambda: world[1].recorder.lines)
-    assert is_closed(stranger)
+    answer = b""
+    while more := stranger.recv(4096):
+        answer += more
     (told,) = world[1].reasons("peer connection refused")
     assert reason in told
+    if reason.startswith(("node", "it speaks", "another")):  # it can read it in its own log, too
+        refusal = Refusal.decode(memoryview(answer)[5:])
+        assert (answer[4], refusal.text) == (Kind.REFUSED, told)
     assert world[1].handler.ups == world[1].handler.downs == []
 
 
@@ -451,10 +470,11 @@ async def test_a_lost_link_is_opened_again() -> None:
     live.plane.unregister(port._sock.fileno())
     address = Address("127.0.0.1", port.port)
     port.close()  # nobody listens there now
-    one.link(2).address = address
+    one.link(2).addresses = (address,)
     async with trio.open_nursery() as nursery:
         await nursery.start(live.plane.run, live.end_of_round)
-        nursery.start_soon(one.peers.keep_connected, NodeId(2))
+        one.link(3).addresses = (address,)  # which is another node's
+        nursery.start_soon(one.peers.run)
         await trio.testing.wait_all_tasks_blocked()
         port = listen(live.plane, address, two.peers.accept, 5, recorder.journal)
         await live.until(lambda: two.handler.ups)
@@ -470,7 +490,8 @@ async def test_a_lost_link_is_opened_again() -> None:
         one.peers.flush()
         await live.until(lambda: again.handler.messages)
         assert one.link(2).reconnects == 3
-        assert one.handler.downs == [2, 2]
+        assert one.handler.downs.count(NodeId(2)) == 2
+        assert set(one.handler.refusals) == {(3, RefusedFor.OTHER_NODE)}
         nursery.cancel_scope.cancel()
     for node in (one, two, again):
         node.peers.close()
@@ -491,3 +512,52 @@ def test_what_a_member_catches_up_from_arrives_whole(world: World) -> None:
     sender, got = handler.catch_ups[0]
     assert (sender, type(got), got.number) == (1, Data, 7)
     assert b"".join(got.payload) == b"a" * 70_000 + b"b" * 70_000
+
+
+# -- who there is ---------------------------------------------------------------------------------
+
+
+FOUR = NodeId(4)
+HERE = Address("127.0.0.1", 4444)
+
+
+def test_links_follow_the_registry(world: World) -> None:
+    """A node that was added gets a link and may call; one that was removed is told so and gone."""
+    world.nodes[4] = Node(world.plane, 4)
+    with pytest.raises(AssertionError):
+        world.connect(4, 1)
+    assert world[4].handler.refusals == [(1, RefusedFor.UNKNOWN)]
+    assert "evenkeel node add" in world[4].reasons("refused by peer")[0]
+    world[1].peers.follow({FOUR: HERE}, frozenset())
+    assert world[1].link(4).addresses == (HERE,)
+    world.join(1, 4)
+    assert world[1].peers.connected(FOUR)
+    world.join(1, 2)
+    world[1].peers.follow({}, frozenset({FOUR}))
+    world.settle()
+    assert not world[1].peers.connected(FOUR)
+    assert FOUR not in world[1].peers.outgoing
+    assert world[4].handler.refusals[1:] == [(1, RefusedFor.REMOVED)]
+    assert "was removed from this cluster" in world[4].reasons("refused by peer")[1]
+    assert world[1].peers.connected(NodeId(2)), "the others are not concerned"
+
+
+def test_addresses_of_the_registry_come_first(world: World) -> None:
+    """And those of the configuration stay: a whole cluster may have moved."""
+    world[1].peers.follow({NodeId(2): HERE}, frozenset())
+    assert world[1].link(2).addresses == (HERE, NOWHERE)
+    assert world[1].link(3).addresses == (NOWHERE,)
+
+
+def test_an_older_process_of_a_connected_node_is_refused(world: World) -> None:
+    world.nodes[2] = Node(world.plane, 2, incarnation=7)
+    world.connect(2, 1)
+    world.nodes[4] = older = Node(world.plane, 2, incarnation=6)
+    accepted, connected = world.tcp.pair()
+    connected.setblocking(False)
+    world[1].peers.accept(accepted, "127.0.0.1")
+    older.peers.greet(older.link(1), connected)
+    world.settle()
+    assert older.handler.refusals == [(1, RefusedFor.TWICE)]
+    assert world[1].handler.ups == [(2, 7)]
+    assert world[1].handler.downs == []

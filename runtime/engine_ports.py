@@ -1,0 +1,113 @@
+"""What the engine needs of the parts around it, and what the links need of the engine."""
+
+from typing import Protocol
+
+from broker.catchup.messages import Message as CatchUpMessage
+from broker.intake import Outcome
+from paxos.entry import Buffer, Entry
+from paxos.ids import GroupId, Incarnation, NodeId, Now, Slot
+from paxos.messages import Message, StealRequest
+from paxos.step import Notice
+from runtime.admission import Life, Verdict
+from runtime.greeting import Why as RefusedFor
+from runtime.masters import Word
+
+
+class Machine(Protocol):
+    """The replicated state machine of one group."""
+
+    def apply(
+        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool
+    ) -> list[bytes]: ...
+
+    def relocate(self, entry: Entry, old: int, new: int) -> None: ...
+
+
+class CatchingUp(Protocol):
+    """What replicas get that the logs of their peers do not reach back to."""
+
+    def on_message(self, node: NodeId, message: CatchUpMessage) -> None: ...
+
+    def peer_down(self, node: NodeId) -> None: ...
+
+
+class Links(Protocol):
+    """What the engine needs of the links to other nodes."""
+
+    def send(self, to: NodeId, message: Message) -> None: ...
+
+    def forward(
+        self,
+        to: NodeId,
+        number: int,
+        group: GroupId,
+        handing: bool,
+        chunks: tuple[Buffer, ...],
+        size: int,
+    ) -> bool: ...
+
+    def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None: ...
+
+    def answer_life(self, to: NodeId, verdict: Verdict) -> None: ...
+
+    def connected(self, node: NodeId) -> bool: ...
+
+    def flush(self) -> None: ...
+
+
+class Hooks(Protocol):
+    """Who wants to know what the engine sees."""
+
+    def on_notice(self, now: Now, notice: Notice) -> None: ...
+
+    def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
+        """The master's registry check of a steal: yes, no, or None for "ask again shortly"."""
+
+    def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
+        """The registry allows it: prepare, then `hand_over`."""
+
+    def masters_changed(self, now: Now) -> None:
+        """Acting or epoch of some group has changed."""
+
+    def groups_applied(self, now: Now, groups: set[GroupId]) -> None:
+        """These groups' state machines have applied entries in this round."""
+
+
+class Handler(Protocol):
+    """What the engine does with what peers say."""
+
+    def peer_up(self, node: NodeId, incarnation: Incarnation) -> None: ...
+
+    def peer_down(self, node: NodeId) -> None: ...
+
+    def on_message(self, sender: NodeId, message: Message) -> None: ...
+
+    def on_forward(
+        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
+    ) -> None: ...
+
+    def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None: ...
+
+    def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None: ...
+
+    def on_draining(self, node: NodeId, draining: bool) -> None: ...
+
+    def on_low(self, node: NodeId, low: bool) -> None: ...
+
+    def on_life(self, node: NodeId, life: Life) -> None: ...
+
+    def on_verdict(self, node: NodeId, verdict: Verdict) -> None: ...
+
+    def on_masters(self, node: NodeId, words: list[Word]) -> None: ...
+
+    def on_catch_up(self, node: NodeId, message: CatchUpMessage) -> None: ...
+
+    def on_refused(self, node: NodeId, why: RefusedFor) -> None: ...
+
+    def life(self) -> Life | None:
+        """What we say of ourselves, first of all and from time to time."""
+        ...
+
+    def wall_ns(self) -> int: ...
+
+    def boot_ns(self) -> int: ...
