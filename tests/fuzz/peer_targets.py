@@ -190,7 +190,7 @@ class _Socket:
 
 @attrs.define
 class _Engine:
-    """runtime.engine_ports.Handler: looks at what comes as the engine does, and remembers its kind."""
+    """A runtime.engine_ports.Handler that looks at what comes, and remembers its kind."""
 
     features: set[str] = attrs.Factory(set)
     messages: list[Message] = attrs.Factory(list)
