@@ -37,6 +37,9 @@ COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+"""The base timestamp is the time at which the tombstones in the batch may go (KIP-534); records'
+times count from it all the same."""
 
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
 """One batch of 16 MiB may hold more when decompressed, but not everything."""
@@ -300,16 +303,16 @@ def decompressed(batch: Batch, bytes_max: int) -> bytes:
 
 
 def _read_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
-    length, pos = _read_varint(payload, pos)
+    length, pos = read_varint(payload, pos)
     stop = pos + length
     if length < 0 or stop > len(payload):
         raise _corrupt(f"a record of {length} bytes with {len(payload) - pos} left")
     pos += 1  # attributes, which no record uses
-    timestamp_delta, pos = _read_varint(payload, pos)
-    offset_delta, pos = _read_varint(payload, pos)
+    timestamp_delta, pos = read_varint(payload, pos)
+    offset_delta, pos = read_varint(payload, pos)
     key, pos = _read_bytes(payload, pos)
     value, pos = _read_bytes(payload, pos)
-    count, pos = _read_varint(payload, pos)
+    count, pos = read_varint(payload, pos)
     if count < 0 or count * HEADER_PAIR_BYTES_MIN > stop - pos:
         raise _corrupt(f"{count} record headers in {stop - pos} bytes")
     headers = []
@@ -331,7 +334,7 @@ def _read_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record,
 
 
 def _read_bytes(payload: bytes, pos: int) -> tuple[bytes | None, int]:
-    length, pos = _read_varint(payload, pos)
+    length, pos = read_varint(payload, pos)
     if length == -1:
         return None, pos
     stop = pos + length
@@ -340,8 +343,13 @@ def _read_bytes(payload: bytes, pos: int) -> tuple[bytes | None, int]:
     return payload[pos:stop], stop
 
 
-def _read_varint(payload: bytes, pos: int) -> tuple[int, int]:
-    """A zig-zag varint of up to 64 bits."""
+def read_varint(payload: Buffer, pos: int) -> tuple[int, int]:
+    """A zig-zag varint of up to 64 bits, and where it ends.
+
+    Raises:
+        BatchError: CORRUPT_MESSAGE for a longer one.
+        IndexError: if the bytes end before it does.
+    """
     value = 0
     for shift in range(0, 70, 7):
         byte = payload[pos]

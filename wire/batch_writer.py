@@ -58,15 +58,15 @@ class BatchWriter:
         elif timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = timestamp_ms
         one = bytearray(1)
-        _put_varint(one, timestamp_ms - self.base_timestamp_ms)
-        _put_varint(one, self.count)
+        put_varint(one, timestamp_ms - self.base_timestamp_ms)
+        put_varint(one, self.count)
         _put_bytes(one, key)
         _put_bytes(one, value)
-        _put_varint(one, len(headers))
+        put_varint(one, len(headers))
         for name, content in headers:
             _put_bytes(one, name.encode())
             _put_bytes(one, content)
-        _put_varint(self.payload, len(one))
+        put_varint(self.payload, len(one))
         self.payload += one
         self.count += 1
 
@@ -155,8 +155,8 @@ def build_batch(
     )
 
 
-def _put_varint(out: bytearray, value: int) -> None:
-    """Zig-zag, of up to 64 bits."""
+def put_varint(out: bytearray, value: int) -> None:
+    """Append a zig-zag varint, of up to 64 bits."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -168,5 +168,5 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
     if value is None:
         out.append(1)
         return
-    _put_varint(out, len(value))
+    put_varint(out, len(value))
     out += value
