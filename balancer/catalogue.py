@@ -167,10 +167,7 @@ class Catalogue:
             return Refused(Refusal.UNKNOWN_TOPIC, command.name)
         if topic.topic_id != command.topic_id:
             return Refused(Refusal.UNKNOWN_TOPIC, f"{topic.name} has another id")
-        configs = {} if command.replace else dict(topic.configs)
-        for name in command.removed:
-            configs.pop(name, None)
-        configs.update(command.configs)
+        configs = command.applied_to(topic.configs)
         problem = _configs_problem(configs)
         if problem is not None:
             return problem

@@ -189,6 +189,13 @@ class ConfigureTopic:
     removed: tuple[str, ...] = ()
     replace: bool = False
 
+    def applied_to(self, configs: Mapping[str, str]) -> dict[str, str]:
+        """What becomes of a topic's settings."""
+        left = {} if self.replace else dict(configs)
+        for name in self.removed:
+            left.pop(name, None)
+        return left | dict(self.configs)
+
 
 @attrs.frozen
 class SetPlacement:

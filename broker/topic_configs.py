@@ -1,7 +1,7 @@
 """The settings a topic may have, which values of them we can keep our word on, and their defaults.
 
-A setting that would promise what Evenkeel does not do (compaction, say) is refused, with a reason,
-when a topic is created and when it is changed; it is not accepted and forgotten.
+A setting that would promise what Evenkeel does not do is refused, with a reason, when a topic is
+created and when it is changed; it is not accepted and forgotten.
 """
 
 import re
@@ -16,6 +16,15 @@ from broker.context import BrokerConfig
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 """As every client reads it: int() takes blanks, underscores and digits of any script as well."""
 
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{0,17})?|\.[0-9]{1,17}")
+
+CLEANUP_POLICY: Final = "cleanup.policy"
+COMPACT: Final = "compact"
+DELETE: Final = "delete"
+DELETE_RETENTION_MS: Final = "delete.retention.ms"
+MIN_COMPACTION_LAG_MS: Final = "min.compaction.lag.ms"
+MAX_COMPACTION_LAG_MS: Final = "max.compaction.lag.ms"
+MIN_CLEANABLE_DIRTY_RATIO: Final = "min.cleanable.dirty.ratio"
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 LOG_APPEND_TIME: Final = "LogAppendTime"
 
@@ -65,6 +74,23 @@ def _integer(least: int, most: Callable[[BrokerConfig, int], int], because: str 
     return check
 
 
+def _policy(value: str, config: BrokerConfig, replicas: int) -> str | None:
+    items = _items(value)
+    if not items or len(set(items)) < len(items) or not {COMPACT, DELETE}.issuperset(items):
+        return f"only {DELETE}, {COMPACT} or both, with a comma between them"
+    return None
+
+
+def _items(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",")]
+
+
+def _ratio(value: str, config: BrokerConfig, replicas: int) -> str | None:
+    if _DECIMAL.fullmatch(value) is None:
+        return "not a decimal number"
+    return None if float(value) <= 1 else "not within 0 and 1"
+
+
 def majority(replicas: int) -> int:
     """How many replicas have a record when it is acknowledged, whatever a client asks for."""
     return replicas // 2 + 1
@@ -80,11 +106,11 @@ def _always(value: str) -> Callable[[BrokerConfig, int], str]:
 
 _ALL: Final = (
     TopicConfig(
-        name="cleanup.policy",
+        name=CLEANUP_POLICY,
         type=ConfigType.LIST,
-        default=_always("delete"),
-        check=_only("delete", because="there is no compaction"),
-        documentation="How old records go: as whole segments.",
+        default=_always(DELETE),
+        check=_policy,
+        documentation="How old records go: by age and size, or when their key has a later one.",
     ),
     TopicConfig(
         name="compression.type",
@@ -92,6 +118,20 @@ _ALL: Final = (
         default=_always("producer"),
         check=_only("producer", because="record batches are kept as the producer made them"),
         documentation="Record batches stay compressed the way the producer sent them.",
+    ),
+    TopicConfig(
+        name=DELETE_RETENTION_MS,
+        type=ConfigType.LONG,
+        default=_always("86400000"),
+        check=_integer(0, _long_max),
+        documentation="How long a tombstone stays after compaction first came across it.",
+    ),
+    TopicConfig(
+        name=MAX_COMPACTION_LAG_MS,
+        type=ConfigType.LONG,
+        default=_always(str(2**63 - 1)),
+        check=_integer(1, _long_max),
+        documentation="Settled records that old are compacted however few they are.",
     ),
     TopicConfig(
         name="max.message.bytes",
@@ -106,6 +146,20 @@ _ALL: Final = (
         default=_always("CreateTime"),
         check=_only("CreateTime", LOG_APPEND_TIME, because="Kafka knows no other"),
         documentation="Whose time a record has: its producer's, or that of its arrival.",
+    ),
+    TopicConfig(
+        name=MIN_CLEANABLE_DIRTY_RATIO,
+        type=ConfigType.DOUBLE,
+        default=_always("0.5"),
+        check=_ratio,
+        documentation="Which share of the settled bytes must be new before they are compacted.",
+    ),
+    TopicConfig(
+        name=MIN_COMPACTION_LAG_MS,
+        type=ConfigType.LONG,
+        default=_always("0"),
+        check=_integer(0, _long_max),
+        documentation="Records younger than that are not compacted.",
     ),
     TopicConfig(
         name="min.insync.replicas",
@@ -167,3 +221,48 @@ def problem(
         if wrong is not None:
             return f"{name}={value[:100]}: {wrong}"
     return None
+
+
+def relation_problem(configs: Mapping[str, str], config: BrokerConfig, replicas: int) -> str | None:
+    """What is wrong between all settings of a topic, each of which is right by itself."""
+    least, most = (
+        int(configs.get(name) or TOPIC_CONFIGS[name].default(config, replicas))
+        for name in (MIN_COMPACTION_LAG_MS, MAX_COMPACTION_LAG_MS)
+    )
+    if least > most:
+        return f"{MIN_COMPACTION_LAG_MS}={least} is more than {MAX_COMPACTION_LAG_MS}={most}"
+    return None
+
+
+def is_compacted(configs: Mapping[str, str]) -> bool:
+    """Whether records go when their key has a later one."""
+    return COMPACT in _items(configs.get(CLEANUP_POLICY, DELETE))
+
+
+def is_deleted(configs: Mapping[str, str]) -> bool:
+    """Whether records go by age and size."""
+    return DELETE in _items(configs.get(CLEANUP_POLICY, DELETE))
+
+
+@attrs.frozen
+class CompactionRules:
+    """What a compacted topic's settings say, as numbers."""
+
+    delete_retention_ms: int
+    lag_ms_min: int
+    lag_ms_max: int
+    dirty_ratio_min: float
+
+
+def compaction_rules(
+    configs: Mapping[str, str], config: BrokerConfig, replicas: int
+) -> CompactionRules:
+    def value(name: str) -> str:
+        return configs.get(name) or TOPIC_CONFIGS[name].default(config, replicas)
+
+    return CompactionRules(
+        int(value(DELETE_RETENTION_MS)),
+        int(value(MIN_COMPACTION_LAG_MS)),
+        int(value(MAX_COMPACTION_LAG_MS)),
+        float(value(MIN_CLEANABLE_DIRTY_RATIO)),
+    )

@@ -20,7 +20,13 @@ from broker.guard import gather, refuse_more_than
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import ResourceType, replicas_of
 from broker.registry_calls import Answer
-from broker.topic_configs import TOPIC_CONFIGS, ConfigType, TopicConfig, problem
+from broker.topic_configs import (
+    TOPIC_CONFIGS,
+    ConfigType,
+    TopicConfig,
+    problem,
+    relation_problem,
+)
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.configs import (
@@ -183,7 +189,10 @@ def _command(broker: Broker, resource: _Resource) -> ConfigureTopic | Verdict:
         command = resource.change(topic)
     except _InvalidError as error:
         return Verdict(ErrorCode.INVALID_CONFIG, str(error))
-    wrong = problem(list(command.configs.items()), broker.config, replicas_of(broker))
+    replicas = replicas_of(broker)
+    wrong = problem(list(command.configs.items()), broker.config, replicas) or relation_problem(
+        command.applied_to(topic.configs), broker.config, replicas
+    )
     return command if wrong is None else Verdict(ErrorCode.INVALID_CONFIG, wrong)
 
 

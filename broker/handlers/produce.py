@@ -16,17 +16,19 @@ from typing import Final
 from balancer.catalogue import INTERNAL_TOPICS
 from balancer.records import PartitionPlace, Topic
 from broker.commands import RECORDS_RESULT, SMALL_BYTES, records
+from broker.compaction import NoKeyError, check_keys
 from broker.context import Broker, Request
 from broker.guard import blame, refuse_more_than
 from broker.hints import endpoints, other_leader
 from broker.intake import Done, Elsewhere, Outcome, Why
-from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE
+from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE, is_compacted
 from paxos.ids import MS
 from wire.apis import encode_response
 from wire.batch import TRANSACTIONAL_BIT, BatchError, as_view, produced_batch, stamped
 from wire.error_codes import ErrorCode
 from wire.messages.common import LeaderIdAndEpoch
 from wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -92,6 +94,15 @@ def _bytes_max(broker: Broker, topic: Topic) -> int:
     return limit
 
 
+def _blame(answer: PartitionProduceResponse, error: BatchError | NoKeyError) -> None:
+    answer.error_message = str(error)
+    if isinstance(error, BatchError):
+        answer.error_code = error.code
+    else:
+        answer.error_code = ErrorCode.INVALID_RECORD
+        answer.record_errors = [BatchIndexAndErrorMessage(error.index, str(error))]
+
+
 class _Produce:
     """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
 
@@ -130,8 +141,10 @@ class _Produce:
             if size > _bytes_max(broker, topic):
                 raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too large")
             checked = produced_batch(view)
-        except BatchError as error:
-            answer.error_code, answer.error_message = error.code, str(error)
+            if topic.configs and is_compacted(topic.configs):
+                check_keys(checked)
+        except (BatchError, NoKeyError) as error:
+            _blame(answer, error)
             broker.gaps.refused(place.uid, broker.groups.now().boot_ns)
             return
         header = checked.header

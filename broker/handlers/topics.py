@@ -31,6 +31,7 @@ from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import replicas_of, topic_settings
 from broker.registry_calls import Answer
 from broker.topic_configs import problem as configs_problem
+from broker.topic_configs import relation_problem
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.topics import (
@@ -109,7 +110,9 @@ def _create_problem(broker: Broker, topic: CreatableTopic) -> Verdict | None:
             f"{factor} is not within 1 and {replicas}, the replicas of every partition here",
         )
     configs = [(one.name, one.value) for one in topic.configs]
-    wrong = configs_problem(configs, broker.config, replicas)
+    wrong = configs_problem(configs, broker.config, replicas) or relation_problem(
+        {one.name: one.value for one in topic.configs if one.value}, broker.config, replicas
+    )
     return None if wrong is None else Verdict(ErrorCode.INVALID_CONFIG, wrong)
 
 

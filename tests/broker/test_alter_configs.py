@@ -59,6 +59,20 @@ def test_single_settings_are_changed_and_the_others_stay() -> None:
     assert settings_of(world) == {"retention.bytes": "7", "retention.ms": "1"}
     assert change(world, ("cleanup.policy", APPEND, "delete")) == ErrorCode.NONE
     assert settings_of(world)["cleanup.policy"] == "delete"
+    assert change(world, ("cleanup.policy", APPEND, "compact")) == ErrorCode.NONE
+    assert settings_of(world)["cleanup.policy"] == "delete,compact"
+    assert change(world, ("cleanup.policy", SUBTRACT, "delete")) == ErrorCode.NONE
+    assert settings_of(world)["cleanup.policy"] == "compact"
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    """Whether they come together or one after the other."""
+    world = world_with()
+    both = (("min.compaction.lag.ms", SET, "6"), ("max.compaction.lag.ms", SET, "5"))
+    assert change(world, *both) == ErrorCode.INVALID_CONFIG
+    assert change(world, both[0]) == ErrorCode.NONE
+    assert change(world, both[1]) == ErrorCode.INVALID_CONFIG
+    assert replace(world, ("max.compaction.lag.ms", "5")) == ErrorCode.NONE
 
 
 def test_two_clients_that_change_different_settings_do_not_undo_each_other() -> None:
@@ -89,7 +103,7 @@ def test_validating_changes_nothing() -> None:
         ("retention.ms", SET, None),
         ("retention.ms", APPEND, "1"),
         ("retention.ms", 9, "1"),
-        ("cleanup.policy", APPEND, "compact"),
+        ("cleanup.policy", APPEND, "shrink"),
         ("cleanup.policy", SUBTRACT, "delete"),
         ("message.timestamp.type", SET, "Tomorrow"),
         ("message.timestamp.type", SET, "LogAppendTime "),

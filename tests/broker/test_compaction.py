@@ -165,7 +165,8 @@ STEPS = st.one_of(
     ),
     st.tuples(st.just("roll")),
     st.tuples(st.just("compact"), st.integers(1, 8), st.integers(0, 9)),
-    st.tuples(st.just("wait"), st.integers(1, RETENTION_MS)),
+    st.tuples(st.just("wait"), st.sampled_from([1, RETENTION_MS // 3, RETENTION_MS])),
+    st.tuples(st.just("forget")),
     st.tuples(st.just("read"), st.integers(1, 8)),
 )
 
@@ -186,6 +187,8 @@ def test_every_reader_learns_the_last_value_of_each_key(steps: list[tuple]) -> N
                 log.compact(keys_max, files_max)
             case ("wait", ms):
                 log.now_ms += ms
+            case ("forget",):  # how far it was surveyed
+                log.clean_to = 0
             case ("read", count):
                 ahead = [one for one in records_of(log.batches()) if one.offset >= position]
                 if not position:
@@ -221,6 +224,27 @@ def test_a_round_without_bounds_leaves_one_record_a_key(
     log.compact(100, 9)
     log.check()
     assert {one.key for one in records_of(log.batches())} == set(learn({}, log.written))
+
+
+def test_a_full_survey_ends_within_a_batch() -> None:
+    """What it has not seen stays as it is, and is where the next one begins: no tombstone is
+    stamped before the round that removes what it deletes."""
+    log = Log()
+    log.append([Record(b"v", b"a")], Compression.NONE)
+    log.append([Record(b"v", b"b"), Record(b"v", b"c"), Record(None, b"a")], Compression.NONE)
+    log.files.append([])
+    survey = Survey(0, 2)
+    assert [survey.add(batch) for batch in log.files[0]] == [True, False]
+    assert (survey.until, survey.full, len(survey)) == (2, True, 2)
+    for clean_to in (2, 4):
+        log.compact(2, 9)
+        assert log.clean_to == clean_to
+        stamps = [batch.header.attributes & DELETE_HORIZON_BIT for batch in log.files[0]]
+        assert any(stamps) == (clean_to == 4)
+        log.now_ms += RETENTION_MS
+        log.check()
+    log.compact(2, 9)
+    assert [one.key for one in records_of(log.batches())] == [b"b", b"c"]
 
 
 @pytest.mark.parametrize("codec", Compression)
@@ -290,6 +314,19 @@ def test_nothing_is_deleted_behind_a_batch_that_cannot_be_read() -> None:
         batch.data for batch in batches
     ]
     assert rewriter.statistics.unreadable_batches == 1
+
+
+def test_nobody_elses_stamp_is_believed() -> None:
+    """A tombstone that no round has surveyed stays, whatever its producer has written above it."""
+    data = batch_of([Record(None, b"a")], 2)
+    forged = split(
+        memoryview(rebuilt(data.header._replace(attributes=DELETE_HORIZON_BIT), data.data[61:]))
+    )[0]
+    survey = Survey(0, 1)
+    assert survey.add(batch_of([Record(b"v", b"other")], 0))
+    assert not survey.add(forged)
+    rewriter = Rewriter(survey, now_ms=1 << 50, delete_retention_ms=0)
+    assert rewriter.rewrite(forged, keep=False) is forged.data
 
 
 def test_the_logs_own_time_stays() -> None:

@@ -4,17 +4,18 @@ import pytest
 from crc32c import crc32c
 
 from balancer.load import LOAD_TOPIC
-from balancer.registry_commands import CreateTopic
+from balancer.registry_commands import ConfigureTopic, CreateTopic
 from broker.commands import SMALL_BYTES
 from broker.gaps import FORGET_NS, GAPS_MAX, PATIENCE_NS, Gaps
 from broker.intake import Why
 from broker.produces import SWEEP_MS
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from tests.broker.batches import batch, contents
-from tests.broker.data_world import TOPIC, DataWorld, partition_of, want
+from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld, partition_of, want
 from tests.broker.fakes import FakeReply
 from wire.apis import encode_request
-from wire.batch import TRANSACTIONAL_BIT
+from wire.batch import TRANSACTIONAL_BIT, Compression, Record
+from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -327,3 +328,26 @@ def test_the_registrys_group_has_its_log_to_itself() -> None:
     world = DataWorld(groups=2)
     assert sorted(world.group(partition) for partition in range(2)) == [GroupId(1), GroupId(2)]
     assert not world[1].machines[REGISTRY_GROUP].partitions
+
+
+def test_a_compacted_topic_takes_records_with_keys_only() -> None:
+    """And says which one has none; other topics, and this one before and after, take them all."""
+    world = DataWorld()
+    keyed = build_batch([Record(b"v", b"k"), Record(None, b"k")])
+    policy = {"cleanup.policy": "compact"}
+    world.run(ConfigureTopic(TOPIC, TOPIC_ID, policy))
+    refused = world.produce(1, 0, build_batch([Record(b"v", b"k"), Record(b"v")]))
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    (named,) = refused.record_errors
+    assert named.batch_index == 1
+    assert "record 1 of the batch has no key" in named.batch_index_error_message
+    assert world.produce(1, 0, keyed).error_code == ErrorCode.NONE
+    lies = bytearray(keyed)
+    lies[22] = Compression.LZ4
+    lies[17:21] = crc32c(bytes(lies[21:])).to_bytes(4)
+    unreadable = world.produce(1, 0, bytes(lies))
+    assert unreadable.error_code == ErrorCode.INVALID_RECORD
+    assert "LZ4" in unreadable.error_message
+    world.run(ConfigureTopic(TOPIC, TOPIC_ID, {}, replace=True))
+    assert world.produce(1, 0, batch("no key")).error_code == ErrorCode.NONE
+    assert world.produce(1, 0, bytes(lies)).error_code == ErrorCode.NONE
