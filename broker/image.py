@@ -10,7 +10,7 @@ which is no later than any of them (`broker.machine`).
     CONSUMER_GROUPS  pieces, all of one moment
     PARTITION        for each partition that has ever had anything in it
     INDEX            where the batches lie in this node's log; means nothing to another node
-    END              how many chunks there were
+    END              how many there were
 
 REPLICA (what Paxos needs: `paxos.base`) and COLD (what this node knows of its cold segments) are
 made by others and are not looked at here. Each kind has a version of its own, so that a node of the
@@ -57,11 +57,12 @@ PORTABLE: Final = frozenset(ChunkKind) - {ChunkKind.INDEX, ChunkKind.COLD}
 SLOT_MAX: Final = 2**63 - 1
 
 _HEAD: Final = struct.Struct(">BBQQ")
+_END: Final = struct.Struct(">I")
 _LEASE: Final = struct.Struct(">iqqqqqq")
 
 
 class Chunk(NamedTuple):
-    """`key`: the uid of a partition, the number of a piece; of END, how many chunks came before."""
+    """`key`: the uid of a partition, the number of a piece; of END, how many portable chunks came."""
 
     kind: ChunkKind
     key: int
@@ -127,6 +128,22 @@ def decode_lease(body: Buffer) -> Lease:
         expires_wall_ns=expires,
         renewals=renewals,
     )
+
+
+def encode_end(indexes: int) -> bytes:
+    """The INDEX chunks are counted apart, as only the node that made them has them."""
+    return _END.pack(indexes)
+
+
+def decode_end(body: Buffer) -> int:
+    """
+    Raises:
+        ImageError: if these are not the bytes of an end.
+    """
+    if len(body) != _END.size:
+        raise ImageError(f"an end of {len(body)} bytes")
+    indexes: int = _END.unpack(body)[0]
+    return indexes
 
 
 class Bytes:

@@ -28,7 +28,15 @@ from broker.commands import (
     parse,
     parse_delete_records,
 )
-from broker.image import Chunk, ChunkKind, ImageError, decode_lease, encode_lease
+from broker.image import (
+    Chunk,
+    ChunkKind,
+    ImageError,
+    decode_end,
+    decode_lease,
+    encode_end,
+    encode_lease,
+)
 from broker.partition import DamagedEntryError, PartitionState
 from broker.partition_image import encode_partition, index_pieces, load_index, load_partition
 from broker.statistics import BrokerStatistics
@@ -204,7 +212,7 @@ class GroupMachine:
         One checkpoint at a time: when another is begun, this one must not be gone on with. It
         begins with the first part, at a slot that is the base of this machine.
         """
-        count = 1
+        count, indexes = 1, 0
         yield Chunk(ChunkKind.LEASE, 0, self.applied, encode_lease(self._lease))
         for kind, pieces in self._stores():
             slot = self.applied
@@ -221,8 +229,8 @@ class GroupMachine:
             count += 1
             for piece in pieces if local else ():
                 yield Chunk(ChunkKind.INDEX, uid, slot, piece)
-                count += 1
-        yield Chunk(ChunkKind.END, count, self.applied, b"")
+                indexes += 1
+        yield Chunk(ChunkKind.END, count, self.applied, encode_end(indexes))
 
     def restore(self, base: Slot, chunks: Iterable[Chunk]) -> None:
         """Become what a checkpoint says, to go on with the slot behind `base`.
@@ -237,7 +245,7 @@ class GroupMachine:
         floors: dict[tuple[ChunkKind, int], Slot] = {}
         pieces: dict[ChunkKind, list[memoryview]] = {}
         restored: set[int] = set()
-        count, ended = 0, False
+        count, indexes, ended = 0, 0, False
         for chunk in chunks:
             kind = chunk.kind
             if kind in (ChunkKind.REPLICA, ChunkKind.COLD):
@@ -245,10 +253,13 @@ class GroupMachine:
             self._check_chunk(chunk, base, floors, ended)
             if kind == ChunkKind.END:
                 ended = True
-                if chunk.key != count:
+                if chunk.key != count or indexes not in (0, decode_end(chunk.body)):
                     raise ImageError(f"group {self.group}: {count} chunks of {chunk.key}")
                 continue
-            count += 1
+            if kind == ChunkKind.INDEX:
+                indexes += 1
+            else:
+                count += 1
             if kind == ChunkKind.LEASE:
                 self._lease = decode_lease(chunk.body)
                 floors[_LEASE] = chunk.slot

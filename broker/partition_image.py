@@ -129,8 +129,11 @@ def index_pieces(index: BatchIndex, stop: int) -> Iterator[bytes]:
 def load_index(state: PartitionState, body: Buffer) -> None:
     """Add a piece to the index of a partition, whose PARTITION chunk has been loaded.
 
+    It goes on where the piece before it has ended, or further on: then the log start was moved up,
+    or batches were settled, between the two.
+
     Raises:
-        ImageError: if it does not go on where the piece before it has ended.
+        ImageError: if it cannot be a piece of this index.
     """
     data = Bytes(body)
     if data.take(len(_BYTE_ORDER)) != _BYTE_ORDER:
@@ -141,8 +144,10 @@ def load_index(state: PartitionState, body: Buffer) -> None:
     columns = Columns(*(_column(code, data.take(8 * count)) for code in "qQQq"))
     data.finish()
     index = state.index
-    if len(index) and first != index.stop:
+    if len(index) and first < index.stop:
         raise ImageError(f"partition {state.uid}: batch {first} where {index.stop} comes")
+    if len(index) and first > index.stop:
+        index.drop_before(index.stop)
     bases, starts = list(columns.bases), list(columns.starts)
     if len(index):
         last = index.stop - 1

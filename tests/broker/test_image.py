@@ -20,7 +20,7 @@ from balancer.registry_commands import (
 )
 from broker import commands, partition_image
 from broker.commands import CommandKind
-from broker.image import Chunk, ChunkKind, ImageError, decode_chunk, encode_chunk
+from broker.image import PORTABLE, Chunk, ChunkKind, ImageError, decode_chunk, encode_chunk
 from broker.machine import GroupMachine
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
@@ -285,6 +285,13 @@ def test_the_bytes_of_version_1_stay_readable_and_are_what_we_write() -> None:
 def test_what_is_no_chunk_is_named(data: bytes, complaint: str) -> None:
     with pytest.raises(ImageError, match=complaint):
         decode_chunk(data)
+
+
+def test_another_node_leaves_out_what_only_this_one_can_use() -> None:
+    one, restored = busy(), machine()
+    chunks = [chunk for chunk in one.chunks(local=True) if chunk.kind in PORTABLE]
+    restored.restore(one.applied, chunks)
+    assert all_of(restored, local=False)[:-1] == all_of(one, local=False)[:-1]
 
 
 def test_a_checkpoint_with_a_part_missing_or_displaced_is_refused() -> None:
