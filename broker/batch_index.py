@@ -8,10 +8,12 @@ time looks at the maxima of blocks of batches first.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from operator import sub
+from itertools import islice
+from operator import le, sub
 from typing import Final, NamedTuple
 
 BLOCK_BATCHES: Final = 512
+OUT_OF_ORDER: Final = -1
 
 
 def _signed() -> "array[int]":
@@ -34,12 +36,23 @@ class Columns(NamedTuple):
 class BatchIndex:
     """A batch ends where the next one begins, in offsets and in bytes."""
 
-    __slots__ = ("_bases", "_blocks", "_positions", "_starts", "_times", "bytes_end", "first")
+    __slots__ = (
+        "_bases",
+        "_blocks",
+        "_ordered",
+        "_positions",
+        "_starts",
+        "_times",
+        "bytes_end",
+        "first",
+    )
 
     def __init__(self, bytes_end: int = 0) -> None:
         self.first = 0
         self.bytes_end = bytes_end
         """Bytes of all batches ever appended."""
+        self._ordered = 0
+        """Batches before this number are known to lie in the order of their offsets."""
         self._bases = _signed()
         self._positions = _unsigned()
         self._starts = _unsigned()
@@ -103,10 +116,39 @@ class BatchIndex:
         self._times.extend(times)
 
     def find(self, offset: int) -> int:
-        """The number of the batch that contains `offset`, or of the last one if it is the end."""
-        at = bisect_right(self._bases, offset) - 1
-        assert at >= 0, f"offset {offset} lies before the first batch"
-        return self.first + at
+        """The number of the batch that contains `offset`, or of the last one if it is the end;
+        below `first` where it lies before all that are held."""
+        return self.first + bisect_right(self._bases, offset) - 1
+
+    def at_or_after(self, offset: int) -> int:
+        """The number of the first batch that begins at `offset` or behind it."""
+        return self.first + bisect_left(self._bases, offset)
+
+    def lowest_position(self) -> int | None:
+        """Where the log is still needed from; None if no batch is held."""
+        positions = self._positions
+        if not positions:
+            return None
+        return positions[0] if self._in_order() else min(positions)
+
+    def below(self, position: int) -> int:
+        """Behind the last batch that lies below `position` of the log; `first` if none does."""
+        positions = self._positions
+        if self._in_order():
+            return self.first + bisect_left(positions, position)
+        last = next((at for at in reversed(range(len(positions))) if positions[at] < position), -1)
+        return self.first + last + 1
+
+    def _in_order(self) -> bool:
+        """Whether positions ascend: nearly always. A follower may be sent entries out of order, and
+        what was written again lies further on; each batch is looked at once."""
+        if self._ordered == OUT_OF_ORDER:
+            return False
+        if self._ordered < self.stop:
+            new = self._positions[max(0, self._ordered - self.first - 1) :]
+            in_order = all(map(le, new, islice(new, 1, None)))
+            self._ordered = self.stop if in_order else OUT_OF_ORDER
+        return self._ordered != OUT_OF_ORDER
 
     def base(self, number: int) -> int:
         return self._bases[number - self.first]
@@ -131,6 +173,7 @@ class BatchIndex:
                 return
             at = positions.index(old)
         positions[at] = new
+        self._ordered = OUT_OF_ORDER
 
     def places(self, first: int, stop: int) -> tuple[Sequence[int], Sequence[int]]:
         """Positions and sizes of the batches numbered `first` to `stop` - 1."""
@@ -180,6 +223,8 @@ class BatchIndex:
         self.first = number
         del self._blocks[:gone]
         left = BLOCK_BATCHES - number % BLOCK_BATCHES  # of the block that is cut
+        if self._ordered == OUT_OF_ORDER:
+            self._ordered = 0  # what was not in order may have gone
         if not self._times:
             self._blocks = _signed()
         elif left < BLOCK_BATCHES:

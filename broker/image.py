@@ -62,7 +62,7 @@ _LEASE: Final = struct.Struct(">iqqqqqq")
 
 
 class Chunk(NamedTuple):
-    """`key`: the uid of a partition, the number of a piece; of END, how many portable chunks came."""
+    """`key`: the uid of a partition, the number of a piece; of END, how many of PORTABLE came."""
 
     kind: ChunkKind
     key: int

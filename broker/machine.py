@@ -17,6 +17,8 @@ on, the lowest of them, and what a part has seen already passes it by.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
+import attrs
+
 from balancer.packing import PackingError
 from balancer.registry_image import Image, decode_pieces, encode_pieces
 from broker.commands import (
@@ -39,6 +41,7 @@ from broker.image import (
 )
 from broker.partition import DamagedEntryError, PartitionState
 from broker.partition_image import encode_partition, index_pieces, load_index, load_partition
+from broker.ports import NO_COLD, ColdReader
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.codec import CommandError
@@ -91,6 +94,40 @@ def _never(uid: int) -> bool:
     return False
 
 
+@attrs.define(eq=False)
+class _Restoring:
+    """How far a checkpoint has been read."""
+
+    group: GroupId
+    base: Slot
+    floors: dict[tuple[ChunkKind, int], Slot] = attrs.Factory(dict)
+    pieces: dict[ChunkKind, list[memoryview]] = attrs.Factory(dict)
+    partitions: set[int] = attrs.Factory(set)
+    ended: bool = False
+    _count: int = 0
+    _indexes: int = 0
+
+    def check(self, chunk: Chunk) -> None:
+        """Parts come in the order in which they were made, the lease first and once.
+
+        Raises:
+            ImageError: it is another one's turn, or one is missing.
+        """
+        kind, lease_slot = chunk.kind, self.floors.get(_LEASE)
+        if self.ended or (lease_slot is None) != (kind == ChunkKind.LEASE):
+            raise ImageError(f"group {self.group}: {kind.name} out of order")
+        if chunk.slot < (self.base if lease_slot is None else lease_slot):
+            raise ImageError(f"group {self.group}: {kind.name} of {chunk.slot}, not {self.base}")
+        if kind == ChunkKind.END:
+            self.ended = True
+            if chunk.key != self._count or self._indexes not in (0, decode_end(chunk.body)):
+                raise ImageError(f"group {self.group}: {self._count} chunks of {chunk.key}")
+        elif kind == ChunkKind.INDEX:
+            self._indexes += 1
+        else:
+            self._count += 1
+
+
 class GroupMachine:
     """`registry` is given to the machine of the registry's group, and to no other.
 
@@ -105,6 +142,7 @@ class GroupMachine:
         statistics: BrokerStatistics,
         registry: ReplicatedRegistry | None = None,
         is_gone: Callable[[int], bool] = _never,
+        cold: ColdReader = NO_COLD,
     ) -> None:
         self.group = group
         self.applied = SLOT_ZERO
@@ -118,6 +156,7 @@ class GroupMachine:
         """After a restore: up to which slot each part has seen the log already."""
         self._floor_max = SLOT_ZERO
         self._is_gone = is_gone
+        self._cold = cold
         self._grown: dict[int, None] = {}
         self.on_records: Callable[[int, memoryview], None] | None = None
         """Told of every batch that is appended, with its partition's uid, on every replica."""
@@ -182,11 +221,16 @@ class GroupMachine:
                     at = head + command.at
                     state.index.relocate(old + at, new + at)
 
+    def needed_from(self) -> int | None:
+        """The lowest position of the log that a batch is still read from; None: nothing is."""
+        lowest = [one.index.lowest_position() for one in self.partitions.values()]
+        return min((one for one in lowest if one is not None), default=None)
+
     def partition(self, uid: int) -> PartitionState:
         """The state of a partition of this group; empty if nothing was appended to it yet."""
         state = self.partitions.get(uid)
         if state is None:
-            state = self.partitions[uid] = PartitionState(uid)
+            state = self.partitions[uid] = PartitionState(uid, cold=self._cold)
         return state
 
     def take_grown(self) -> list[int]:
@@ -242,54 +286,36 @@ class GroupMachine:
             ImageError: if this is no whole checkpoint; the machine is of no use then.
         """
         assert base >= self.applied, f"group {self.group}: back from {self.applied} to {base}"
-        floors: dict[tuple[ChunkKind, int], Slot] = {}
-        pieces: dict[ChunkKind, list[memoryview]] = {}
-        restored: set[int] = set()
-        count, indexes, ended = 0, 0, False
+        restoring = _Restoring(self.group, base)
         for chunk in chunks:
-            kind = chunk.kind
-            if kind in (ChunkKind.REPLICA, ChunkKind.COLD):
-                continue
-            self._check_chunk(chunk, base, floors, ended)
-            if kind == ChunkKind.END:
-                ended = True
-                if chunk.key != count or indexes not in (0, decode_end(chunk.body)):
-                    raise ImageError(f"group {self.group}: {count} chunks of {chunk.key}")
-                continue
-            if kind == ChunkKind.INDEX:
-                indexes += 1
-            else:
-                count += 1
-            if kind == ChunkKind.LEASE:
-                self._lease = decode_lease(chunk.body)
-                floors[_LEASE] = chunk.slot
-            elif kind in _IN_PIECES:
-                pieces.setdefault(kind, []).append(memoryview(chunk.body))
-                floors[kind, 0] = chunk.slot
-            elif not self._is_gone(chunk.key):
-                self._restore_partition(chunk, restored)
-                floors[ChunkKind.PARTITION, chunk.key] = chunk.slot
-        if not ended:
+            if chunk.kind not in (ChunkKind.REPLICA, ChunkKind.COLD):
+                self._take_chunk(restoring, chunk)
+        if not restoring.ended:
             raise ImageError(f"group {self.group}: a checkpoint without an end")
-        self._restore_stores(pieces)
+        self._restore_stores(restoring.pieces)
         for uid in [uid for uid, one in self.partitions.items() if not one.blank]:
-            if uid not in restored:
+            if uid not in restoring.partitions:
                 self.drop(uid)  # its topic was deleted before the checkpoint
+        for uid in restoring.partitions:  # what the log had then it may have given up since
+            self.partitions[uid].settled(self._cold.end(uid) or 0)
         self.applied = base
-        self._floors, self._floor_max = floors, max(floors.values())
+        self._floors = restoring.floors
+        self._floor_max = max(self._floors.values())
         if self._floor_max <= base:
             self._forget_floors()
 
-    def _check_chunk(
-        self, chunk: Chunk, base: Slot, floors: dict[tuple[ChunkKind, int], Slot], ended: bool
-    ) -> None:
-        """Parts come in the order in which they were made, the lease first and once."""
-        kind = chunk.kind
-        lease_slot = floors.get(_LEASE)
-        if ended or (lease_slot is None) != (kind == ChunkKind.LEASE):
-            raise ImageError(f"group {self.group}: {kind.name} out of order")
-        if chunk.slot < (base if lease_slot is None else lease_slot):
-            raise ImageError(f"group {self.group}: {kind.name} of {chunk.slot}, the base is {base}")
+    def _take_chunk(self, restoring: "_Restoring", chunk: Chunk) -> None:
+        kind, key = chunk.kind, chunk.key
+        restoring.check(chunk)
+        if kind == ChunkKind.LEASE:
+            self._lease = decode_lease(chunk.body)
+            restoring.floors[_LEASE] = chunk.slot
+        elif kind in _IN_PIECES:
+            restoring.pieces.setdefault(kind, []).append(memoryview(chunk.body))
+            restoring.floors[kind, 0] = chunk.slot
+        elif kind != ChunkKind.END and not self._is_gone(key):
+            self._restore_partition(chunk, restoring.partitions)
+            restoring.floors[ChunkKind.PARTITION, key] = chunk.slot
 
     def _restore_partition(self, chunk: Chunk, restored: set[int]) -> None:
         uid = chunk.key

@@ -6,16 +6,19 @@ leader epoch each of them was applied under.
 """
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from broker.batch_index import BatchIndex
+from broker.ports import NO_COLD, ColdReader
 from broker.producers import PRODUCERS_MAX, SEQUENCES, Producers
 from wire.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, MAGIC, parse_header
 from wire.error_codes import ErrorCode
 
 OFFSET_MAX: Final = 2**63 - 1
+SETTLE_BATCHES_MAX: Final = 16_384
+"""In one plan, which takes a millisecond to make."""
 NO_TIME: Final = -1
 
 
@@ -35,13 +38,45 @@ class Append(NamedTuple):
     append_time_ms: int = NO_TIME
 
 
+class Settling(NamedTuple):
+    """Batches in a row that are to be copied from the log to the cold store, as columns."""
+
+    uid: int
+    bases: Sequence[int]
+    positions: Sequence[int]
+    sizes: Sequence[int]
+    times: Sequence[int]
+    epochs: Sequence[tuple[int, int]]
+    """From which offset on which leader epoch holds."""
+    end: int
+    """The offset behind the last one."""
+
+    def batches(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """Base, end, greatest timestamp, position, size and leader epoch of each."""
+        epochs = iter(self.epochs)
+        _, epoch = next(epochs)
+        until, following = next(epochs, (OFFSET_MAX, epoch))
+        ends = [*self.bases[1:], self.end]
+        rows = zip(self.bases, ends, self.times, self.positions, self.sizes, strict=True)
+        for base, end, time_ms, position, size in rows:
+            while base >= until:
+                epoch = following
+                until, following = next(epochs, (OFFSET_MAX, epoch))
+            yield base, end, time_ms, position, size, epoch
+
+
 class PartitionState:
-    """`log_start` to `next_offset` - 1 are there; `next_offset` is the high watermark."""
+    """`log_start` to `next_offset` - 1 are there; `next_offset` is the high watermark.
+
+    The batches up to `index_start` are in the cold store, the others in this node's log, where the
+    index has them. What is in both is read from the log.
+    """
 
     __slots__ = (
         "_epoch_starts",
         "_epochs",
         "append_time_ms",
+        "cold",
         "dropped",
         "index",
         "log_start",
@@ -50,8 +85,11 @@ class PartitionState:
         "uid",
     )
 
-    def __init__(self, uid: int, producers_max: int = PRODUCERS_MAX) -> None:
+    def __init__(
+        self, uid: int, producers_max: int = PRODUCERS_MAX, cold: ColdReader = NO_COLD
+    ) -> None:
         self.uid = uid
+        self.cold = cold
         self.log_start = 0
         self.next_offset = 0
         self.append_time_ms = NO_TIME
@@ -128,11 +166,59 @@ class PartitionState:
         self._epoch_starts = array("q", [start for start, _ in epochs])
         self._epochs = array("q", [epoch for _, epoch in epochs])
 
+    @property
+    def index_start(self) -> int:
+        """The first offset that is to be read from the log."""
+        index = self.index
+        return index.base(index.first) if len(index) else self.next_offset
+
     def bytes_from(self, offset: int) -> int:
         """Bytes of all batches from the one that contains `offset` on."""
         if offset >= self.next_offset:
             return 0
-        return self.index.bytes_end - self.index.bytes_before(self.index.find(offset))
+        index = self.index
+        number = index.find(offset)
+        if number >= index.first:
+            return index.bytes_end - index.bytes_before(number)
+        cold_end = self.cold.end(self.uid) or 0
+        only_here = index.bytes_end - index.bytes_before(index.at_or_after(cold_end))
+        return self.cold.bytes_from(self.uid, offset) + only_here
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of all batches from the log start on."""
+        return self.bytes_from(self.log_start)
+
+    def missing(self) -> tuple[int, int] | None:
+        """The offsets that neither the cold store nor the log has, if there are any."""
+        start = max(self.log_start, self.cold.end(self.uid) or 0)
+        end = self.index_start
+        return (start, end) if start < end else None
+
+    # -- settling -----------------------------------------------------------------------------
+
+    def settle_plan(self, below: int, batches_max: int = SETTLE_BATCHES_MAX) -> Settling | None:
+        """What to copy to the cold store so that nothing is read from below this position of the
+        log; None if it needs nothing. Offsets leave in order, so what lies further on may have to
+        go as well. At most `batches_max`: call again when these are settled.
+        """
+        index = self.index
+        first = max(index.first, index.at_or_after(self.cold.end(self.uid) or 0))
+        stop = min(index.below(below), first + batches_max)
+        if stop <= first:
+            return None
+        bases, positions, _, times = index.columns(first, stop)
+        _, sizes = index.places(first, stop)
+        end = index.base(stop) if stop < index.stop else self.next_offset
+        at = bisect_right(self._epoch_starts, bases[0]) - 1
+        until = bisect_left(self._epoch_starts, end)
+        epochs = list(zip(self._epoch_starts[at:until], self._epochs[at:until], strict=True))
+        return Settling(self.uid, bases, positions, sizes, times, epochs, end)
+
+    def settled(self, to: int) -> None:
+        """Everything up to this offset is in the cold store, and is read from there from now on."""
+        index = self.index
+        index.drop_before(max(index.first, index.at_or_after(min(to, self.next_offset))))
 
     def start_at(self, offset: int) -> None:
         """Forget what lies before `offset`; a batch that contains it stays whole."""

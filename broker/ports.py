@@ -1,7 +1,7 @@
 """What the broker needs from the shell around it; the runtime and the simulator provide it."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from broker.intake import Outcome
 from paxos.entry import Buffer
@@ -71,6 +71,72 @@ class LogReader(Protocol):
         Raises:
             DamagedError: if a checksum does not match.
         """
+
+
+class ColdSegment(NamedTuple):
+    """A file of one partition's batches: offsets `base` to `end` - 1, where compaction left any."""
+
+    base: int
+    end: int
+    max_timestamp_ms: int
+    bytes: int
+
+
+class ColdReader(Protocol):
+    """Batches that have left the node's log: in offset order, offsets and epochs written in.
+
+    What is there reaches from `start` to `end`; it may reach further than what this node has
+    applied, and may overlap with what is in the log.
+    """
+
+    def start(self, uid: int) -> int | None:
+        """The first offset; None if there is nothing of this partition."""
+
+    def end(self, uid: int) -> int | None:
+        """The offset behind the last batch; None if there is nothing of this partition."""
+
+    def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
+        """Whole batches from the one that contains `offset` on, or the next one where that was
+        compacted away; the first in any case, more as long as they fit. One or several a view.
+
+        Raises:
+            StorageError: if they cannot be read, or are not what was written.
+        """
+
+    def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
+        """Base offset of the first batch, of those from the one with offset `since` on, that holds
+        a record of this time or later."""
+
+    def bytes_from(self, uid: int, offset: int) -> int:
+        """Bytes of the batches from the one that contains `offset` on; roughly will do."""
+
+    def segments(self, uid: int) -> Sequence[ColdSegment]:
+        """In order."""
+
+
+class NoCold:
+    """A node that keeps everything in its log."""
+
+    def start(self, uid: int) -> int | None:
+        return None
+
+    def end(self, uid: int) -> int | None:
+        return None
+
+    def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
+        return []
+
+    def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
+        return None
+
+    def bytes_from(self, uid: int, offset: int) -> int:
+        return 0
+
+    def segments(self, uid: int) -> Sequence[ColdSegment]:
+        return ()
+
+
+NO_COLD: Final = NoCold()
 
 
 class Timers(Protocol):

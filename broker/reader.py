@@ -9,9 +9,13 @@ What the memory tail does not hold is read from the log. A partition's batches l
 those of all others: neighbours are read in one go where the gap between them costs less than
 another read. One request reads a bounded number of bytes, so that a consumer that starts at the
 beginning does not hold up the loop. What comes from the disk is checked against the batch's CRC.
+
+What has left the log is in the cold store, one partition's batches in a row and with offset and
+epoch written in already: it is checked there, and goes out as it is.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from crc32c import crc32c
@@ -22,7 +26,13 @@ from broker.ports import LogReader
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from storage.errors import StorageError
-from wire.batch import LOG_OVERHEAD_BYTES, MAGIC, PATCHED_BYTES, patched_head
+from wire.batch import (
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    PATCHED_BYTES,
+    parse_header,
+    patched_head,
+)
 from wire.primitives import Buffer
 
 BATCHES_MAX: Final = 4_096
@@ -58,7 +68,7 @@ class Reader:
 
     def read(
         self, partition: PartitionState, offset: int, bytes_max: int, *, at_least_one: bool
-    ) -> tuple[list[Buffer], int]:
+    ) -> tuple[Sequence[Buffer], int]:
         """Batches from the one with `offset` on: their buffers, ready to be sent, and their size.
 
         `bytes_max` is kept, except for a first batch that is larger where `at_least_one` asks for
@@ -71,6 +81,9 @@ class Reader:
             return [], 0
         index = partition.index
         first = index.find(offset)
+        if first < index.first:
+            cold = self._from_cold(partition, offset, bytes_max, at_least_one)
+            return cold, sum(map(len, cold))
         stop = min(index.within(first, bytes_max), first + BATCHES_MAX)
         if stop == first:
             if not at_least_one:
@@ -86,6 +99,51 @@ class Reader:
             UnreadableError: if it cannot be read.
         """
         return self._batches(partition, number, number + 1, at_least_one=True)[0]
+
+    def cold_batch(self, partition: PartitionState, offset: int) -> memoryview:
+        """The one batch of the cold store that contains `offset`, or the next one.
+
+        Raises:
+            UnreadableError: if it cannot be read.
+        """
+        spans = self._from_cold(partition, offset, 1, at_least_one=True)
+        if not spans:
+            raise UnreadableError(f"partition {partition.uid}: nothing at offset {offset}")
+        return spans[0][: parse_header(spans[0]).size]
+
+    def _from_cold(
+        self, partition: PartitionState, offset: int, bytes_max: int, at_least_one: bool
+    ) -> list[memoryview]:
+        """Whole batches, as they go out; none if the budget does not allow it.
+
+        Raises:
+            UnreadableError: if the first one cannot be read, or is not there at all.
+        """
+        uid, cold = partition.uid, partition.cold
+        affordable = min(bytes_max, self._bytes_left)
+        if not at_least_one and (affordable <= 0 or self._reads_left <= 0):
+            return []
+        start, end = cold.start(uid), cold.end(uid)
+        if start is None or end is None or not start <= offset < end:
+            raise UnreadableError(f"partition {uid}: nothing at offset {offset}")
+        self._reads_left -= 1
+        self._statistics.cold_reads += 1
+        try:
+            spans = cold.read(uid, offset, affordable)
+        except StorageError as error:
+            self._statistics.damaged_reads += 1
+            self._statistics.damaged_cold.append((uid, offset))
+            raise UnreadableError(f"partition {uid}: {error}") from error
+        if not spans:  # compaction leaves the last batch
+            raise UnreadableError(f"partition {uid}: nothing from offset {offset} on")
+        if end > partition.next_offset:
+            spans = _before(spans, partition.next_offset)
+        size = sum(map(len, spans))
+        self._bytes_left -= size
+        self._statistics.cold_bytes += size
+        if size > bytes_max and not at_least_one:
+            return []
+        return spans
 
     def _batches(
         self, partition: PartitionState, first: int, stop: int, *, at_least_one: bool
@@ -148,6 +206,23 @@ class Reader:
             return self._log.read_span(start, size)
         except StorageError as error:
             raise UnreadableError(str(error)) from error
+
+
+def _before(spans: list[memoryview], end: int) -> list[memoryview]:
+    """The batches with offsets below `end`: another node has told us of more than we know."""
+    kept = []
+    for span in spans:
+        at = 0
+        while at < len(span):
+            header = parse_header(span[at:])
+            if header.base_offset >= end:
+                break
+            at += header.size
+        if at:
+            kept.append(span[:at])
+        if at < len(span):
+            break
+    return kept
 
 
 def _intact(batch: memoryview) -> bool:

@@ -28,9 +28,14 @@ class BrokerStatistics:
     log_reads: int = 0
     log_bytes: int = 0
     """Read from the log, because the memory tail did not reach back so far."""
+    cold_reads: int = 0
+    cold_bytes: int = 0
+    """Read from cold segments: what has left the log as well."""
     damaged_reads: int = 0
     damaged_at: deque[int] = attrs.Factory(lambda: deque(maxlen=DAMAGED_AT_MAX))
     """Positions of the log where that was, for whoever looks after the log; it takes them away."""
+    damaged_cold: deque[tuple[int, int]] = attrs.Factory(lambda: deque(maxlen=DAMAGED_AT_MAX))
+    """Partition and offset of the cold data where that was; the same."""
     errors: dict[int, int] = attrs.Factory(dict)
 
     def count_error(self, code: int) -> None:

@@ -308,7 +308,7 @@ class _Fetch:
     ) -> tuple[PartitionData, int]:
         state, asked = one.state, one.asked
         assert state is not None
-        chunks: list[Buffer] = []
+        chunks: Sequence[Buffer] = []
         size = 0
         if left > 0 or first:
             bytes_max = max(0, min(left, asked.partition_max_bytes))

@@ -156,25 +156,64 @@ def _look_up(
         first_epoch = state.epoch_of(start)[0] if start < state.next_offset else epoch
         return _Found(start, -1, first_epoch)
     if timestamp == MAX_TIMESTAMP:
-        number = state.index.latest()
-        return _NOTHING if number is None else _in_batch(state, reader, budget, number, None)
+        return _latest(state, reader, budget)
     if timestamp < 0:
         return None
+    start = state.log_start
+    if start < state.index_start:
+        base = state.cold.find_time(state.uid, timestamp, start)
+        if base is not None and base < state.index_start:
+            return _in_cold(state, reader, budget, base, timestamp)
     number = state.index.reaching(timestamp)
-    return _NOTHING if number is None else _in_batch(state, reader, budget, number, timestamp)
+    return _NOTHING if number is None else _in_log(state, reader, budget, number, timestamp)
+
+
+def _latest(state: PartitionState, reader: Reader, budget: _Budget) -> _Found:
+    """The first of the records with the greatest timestamp of all; of what was cut off at the log
+    start in the middle of a cold segment, perhaps one of the next greatest."""
+    start = state.log_start
+    number = state.index.latest()
+    latest_ms = -1 if number is None else state.index.timestamp(number)
+    if start < state.index_start:
+        kept = [one for one in state.cold.segments(state.uid) if one.end > start]
+        times = {one.max_timestamp_ms for one in kept if one.base < state.index_start}
+        for time_ms in sorted(times, reverse=True):
+            if time_ms < latest_ms:
+                break
+            base = state.cold.find_time(state.uid, time_ms, start)
+            if base is not None and base < state.index_start:
+                return _in_cold(state, reader, budget, base, None)
+    return _NOTHING if number is None else _in_log(state, reader, budget, number, None)
+
+
+def _in_cold(
+    state: PartitionState, reader: Reader, budget: _Budget, base: int, timestamp_ms: int | None
+) -> _Found:
+    """As `_in_batch`; to know anything of a cold batch is to read it."""
+    data = reader.cold_batch(state, base)
+    return _in_batch(state, budget, Batch(parse_header(data), data), timestamp_ms)
+
+
+def _in_log(
+    state: PartitionState, reader: Reader, budget: _Budget, number: int, timestamp_ms: int | None
+) -> _Found:
+    index = state.index
+    base, latest_ms = index.base(number), index.timestamp(number)
+    if index.size(number) > min(WALK_BYTES_MAX, budget.bytes) or budget.records <= 0:
+        return _Found(max(base, state.log_start), latest_ms, state.epoch_of(base)[0])
+    data = reader.batch(state, number)
+    batch = Batch(parse_header(data)._replace(base_offset=base), data)
+    return _in_batch(state, budget, batch, timestamp_ms)
 
 
 def _in_batch(
-    state: PartitionState, reader: Reader, budget: _Budget, number: int, timestamp_ms: int | None
+    state: PartitionState, budget: _Budget, batch: Batch, timestamp_ms: int | None
 ) -> _Found:
     """The first record not before `timestamp_ms` (None: the batch's latest) in the batch."""
-    index = state.index
-    base, latest_ms = index.base(number), index.timestamp(number)
+    base, latest_ms = batch.header.base_offset, batch.header.max_timestamp_ms
     epoch = state.epoch_of(base)[0]
     wanted_ms = latest_ms if timestamp_ms is None else timestamp_ms
-    if index.size(number) <= min(WALK_BYTES_MAX, budget.bytes) and budget.records > 0:
-        data = reader.batch(state, number)
-        batch = Batch(parse_header(data)._replace(base_offset=base), data)
+    if len(batch.data) <= min(WALK_BYTES_MAX, budget.bytes) and budget.records > 0:
         try:
             for record in _walked(batch, budget):
                 if record.timestamp_ms >= wanted_ms and record.offset >= state.log_start:

@@ -59,4 +59,4 @@ def _kept(
         if machine is None:
             continue
         state = machine.partitions.get(uid)
-        yield DescribeLogDirsPartition(index, 0 if state is None else state.index.bytes_held, 0)
+        yield DescribeLogDirsPartition(index, 0 if state is None else state.bytes_held, 0)

@@ -13,9 +13,13 @@ from typing import Any, NamedTuple
 import attrs
 
 from broker.intake import Done, Elsewhere, Outcome, Why
+from broker.partition import Settling
+from broker.ports import ColdSegment
 from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry
 from paxos.ids import MS, NOBODY, SLOT_ZERO, GroupId, Incarnation, NodeId, Now, Slot
+from storage.errors import WalDamaged
+from wire.batch import PATCHED_BYTES, patched_head
 
 START_WALL_NS = 1_700_000_000_000_000_000
 
@@ -241,3 +245,73 @@ class FakeGroups:
 def unused(*_: Any, **__: Any) -> Any:
     """For ports that a story never uses: whoever calls it has taken a wrong turn."""
     raise AssertionError("this port is not used in this story")
+
+
+class FakeCold:
+    """A cold store in memory: `broker.ports.ColdReader`, and what settling does to it."""
+
+    def __init__(self, segment_batches: int = 3) -> None:
+        self.batches: dict[int, list[tuple[int, int, int, memoryview]]] = {}
+        """Of each partition: base, end, greatest timestamp, data."""
+        self.damaged: set[int] = set()
+        """Base offsets that cannot be read."""
+        self._segment_batches = segment_batches
+
+    def settle(self, plan: Settling, read_span: Callable[[int, int], memoryview]) -> None:
+        kept = self.batches.setdefault(plan.uid, [])
+        for base, end, time_ms, position, size, epoch in plan.batches():
+            assert not kept or kept[-1][1] == base
+            data = read_span(position, size)
+            whole = patched_head(data, base, epoch) + bytes(data[PATCHED_BYTES:])
+            kept.append((base, end, time_ms, memoryview(whole)))
+
+    def drop_before(self, uid: int, offset: int) -> None:
+        """Whole segments below the offset."""
+        kept, many = self.batches.get(uid, []), self._segment_batches
+        while len(kept) >= many and kept[many - 1][1] <= offset:
+            del kept[:many]
+        if not kept or kept[-1][1] <= offset:
+            self.batches.pop(uid, None)
+
+    def start(self, uid: int) -> int | None:
+        kept = self.batches.get(uid)
+        return kept[0][0] if kept else None
+
+    def end(self, uid: int) -> int | None:
+        kept = self.batches.get(uid)
+        return kept[-1][1] if kept else None
+
+    def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
+        found: list[memoryview] = []
+        for base, end, _, data in self.batches[uid]:
+            if end <= offset:
+                continue
+            if base in self.damaged:
+                if not found:
+                    raise WalDamaged("cold", base, "damaged")
+                break
+            if found and sum(map(len, found)) + len(data) > bytes_max:
+                break
+            found.append(data)
+        return found
+
+    def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
+        for base, end, time_ms, _ in self.batches.get(uid, []):
+            if end > since and time_ms >= timestamp_ms:
+                return base
+        return None
+
+    def bytes_from(self, uid: int, offset: int) -> int:
+        return sum(len(data) for _, end, _, data in self.batches.get(uid, []) if end > offset)
+
+    def segments(self, uid: int) -> list[ColdSegment]:
+        kept, many = self.batches.get(uid, []), self._segment_batches
+        return [
+            ColdSegment(
+                some[0][0],
+                some[-1][1],
+                max(time_ms for _, _, time_ms, _ in some),
+                sum(len(data) for _, _, _, data in some),
+            )
+            for some in (kept[at : at + many] for at in range(0, len(kept), many))
+        ]

@@ -24,7 +24,7 @@ from coordinator.limits import CoordinatorConfig
 from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
-from tests.broker.fakes import FakeCluster, FakeReply
+from tests.broker.fakes import FakeCluster, FakeCold, FakeReply
 from wire.apis import APIS, ApiKey, Request, Response, decode_response, encode_request
 
 CLIENT_HOST = "198.51.100.7"
@@ -70,6 +70,7 @@ class Node:
         self.registry = Registry()
         self.statistics = BrokerStatistics()
         self.tail = Tail(bytes_max=1 << 20)
+        self.cold = FakeCold()
         self.bugs: list[tuple[str, Exception]] = []
         self.notices: list[tuple[GroupId, GroupNotice]] = []
         self.machines = {
@@ -79,6 +80,7 @@ class Node:
                 statistics=self.statistics,
                 registry=self.registry if group == REGISTRY_GROUP else None,
                 is_gone=self.registry.is_gone,
+                cold=self.cold,
             )
             for group in map(GroupId, range(config.groups_count + 1))
         }
@@ -140,6 +142,17 @@ class World:
     def masters_changed(self) -> None:
         for node in self.nodes.values():
             node.consumer_groups.masters_changed(self.cluster.clock.now())
+
+    def settle_log(self, node: int, below: int | None = None) -> None:
+        """What lies below a position of a node's log goes to its cold store, and out of memory."""
+        one = self[node]
+        for machine in one.machines.values():
+            for state in machine.partitions.values():
+                plan = state.settle_plan(len(one.log.data) if below is None else below)
+                if plan is not None:
+                    one.cold.settle(plan, one.log.read_span)
+                    state.settled(plan.end)
+                    one.tail.drop(state.uid)
 
     def run(self, command: Command) -> None:
         """Apply a command of the registry everywhere."""

@@ -1,0 +1,212 @@
+"""A partition whose older batches have left the log reads as if they had not."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.batch_index import BatchIndex
+from broker.handlers.list_offsets import LATEST, MAX_TIMESTAMP, _Budget, _look_up
+from broker.partition import PartitionState
+from broker.reader import Reader, UnreadableError
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from tests.broker.batches import START_MS, batch, contents, whole_batches
+from tests.broker.data_world import DataWorld, want
+from tests.broker.fakes import FakeCold
+from tests.broker.test_logs import EARLIEST, delete
+from wire.error_codes import ErrorCode
+
+
+class Log:
+    """A log, and one partition of it twice: once with everything in the log, once settled."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.data = bytearray()
+        self.cold = FakeCold(segment_batches=self.dice.randrange(1, 5))
+        self.all_in_log = PartitionState(7)
+        self.settled = PartitionState(7, cold=self.cold)
+        self.both = (self.all_in_log, self.settled)
+        self.epoch = 1
+
+    def read_span(self, position: int, size: int) -> memoryview:
+        assert position + size <= len(self.data)
+        return memoryview(bytes(self.data[position : position + size]))
+
+    def append(self) -> None:
+        self.epoch += self.dice.random() < 0.2
+        count = self.dice.randrange(1, 4)
+        value = f"{self.all_in_log.next_offset}"
+        data = batch(*[value] * count, at_ms=self.dice.randrange(40))
+        self.data += bytes(self.dice.randrange(9))
+        position = len(self.data)
+        self.data += data
+        for state in self.both:
+            state.append(memoryview(data), position, self.epoch)
+
+    def delete(self) -> None:
+        state = self.all_in_log
+        offset = self.dice.randrange(state.log_start, state.next_offset + 1)
+        for one in self.both:
+            one.start_at(offset)
+        self.cold.drop_before(7, offset)
+
+    def settle(self) -> None:
+        plan = self.settled.settle_plan(self.dice.randrange(len(self.data) + 2), 4)
+        if plan is not None:
+            self.cold.settle(plan, self.read_span)
+            if self.dice.random() < 0.7:  # else it is in both, until the next time
+                self.settled.settled(plan.end)
+
+    def reader(self) -> Reader:
+        return Reader(Tail(0), self, BrokerStatistics())
+
+    def everything(self, state: PartitionState, bytes_max: int) -> list[tuple[int, int, str]]:
+        """Epoch, offset and value of each record, read in fetches of so many bytes."""
+        at, found = state.log_start, list[tuple[int, int, str]]()
+        while at < state.next_offset:
+            chunks, size = self.reader().read(state, at, bytes_max, at_least_one=True)
+            data = memoryview(b"".join(chunks))
+            assert len(data) == size > 0
+            for one in whole_batches(data):
+                for offset, value in contents(one.data):
+                    found.append((one.header.leader_epoch, offset, value))
+                at = one.header.last_offset + 1
+        return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    script=st.lists(st.sampled_from(["append"] * 5 + ["settle"] * 2 + ["delete"]), max_size=60),
+    bytes_max=st.sampled_from([1, 200, 10_000]),
+)
+def test_it_reads_as_if_nothing_had_been_settled(
+    seed: int, script: list[str], bytes_max: int
+) -> None:
+    """Fetches of any size, offsets for times, sizes: from the cold store and the log together."""
+    log = Log(seed)
+    for step in script:
+        getattr(log, step)()
+    reference, settled = log.both
+    assert log.everything(settled, bytes_max) == log.everything(reference, bytes_max)
+    assert settled.missing() is None
+    for offset in range(settled.log_start, settled.next_offset + 1):
+        assert settled.bytes_from(offset) == reference.bytes_from(offset)
+    assert settled.bytes_held == reference.bytes_held
+    for time_ms in (LATEST, EARLIEST, *range(START_MS - 1, START_MS + 45)):
+        told, expected = (
+            _look_up(state, log.reader(), _Budget(), time_ms, log.epoch)
+            for state in (settled, reference)
+        )
+        assert told == expected
+    told, expected = (
+        _look_up(state, log.reader(), _Budget(), MAX_TIMESTAMP, log.epoch)
+        for state in (settled, reference)
+    )
+    assert told is not None
+    assert expected is not None
+    assert told.timestamp_ms == expected.timestamp_ms
+
+
+def test_what_is_still_read_from_the_log_is_known_however_it_came() -> None:
+    """A follower may be sent entries out of order, and an entry may be written again further on."""
+    index = BatchIndex()
+    for number, position in enumerate([100, 300, 200, 400, 500]):
+        index.append(number, position, 10, 0)
+    assert index.lowest_position() == 100
+    assert [index.below(place) for place in (100, 101, 201, 301, 501)] == [0, 1, 3, 3, 5]
+    index.drop_before(1)
+    assert index.lowest_position() == 200
+    index.drop_before(3)
+    assert index.lowest_position() == 400
+    index.relocate(400, 900)
+    assert index.lowest_position() == 500
+    assert [index.below(place) for place in (500, 501, 901)] == [3, 5, 5]
+    index.append(5, 950, 10, 0)
+    index.drop_before(5)
+    assert index.lowest_position() == 950
+
+
+def test_a_consumer_reads_on_from_the_cold_store_into_the_log() -> None:
+    world = DataWorld()
+    for number in range(6):
+        world.produce(1, 0, batch(f"{number}"))
+    world.settle_log(1)
+    for number in range(6, 9):
+        world.produce(1, 0, batch(f"{number}"))
+    at, values = 0, list[str]()
+    while at < 9:
+        found = contents(world.fetch(1, want(0, at)).records)
+        values += [value for _, value in found]
+        at = found[-1][0] + 1
+    assert values == [f"{number}" for number in range(9)]
+    assert world[1].statistics.cold_reads > 0
+    assert world.list_offsets(1, 0, START_MS).offset == 0
+
+
+def test_a_consumer_below_the_log_start_is_told_where_it_is() -> None:
+    """OFFSET_OUT_OF_RANGE is what makes every client look for the start, or the end, by itself."""
+    world = DataWorld()
+    for number in range(8):
+        world.produce(1, 0, batch(f"{number}"))
+    world.settle_log(1)
+    assert delete(world, 0, 5) == (ErrorCode.NONE, 5)
+    state = world[1].machines[world.group(0)].partitions[world.uid(0)]
+    world[1].cold.drop_before(state.uid, state.log_start)
+    assert world[1].cold.start(state.uid) == 3, "segments go as a whole"
+    below = world.fetch(1, want(0, 4))
+    assert below.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    again = world.fetch(1, want(0, world.list_offsets(1, 0, EARLIEST).offset))
+    assert again.log_start_offset == 5
+    assert [value for _, value in contents(again.records)] == ["5", "6", "7"]
+
+
+def test_cold_data_that_is_damaged_or_gone_is_an_error_and_is_reported() -> None:
+    world = DataWorld()
+    for number in range(3):
+        world.produce(1, 0, batch(f"{number}"))
+    world.settle_log(1)
+    uid = world.uid(0)
+    world[1].cold.damaged.add(1)
+    assert [value for _, value in contents(world.fetch(1, want(0, 0)).records)] == ["0"]
+    assert world.fetch(1, want(0, 1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert list(world[1].statistics.damaged_cold) == [(uid, 1)]
+    del world[1].cold.batches[uid][0]
+    state = world[1].machines[world.group(0)].partitions[uid]
+    with pytest.raises(UnreadableError, match="nothing at offset 0"):
+        Reader(Tail(0), world[1].log, world[1].statistics).read(state, 0, 100, at_least_one=True)
+    world[1].bugs.clear()
+
+
+def test_what_a_peer_has_told_us_of_is_not_served_before_we_have_applied_it() -> None:
+    log = Log(3)
+    for _ in range(6):
+        log.append()
+    plan = log.all_in_log.settle_plan(1 << 40)
+    assert plan is not None
+    log.cold.settle(plan, log.read_span)
+    behind = PartitionState(7, cold=log.cold)
+    behind.load(0, log.all_in_log.index.base(3), -1, 0, [(0, 1)])
+    chunks, _ = log.reader().read(behind, 0, 1 << 20, at_least_one=True)
+    assert whole_batches(memoryview(b"".join(chunks)))[-1].header.last_offset + 1 == (
+        behind.next_offset
+    )
+
+
+def test_a_restored_partition_knows_what_it_lacks() -> None:
+    log = Log(5)
+    for _ in range(9):
+        log.append()
+    state = log.settled
+    assert state.missing() is None
+    plan = state.settle_plan(len(log.data) // 2)
+    assert plan is not None
+    log.cold.settle(plan, log.read_span)
+    fresh = PartitionState(7, cold=log.cold)
+    fresh.load(0, state.next_offset, -1, state.index.bytes_end, state.epochs())
+    assert fresh.missing() == (plan.end, state.next_offset)
+    fresh.start_at(state.next_offset)
+    assert fresh.missing() is None
