@@ -51,6 +51,7 @@ from runtime.engine import Engine
 from runtime.fields import Address
 from runtime.greeting import Hello
 from runtime.handovers import Handovers
+from runtime.hosting import Hosting
 from runtime.http import HttpServer
 from runtime.journal import Journal
 from runtime.listener import Listener, listen
@@ -197,13 +198,22 @@ class Node:
             bytes_per_s=config.storage.scrub_bytes_per_s,
             every_s=config.storage.scrub_every_s,
         )
-        self.engine.scrubber.start()
         self.registry = Registry()
         self.statistics = BrokerStatistics()
         self.tail = Tail(config.limits.tail_bytes)
         self.machines: dict[GroupId, GroupMachine] = {}
         self.listeners: list[Listener] = []
+        self.client = RegistryClient(self.engine, self.registry)
+        self.hosting = Hosting(
+            self.engine,
+            self.client,
+            self.machines,
+            self._make_machine,
+            self._first_members,
+            journal,
+        )
         self._recover(recovered)
+        self.engine.scrubber.start()
         self._ask_peers(identity, blank=not recovered.groups)
         self._wire()
 
@@ -227,27 +237,45 @@ class Node:
     def _recover(self, recovered: RecoveredLog) -> None:
         """Bring every group's replica and state machine to where the log leaves them."""
         self.engine.repairs.at_boot(recovered.damage)
-        groups = self.config.groups
-        for number in range(groups.count + 1):
-            group = GroupId(number)
+        for group in map(GroupId, range(self.config.groups.count + 1)):
             found = recovered.groups.get(group)
-            members = first_members(group, self.config.founders, groups.replicas)
-            if found is None and not (group == REGISTRY_GROUP or self.config.node.id in members):
-                continue  # others keep it
-            known = None if found is None else _as_paxos(found)
-            replica = self.multi.add(group, members, known)
-            machine = GroupMachine(
-                group,
-                tail=self.tail,
-                statistics=self.statistics,
-                registry=self.registry if group == REGISTRY_GROUP else None,
-                is_gone=self.registry.is_gone,
-            )
-            self.machines[group] = machine
-            self.engine.add_group(replica, machine)
-            if found is not None:
-                self._replay(replica, machine, found)
-            replica.replayed(self.clock.now(), self.engine.step)
+            members = self.hosting.at_boot(group, found)
+            if members is not None:
+                machine = self._make_machine(group)
+                known = None if found is None else _as_paxos(found)
+                replica = self.hosting.open(group, members, known, machine)
+                if found is not None:
+                    self._replay(replica, machine, found)
+                replica.replayed(self.clock.now(), self.engine.step)
+            elif group == REGISTRY_GROUP:
+                self.hosting.begin(group, tuple(self.peers_at_boot))
+            if group == REGISTRY_GROUP:
+                self._check_founding()
+
+    @property
+    def peers_at_boot(self) -> list[NodeId]:
+        """Whom a node that knows nothing of the cluster asks first."""
+        return [node for node in self.config.peers if node != self.config.node.id]
+
+    def _check_founding(self) -> None:
+        """What the cluster was founded with is in its logs; the configuration must agree.
+
+        Raises:
+            ConfigError: with what to write.
+        """
+        problem = settings.founding_problem(self.config, self.registry.cluster)
+        if problem:
+            self.disk.close()
+            raise ConfigError([problem])
+
+    def _make_machine(self, group: GroupId) -> GroupMachine:
+        return GroupMachine(
+            group,
+            tail=self.tail,
+            statistics=self.statistics,
+            registry=self.registry if group == REGISTRY_GROUP else None,
+            is_gone=self.registry.is_gone,
+        )
 
     def _replay(self, replica: Replica, machine: GroupMachine, found: RecoveredGroup) -> None:
         now = self.clock.now()
@@ -261,7 +289,6 @@ class Node:
     def _wire(self) -> None:
         config, engine, journal = self.config, self.engine, self.journal
         self.broker = build_broker(self)
-        self.client = RegistryClient(engine, self.registry)
         balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
         self.loop = BalancingLoop(engine, self.client, balancing, journal)
         self._wire_planner(LoadBook())
@@ -285,7 +312,8 @@ class Node:
             journal,
         )
         engine.links = self.peers
-        engine.members_elsewhere = self._members_elsewhere
+        engine.members_elsewhere = self.hosting.members
+        self.hosting.dropped = self._dropped
         api = ApiTable(self.broker)
         self.clients = Clients(
             self.plane, api.handle_frame, settings.clients(config), journal, self.clock_boot_ns
@@ -309,8 +337,8 @@ class Node:
             peers=self.peers,
             metrics=self.metrics,
             handovers=self.handovers,
+            hosting=self.hosting,
             founders=config.founders,
-            groups_count=config.groups.count,
             balance_every_ns=config.balancer.interval_ms * MS,
             journal=journal,
         )
@@ -327,9 +355,16 @@ class Node:
             self.client, self.loop, self.planner, now=engine.now, wake=self.wakeup.set
         )
 
-    def _members_elsewhere(self, group: GroupId) -> tuple[NodeId, ...]:
-        """The members of a group this node does not host."""
+    def _first_members(self, group: GroupId) -> tuple[NodeId, ...]:
         return first_members(group, self.config.founders, self.config.groups.replicas)
+
+    def _dropped(self, group: GroupId, machine: GroupMachine) -> None:
+        """This node has the group no more: whoever waits for it here looks elsewhere."""
+        self.broker.consumer_groups.forget(group)
+        uids = list(machine.partitions)
+        for uid in uids:
+            machine.drop(uid)
+        self.broker.parked.appended(uids)
 
     def _wire_planner(self, book: LoadBook) -> None:
         config, engine = self.config, self.engine

@@ -239,6 +239,13 @@ class ConsumerGroups:
         for request, answered in (*asked, *office.waiting):
             answered(refusal(request, ErrorCode.NOT_COORDINATOR))
 
+    def forget(self, group: GroupId) -> None:
+        """This node gives the Paxos group up for good."""
+        office = self._offices.get(group)
+        if office is not None:
+            self._close(office)
+        self._coordinators.pop(group, None)
+
     def _is_open(self, office: _Office) -> bool:
         return self._offices.get(office.group) is office
 

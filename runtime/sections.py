@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from balancer.records import TOPIC_PARTITIONS_MAX
+from balancer.records import REPLICAS_MAX, TOPIC_PARTITIONS_MAX
 from paxos.entry import CONFIG_MEMBERS_MAX, ENTRY_BYTES_MAX
 from paxos.ids import NodeId
 from paxos.timing import WINDOW_MAX, Strategy
@@ -121,7 +121,7 @@ class GroupsSection:
         12, 1, 1024, "Paxos groups for data; group 0, the registry, comes on top"
     )
     replicas: int = int_field(
-        3, 1, CONFIG_MEMBERS_MAX, "how many nodes keep each group, of those the cluster began with"
+        3, 1, REPLICAS_MAX, "how many nodes keep each group, of those the cluster began with"
     )
     founders: str = attrs.field(
         default="",

@@ -5,6 +5,7 @@ from typing import Final
 
 from balancer.planning import PlanningConfig
 from balancer.records import Address as RegistryAddress
+from balancer.records import Cluster
 from balancer.registry_commands import FoundCluster, RegisterNode
 from balancer.steal import BalancingConfig
 from broker.context import BrokerConfig
@@ -119,7 +120,8 @@ def clients(config: Config) -> ClientLimits:
 
 
 def found_cluster(config: Config) -> FoundCluster:
-    return FoundCluster(config.node.cluster_id, config.groups.count)
+    groups = config.groups
+    return FoundCluster(config.node.cluster_id, groups.count, config.founders, groups.replicas)
 
 
 def register_node(config: Config, incarnation: Incarnation) -> RegisterNode:
@@ -140,8 +142,26 @@ def _address(address: Address) -> RegistryAddress:
 
 def founding(config: Config) -> str:
     """What every node of a cluster must have been told alike: where its groups began."""
-    nodes = ",".join(map(str, config.founders))
-    return f"count = {config.groups.count}, replicas = {config.groups.replicas}, founders = {nodes}"
+    return _founding_text(config.groups.count, config.groups.replicas, config.founders)
+
+
+def founding_problem(config: Config, cluster: Cluster | None) -> str:
+    """What is wrong with [groups], in the light of what the logs say; "" if nothing."""
+    if cluster is None:
+        return ""
+    if not cluster.founders:  # of before there were replica sets: all nodes have all groups
+        if config.groups.replicas >= len(config.founders):
+            return ""
+        why = f"this cluster's groups are on all its nodes: set it to {len(config.founders)}"
+        return f"groups.replicas = {config.groups.replicas}: {why}"
+    told = founding(config)
+    founded = _founding_text(cluster.groups_count, cluster.replicas, cluster.founders)
+    return "" if told == founded else f"[groups] {told}: the cluster was founded with {founded}"
+
+
+def _founding_text(count: int, replicas: int, founders: Sequence[NodeId]) -> str:
+    nodes = ",".join(map(str, founders))
+    return f'count = {count}, replicas = {replicas}, founders = "{nodes}"'
 
 
 def first_guess(group: GroupId, nodes: Sequence[NodeId]) -> NodeId:

@@ -15,7 +15,9 @@ from paxos.step import Notice
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
 from runtime.engine import Engine
+from runtime.fields import Address
 from runtime.handovers import Arrivals, Handovers
+from runtime.hosting import Hosting
 from runtime.journal import Journal
 from runtime.load_meter import LoadMeter
 from runtime.masters import Gossip, words_for
@@ -47,25 +49,29 @@ class Shell:
         peers: Peers,
         metrics: NodeMetrics,
         handovers: Handovers,
+        hosting: Hosting,
         founders: Sequence[NodeId],
-        groups_count: int,
         balance_every_ns: int,
         journal: Journal,
     ) -> None:
         self.engine, self.broker, self.loop, self.joining = engine, broker, loop, joining
         self.clients, self.peers, self.metrics = clients, peers, metrics
-        self.handovers = handovers
+        self.handovers, self.hosting = handovers, hosting
+        hosting.give, hosting.changed = handovers.give, self._groups_changed
         self.arrivals = Arrivals(broker.progress, self._served)
         loop.on_stolen = self._stolen
         loop.give, loop.given = handovers.give, lambda: handovers.targets
         self.planner, self.meter = planner, meter
-        self._founders, self._groups_count, self._journal = founders, groups_count, journal
+        self._founders, self._journal = founders, journal
         self._gossip = Gossip()
         self._balance_every_ns = balance_every_ns
         self._pinged = self._kept_house = self._balanced = 0
         self._look_soon = True
         self._placement_seen = -1
         self._topics_seen = -1
+        self._nodes_seen = -1
+        self.removed = ""
+        """Why this node is none of the cluster's any more, and should stop."""
 
     @property
     def registry(self) -> Registry:
@@ -87,6 +93,8 @@ class Shell:
         """Every runtime.dataplane.TICK_S."""
         engine = self.engine
         self._look_at_disk()
+        if engine.removed_by is not None and not self.removed:
+            self.removed = f"node {engine.removed_by} says so"
         engine.tick()
         now = engine.now()
         if now.boot_ns - self._pinged >= PING_EVERY_NS:
@@ -102,6 +110,7 @@ class Shell:
             self._balance(now)
         if engine.takes_part:
             self.joining.tick(now)
+            self.hosting.tick(now)
             self.meter.tick(now)
         self.broker.consumer_groups.tick(now)
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
@@ -190,9 +199,24 @@ class Shell:
         if versions.placement != self._placement_seen:
             self._placement_seen = versions.placement
             self.prefer()
+        if versions.nodes != self._nodes_seen:
+            self._nodes_seen = versions.nodes
+            self.follow_nodes()
         if versions.topics != self._topics_seen:
             self._topics_seen = versions.topics
             self._drop_deleted()
+
+    def follow_nodes(self) -> None:
+        """Links to the nodes of the registry, while this node is one of them."""
+        registry, me = self.registry, self.engine.multi.me
+        if me in registry.removed:
+            self.removed = "the registry says so"
+        peers = {node: Address(*one) for node, one in registry.peers.items()}
+        self.peers.follow(peers, registry.removed)
+
+    def _groups_changed(self) -> None:
+        self.prefer()
+        self._look_soon = True
 
     def _drop_deleted(self) -> None:
         """Partitions that the registry knows no more: also those that came before a restart."""
@@ -226,10 +250,6 @@ class Shell:
             return complaint
         if not self.joining.registered:
             return "not registered with the cluster yet: is a majority of the nodes up?"
-        here, cluster = self._groups_count, self.registry.cluster
-        if cluster is not None and cluster.groups_count != here:
-            founded = f"the cluster was founded with {cluster.groups_count}"
-            return f"groups.count is {here} here and {founded}: correct the configuration"
         for group in map(GroupId, self.registry.groups):
             if self.engine.master(group) is None:
                 return f"group {group} has no master yet"

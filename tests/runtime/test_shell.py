@@ -17,6 +17,7 @@ from coordinator.commands import DropGroup, encode
 from coordinator.model import ConsumerGroupId
 from node import Node
 from paxos.ids import NOBODY, GroupId, NodeId, Slot
+from runtime.fields import ConfigError
 from runtime.metrics import TICK_GAPS_KEPT
 from runtime.status import node_status
 from storage.format import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
@@ -123,22 +124,16 @@ def test_each_reason_not_to_send_clients_has_a_text(node: Node) -> None:
     assert node.shell.not_ready() == "draining"
 
 
-def test_another_number_of_groups_than_the_clusters_is_said(tmp_path: Path) -> None:
-    """It was chosen once for all; a node that disagrees must not answer clients for some groups."""
+def test_another_founding_than_the_clusters_is_refused(tmp_path: Path) -> None:
+    """It was chosen once for all; a node that disagrees would have other groups, or elsewhere."""
     with one_node(tmp_path, groups=3) as node:
         ready(node)
-        topics: list[object] = []
-        for name in ("kept", "deleted"):
-            identity = name.encode().ljust(16)
-            node.client.propose(CreateTopic(name, identity, 7, 1), topics.append)
-        run_until(node, lambda: len(topics) == 2)
-    with one_node(tmp_path, groups=2) as node:
-        run_until(node, lambda: node.joining.registered)
-        assert "groups.count is 2 here and the cluster was founded with 3" in node.shell.not_ready()
-        deleted: list[object] = []
-        node.client.propose(DeleteTopic("deleted"), deleted.append)
-        run_until(node, lambda: deleted)
-        assert set(node.registry.topics) - INTERNAL_TOPICS == {"kept"}
+    founded = 'the cluster was founded with count = 3, replicas = 3, founders = "1"'
+    for sets, groups in (((), 2), (("groups.replicas=2",), 3), (("groups.founders=1,2",), 3)):
+        with pytest.raises(ConfigError, match=founded), one_node(tmp_path, *sets, groups=groups):
+            pytest.fail("it must not come this far")
+    with one_node(tmp_path, groups=3) as node:
+        ready(node)
 
 
 def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
