@@ -33,10 +33,9 @@ from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
-from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, NodeId, Slot
+from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.membership import first_members
 from paxos.multigroup import MultiGroup
-from paxos.replica import Recovered, Replica
 from runtime import settings
 from runtime.admin import Admin
 from runtime.admission import Admission
@@ -61,10 +60,13 @@ from runtime.log_writer import LogWriter
 from runtime.metrics import NodeMetrics
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
+from runtime.recovering import as_paxos, log_bases, read_checkpoints, replay, restore
 from runtime.registry_client import Joining, RegistryClient
 from runtime.scrubber import Scrubber
 from runtime.shell import Shell
 from runtime.status import node_status
+from runtime.upkeep import Upkeep
+from storage.checkpoints import CheckpointFiles
 from storage.disk import RealDisk
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
 from storage.identity import Identity, boot
@@ -171,10 +173,14 @@ class Node:
         first = self.clock.now().wall_ns // 1_000_000_000
         identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
         groups = [GroupId(number) for number in range(config.groups.count + 1)]
-        self.wal, recovered = open_wal(disk, identity, settings.wal(config), groups)
+        files = CheckpointFiles(disk, identity)
+        self.checkpoints = read_checkpoints(files, journal)
+        bases = log_bases(self.checkpoints)
+        self.wal, recovered = open_wal(disk, identity, settings.wal(config), groups, bases)
         journal.info(
             "log opened",
             incarnation=identity.incarnation,
+            checkpoints=len(bases),
             records=recovered.records,
             bytes=recovered.bytes_read,
             cut=None if recovered.cut is None else str(recovered.cut),
@@ -213,6 +219,12 @@ class Node:
             journal,
         )
         self._recover(recovered)
+        self.upkeep = Upkeep(
+            self.multi, self.wal, self.machines, files, settings.checkpoints(config), journal
+        )
+        self.upkeep.begin(self.clock.now(), self.checkpoints)
+        self.checkpoints.clear()
+        self.hosting.dropped = lambda group, _machine: self.upkeep.dropped(group)
         self.engine.scrubber.start()
         self._ask_peers(identity, blank=not recovered.groups)
         self._wire()
@@ -241,16 +253,25 @@ class Node:
             found = recovered.groups.get(group)
             members = self.hosting.at_boot(group, found)
             if members is not None:
-                machine = self._make_machine(group)
-                known = None if found is None else _as_paxos(found)
-                replica = self.hosting.open(group, members, known, machine)
-                if found is not None:
-                    self._replay(replica, machine, found)
-                replica.replayed(self.clock.now(), self.engine.step)
+                self._open(group, members, found)
             elif group == REGISTRY_GROUP:
                 self.hosting.begin(group, tuple(self.peers_at_boot))
             if group == REGISTRY_GROUP:
                 self._check_founding()
+
+    def _open(
+        self, group: GroupId, members: tuple[NodeId, ...], found: RecoveredGroup | None
+    ) -> None:
+        """Begin with the group's checkpoint, and go on with what the log has above it."""
+        machine = self._make_machine(group)
+        checkpoint = None if found is None else self.checkpoints.get(group)
+        base = None if checkpoint is None else restore(machine, checkpoint)
+        replica = self.hosting.open(group, members, as_paxos(found, base), machine)
+        if found is not None:
+            replay(self.wal, self.clock.now(), replica, machine, found.applied)
+            if found.proven > found.applied:
+                self.engine.repairs.recall_to(group, found.proven)
+        replica.replayed(self.clock.now(), self.engine.step)
 
     @property
     def peers_at_boot(self) -> list[NodeId]:
@@ -276,15 +297,6 @@ class Node:
             registry=self.registry if group == REGISTRY_GROUP else None,
             is_gone=self.registry.is_gone,
         )
-
-    def _replay(self, replica: Replica, machine: GroupMachine, found: RecoveredGroup) -> None:
-        now = self.clock.now()
-        for slot, entry, position in self.wal.replay(replica.group, Slot(1), found.applied):
-            replica.replay(now, slot, entry)
-            machine.apply(slot, entry, position, keep_in_tail=False)
-        if found.proven > found.applied:
-            self.engine.repairs.recall_to(replica.group, found.proven)
-        machine.take_grown()
 
     def _wire(self) -> None:
         config, engine, journal = self.config, self.engine, self.journal
@@ -340,6 +352,7 @@ class Node:
             hosting=self.hosting,
             founders=config.founders,
             balance_every_ns=config.balancer.interval_ms * MS,
+            upkeep=self.upkeep,
             journal=journal,
         )
         engine.hooks = self.shell
@@ -396,7 +409,8 @@ class Node:
             listener.close()
         assert self.engine.scrubber is not None
         self.engine.scrubber.stop()
-        if self.writer.stop():
+        kept = self.upkeep.stop()
+        if self.writer.stop() and kept:
             self.disk.close()
 
 
@@ -414,17 +428,6 @@ def _refuse_alone(config: Config, recovered: RecoveredLog) -> None:
             f"node to learn from: restore the directory from a copy made after the last stop "
             f"({where})"
         )
-
-
-def _as_paxos(found: RecoveredGroup) -> Recovered:
-    """What storage recovered, in the core's words."""
-    return Recovered(
-        promised=found.promised,
-        votes=found.votes,
-        learned=found.learned,
-        voting=found.voting,
-        floor=found.floor,
-    )
 
 
 def build_broker(node: Node) -> Broker:
@@ -510,6 +513,7 @@ async def _start(
 ) -> None:
     config, shell = node.config, node.shell
     node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable())
+    node.plane.register(node.upkeep.wakeup.fd, READ, lambda _events: node.upkeep.take())
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
     nursery.start_soon(watch_signals, stop)

@@ -34,6 +34,7 @@ from runtime.sections import (
     SECTIONS,
     BalancerSection,
     BrokerSection,
+    CatchupSection,
     GroupsSection,
     LeaseSection,
     LimitsSection,
@@ -91,6 +92,7 @@ class Config:
     lease: LeaseSection = attrs.Factory(LeaseSection)
     paxos: PaxosSection = attrs.Factory(PaxosSection)
     storage: StorageSection = attrs.Factory(StorageSection)
+    catchup: CatchupSection = attrs.Factory(CatchupSection)
     balancer: BalancerSection = attrs.Factory(BalancerSection)
     broker: BrokerSection = attrs.Factory(BrokerSection)
     limits: LimitsSection = attrs.Factory(LimitsSection)

@@ -227,6 +227,24 @@ class StorageSection:
     scrub_every_s: int = int_field(
         3600, 1, 365 * 24 * 3600, "a new pass over all data begins so long after the last one"
     )
+    checkpoint_bytes: int = int_field(
+        256 * MIB,
+        64 * KIB,
+        1 << 40,
+        "logged between two checkpoints of a group: what a start reads",
+    )
+    checkpoint_records: int = int_field(
+        200_000, 100, 1 << 40, "the same in records of the log; what comes first counts"
+    )
+    log_bytes: int = int_field(
+        512 * MIB,
+        2 * MIB,
+        1 << 50,
+        "log kept for peers that were away; older data is moved out of it",
+    )
+    settle_bytes_per_s: int = int_field(
+        64 * MIB, 0, 1 << 40, "how fast data is moved out of the log, more if need be; 0: no limit"
+    )
 
     @property
     def is_unsafe(self) -> bool:
@@ -264,6 +282,17 @@ class BalancerSection:
                 f"balancer.steal_deadline_ms = {self.steal_deadline_ms}"
             )
             refuse(self, "token_ms", self.token_ms, why)
+
+
+@attrs.frozen(kw_only=True)
+class CatchupSection:
+    SECTION: ClassVar = "catchup"
+    bytes_per_s: int = int_field(
+        100_000_000, 0, 1 << 40, "what the disk and the link to a peer can do; 0: no limit"
+    )
+    share_percent: int = int_field(
+        30, 1, 100, "how much of that a node that was away, or one that helps it, may use"
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -341,6 +370,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "lease": LeaseSection,
     "paxos": PaxosSection,
     "storage": StorageSection,
+    "catchup": CatchupSection,
     "balancer": BalancerSection,
     "broker": BrokerSection,
     "limits": LimitsSection,

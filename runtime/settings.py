@@ -8,11 +8,13 @@ from balancer.records import Address as RegistryAddress
 from balancer.records import Cluster
 from balancer.registry_commands import FoundCluster, RegisterNode
 from balancer.steal import BalancingConfig
+from broker.catchup.bucket import Bucket
 from broker.context import BrokerConfig
 from broker.intake import IntakeConfig
 from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.timing import Strategy, Timing
+from runtime.checkpointing import CheckpointConfig
 from runtime.clients import ClientLimits
 from runtime.config import Config
 from runtime.fields import Address
@@ -20,6 +22,10 @@ from storage.model import Durability, WalConfig
 from storage.space import SpaceConfig
 from wire.framing import FRAME_BYTES_MAX, FrameLimits
 
+BURSTS_PER_S: Final = 20
+"""What may be read or sent at once is what the rate gives in such a part of a second ..."""
+BURST_BYTES_MIN: Final = 256 * 1024
+"""... and not less than this."""
 REQUEST_OVERHEAD_BYTES: Final = 64 * 1024
 """What a produce request may hold beside its record batch."""
 
@@ -55,6 +61,26 @@ def wal(config: Config) -> WalConfig:
         segment_bytes=config.storage.segment_bytes,
         durability=Durability(config.storage.durability),
     )
+
+
+def checkpoints(config: Config) -> CheckpointConfig:
+    section = config.storage
+    return CheckpointConfig(
+        bytes_each=section.checkpoint_bytes,
+        records_each=section.checkpoint_records,
+        log_bytes=section.log_bytes,
+        segment_bytes=section.segment_bytes,
+    )
+
+
+def settling(config: Config) -> Bucket:
+    rate = config.storage.settle_bytes_per_s
+    return Bucket(rate, max(BURST_BYTES_MIN, rate // BURSTS_PER_S))
+
+
+def catching_up(config: Config) -> Bucket:
+    rate = config.catchup.bytes_per_s * config.catchup.share_percent // 100
+    return Bucket(rate, max(BURST_BYTES_MIN, rate // BURSTS_PER_S))
 
 
 def space(config: Config) -> SpaceConfig:

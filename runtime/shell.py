@@ -26,6 +26,7 @@ from runtime.peers import Peers
 from runtime.planning import PlanningLoop
 from runtime.registry_client import Joining
 from runtime.settings import first_guess
+from runtime.upkeep import Upkeep
 
 PING_EVERY_NS: Final = 200 * MS
 HOUSEKEEPING_NS: Final = 1_000 * MS
@@ -52,11 +53,12 @@ class Shell:
         hosting: Hosting,
         founders: Sequence[NodeId],
         balance_every_ns: int,
+        upkeep: Upkeep,
         journal: Journal,
     ) -> None:
         self.engine, self.broker, self.loop, self.joining = engine, broker, loop, joining
         self.clients, self.peers, self.metrics = clients, peers, metrics
-        self.handovers, self.hosting = handovers, hosting
+        self.handovers, self.hosting, self.upkeep = handovers, hosting, upkeep
         hosting.give, hosting.changed = handovers.give, self._groups_changed
         self.arrivals = Arrivals(broker.progress, self._served)
         loop.on_stolen = self._stolen
@@ -113,6 +115,7 @@ class Shell:
             self.hosting.tick(now)
             self.meter.tick(now)
         self.broker.consumer_groups.tick(now)
+        self.upkeep.tick(now)
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
             self._kept_house = now.boot_ns
             self.clients.tick()

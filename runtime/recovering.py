@@ -1,0 +1,96 @@
+"""From a node's files to its groups as they were: checkpoints first, then what the log has above.
+
+A checkpoint that is damaged is done without: the older one is taken, and more of the log is
+replayed. Where both are, the group begins with nothing or with what the log still has, without a
+vote, and gets its state from a peer (broker.catchup).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from broker.image import Chunk, ChunkKind, ImageError, decode_chunk
+from paxos import base as bases
+from paxos.base import Base, BaseError
+from paxos.ids import GroupId, Now, Slot
+from paxos.replica import Recovered, Replica
+from runtime.journal import Journal
+from storage.checkpoints import Checkpoint, CheckpointFiles
+from storage.errors import DirectoryRefused
+from storage.model import RecoveredGroup
+from storage.wal import Wal
+
+if TYPE_CHECKING:
+    from broker.machine import GroupMachine
+
+
+def read_checkpoints(files: CheckpointFiles, journal: Journal) -> dict[GroupId, Checkpoint]:
+    """The newest intact checkpoint of every group that has one."""
+    found: dict[GroupId, Checkpoint] = {}
+    for group in files.groups():
+        checkpoint = files.load(group)
+        if checkpoint is None:
+            continue
+        for name in checkpoint.damaged:
+            journal.error("checkpoint damaged", group=group, file=name, lost=checkpoint.lost)
+        if not checkpoint.lost:
+            found[group] = checkpoint
+    return found
+
+
+def log_bases(checkpoints: Mapping[GroupId, Checkpoint]) -> dict[GroupId, tuple[Slot, int]]:
+    """From where the log has to be read (storage.opening)."""
+    return {group: (one.slot, one.needs) for group, one in checkpoints.items()}
+
+
+def base_of(chunks: list[Chunk]) -> Base:
+    """The replica's part of a state, which comes first.
+
+    Raises:
+        ImageError, BaseError: it is not there, or is none.
+    """
+    if not chunks or chunks[0].kind != ChunkKind.REPLICA:
+        raise ImageError("a state without a base")
+    base = bases.decode(memoryview(chunks[0].body))
+    if base.slot != chunks[0].slot:
+        raise ImageError(f"a base of slot {base.slot} in a chunk of slot {chunks[0].slot}")
+    return base
+
+
+def restore(machine: "GroupMachine", checkpoint: Checkpoint) -> Base:
+    """Make the machine what the checkpoint says, and return the replica's part of it.
+
+    Raises:
+        DirectoryRefused: the file is what was written, but not by a program that we understand.
+    """
+    try:
+        chunks = [decode_chunk(chunk) for chunk in checkpoint.chunks]
+        base = base_of(chunks)
+        machine.restore(base.slot, chunks)
+    except (ImageError, BaseError) as error:
+        raise DirectoryRefused(
+            f"the checkpoint of group {checkpoint.group} at slot {checkpoint.slot}: {error}"
+        ) from error
+    return base
+
+
+def as_paxos(found: RecoveredGroup | None, base: Base | None) -> Recovered | None:
+    """What storage recovered, in the core's words."""
+    if found is None:
+        return None if base is None else Recovered(base=base)
+    return Recovered(
+        promised=found.promised,
+        votes=found.votes,
+        learned=found.learned,
+        voting=found.voting,
+        floor=found.floor,
+        base=base,
+    )
+
+
+def replay(wal: Wal, now: Now, replica: Replica, machine: "GroupMachine", end: Slot) -> None:
+    """Apply what the log has above the base, up to `end`."""
+    start = Slot(replica.learner.applied + 1)
+    for slot, entry, position in wal.replay(replica.group, start, end):
+        replica.replay(now, slot, entry)
+        machine.apply(slot, entry, position, keep_in_tail=False)
+    machine.take_grown()

@@ -1,0 +1,112 @@
+"""A whole node takes checkpoints while it works, and starts again from them."""
+
+from pathlib import Path
+
+from broker.commands import records
+from broker.image import ChunkKind
+from broker.intake import Done, Outcome
+from broker.reader import Reader
+from node import Node
+from paxos.entry import Buffer
+from paxos.ids import GroupId
+from storage.disk import RealDisk
+from tests.broker.batches import batch, contents
+from tests.runtime.one_node import one_node, run_until
+
+OFTEN = ("storage.checkpoint_records=100",)
+GROUP = GroupId(1)
+UID = 7
+
+
+def append(node: Node, count: int, first: int = 0, *, uid: int = UID) -> None:
+    """So many batches of an idempotent producer, one after the other."""
+    run_until(node, lambda: node.engine.acting(GROUP))
+    for number in range(first, first + count):
+        submit(node, records(uid, memoryview(batch(f"value {number}", pid=5, seq=number))))
+
+
+def submit(node: Node, command: tuple[Buffer, ...]) -> None:
+    outcomes: list[Outcome] = []
+    node.engine.submit(GROUP, command, outcomes.append)
+    run_until(node, lambda: outcomes)
+    assert isinstance(outcomes[0], Done)
+
+
+def state_of(node: Node) -> dict[int, list[bytes]]:
+    """What entries have made, but for the lease, as a checkpoint would write it down now."""
+    return {
+        group: [
+            bytes(chunk.body)
+            for chunk in machine.chunks(local=True)
+            if chunk.kind in (ChunkKind.PARTITION, ChunkKind.CONSUMER_GROUPS)
+        ]
+        for group, machine in node.machines.items()
+    }
+
+
+def values(node: Node) -> list[str]:
+    """Everything in the partition, by reading it."""
+    state, budget = node.machines[GROUP].partitions[UID], 100_000_000
+    found: list[tuple[int, str]] = []
+    while len(found) < state.next_offset:
+        reader = Reader(node.tail, node.wal, node.statistics)
+        buffers, _ = reader.read(state, len(found), budget, at_least_one=True)
+        found += contents(memoryview(b"".join(buffers)))
+    assert [offset for offset, _ in found] == [*range(state.next_offset)]
+    return [value for _, value in found]
+
+
+def checkpoint_files(tmp_path: Path) -> list[str]:
+    return [name for name in RealDisk(tmp_path / "data").names() if name.endswith(".ckpt")]
+
+
+def test_a_start_from_checkpoints_is_where_the_node_was(tmp_path: Path) -> None:
+    """And reads no more of the log than they leave to be read."""
+    with one_node(tmp_path, *OFTEN) as node:
+        append(node, 300)
+        run_until(
+            node, lambda: all(one.slot > 0 for one in node.upkeep.checkpointing.taken.values())
+        )
+        assert set(node.upkeep.checkpointing.taken) == set(node.machines)
+        append(node, 20, 300)
+        before = {group: replica.base() for group, replica in node.multi.replicas.items()}
+        states = state_of(node)
+    assert checkpoint_files(tmp_path)
+    with one_node(tmp_path, *OFTEN) as node:
+        for group, replica in node.multi.replicas.items():
+            assert node.wal.slots(group).start > 1, "all of it was read"
+            slot = before[group].slot
+            run_until(node, lambda: replica.learner.applied >= slot)  # noqa: B023 (it is over then)
+            assert replica.chain.at(slot) == before[group].chain
+        assert state_of(node) == states
+        assert values(node) == [f"value {number}" for number in range(320)]
+        append(node, 5, 320)
+        assert node.machines[GROUP].partitions[UID].next_offset == 325
+
+
+def test_damaged_checkpoints_cost_time_only(tmp_path: Path) -> None:
+    """The newer one of a group is damaged, then both: the log is read from where it is needed."""
+    with one_node(tmp_path, *OFTEN) as node:
+        append(node, 400)
+        states = state_of(node)
+    prefix = f"checkpoint-{GROUP:010d}"
+    for reached in (-1, 0):
+        mine = [name for name in checkpoint_files(tmp_path) if name.startswith(prefix)]
+        assert len(mine) == 2
+        path = tmp_path / "data" / mine[reached]
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        with one_node(tmp_path, "storage.checkpoint_records=1000000") as node:
+            machine = node.machines[GROUP]
+            run_until(node, lambda: machine.partitions[UID].next_offset == 400)  # noqa: B023
+            assert state_of(node)[GROUP] == states[GROUP]
+
+
+def test_an_idle_node_takes_none(tmp_path: Path) -> None:
+    with one_node(tmp_path, "storage.checkpoint_records=100000") as node:
+        append(node, 3)
+        for _ in range(50):
+            node.shell.tick()
+        assert not node.upkeep.checkpointing.statistics.written
+    assert not checkpoint_files(tmp_path)
