@@ -79,7 +79,10 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
     [
         ("lease.durations_ms=1", "unknown key lease.durations_ms; did you mean lease.duration_ms?"),
         ("leese.duration_ms=1", "unknown section [leese]; did you mean lease?"),
-        ("xyz.a=1", "unknown section [xyz]; known are balancer, broker, groups, lease, limits, "),
+        (
+            "xyz.a=1",
+            "unknown section [xyz]; known are balancer, broker, catchup, groups, lease, limits, ",
+        ),
         ("groups.q=1", "unknown key groups.q; known are groups.count"),
         ("lease.duration_ms", "expected --set section.key=value"),
         ("window=1", "expected --set section.key=value"),
