@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -58,6 +58,7 @@ from runtime.load_meter import LoadMeter
 from runtime.log_dir import LogDir
 from runtime.log_writer import LogWriter
 from runtime.metrics import NodeMetrics
+from runtime.node_admin import NodeAdmin
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
 from runtime.recovering import as_paxos, log_bases, read_checkpoints, replay, restore
@@ -78,6 +79,7 @@ from storage.space import Space
 DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
 PARENT_CHECK_S: Final = 0.5
+REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
 DESCRIPTORS_BESIDE: Final = 1024
 """File descriptors for segments, links and HTTP, beside those of clients."""
@@ -234,17 +236,27 @@ class Node:
 
     def _ask_peers(self, identity: Identity, *, blank: bool) -> None:
         """Whether this is the directory they know; a node on its own has nobody to ask."""
-        me = identity.node
-        others = [node for node in self.config.peers if node != me]
-        if others:
+        if len(self.config.peers) > 1:
             self.engine.admission = Admission(
-                me,
-                others,
+                identity.node,
                 identity.incarnation,
                 INCARNATION_ZERO if blank else identity.previous,
+                circles=self._new_circles if blank else self._circles,
                 nodes=lambda: self.registry.nodes,
                 untouched=lambda: not self.wal.groups(),
             )
+
+    def _circles(self) -> list[Collection[NodeId]]:
+        """Of whom enough must know this directory: the registry's group."""
+        return [self.multi.replicas[REGISTRY_GROUP].members]
+
+    def _new_circles(self) -> list[Collection[NodeId]]:
+        """The same for an empty directory: a founder may have been a member of these groups."""
+        me = self.config.node.id
+        if me not in self.config.founders:
+            return []
+        groups = [one.members for one in self.multi.replicas.values() if me in one.members]
+        return [*groups, self.config.peers.keys()]
 
     def _recover(self, recovered: RecoveredLog) -> None:
         """Bring every group's replica and state machine to where the log leaves them."""
@@ -255,7 +267,7 @@ class Node:
             if members is not None:
                 self._open(group, members, found)
             elif group == REGISTRY_GROUP:
-                self.hosting.begin(group, tuple(self.peers_at_boot))
+                self.hosting.begin(group, self._teachers())
             if group == REGISTRY_GROUP:
                 self._check_founding()
 
@@ -273,10 +285,12 @@ class Node:
                 self.engine.repairs.recall_to(group, found.proven)
         replica.replayed(self.clock.now(), self.engine.step)
 
-    @property
-    def peers_at_boot(self) -> list[NodeId]:
-        """Whom a node that knows nothing of the cluster asks first."""
-        return [node for node in self.config.peers if node != self.config.node.id]
+    def _teachers(self) -> tuple[NodeId, ...]:
+        """Whom a node that knows nothing asks for the registry: its first members, as far as they
+        are still there."""
+        others = [node for node in self.config.peers if node != self.config.node.id]
+        founders = self.config.founders
+        return founders if set(founders) & set(others) else tuple(others)
 
     def _check_founding(self) -> None:
         """What the cluster was founded with is in its logs; the configuration must agree.
@@ -357,15 +371,22 @@ class Node:
         )
         engine.hooks = self.shell
         self.shell.prefer()
+        self._wire_admin()
+
+    def _wire_admin(self) -> None:
+        engine = self.engine
         self.admin = Admin(
             self.metrics_registry,
             status=lambda: node_status(
-                config, engine, self.broker, self.loop, self.handovers, self.started_boot_ns
+                self.config, engine, self.broker, self.loop, self.handovers, self.started_boot_ns
             ),
             not_ready=self.shell.not_ready,
         )
         self.balancer_admin = BalancerAdmin(
             self.client, self.loop, self.planner, now=engine.now, wake=self.wakeup.set
+        )
+        self.node_admin = NodeAdmin(
+            engine, self.registry, self.hosting.members, self.balancer_admin.propose
         )
 
     def _first_members(self, group: GroupId) -> tuple[NodeId, ...]:
@@ -474,6 +495,11 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
             await stop.wait()
             await drain(node)
             nursery.cancel_scope.cancel()
+        if node.shell.removed:
+            text = (
+                f"node {config.node.id} was removed from the cluster: its directory can be deleted"
+            )
+            journal.info(text, reason=node.shell.removed)
     finally:
         node.close()
 
@@ -520,7 +546,9 @@ async def _start(
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.peers.run)
-    routes = {**node.admin.routes(), **node.balancer_admin.routes()}
+    shell.on_removed = stop.set
+    admins = (node.admin, node.balancer_admin, node.node_admin)
+    routes = {key: route for admin in admins for key, route in admin.routes().items()}
     server = HttpServer(routes, node.journal.bug)
     await nursery.start(trio.serve_listeners, server.handle, http)
     node.journal.info(

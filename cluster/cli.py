@@ -25,6 +25,7 @@ from cluster import (
     group_cli,
     health,
     history_cli,
+    node_cli,
     rolling,
     state,
     status,
@@ -50,6 +51,7 @@ Refusals: Final = (
     HistoryError,
     balance.BalanceError,
     rolling.RollingError,
+    node_cli.NodeError,
     ClientError,
     EvenkeelError,
 )
@@ -122,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, module, text in (
         ("topic", topic_cli, "make topics, look at them, write and read them"),
         ("group", group_cli, "look at consumer groups, set them back, delete them"),
+        ("node", node_cli, "look at nodes, add one, let one go, give one an empty disk"),
     ):
         module.add_commands(commands.add_parser(name, help=text, description=text))
 

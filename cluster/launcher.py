@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM
 from typing import Final, TypeAlias
@@ -20,8 +21,9 @@ import trio
 import cluster
 from cluster import chaos, control, health, state
 from cluster.process import Process
-from cluster.spec import ClusterSpec, SpecError, save
+from cluster.spec import ClusterSpec, SpecError, grown, save, shrunk
 from cluster.state import NodeNow, NodeState, State
+from runtime.config import ConfigError
 
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 10.0
@@ -166,6 +168,38 @@ class Launcher:
         self._start(node_id)
         await self.wait_ready(node_id)
 
+    async def add(self, node_id: int) -> None:
+        """Start one more node; it waits until the cluster is told of it (`evenkeel node add`)."""
+        try:
+            spec = grown(self.spec, node_id)
+            save(spec, self._overrides, self._env)
+        except (SpecError, ConfigError) as error:
+            raise control.Refused(str(error)) from error
+        self.spec = spec
+        self._start(node_id)
+
+    async def forget(self, node_id: int) -> None:
+        """A node that the cluster has removed ends by itself; it is none of ours any more."""
+        node = self._node(node_id, *NodeState)
+        node.state = NodeState.KILLED if node.process.exit_code is None else node.state
+        with trio.move_on_after(STOP_S_MAX):
+            await node.process.wait()
+        await self._end([node])
+        del self._nodes[node_id]
+        self.spec = shrunk(self.spec, node_id)
+        save(self.spec, self._overrides, self._env)
+        self._save_state()
+
+    async def replace(self, node_id: int) -> None:
+        """Start a node anew with an empty directory; what it had is kept beside it."""
+        node = self._node(node_id, *NodeState)
+        node.state = NodeState.KILLED if node.process.exit_code is None else node.state
+        await self._end([node])
+        directory = self.spec.data_dir / f"node-{node_id}"
+        if directory.exists():
+            directory.rename(_unused(self.spec.data_dir, f"node-{node_id}.replaced"))
+        self._start(node_id)
+
     async def stop(self) -> None:
         """SIGTERM to all; SIGKILL to those that do not end in time, or at once when in a hurry."""
         self._stopping = True
@@ -198,7 +232,9 @@ class Launcher:
         expected = node.state == NodeState.KILLED or self._stopping
         if not expected:
             node.state = NodeState.EXITED
-            if node.was_ready:  # else whoever waits for that tells it, with the end of the log
+            if node.process.exit_code == 0 and node.was_ready:
+                self._report(f"node {node_id} has stopped: it was removed, or told to")
+            elif node.was_ready:  # else whoever waits for that tells it, with the end of the log
                 self._report(
                     f"node {node_id} ended with {_ending(node.process)}; see "
                     f"{self.spec.log_path(node_id)}; start it again with: "
@@ -254,6 +290,9 @@ class Launcher:
             "pause": (self.pause, "paused (SIGSTOP)"),
             "resume": (self.resume, "resumed (SIGCONT)"),
             "restart": (self.restart, "restarted and ready"),
+            "add": (self.add, "started"),
+            "forget": (self.forget, "stopped; its number is not used again"),
+            "replace": (self.replace, "started with an empty directory"),
         }
         if what not in doings:
             raise control.Refused(f"cannot {what}: expected one of {', '.join(doings)}")
@@ -268,6 +307,12 @@ class Launcher:
         message = f"node {node_id} {done}"
         self._report(message)
         return message
+
+
+def _unused(folder: Path, name: str) -> Path:
+    """A name in the folder that nothing has."""
+    candidates = (folder / f"{name}-{number}" for number in count(1))
+    return next(path for path in candidates if not path.exists())
 
 
 def _ending(process: Process) -> str:

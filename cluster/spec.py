@@ -217,6 +217,30 @@ def read(data_dir: Path) -> ClusterSpec:
         ) from error
 
 
+def grown(spec: ClusterSpec, node_id: int | None = None) -> ClusterSpec:
+    """The cluster with one more node, on ports that are free.
+
+    Raises:
+        SpecError: if there can be none of that number.
+    """
+    taken = {*spec.founders, *spec.removed, *(node.id for node in spec.nodes)}
+    number = max(taken) + 1 if node_id is None else node_id
+    if number in taken:
+        why = "is there already" if any(one.id == number for one in spec.nodes) else "was removed"
+        raise SpecError(f"node {number} {why}: a new node gets a number that no node ever had")
+    if len(spec.nodes) >= NODES_MAX:
+        raise SpecError(f"a local cluster has at most {NODES_MAX} nodes")
+    (node,) = _nodes_on_free_ports([number])
+    nodes = sorted((*spec.nodes, node), key=lambda one: one.id)
+    return attrs.evolve(spec, nodes=tuple(nodes))
+
+
+def shrunk(spec: ClusterSpec, node_id: int) -> ClusterSpec:
+    """The cluster without a node, whose number is not used again."""
+    rest = tuple(node for node in spec.nodes if node.id != node_id)
+    return attrs.evolve(spec, nodes=rest, removed=(*spec.removed, node_id))
+
+
 def _addresses(node: NodeSpec) -> tuple[Address, ...]:
     return node.kafka, node.peer, node.http
 

@@ -115,7 +115,13 @@ def merge(cluster_id: str, nodes: tuple[NodeRow, ...]) -> ClusterView:
     for node_id, status in answers:
         for group in status["groups"]:
             by_group.setdefault(int(group["group"]), {})[node_id] = group
-    ideals = {int(group["group"]): group["ideal"] for group in newest.get("groups", ())}
+    # A node tells of the groups it has; together those of one version tell of all.
+    ideals = {
+        int(group["group"]): group["ideal"]
+        for _, status in answers
+        if int(status["placement_version"]) == int(newest["placement_version"])
+        for group in status["groups"]
+    }
     # The history of steals is in the registry: nodes differ only in how much of it they know.
     steals = {
         (int(steal["finished_wall_ms"]), int(steal["group"])): steal

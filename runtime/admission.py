@@ -14,11 +14,16 @@ Whoever is told that it has forgotten something becomes non-voting in all its gr
 by the rule of paxos.rejoin. Until that is settled, a node says nothing in any group. It goes on
 asking those who have not answered: better late than never.
 
-How many have to answer. Usually as many as make a majority with this node: more would keep a
-cluster from restarting that has lost a node. For an empty directory a majority *without* it, like
-the answers of paxos.rejoin: then every quorum it may ever have been part of has a member among
+How many have to answer. Usually as many members of the registry's group as make a majority with
+this node: more would keep a cluster from restarting that has lost a node. For an empty directory a
+majority *without* it, like the answers of paxos.rejoin, and that of every group it may have been a
+member of from the beginning: then every quorum it may ever have been part of has a member among
 those who answer. So a new cluster of three begins when all three are up. An empty directory that
 was admitted asks no further: the majority is the proof, and its log is not empty any more.
+
+A node that is no founder need not ask. Whatever group it becomes a member of, it begins that as one
+that does not vote (runtime.hosting), as if it had been there and had forgotten all; so a new node,
+and one whose disk was replaced, are the same thing. Which nodes there are may change while it asks.
 
 No node of a new cluster can be mistaken for one that has forgotten: a node answers on its own link,
 which begins with its own Life, so it cannot be admitted (and begin to have a log) by somebody who
@@ -26,7 +31,7 @@ has not heard it say before that its directory is empty, and who remembers that.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -102,30 +107,29 @@ class Verdict:
 
 
 class Admission:
-    """`nodes` is the registry's list, `untouched` whether our own log has no record of a group."""
+    """`nodes` is the registry's list, `untouched` whether our own log has no record of a group.
+
+    `circles`: sets of nodes, of each of which enough have to answer.
+    """
 
     def __init__(
         self,
         me: NodeId,
-        others: Iterable[NodeId],
         incarnation: Incarnation,
         previous: Incarnation,
         *,
+        circles: Callable[[], Iterable[Collection[NodeId]]],
         nodes: Callable[[], Mapping[NodeId, Node]],
         untouched: Callable[[], bool],
     ) -> None:
         self.me, self.incarnation, self.previous = me, incarnation, previous
         self._nodes, self._untouched = nodes, untouched
-        self._others = frozenset(others)
-        members = (me, *self._others)
-        majority_with_me = len(members) // 2
-        needed = majority_with_me if previous else quorum_size(members)
-        self._needed = min(needed, len(self._others))
+        self._circles = circles
         self._known_by: set[NodeId] = set()
         self._met: dict[NodeId, Incarnation] = {}
         """Whose empty directory we heard of while our own log was untouched."""
         self._witnessed: dict[NodeId, tuple[Incarnation, Place]] = {}
-        self.settled = self._needed == 0
+        self.settled = self._missing() == 0
         """Admitted, or durably non-voting: this node may take part."""
         self.forgetful = False
 
@@ -134,12 +138,25 @@ class Admission:
         """Whether there is anybody left whose verdict would change something."""
         if self.forgetful:
             return False
-        return not self.settled or (self.previous > 0 and self._known_by < self._others)
+        return not self.settled or (self.previous > 0 and not self._others() <= self._known_by)
 
     @property
     def waits_for(self) -> int:
         """How many more have to say that they know this directory."""
-        return 0 if self.settled else self._needed - len(self._known_by)
+        return 0 if self.settled else self._missing()
+
+    def _others(self) -> set[NodeId]:
+        return {node for circle in self._circles() for node in circle} - {self.me}
+
+    def _missing(self) -> int:
+        """How many more have to answer, of the circle that lacks most."""
+        return max((self._missing_of(frozenset(one)) for one in self._circles()), default=0)
+
+    def _missing_of(self, circle: frozenset[NodeId]) -> int:
+        with_me = self.me in circle and self.previous
+        needed = len(circle) // 2 if with_me else quorum_size(circle)
+        others = circle - {self.me}
+        return max(0, min(needed, len(others)) - len(self._known_by & others))
 
     def life(self, place: Place) -> Life:
         return Life(self.incarnation, self.previous, place, self.settled, self.asks)
@@ -183,11 +200,11 @@ class Admission:
         Raises:
             DirectoryRefused: this incarnation was used before.
         """
-        if verdict.incarnation != self.incarnation or node not in self._others or not self.asks:
+        if verdict.incarnation != self.incarnation or not self.asks or node not in self._others():
             return
         if verdict.judgement is Judgement.KNOWN:
             self._known_by.add(node)
-            self.settled |= len(self._known_by) >= self._needed
+            self.settled |= self._missing() == 0
         elif verdict.judgement is Judgement.FORGETFUL:
             self.forgetful = True
         else:

@@ -95,9 +95,9 @@ class BalancerAdmin:
         if not _is_number(expected, VERSION_MAX):
             raise BadRequest("expected_version must be a number")
         if wanted is not None:
-            return await self._propose(SetPlacement(expected, wanted))
+            return await self.propose(SetPlacement(expected, wanted))
         command, _ = self._planned(frozenset())
-        return await self._propose(attrs.evolve(command, expected_version=expected))
+        return await self.propose(attrs.evolve(command, expected_version=expected))
 
     async def plan(self, body: dict[str, Any]) -> Answer:
         """{"dry_run": bool, "without": [nodes]}: a plan as of now; it is adopted unless dry."""
@@ -110,7 +110,7 @@ class BalancerAdmin:
         command, shown = self._planned(frozenset(_node(one, nodes) for one in without))
         if dry:
             return json_answer(shown)
-        answer = await self._propose(command)
+        answer = await self.propose(command)
         return answer if answer.status != 200 else json_answer({**shown, "adopted": True})
 
     def _planned(self, without: frozenset[NodeId]) -> tuple[Any, dict[str, Any]]:
@@ -130,7 +130,7 @@ class BalancerAdmin:
         paused, group = body.get("paused"), body.get("group")
         if not isinstance(paused, bool) or not (group is None or _is_number(group, GROUP_MAX)):
             raise BadRequest('expected {"paused": true|false}, and "group": a number or nothing')
-        return await self._propose(PauseBalancer(paused, None if group is None else GroupId(group)))
+        return await self.propose(PauseBalancer(paused, None if group is None else GroupId(group)))
 
     async def move(self, body: dict[str, Any]) -> Answer:
         """{"group": group, "node": node}: it moves there and is pinned; node null unpins it."""
@@ -138,7 +138,7 @@ class BalancerAdmin:
         if not isinstance(group, int) or not _is_number(group, GROUP_MAX) or "node" not in body:
             raise BadRequest('expected {"group": a number, "node": a number or null}')
         target = None if node is None else _node(node, set(self._registry.nodes))
-        return await self._propose(PinGroup(GroupId(group), target))
+        return await self.propose(PinGroup(GroupId(group), target))
 
     async def drain(self, body: dict[str, Any]) -> Answer:
         """{"node": node, "draining": bool}."""
@@ -146,7 +146,7 @@ class BalancerAdmin:
         if not isinstance(draining, bool):
             raise BadRequest('expected {"node": a number, "draining": true|false}')
         node = _node(body.get("node"), set(self._registry.nodes))
-        return await self._propose(DrainNode(node, draining))
+        return await self.propose(DrainNode(node, draining))
 
     async def cancel(self, body: dict[str, Any]) -> Answer:
         """{"token": number}, or {} for the steal that has run longest."""
@@ -158,12 +158,12 @@ class BalancerAdmin:
             raise BadRequest("no steal is running")
         if not isinstance(token, int) or not _is_number(token, VERSION_MAX):
             raise BadRequest("token must be a number")
-        return await self._propose(CancelSteal(token))
+        return await self.propose(CancelSteal(token))
 
     async def policy(self, body: dict[str, Any]) -> Answer:
         """Any of the policy's fields; the others stay. Capacities are merged."""
         version = self._registry.versions.policy
-        return await self._propose(SetPolicy(version, _policy(body, self._registry)))
+        return await self.propose(SetPolicy(version, _policy(body, self._registry)))
 
     async def weights(self, body: dict[str, Any]) -> Answer:
         """{"source": name, "computed_wall_ms": when, "weights": {group: thousandths}}."""
@@ -179,9 +179,9 @@ class BalancerAdmin:
             if name not in groups or not _is_number(weight, NUMBER_MAX):
                 raise BadRequest(f"group {name[:20]!r}: groups are 0 to {len(groups) - 1}")
             weights[groups[name]] = int(weight)
-        return await self._propose(PublishWeights(Weights(source, computed * MS, weights)))
+        return await self.propose(PublishWeights(Weights(source, computed * MS, weights)))
 
-    async def _propose(self, command: Command) -> Answer:
+    async def propose(self, command: Command) -> Answer:
         """Ask the registry; while it has no master, or an old one, ask again (an election takes a
         lease and a little). What may yet come true is not asked twice: the operator looks first."""
         told: Result | Why = Why.NOT_MASTER

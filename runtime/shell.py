@@ -4,7 +4,7 @@ node.py builds the parts and gives them to a Shell; the Shell is the only place 
 It lives in the data plane: nothing here waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from balancer.registry import Registry
@@ -73,7 +73,8 @@ class Shell:
         self._topics_seen = -1
         self._nodes_seen = -1
         self.removed = ""
-        """Why this node is none of the cluster's any more, and should stop."""
+        """Why this node is none of the cluster's any more, and stops."""
+        self.on_removed: Callable[[], None] = lambda: None
 
     @property
     def registry(self) -> Registry:
@@ -96,7 +97,7 @@ class Shell:
         engine = self.engine
         self._look_at_disk()
         if engine.removed_by is not None and not self.removed:
-            self.removed = f"node {engine.removed_by} says so"
+            self._remove(f"node {engine.removed_by} says so")
         engine.tick()
         now = engine.now()
         if now.boot_ns - self._pinged >= PING_EVERY_NS:
@@ -213,9 +214,13 @@ class Shell:
         """Links to the nodes of the registry, while this node is one of them."""
         registry, me = self.registry, self.engine.multi.me
         if me in registry.removed:
-            self.removed = "the registry says so"
+            self._remove("the registry says so")
         peers = {node: Address(*one) for node, one in registry.peers.items()}
         self.peers.follow(peers, registry.removed)
+
+    def _remove(self, why: str) -> None:
+        self.removed = why
+        self.on_removed()
 
     def _groups_changed(self) -> None:
         self.prefer()

@@ -50,6 +50,7 @@ def node_status(
         },
         "clock_trusted": now.trusted,
         "nodes": _nodes(config, engine, broker, now),
+        "groups_count": config.groups.count,
         "placement_version": registry.versions.placement,
         "balancer": {
             "enabled": machine is not None,
@@ -130,6 +131,7 @@ def _groups(engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
             "lag": {
                 str(node): max(0, one.applied - applied)
                 for node, applied in one.peers_applied.items()
+                if node in one.members or node in broker.registry.replica_set(one.group)
             },
         }
         for one in engine.multi.statistics(now)

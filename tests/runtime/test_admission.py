@@ -30,9 +30,9 @@ class Story:
         """The node that is asked: number 1 of three."""
         return Admission(
             NodeId(1),
-            [NodeId(2), NodeId(3)],
             Incarnation(100),
             Incarnation(99),
+            circles=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
             nodes=lambda: self.registered,
             untouched=lambda: self.untouched,
         )
@@ -107,12 +107,12 @@ def test_a_node_that_was_never_registered_may_have_a_log() -> None:
 
 
 def asking(previous: int, others: int = 2) -> Admission:
-    peers = [NodeId(node) for node in range(2, 2 + others)]
+    nodes = [NodeId(node) for node in range(1, 2 + others)]
     return Admission(
         NodeId(1),
-        peers,
         Incarnation(100),
         Incarnation(previous),
+        circles=lambda: [nodes],
         nodes=dict,
         untouched=lambda: not previous,
     )
@@ -136,6 +136,46 @@ def test_how_many_have_to_know_it(previous: int, others: int, needed: int) -> No
         admission.on_verdict(NodeId(2 + node), verdict(Judgement.KNOWN))  # counts once
     assert admission.settled
     assert not admission.forgetful
+
+
+def test_of_every_group_of_an_empty_directory_enough_have_to_answer() -> None:
+    """Five nodes, groups on three: three that answer may miss both others of a group."""
+    circles = [(1, 2, 3, 4, 5), (1, 2, 3), (1, 4, 5)]
+    admission = Admission(
+        NodeId(1),
+        Incarnation(100),
+        Incarnation(0),
+        circles=lambda: [tuple(map(NodeId, circle)) for circle in circles],
+        nodes=dict,
+        untouched=lambda: True,
+    )
+    waits = []
+    for node in (2, 3, 4, 5):
+        waits.append(admission.waits_for)
+        admission.on_verdict(NodeId(node), verdict(Judgement.KNOWN))
+    assert waits == [3, 2, 2, 1]
+    assert admission.settled
+
+
+def test_who_is_in_no_group_from_the_beginning_need_not_ask() -> None:
+    admission = Admission(
+        NodeId(4), Incarnation(100), Incarnation(0), circles=list, nodes=dict, untouched=bool
+    )
+    assert admission.settled
+    assert not admission.asks
+
+
+def test_a_node_outside_the_registrys_group_needs_a_majority_of_it() -> None:
+    circle = tuple(NodeId(node) for node in (1, 2, 3))
+    admission = Admission(
+        NodeId(4),
+        Incarnation(100),
+        Incarnation(99),
+        circles=lambda: [circle],
+        nodes=dict,
+        untouched=bool,
+    )
+    assert admission.waits_for == 2
 
 
 def test_one_that_remembers_more_is_enough_to_be_careful() -> None:
@@ -198,9 +238,9 @@ def newcomer(net: Net) -> Member:
     member = net[3]
     member.engine.admission = Admission(
         NodeId(3),
-        [NodeId(1), NodeId(2)],
         member.multi.incarnation,
         Incarnation(1),
+        circles=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
         nodes=dict,
         untouched=lambda: False,
     )
