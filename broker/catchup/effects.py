@@ -50,9 +50,13 @@ class Restart:
 
 @attrs.frozen
 class Append:
-    """Add to the partition's cold data, durably; then `Sink.appended` with its size."""
+    """Add to the partition's cold data, durably; then `Sink.appended` with its size.
+
+    They stand for the offsets from `start` on: what is missing between them was compacted away.
+    """
 
     uid: int
+    start: int
     batches: tuple[Batch, ...]
     size: int
 

@@ -13,10 +13,12 @@ Theory of operation. A member that is asked for slots its log has trimmed says s
     SAVE      the state becomes a checkpoint file, when all data is durable
     INSTALL   and only then what this replica goes on from; what follows comes from the log
 
-The source holds nothing back for us, and may change at any time. Data stays good, for
-offsets and what is at them are the same on every member; a state from several sources would not be,
-so that begins anew. One question is under way at a time, and it asks for a bounded piece: so at
-most that much is on the link, and UNWRITTEN_BYTES_MAX wait for our disk.
+The source holds nothing back for us, and may change at any time. Data stays good, for offsets and
+what is at them are the same on every member; a state from several sources would not be, so that
+begins anew. A compacted partition is copied from its beginning on, and from one source: each
+replica compacts for itself, and where one still has a value another may be done with the tombstone
+that deletes it (broker.compaction). One question is under way at a time, and it asks for a bounded
+piece: so at most that much is on the link, and UNWRITTEN_BYTES_MAX wait for our disk.
 """
 
 from collections import deque
@@ -97,6 +99,9 @@ class Local(Protocol):
     def cold_end(self, uid: int) -> int | None:
         """Where the partition's cold data ends; None if there is none."""
 
+    def compacted(self, uid: int) -> bool:
+        """Whether the partition's topic is compacted, for all that is known here."""
+
     def part_of(self, chunk: bytes) -> Part | None:
         """The partition whose state this is; None for a chunk of another kind.
 
@@ -116,6 +121,8 @@ class _Span:
     at: int
     end: int
     fresh: bool
+    whole_from: int | None = None
+    """Of a compacted partition: what is to come from one source begins here."""
 
 
 @attrs.define(eq=False)
@@ -317,20 +324,23 @@ class Sink:
         if manifest.saved <= job.applied:
             self._shun(now_ns, sender)
             return
-        job.spans = self._spans(manifest.parts)
+        job.spans = self._spans(manifest.parts, begins=True)
         job.phase = Phase.DATA
 
-    def _spans(self, parts: Iterable[Part]) -> deque[_Span]:
-        """What is missing here of each partition."""
+    def _spans(self, parts: Iterable[Part], *, begins: bool) -> deque[_Span]:
+        """What is missing here of each partition; `begins`: nothing came from this source yet."""
         spans: deque[_Span] = deque()
         for part in parts:
             end = self._local.cold_end(part.uid)
-            fresh = end is None or end < part.log_start
+            compacted = self._local.compacted(part.uid)
+            fresh = end is None or end < part.log_start or (compacted and begins)
             if end is not None and fresh:
                 self._effects.append(Restart(part.uid, part.log_start))
             at = part.log_start if fresh or end is None else end
             if at < part.next_offset:
-                spans.append(_Span(part.uid, at, part.next_offset, fresh))
+                spans.append(
+                    _Span(part.uid, at, part.next_offset, fresh, at if compacted else None)
+                )
         return spans
 
     def _on_data(self, job: _Job, data: Data) -> None:
@@ -343,6 +353,7 @@ class Sink:
         size = sum(len(batch.data) for batch in batches)
         self._bucket.take(size)
         self.statistics.bytes_received += size
+        start = min(span.at, batches[0].base) if batches else span.at
         span.at, span.fresh = data.end, span.fresh and not batches
         if span.at >= span.end:
             job.spans.popleft()
@@ -350,7 +361,7 @@ class Sink:
             job.got += batches
         elif batches:
             self._unwritten += size
-            self._effects.append(Append(span.uid, tuple(batches), size))
+            self._effects.append(Append(span.uid, start, tuple(batches), size))
 
     def _on_state(self, job: _Job, state: State) -> None:
         asked = (len(job.chunks), len(job.partial))
@@ -370,7 +381,7 @@ class Sink:
         job.partial.clear()
         if state.last:
             parts = [self._local.part_of(chunk) for chunk in job.chunks]
-            job.spans = self._spans(part for part in parts if part is not None)
+            job.spans = self._spans((part for part in parts if part is not None), begins=False)
             job.phase = Phase.REST
 
     # -- questions ----------------------------------------------------------------------------
@@ -443,7 +454,7 @@ class Sink:
         return job.source
 
     def _shun(self, now_ns: int, node: NodeId) -> None:
-        """Somebody else should help. The data stays; the state begins anew."""
+        """Somebody else should help. The data stays, as a rule; the state begins anew."""
         self._question = None
         self._shunned[node] = now_ns + SHUN_NS
         if self._job is not None:
@@ -451,6 +462,14 @@ class Sink:
             self.statistics.source_changes += 1
             if self._job.phase is Phase.STATE:
                 self._anew(self._job)
+            elif self._job.phase is Phase.DATA and self._job.spans:
+                self._begin_again(self._job.spans[0])
+
+    def _begin_again(self, span: _Span) -> None:
+        """Another source is about to go on with what one has begun."""
+        if span.whole_from is not None and span.at > span.whole_from:
+            self._effects.append(Restart(span.uid, span.whole_from))
+            span.at, span.fresh = span.whole_from, True
 
     def _anew(self, job: _Job) -> None:
         """Look again at what there is; what has been appended is durable or will be."""

@@ -111,6 +111,7 @@ class World:
     now_ns: int = 1
     lose: Callable[[NodeId, Message], bool] = lambda _node, _message: False
     bytes_per_s: int = 0
+    compacted_uids: frozenset[int] = frozenset()
     told: list[Message] = attrs.Factory(list)
     installed: list[tuple[bytes, ...]] = attrs.Factory(list)
     mended: list[Mend] = attrs.Factory(list)
@@ -133,6 +134,9 @@ class World:
 
     def cold_end(self, uid: int) -> int | None:
         return self.mine.cold_end(uid)
+
+    def compacted(self, uid: int) -> bool:
+        return uid in self.compacted_uids
 
     def part_of(self, chunk: bytes) -> Part | None:
         kind, uid, start, end = _CHUNK.unpack_from(chunk)
@@ -179,7 +183,8 @@ class World:
                     if isinstance(got, Why):
                         source.not_read(one.to, one.ask, got)
                     else:
-                        source.was_read(one.to, one.ask, *got, gaps=False)
+                        gaps = one.ask.uid in self.compacted_uids
+                        source.was_read(one.to, one.ask, *got, gaps=gaps)
                 elif isinstance(one, Open):
                     chunks = [*self.others[node].state(one.ask.group)]
                     source.opened(self.now_ns, one.to, one.ask, chunks)
@@ -207,7 +212,7 @@ class World:
             mine.logs[effect.uid] = []
         elif isinstance(effect, Append):
             log = mine.logs.setdefault(effect.uid, [])
-            assert not log or effect.batches[0].base >= log[-1][1]
+            assert effect.start == log[-1][1] if log else effect.start <= effect.batches[0].base
             log += [(one.base, one.end, bytes(one.data)) for one in effect.batches]
             self.sink.appended(self.now_ns, effect.size)
         elif isinstance(effect, Save):
@@ -232,12 +237,12 @@ class World:
             if part is None or part.log_start == part.next_offset:
                 continue
             log = self.mine.logs[part.uid]
-            assert log[0][0] <= part.log_start
+            assert log[0][0] <= part.log_start or part.uid in self.compacted_uids
             assert log[-1][1] >= part.next_offset
             for (base, end, data), after in zip(log, [*log[1:], None], strict=True):
                 header = split(memoryview(data))[0].header
                 assert (header.base_offset, header.last_offset + 1) == (base, end)
-                assert after is None or after[0] == end
+                assert after is None or after[0] == end or part.uid in self.compacted_uids
 
 
 def same(a: Store, b: Store) -> bool:

@@ -43,6 +43,29 @@ def test_what_is_here_is_not_sent() -> None:
     assert min(one.offset for one in asked if one.uid == 2) == log_of(2, 300)[19][1]
 
 
+@pytest.mark.parametrize("lost", [1, 2, 5, 9])
+def test_a_compacted_partition_comes_whole_from_one_source(lost: int) -> None:
+    """Which of its records are left differs from node to node, and where one still has a value
+    another may be done with the tombstone: what is here is not gone on with, by nobody."""
+    here = {TWO: full(), THREE: full()}
+    for node, parity in ((TWO, 0), (THREE, 1)):
+        here[node].logs[2] = log_of(2, 300)[parity::2] + log_of(2, 310)[-1:]
+    world = World(Store(Slot(5), {2: log_of(2, 300)[:20]}), here, {THREE: 9})
+    world.compacted_uids = frozenset({2})
+    answers = []
+
+    def lose(node: NodeId, message: Message) -> bool:
+        if isinstance(message, Data) and message.uid == 2 and node == TWO:
+            answers.append(message)
+        return node == TWO and len(answers) >= lost
+
+    world.lose = lose
+    world.sink.want(GROUP)
+    world.run(lambda: bool(world.installed))
+    assert world.mine.logs[2] in (here[TWO].logs[2], here[THREE].logs[2])
+    assert world.mine.logs[1] == here[TWO].logs[1]
+
+
 def test_what_comes_while_the_state_is_made_is_fetched_before_it_is_saved() -> None:
     source = full()
 
