@@ -138,6 +138,11 @@ class Survey:
         self.until = header.last_offset + 1
         return True
 
+    def reached(self, offset: int) -> None:
+        """There is nothing more below this offset."""
+        assert not self.full
+        self.until = max(self.until, offset)
+
     def replaced(self, key: bytes, offset: int) -> bool:
         """Whether there is a later record of the key."""
         return self._keys.get(_hashed(key), -1) > offset

@@ -1,0 +1,138 @@
+"""Which partition is compacted next, and how much of it in one go: a function of its files.
+
+As in Kafka: what earlier rounds have been over is *clean*, what came since is *dirty*; a partition
+is due when enough of its bytes are dirty, or when its oldest dirty record has waited for too long.
+Files that hold a record younger than `min.compaction.lag.ms` are left alone, with all behind them;
+so is the file that is still written to, and what is still in the node's log: the newest records are
+always there, every single one of them.
+
+How far a file is clean stands in the file itself (`clean_to`), so it is true after a crash, and of
+files that came from another node, which say nothing, nothing is believed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import attrs
+
+from broker.topic_configs import CompactionRules
+
+MERGED_FILES_MAX: Final = 1_024
+"""Into one; bounds the names that one crash may leave to be removed."""
+
+
+class ColdFileFacts(Protocol):
+    """A file of the cold store (storage.cold)."""
+
+    @property
+    def base(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def first_timestamp_ms(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int: ...
+    @property
+    def sealed(self) -> bool: ...
+    @property
+    def clean_to(self) -> int:
+        """All records below are known to be each the last of its key; 0: nobody knows."""
+
+
+@attrs.frozen
+class Compacted:
+    """A partition of a compacted topic."""
+
+    rules: CompactionRules
+    segment_bytes: int
+
+
+class Round(NamedTuple):
+    """What a round over one partition would be about."""
+
+    uid: int
+    start: int
+    clean_to: int
+    end: int
+    """Dirty files that may be compacted reach from `clean_to` to here."""
+    dirty_bytes: int
+    bytes: int
+    """Of all files below `end`."""
+    due: bool
+    overdue: bool
+    """By `max.compaction.lag.ms`."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        return self.dirty_bytes / self.bytes if self.bytes else 0.0
+
+
+def round_of(
+    uid: int, files: Sequence[ColdFileFacts], rules: CompactionRules, now_ms: int
+) -> Round | None:
+    """None if there is nothing dirty that may be compacted."""
+    clean_to = _clean_to(files)
+    end, size, dirty = 0, 0, 0
+    first_dirty: ColdFileFacts | None = None
+    for file in files:
+        if not file.sealed:
+            break
+        if file.end > clean_to:
+            if file.max_timestamp_ms > now_ms - rules.lag_ms_min:
+                break
+            first_dirty = first_dirty or file
+            dirty += file.bytes
+        end, size = file.end, size + file.bytes
+    if first_dirty is None:
+        return None
+    overdue = first_dirty.first_timestamp_ms < now_ms - rules.lag_ms_max
+    due = overdue or dirty >= rules.dirty_ratio_min * size
+    return Round(uid, files[0].base, clean_to, end, dirty, size, due, overdue)
+
+
+def _clean_to(files: Sequence[ColdFileFacts]) -> int:
+    """Up to where nothing is dirty: a round goes through the files in order, and may have died."""
+    reached = files[0].base if files else 0
+    for file in files:
+        reached = max(reached, min(file.clean_to, file.end))
+        if reached < file.end:
+            break
+    return reached
+
+
+def dirtiest(rounds: Iterable[Round]) -> Round | None:
+    """The one to begin with, of those that are due: what is overdue goes first."""
+    due = [one for one in rounds if one.due]
+    return max(due, key=lambda one: (one.overdue, one.dirty_ratio, -one.uid), default=None)
+
+
+def rounds_of(
+    partitions: Mapping[int, Compacted],
+    files: Mapping[int, Sequence[ColdFileFacts]],
+    now_ms: int,
+) -> Iterator[Round]:
+    for uid in sorted(partitions.keys() & files.keys()):
+        found = round_of(uid, files[uid], partitions[uid].rules, now_ms)
+        if found is not None:
+            yield found
+
+
+def merges(
+    files: Sequence[ColdFileFacts], until: int, bytes_max: int
+) -> Iterator[Sequence[ColdFileFacts]]:
+    """Neighbours that become one file each, all those that begin below `until`: what shrinks must
+    not fall into ever more files. Not larger than a file that is still written to may become."""
+    run: list[ColdFileFacts] = []
+    size = 0
+    for file in files:
+        if file.base >= until or not file.sealed:
+            break
+        if run and (size + file.bytes > bytes_max or len(run) == MERGED_FILES_MAX):
+            yield run
+            run, size = [], 0
+        run.append(file)
+        size += file.bytes
+    if run:
+        yield run
