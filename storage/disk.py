@@ -52,6 +52,10 @@ class File(Protocol):
         """Make the file `size` bytes long, with its space on the disk; unwritten bytes are 0."""
         ...
 
+    def truncate(self, size: int) -> None:
+        """Cut the file short; durable with the next fdatasync."""
+        ...
+
     def fdatasync(self) -> None: ...
 
 
@@ -70,6 +74,10 @@ class Disk(Protocol):
 
     def names(self) -> list[str]:
         """The files' names, sorted."""
+        ...
+
+    def sizes(self) -> dict[str, int]:
+        """The files' sizes in bytes, in the order of their names."""
         ...
 
     def create(self, name: str) -> File:
@@ -154,6 +162,12 @@ class RealFile:
         except OSError as error:
             raise storage_failed("reserve", self.name, error) from error
 
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise storage_failed("truncate", self.name, error) from error
+
     def fdatasync(self) -> None:
         try:
             os.fdatasync(self._descriptor)
@@ -210,6 +224,18 @@ class RealDisk:
             return sorted(name for name in os.listdir(self.directory) if name != LOCK_NAME)
         except OSError as error:
             raise storage_failed("list", str(self.directory), error) from error
+
+    def sizes(self) -> dict[str, int]:
+        found = {}
+        try:
+            with os.scandir(self.directory) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # removed while we look
+                        found[entry.name] = entry.stat().st_size
+            found.pop(LOCK_NAME, None)
+        except OSError as error:
+            raise storage_failed("list", str(self.directory), error) from error
+        return dict(sorted(found.items()))
 
     def create(self, name: str) -> File:
         return RealFile(self.directory / name, os.O_CREAT | os.O_EXCL)

@@ -80,6 +80,17 @@ class WalDamaged(StorageError):
         return place_of(segment_number(self.file) or 0, self.byte)
 
 
+class ColdDamaged(StorageError):
+    """Cold data of a partition from offset `base` to `end` is not what was written."""
+
+    def __init__(self, uid: int, base: int, end: int, file: str, byte: int) -> None:
+        super().__init__(
+            f"{file}, byte {byte}: offsets {base} to {end} of partition {uid} are damaged"
+        )
+        self.uid, self.base, self.end = uid, base, end
+        self.file, self.byte = file, byte
+
+
 class DirectoryRefused(StorageError):
     """The directory belongs to another node, cluster or format version, or is incomplete."""
 

@@ -31,19 +31,31 @@ class PowerCut(Exception):
 class _Inode:
     cached: bytearray = attrs.Factory(bytearray)
     durable: bytearray = attrs.Factory(bytearray)
-    pending: list[tuple[int, bytes]] = attrs.Factory(list)
+    pending: list[tuple[int, bytes | None]] = attrs.Factory(list)
+    """Where and what; or None, where the file was cut short."""
 
     def write(self, offset: int, data: bytes) -> None:
         _put(self.cached, offset, data)
         self.pending.append((offset, data))
 
+    def cut(self, size: int) -> None:
+        del self.cached[size:]
+        self.pending.append((size, None))
+
     def sync(self) -> None:
         for offset, data in self.pending:
-            _put(self.durable, offset, data)
+            if data is None:
+                del self.durable[offset:]
+            else:
+                _put(self.durable, offset, data)
         self.pending.clear()
 
     def crash(self, survives: Callable[[], bool]) -> None:
         for offset, data in self.pending:
+            if data is None:
+                if survives():
+                    del self.durable[offset:]
+                continue
             start = 0
             while start < len(data):
                 end = min(len(data), start + SECTOR_BYTES - (offset + start) % SECTOR_BYTES)
@@ -104,6 +116,10 @@ class MemoryFile:
         if missing > 0:
             self._disk.allocate(self.name, missing)
             self._inode.write(size - missing, bytes(missing))
+
+    def truncate(self, size: int) -> None:
+        self._touch("truncate")
+        self._inode.cut(size)
 
     def fdatasync(self) -> None:
         try:
@@ -230,6 +246,10 @@ class MemoryDisk:
     def names(self) -> list[str]:
         self.touch("list", "directory")
         return sorted(self._names)
+
+    def sizes(self) -> dict[str, int]:
+        self.touch("list", "directory")
+        return {name: len(self._names[name].cached) for name in sorted(self._names)}
 
     def create(self, name: str) -> File:
         self.touch("open", name)

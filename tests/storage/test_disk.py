@@ -42,6 +42,11 @@ def test_conformance_of_files(disk: Disk) -> None:
     assert disk.open("b").pread(5, 3) == b"Jello"
     disk.create("a")
     assert disk.names() == ["a", "b"]
+    assert disk.sizes() == {"a": 0, "b": 14}
+    file.truncate(9)
+    file.fdatasync()
+    assert file.pread(100, 3) == b"Jello "
+    assert disk.sizes() == {"a": 0, "b": 9}
     disk.rename("b", "a")
     disk.sync_directory()
     assert disk.names() == ["a"]
@@ -166,6 +171,21 @@ def test_a_power_cut_keeps_what_was_synced_and_any_sectors_of_the_rest() -> None
         assert all(len(set(sector)) == 1 for sector in sectors), "a sector is never torn"
         outcomes.add(bytes(sector[0] for sector in sectors))
     assert len(outcomes) == 8, "every subset occurs"
+
+
+def test_a_file_cut_short_is_whole_again_unless_that_was_synced() -> None:
+    for synced in (False, True):
+        disk = MemoryDisk()
+        file = disk.create("f")
+        disk.sync_directory()
+        write_all(file, [b"data"], 0)
+        file.fdatasync()
+        file.truncate(2)
+        assert file.pread(4, 0) == b"da"
+        if synced:
+            file.fdatasync()
+        disk.crash(lambda: False)
+        assert disk.open("f").pread(4, 0) == (b"da" if synced else b"data")
 
 
 def test_a_new_file_is_lost_without_a_synced_directory() -> None:

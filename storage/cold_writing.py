@@ -1,0 +1,139 @@
+"""Writing cold segments: new files, blocks at the end of the last one, seals, whole rewrites.
+
+No thread-safety here: ColdStore lets one thread at a time write.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from storage.cold_file import BlockIndex, ColdFile
+from storage.cold_format import (
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    TEMPORARY_NAME,
+    Block,
+    cold_name,
+    decode_block_header,
+    encode_header,
+    encode_seal,
+    seed_of,
+)
+from storage.cold_rewrite import Tile
+from storage.disk import Disk, File, join_small, write_all
+from storage.identity import Identity
+
+SYNC_EVERY_BYTES: Final = 1 << 20
+"""A rewritten file is made durable in such pieces: the log's own fdatasync must not wait long."""
+
+
+@attrs.define
+class Tail:
+    """Where a partition's data ends: in which file, and where in it."""
+
+    base: int
+    position: int
+    end: int
+    synced: int
+    first_timestamp_ms: int
+    sealed: bool = False
+    """Full: what comes next begins a new file."""
+    found: bool = False
+    """As a start found it: what was not known to be durable may be in the page cache only."""
+
+    def is_full(self, tile: Tile, segment_bytes: int, segment_ms: int) -> bool:
+        """Whether a new file begins with this block."""
+        if self.sealed or self.position - HEADER_BYTES >= segment_bytes:
+            return True
+        first, latest = self.first_timestamp_ms, tile.max_timestamp_ms
+        return self.position > HEADER_BYTES and NO_TIMESTAMP < first <= latest - segment_ms
+
+
+class ColdWriter:
+    def __init__(self, disk: Disk, identity: Identity) -> None:
+        self._disk, self._identity = disk, identity
+        self.bytes_written = 0
+        self.syncs = 0
+
+    def begin(self, uid: int, base: int, first_timestamp_ms: int) -> Tail:
+        """A new file: when it has its name, its header is durable."""
+        self._fresh(uid, base, first_timestamp_ms)
+        self._publish(uid, base)
+        return Tail(base, HEADER_BYTES, base, HEADER_BYTES, first_timestamp_ms)
+
+    def mend_tail(self, file: File, tail: Tail) -> None:
+        """Before the first append since the start: cut off what is torn, and write again what may
+        never have reached the disk. (After a failed fdatasync the kernel keeps pages that read well
+        and are marked clean: "fsyncgate".)"""
+        if file.size() > tail.position:
+            file.truncate(tail.position)
+        if tail.position > tail.synced:
+            data = file.pread(tail.position - tail.synced, tail.synced)
+            write_all(file, [data], tail.synced)
+        self.sync(file)
+        tail.synced, tail.found = tail.position, False
+
+    def write(self, file: File, tail: Tail, tile: Tile, seed: int) -> tuple[int, Block]:
+        """Append a block; its position and header. It is not durable yet."""
+        pieces = tile.encode(seed, tail.synced)
+        block = decode_block_header(bytes(pieces[0]), seed)
+        assert block is not None, "what was just encoded"
+        position = tail.position
+        write_all(file, join_small(pieces), position)
+        self.bytes_written += block.size
+        tail.position += block.size
+        tail.end = tile.end
+        return position, block
+
+    def sync(self, file: File) -> None:
+        file.fdatasync()
+        self.syncs += 1
+
+    def seal(self, file: File, tail: Tail, index: BlockIndex, seed: int) -> int:
+        """Durably; the size of the file."""
+        seal = encode_seal(
+            seed, index.bases, index.positions, index.timestamps, tail.position, tail.end
+        )
+        write_all(file, [seal], tail.position)
+        self.sync(file)
+        self.bytes_written += len(seal)
+        tail.sealed = True
+        return tail.position + len(seal)
+
+    def rewrite(
+        self, old: ColdFile, first_timestamp_ms: int, tiles: Iterable[Tile], *, seals: bool
+    ) -> tuple[Tail, int]:
+        """A new file in the place of an old one; where it ends, and its size."""
+        file = self._fresh(old.uid, old.base, first_timestamp_ms)
+        tail = Tail(old.base, HEADER_BYTES, old.base, HEADER_BYTES, first_timestamp_ms)
+        index = BlockIndex(old.base, end=old.base)
+        synced = tail.position
+        for tile in tiles:
+            tail.synced = tail.position  # as it will be when the file has its name
+            index.add(*self.write(file, tail, tile, old.seed))
+            if tail.position - synced >= SYNC_EVERY_BYTES:
+                self.sync(file)
+                synced = tail.position
+        self.sync(file)
+        tail.synced = size = tail.position
+        if seals:
+            size = self.seal(file, tail, index, old.seed)
+        self._publish(old.uid, old.base)
+        return tail, size
+
+    def _fresh(self, uid: int, base: int, first_timestamp_ms: int) -> File:
+        if TEMPORARY_NAME in self._disk.names():
+            self._disk.remove(TEMPORARY_NAME)  # left by a crash, or a full disk
+        file = self._disk.create(TEMPORARY_NAME)
+        write_all(file, [encode_header(self._identity, uid, base, first_timestamp_ms)], 0)
+        self.sync(file)
+        self.bytes_written += HEADER_BYTES
+        return file
+
+    def _publish(self, uid: int, base: int) -> None:
+        self._disk.rename(TEMPORARY_NAME, cold_name(uid, base))
+        self._disk.sync_directory()
+
+    def seed(self, uid: int, base: int) -> int:
+        return seed_of(self._identity.cluster, uid, base)
