@@ -1,11 +1,12 @@
 """What the broker needs from the shell around it; the runtime and the simulator provide it."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from broker.intake import Outcome
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now
+from storage.cold_format import ColdSegment
 
 
 class Reply(Protocol):
@@ -71,15 +72,6 @@ class LogReader(Protocol):
         Raises:
             DamagedError: if a checksum does not match.
         """
-
-
-class ColdSegment(NamedTuple):
-    """A file of one partition's batches: offsets `base` to `end` - 1, where compaction left any."""
-
-    base: int
-    end: int
-    max_timestamp_ms: int
-    bytes: int
 
 
 class ColdReader(Protocol):

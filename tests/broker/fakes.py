@@ -14,10 +14,10 @@ import attrs
 
 from broker.intake import Done, Elsewhere, Outcome, Why
 from broker.partition import Settling
-from broker.ports import ColdSegment
 from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry
 from paxos.ids import MS, NOBODY, SLOT_ZERO, GroupId, Incarnation, NodeId, Now, Slot
+from storage.cold_format import ColdSegment
 from storage.errors import WalDamaged
 from wire.batch import PATCHED_BYTES, patched_head
 
