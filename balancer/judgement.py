@@ -36,6 +36,8 @@ class Why(StrEnum):
     MASTER_DEAD = "master-dead"
     """The master does not answer; its lease runs out by itself."""
     IDEAL_DEAD = "ideal-dead"
+    IDEAL_NOT_MEMBER = "ideal-not-member"
+    """Its ideal node is to have the group, and is still getting it."""
     IDEAL_DRAINING = "ideal-draining"
     IDEAL_MUTED = "ideal-muted"
     """The last steals to its ideal node failed, one after the other."""
@@ -170,8 +172,10 @@ def _obstacle(view: ClusterView, group: GroupId, mutes: _Mutes) -> Why | None:
         return Why.NO_IDEAL if ideal is None else Why.NOT_SEEN
     if seen.master == ideal:
         return Why.IN_PLACE
+    members = view.members.get(group)
     checks = (
         (seen.master is None, Why.NO_MASTER),
+        (members is not None and ideal not in members, Why.IDEAL_NOT_MEMBER),
         (seen.master not in view.alive, Why.MASTER_DEAD),
         (ideal not in view.alive, Why.IDEAL_DEAD),
         (ideal in view.draining, Why.IDEAL_DRAINING),

@@ -47,8 +47,10 @@ def ceilings(frame: Frame) -> Ceilings:
             load = fixed[stuck]
         elif giants and frame.needs[giants[0]].weight > max(limits.values()):
             giant = giants.pop(0)
-            home = frame.home(giant)
-            roomy = max(left, key=lambda node: (-fixed[node], parts[node], -node))
+            home, able = frame.home(giant), [node for node in left if node in frame.may(giant)]
+            if not able:
+                continue  # all of its nodes have ceilings already: it lies above one of them
+            roomy = max(able, key=lambda node: (-fixed[node], parts[node], -node))
             stuck = home if home is not None and home in left else roomy
             weight = frame.needs[giant].weight
             load = fixed[stuck] + weight
@@ -182,7 +184,7 @@ class Levelling:
             full = Fraction(after, max(1, self.limits[node]))
             return after > self.limits[node], full, self._topics.rise(node, group), node
 
-        return min(self._frame.allowed, key=rank)
+        return min(self._frame.may(group), key=rank)
 
     def _polish(self) -> bool:
         """One move or swap that lowers what is above the ceilings, the best there is."""
@@ -191,12 +193,13 @@ class Levelling:
             return False
         found: list[tuple[int, int, GroupId, NodeId, GroupId | None]] = []
         for group in sorted(self._on[node] - self._ceilings.giants.keys()):
-            for other in self._frame.allowed:
+            for other in self._frame.may(group):
                 if other == node:
                     continue
                 self._consider(found, group, other, None)
                 for theirs in sorted(self._on[other] - self._ceilings.giants.keys()):
-                    if self._weight[theirs] < self._weight[group]:
+                    lighter = self._weight[theirs] < self._weight[group]
+                    if lighter and node in self._frame.may(theirs):
                         self._consider(found, group, other, theirs)
         if not found:
             return False

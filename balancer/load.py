@@ -51,6 +51,8 @@ class GroupLoad(NamedTuple):
     bytes_out: int
     requests: int
     cpu_us: int
+    bytes_kept: int = 0
+    """What the group keeps at the end of it; 0 as well where nobody has told."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,7 +79,9 @@ _NUMBERS: Final = (
     "lag_slots",
     "uptime_ms",
 )
-_LOADS: Final = ("bytes_in", "bytes_out", "requests", "cpu_us")
+_LOADS: Final = ("bytes_in", "bytes_out", "requests", "cpu_us", "bytes_kept")
+_LOADS_LATER: Final = {"bytes_kept": 0}
+"""What reports of earlier versions do not have."""
 
 
 def encode_report(report: LoadReport) -> bytes:
@@ -115,7 +119,8 @@ def decode_report(data: bytes | memoryview) -> LoadReport:
             raise LoadError(f"group {name[:20]!r}")
         if not isinstance(load, dict):
             raise LoadError(f"the load of group {name} is not an object")
-        loads.append(GroupLoad(GroupId(int(name)), *(_number(load, key) for key in _LOADS)))
+        told = {**_LOADS_LATER, **load}
+        loads.append(GroupLoad(GroupId(int(name)), *(_number(told, key) for key in _LOADS)))
     loads.sort()
     if len({one.group for one in loads}) < len(loads):
         raise LoadError("a group is there twice")
@@ -220,6 +225,14 @@ class LoadBook:
             cost = mean if estimate is None or estimate.seen_s < WARM_UP_S else estimate.cost_us
             weights[group] = floor + round((WEIGHT_NORMAL - floor) * cost / mean)
         return weights
+
+    def bytes_kept(self, now: Now) -> dict[GroupId, int]:
+        """What groups keep, as far as their masters have told of it lately."""
+        return {
+            load.group: load.bytes_kept
+            for report in self.fresh(now).values()
+            for load in report.groups
+        }
 
     # ---- how the nodes fare ----------------------------------------------------------------------
 

@@ -21,9 +21,11 @@ from balancer.problem import (
     Problem,
     Unfit,
     frame,
+    may_be_on,
 )
-from balancer.proof import Certificate, certify, reached, search
+from balancer.proof import Certificate, certify, reached, search, seating_of
 from balancer.quotas import quotas
+from balancer.seats import best
 from balancer.topic_spread import TopicLoad, spread_topics
 from paxos.ids import GroupId, NodeId
 
@@ -48,6 +50,8 @@ class PlanReason(StrEnum):
     """Its node is not in a preferred zone."""
     UNPLACED = "unplaced"
     """It had no node."""
+    NOT_A_MEMBER = "not-a-member"
+    """Its node has no replica of it, or should have none."""
     NODE_UNUSABLE = "node-unusable"
     """Its node is excluded or not in the cluster."""
     NO_USABLE_NODE = "no-usable-node"
@@ -136,7 +140,14 @@ def solve(problem: Problem) -> Plan:
 
 
 def _by_count(framed: Frame) -> dict[GroupId, NodeId]:
-    """Each node keeps groups up to its quota; the rest goes to whoever has most room."""
+    """Each node keeps groups up to its quota; the rest goes to whoever has most room.
+
+    Where groups may not be everywhere, quotas would be promises that nobody can keep: then it is a
+    flow, as exact, which knows nothing of topics.
+    """
+    if framed.choices:
+        sets = best(seating_of(framed)).sets
+        return {group: node for group, (node,) in sets.items()}
     quota = quotas(framed)
     topics = TopicLoad(framed)
     for group, node in framed.fixed.items():
@@ -164,12 +175,18 @@ def _by_count(framed: Frame) -> dict[GroupId, NodeId]:
 
 def _spread(framed: Frame, placed: dict[GroupId, NodeId]) -> None:
     """Swaps for topics, which must not undo what was levelled."""
+
+    def may(mine: GroupId, theirs: GroupId) -> bool:
+        return placed[theirs] in framed.may(mine) and placed[mine] in framed.may(theirs)
+
     if framed.problem.wishes.evenness is Evenness.COUNT:
-        spread_topics(framed, placed, lambda _mine, _theirs: True)
+        spread_topics(framed, placed, may)
         return
     most, weight = reached(framed, placed), framed.needs
 
     def fits(mine: GroupId, theirs: GroupId) -> bool:
+        if not may(mine, theirs):
+            return False
         loads = weights_on(framed, placed)
         here, there = placed[mine], placed[theirs]
         shift = weight[mine].weight - weight[theirs].weight
@@ -214,7 +231,7 @@ def _decide(
     if group in problem.paused:
         reason = PlanReason.PAUSED
     elif group in framed.left:
-        reason, detail = PlanReason.WAITS, _why_unfit(problem, source)
+        reason, detail = PlanReason.WAITS, _why_waits(framed, group)
     elif group in framed.fixed:
         reason = PlanReason.PINNED
     elif source == target:
@@ -223,13 +240,26 @@ def _decide(
         reason = PlanReason.UNPLACED
     elif source not in framed.usable:
         reason, detail = PlanReason.NODE_UNUSABLE, _why_unfit(problem, source)
-    elif source not in framed.allowed:
+    elif not may_be_on(framed.needs[group], source):
+        reason, detail = PlanReason.NOT_A_MEMBER, f"node {source}"
+    elif source not in framed.may(group):
         reason, detail = PlanReason.ZONE, framed.usable[source].zone
     elif before.get(group) == source:
         reason = PlanReason.TOPICS
     else:
         reason = PlanReason.EVENNESS
+    pin = problem.pinned.get(group)
+    if not detail and pin is not None and not may_be_on(framed.needs[group], pin):
+        detail = f"pinned to {pin}, no member"
     return Decision(group, source, target, reason, detail)
+
+
+def _why_waits(framed: Frame, group: GroupId) -> str:
+    """Why a group that nobody paused is left where it is."""
+    source, members = framed.problem.current.get(group), framed.needs[group].members
+    if members is not None and not members & framed.usable.keys():
+        return "no usable member"
+    return _why_unfit(framed.problem, source)
 
 
 def _why_unfit(problem: Problem, node: NodeId | None) -> str:

@@ -10,6 +10,10 @@ node that has been above its share by the policy's trigger for a while (hysteres
 aims at the tolerance, which is lower, and the next one waits). Automatic planning off, only a
 drain starts one. A node that is lagging, muted or just restarted is left as it is: it gives and
 gets nothing until that is over.
+
+A master's place is on a member of its group that is to stay one. Which nodes these are is planned
+here, too (`replica_planning.py`), and goes first: while groups are on their way to their replica
+sets, masters move only where they must.
 """
 
 from collections import Counter
@@ -37,9 +41,11 @@ from balancer.problem import (
     Problem,
     Unfit,
     frame,
+    may_be_on,
 )
 from balancer.registry import Registry
-from balancer.registry_commands import AdoptPlan
+from balancer.registry_commands import AdoptPlan, SetReplicaSets
+from balancer.replica_planning import ReplicaPlanning, ReplicaState, ReplicaView
 from paxos.ids import MS, GroupId, NodeId, Now
 
 BY_COUNTS: Final = "counts"
@@ -52,6 +58,10 @@ class PlanningConfig:
     """After a change, before it is planned for: changes come in company."""
     dead_after_ns: int = 15_000 * MS
     """A node away for longer loses its masters for good; a shorter restart gets them back."""
+    replace_after_ns: int = 600_000 * MS
+    """A node away for longer loses its replicas: they are copied to others."""
+    moves_max: int = 4
+    """Groups whose members change at once."""
     sustain_ns: int = 20_000 * MS
     """By weight, so long a node must be above the trigger."""
     weight_pause_ns: int = 60_000 * MS
@@ -74,6 +84,8 @@ class PlanningState(StrEnum):
     """An operator has set the placement; only a drain starts a plan."""
     PAUSED = "paused"
     SETTLING = "settling"
+    MOVING = "moving"
+    """Groups are on their way to their replica sets: masters are levelled after that."""
     EVEN = "even"
     """Nothing to do."""
     TOLERATED = "tolerated"
@@ -96,6 +108,8 @@ class PlanningView:
     """What nodes say of themselves (LoadBook.unfit)."""
     weights: Mapping[GroupId, int] | None = None
     """The built-in estimate, if there is one."""
+    bytes: Mapping[GroupId, int] = attrs.field(factory=dict)
+    """What groups keep, as their masters say."""
 
 
 @attrs.frozen
@@ -143,6 +157,7 @@ class Planning:
     def __init__(self, config: PlanningConfig | None = None) -> None:
         self.config = PlanningConfig() if config is None else config
         self.state = PlanningState.NOT_OURS
+        self.replicas = ReplicaPlanning(self.config.moves_max)
         self._topics = Topics()
         self._gone_since: dict[NodeId, int] = {}
         self._situation: object = None
@@ -158,20 +173,28 @@ class Planning:
 
     # ---- the loop --------------------------------------------------------------------------------
 
-    def on_tick(self, view: PlanningView) -> AdoptPlan | None:
-        """The plan to propose now, if any."""
+    def on_tick(self, view: PlanningView) -> AdoptPlan | SetReplicaSets | None:
+        """The plan to propose now, if any: replica sets first."""
         self._watch(view)
         waits_for = self._waits_for(view)
         if waits_for is not None:
             self.state = waits_for
             return None
         now = view.now.boot_ns
+        sets = self.replicas.on_tick(self.replica_view(view))
+        if sets is not None:
+            self.state, self._proposed_boot_ns = PlanningState.PROPOSED, now
+            return sets
         weighed = weighing(view, self.config)
         by_weight = weighed.evenness is Evenness.WEIGHT
         if self._situation == self._settled and not (by_weight and self._look_again(now)):
             return None
         problem = self.problem(view, weighed)
-        hard = _hard_trigger(view, problem) or self._newcomer(view, problem)
+        hard = _hard_trigger(view, problem)
+        if not hard and self.replicas.state is ReplicaState.MOVING:
+            self.state, self._settled = PlanningState.MOVING, self._situation
+            return None
+        hard = hard or self._newcomer(view, problem)
         if not hard and not view.registry.policy.automatic:
             self.state, self._settled = PlanningState.MANUAL, self._situation
             return None
@@ -203,6 +226,8 @@ class Planning:
             versions.placement,
             versions.policy,
             versions.nodes,
+            versions.replicas,
+            versions.members,
             self._unfit(view),
             view.registry.paused_groups,
         )
@@ -280,11 +305,19 @@ class Planning:
             NodeOffer(node, one.zone, policy.capacity(node), unfit.get(node))
             for node, one in registry.nodes.items()
         )
+        usable = {one.node for one in nodes if one.why_unfit is None or one.why_unfit.soft}
         groups = tuple(
-            GroupNeed(group, weighed.weights.get(group, WEIGHT_NORMAL), topics.get(group, {}))
+            GroupNeed(
+                group,
+                weighed.weights.get(group, WEIGHT_NORMAL),
+                topics.get(group, {}),
+                _able(registry, group, usable),
+            )
             for group in map(GroupId, registry.groups)
         )
-        gone = {one.node for one in nodes if one.unfit in (Unfit.DEAD, Unfit.DRAINING)}
+        gone = {
+            one.node for one in nodes if one.unfit in (Unfit.DEAD, Unfit.DRAINING, Unfit.LEAVING)
+        }
         return Problem(
             nodes=nodes,
             groups=groups,
@@ -305,7 +338,34 @@ class Planning:
         for node, one in view.registry.nodes.items():
             if one.draining:
                 found[node] = Unfit.DRAINING
+            if one.leaving:
+                found[node] = Unfit.LEAVING
         return tuple(sorted(found.items()))
+
+    def replica_view(self, view: PlanningView) -> ReplicaView:
+        """The same moment, as the planning of replica sets sees it."""
+
+        def gone(for_ns: int) -> frozenset[NodeId]:
+            now = view.now.boot_ns
+            return frozenset(node for node, at in self._gone_since.items() if now >= at + for_ns)
+
+        return ReplicaView(
+            now=view.now,
+            me=view.me,
+            registry=view.registry,
+            away=gone(self.config.dead_after_ns),
+            dead=gone(self.config.replace_after_ns),
+            bytes=view.bytes,
+        )
+
+
+def _able(registry: Registry, group: GroupId, usable: set[NodeId]) -> frozenset[NodeId] | None:
+    """The nodes a group's master may be on: members that are to stay, while one can be used."""
+    members = frozenset(registry.members(group))
+    if not members:
+        return None
+    staying = members & frozenset(registry.replica_set(group))
+    return staying if staying & usable else members
 
 
 def _current(view: PlanningView, gone: set[NodeId]) -> dict[GroupId, NodeId]:
@@ -331,15 +391,31 @@ def _hard_trigger(view: PlanningView, problem: Problem) -> str:
         why = offers[node].why_unfit if node in offers else Unfit.DEAD
         if why is None or why.soft or _stuck(view, node):
             continue
-        if why is Unfit.DRAINING:
-            return f"node {node} is draining"
+        if why in (Unfit.DRAINING, Unfit.LEAVING):
+            return f"node {node} is {why.value}"
         if registry.policy.automatic:
             return f"node {node} is {why.value}"
+    for need in problem.groups:
+        ideal = registry.placement.get(need.group)
+        paused = need.group in registry.paused_groups
+        if (
+            not paused
+            and ideal is not None
+            and not may_be_on(need, ideal)
+            and _can_move(need, offers)
+        ):
+            return f"node {ideal} has no replica of group {need.group}"
     if not registry.policy.automatic:
         return ""
     if any(GroupId(group) not in registry.placement for group in registry.groups):
         return "a group has no ideal node"
     return ""
+
+
+def _can_move(need: GroupNeed, offers: Mapping[NodeId, NodeOffer]) -> bool:
+    """Whether some member of a group can be planned for."""
+    members = need.members or frozenset()
+    return any(node in members and one.why_unfit is None for node, one in offers.items())
 
 
 def _stuck(view: PlanningView, node: NodeId) -> bool:

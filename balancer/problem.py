@@ -23,6 +23,7 @@ class Unfit(StrEnum):
     """Why a node gets no masters."""
 
     DRAINING = "draining"
+    LEAVING = "leaving"
     DEAD = "dead"
     MUTED = "muted"
     """Steals to it have failed again and again."""
@@ -61,6 +62,8 @@ class GroupNeed:
     weight: int = WEIGHT_NORMAL
     topics: Mapping[str, int] = _NO_TOPICS
     """How many partitions of each topic live in the group."""
+    members: frozenset[NodeId] | None = None
+    """The nodes its master may be on; None: all."""
 
 
 @attrs.frozen(kw_only=True)
@@ -106,6 +109,12 @@ class Frame:
     nowhere: nobody touches them."""
     free: tuple[GroupId, ...]
     """The rest, ascending."""
+    choices: Mapping[GroupId, Mapping[NodeId, NodeOffer]]
+    """The nodes a free group may be placed on, where these are not all that are allowed."""
+
+    def may(self, group: GroupId) -> Mapping[NodeId, NodeOffer]:
+        """The nodes a free group may be placed on, ascending."""
+        return self.choices.get(group, self.allowed)
 
     @property
     def zones(self) -> dict[str, list[NodeId]]:
@@ -119,7 +128,7 @@ class Frame:
     def home(self, group: GroupId) -> NodeId | None:
         """The allowed node a free group could stay on."""
         node = self.problem.current.get(group)
-        return node if node in self.allowed else None
+        return node if node in self.may(group) else None
 
     def held(self) -> dict[NodeId, list[GroupId]]:
         """Free groups by the allowed node they are on, ascending."""
@@ -141,7 +150,10 @@ class Frame:
 
 
 def frame(problem: Problem) -> Frame:
-    """Sort out who is usable, what is fixed and what is free."""
+    """Sort out who is usable, what is fixed and what is free.
+
+    A group without a usable member stays where it is: nobody could be its master.
+    """
     needs = {need.group: need for need in sorted(problem.groups, key=lambda need: need.group)}
     offers = {one.node: one for one in sorted(problem.nodes, key=lambda one: one.node)}
     usable = {node: one for node, one in offers.items() if one.why_unfit is None}
@@ -150,20 +162,31 @@ def frame(problem: Problem) -> Frame:
     }
     zones = problem.wishes.preferred_zones
     allowed = {node: one for node, one in usable.items() if one.zone in zones} or usable
+    choices = {
+        group: _among(need.members, allowed) or _among(need.members, usable)
+        for group, need in needs.items()
+        if need.members is not None and not need.members >= allowed.keys()
+    }
     fixed: dict[GroupId, NodeId] = {}
     left = set()
     for group in needs:
         current, pin = problem.current.get(group), problem.pinned.get(group)
-        if current in waiting and group not in problem.paused:
+        if (current in waiting or not choices.get(group, allowed)) and group not in problem.paused:
             left.add(group)
         elif group in problem.paused:
             if current is not None and current in usable:
                 fixed[group] = current
             else:
                 left.add(group)
-        elif pin is not None and pin in usable:
+        elif pin is not None and pin in usable and may_be_on(needs[group], pin):
             fixed[group] = pin
     free = tuple(group for group in needs if group not in fixed and group not in left)
+    choices = {group: choices[group] for group in free if group in choices}
+    # Nodes outside the preferred zones are for those who have no member inside, and nobody else.
+    others = {node for nodes in choices.values() for node in nodes} - allowed.keys()
+    if others:
+        choices |= {group: allowed for group in free if group not in choices}
+        allowed = {node: one for node, one in usable.items() if node in allowed or node in others}
     return Frame(
         problem=problem,
         needs=needs,
@@ -172,4 +195,16 @@ def frame(problem: Problem) -> Frame:
         fixed=fixed,
         left=frozenset(left),
         free=free,
+        choices=choices,
     )
+
+
+def may_be_on(need: GroupNeed, node: NodeId) -> bool:
+    return need.members is None or node in need.members
+
+
+def _among(
+    members: frozenset[NodeId] | None, offers: Mapping[NodeId, NodeOffer]
+) -> dict[NodeId, NodeOffer]:
+    """Those of the nodes that are members."""
+    return {node: one for node, one in offers.items() if members is None or node in members}

@@ -1,12 +1,14 @@
 """That no plan with fewer moves is as even: a certificate with each plan, and its checker.
 
 The certificate holds what the claim rests on; `objections` checks it from the problem alone,
-without the planner. Three kinds of proof, and an honest fourth:
+without the planner. Four kinds of proof, and an honest fifth:
 
 - EXCHANGE, by count: evenness is a convex function of the counts, zone totals included (laminar
   convex), and the number of groups that may stay is a concave one. For such a pair a local optimum
   is a global one (M-convexity, Murota 2003): it is enough that no transfer of one place between two
   nodes makes the plan more even, and none that leaves it as even saves a move.
+- PRICES, by count where groups may not be everywhere: prices of nodes that no step undercuts, and
+  so no chain of steps makes the plan more even, or as even with a move less (`seats.py`).
 - BOUND: whatever is planned, a node above its ceiling must give away so many groups (its heaviest
   would do), and what has no home or no choice moves anyway. The plan makes no more moves than that.
 - SEARCH: every placement with fewer moves was tried; only for small clusters.
@@ -24,6 +26,7 @@ import attrs
 from balancer.levels import ceilings, fewest_leaving, fixed_weights, weights_on
 from balancer.problem import Evenness, Frame
 from balancer.quotas import fixed_loads
+from balancer.seats import Place, Seating, objection, prices_of
 from balancer.topic_spread import even_shares, total_excess
 from paxos.ids import GroupId, NodeId
 
@@ -38,6 +41,7 @@ class Proof(StrEnum):
     EXCHANGE = "exchange"
     BOUND = "bound"
     SEARCH = "search"
+    PRICES = "prices"
     OPEN = "open"
 
 
@@ -49,6 +53,8 @@ class Certificate:
     """Every placement as even makes at least so many moves."""
     limits: Mapping[NodeId, int]
     """What "as even" means: the counts of all groups, or the ceilings of weight, by node."""
+    prices: Mapping[str, int] | None = None
+    """With PRICES: what they are."""
 
     @property
     def proven(self) -> bool:
@@ -196,6 +202,30 @@ def _could_help(frame: Frame, counts: Mapping[NodeId, int], giver: NodeId, taker
     return (2 * counts[giver] - 1) * empty > (2 * counts[taker] + 1) * full
 
 
+# ---- prices --------------------------------------------------------------------------------------
+
+
+def seating_of(frame: Frame, placement: Mapping[GroupId, NodeId] | None = None) -> Seating:
+    """Masters as seats, one for each free group; seated as in `placement`, else as they are now."""
+    fixed = fixed_loads(frame)
+    start = {}
+    for group in frame.free:
+        node = frame.home(group) if placement is None else placement[group]
+        start[group] = () if node is None else (node,)
+    return Seating(
+        choices={
+            group: {node: Place(0, int(node != frame.home(group))) for node in frame.may(group)}
+            for group in frame.free
+        },
+        seats=dict.fromkeys(frame.free, 1),
+        start=start,
+        capacity={node: offer.capacity for node, offer in frame.allowed.items()},
+        fixed=fixed,
+        zone={node: offer.zone for node, offer in frame.allowed.items()},
+        level_zones=frame.problem.wishes.spread_zones,
+    )
+
+
 # ---- search --------------------------------------------------------------------------------------
 
 
@@ -230,7 +260,7 @@ class _Search:
             return True
         group = frame.free[at]
         home, weight = frame.home(group), frame.needs[group].weight
-        for node in frame.allowed:
+        for node in frame.may(group):
             left = moves_left - (node != home)
             if left < 0 or (most and self.loads[node] + weight > most[node]):
                 continue
@@ -263,7 +293,11 @@ def certify(frame: Frame, placement: Mapping[GroupId, NodeId]) -> Certificate:
     moves = count_moves(frame, placement)
     by_count = frame.problem.wishes.evenness is Evenness.COUNT
     limits = counts_on(frame, placement) if by_count else reached(frame, placement)
-    if by_count and exchange_objection(frame, placement) is None:
+    if by_count and frame.choices:
+        prices = prices_of(seating_of(frame, placement))
+        if prices is not None:
+            return Certificate(Proof.PRICES, moves, moves, limits, prices)
+    elif by_count and exchange_objection(frame, placement) is None:
         return Certificate(Proof.EXCHANGE, moves, moves, limits)
     at_least = bound_of(frame, placement)
     if moves == at_least:
@@ -289,8 +323,14 @@ def objections(
         wrong.append(f"the plan's evenness is {limits}")
     match certificate.proof:
         case Proof.EXCHANGE:
-            objection = exchange_objection(frame, placement)
-            wrong += [] if objection is None else [objection]
+            found_wrong = exchange_objection(frame, placement)
+            if frame.choices:
+                found_wrong = "exchanges prove nothing where groups may not be everywhere"
+            wrong += [] if found_wrong is None else [found_wrong]
+        case Proof.PRICES:
+            prices = certificate.prices or {}
+            undercut = objection(seating_of(frame, placement), prices)
+            wrong += [] if undercut is None else [undercut]
         case Proof.BOUND | Proof.OPEN:
             at_least = bound_of(frame, placement)
             if certificate.at_least != at_least:
@@ -311,6 +351,6 @@ def _misplacements(frame: Frame, placement: Mapping[GroupId, NodeId]) -> list[st
             wrong.append(f"group {group} is fixed on node {frame.fixed[group]}, planned on {node}")
         elif group in frame.left and node != frame.problem.current.get(group):
             wrong.append(f"group {group} is paused and was to be left where it is")
-        elif group in frame.free and node not in frame.allowed:
+        elif group in frame.free and node not in frame.may(group):
             wrong.append(f"group {group} is planned on node {node}, which is not allowed")
     return wrong

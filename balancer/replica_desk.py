@@ -7,6 +7,7 @@ business, one change at a time (`paxos.membership`).
 """
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 import attrs
 
@@ -47,7 +48,7 @@ class ReplicaDesk:
             return noted.members
         if cluster is None or not cluster.founders:
             return ()
-        return first_members(group, cluster.founders, cluster.replicas)
+        return _first_members(group, cluster.founders, cluster.replicas)
 
     def wanted(self, group: GroupId, cluster: Cluster | None) -> tuple[NodeId, ...]:
         """The replica set; () as for `members`."""
@@ -116,6 +117,10 @@ class ReplicaDesk:
             if node in self.wanted(group, cluster):
                 return f"node {node} is in the replica set of group {group}"
         return ""
+
+
+_first_members = lru_cache(maxsize=GROUPS_MAX + 1)(first_members)
+"""They are asked for again and again, and never change."""
 
 
 def _set_problem(

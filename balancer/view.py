@@ -52,6 +52,9 @@ class ClusterView:
     placement: Mapping[GroupId, NodeId]
     placement_version: int
     draining: frozenset[NodeId] = frozenset()
+    """And those that leave."""
+    members: Mapping[GroupId, frozenset[NodeId]] = attrs.field(factory=dict)
+    """The nodes that have a group, where these are not all."""
     paused: bool = False
     paused_groups: frozenset[GroupId] = frozenset()
     token: StealToken | None = None
@@ -86,7 +89,14 @@ class ClusterView:
             groups=groups,
             placement=registry.placement,
             placement_version=registry.versions.placement,
-            draining=frozenset(node.node for node in registry.nodes.values() if node.draining),
+            draining=frozenset(
+                node.node for node in registry.nodes.values() if node.draining or node.leaving
+            ),
+            members={
+                group: frozenset(members)
+                for group in registry.placement
+                if (members := registry.members(group))
+            },
             paused=registry.paused,
             paused_groups=registry.paused_groups,
             token=token,

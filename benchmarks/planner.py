@@ -1,7 +1,8 @@
 """How long a plan takes: `make plans`, figures in docs/balancer.md.
 
 Clusters of hundreds of groups, as the balancer meets them: a new node, a dead node, everything on
-one node, and load that has shifted; by count and by weight. The times are of the CPU: what other
+one node, and load that has shifted; by count and by weight; groups on all nodes, and on three of
+them; and which three these should be. The times are of the CPU: what other
 processes do meanwhile is not the planner's.
 """
 
@@ -9,16 +10,23 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
+
+import attrs
 
 from balancer.planner import solve
 from balancer.problem import Evenness, GroupNeed, NodeOffer, Problem, Unfit, Wishes
+from balancer.proof import Proof
+from balancer.replicas import Host, HostState, Kept, ReplicaProblem, plan_replicas
 from paxos.ids import GroupId, NodeId
 
 ROUNDS: Final = 20
 SEED: Final = 1
+REPLICAS: Final = 3
+Planned = TypeVar("Planned")
 
 
 def problems(groups: int, nodes: int) -> Iterator[tuple[str, Problem]]:
@@ -52,31 +60,85 @@ def problems(groups: int, nodes: int) -> Iterator[tuple[str, Problem]]:
         "by count, zones, all on one node",
         Problem(nodes=tuple(offers), groups=needs, current=crowded, wishes=zones),
     )
+    few = tuple(attrs.evolve(need, members=frozenset(_circle(need.group, nodes))) for need in needs)
+    first = {need.group: min(need.members or ()) for need in few}
+    for evenness in Evenness:
+        wishes = Wishes(evenness=evenness)
+        for what, current in (("on the lowest member", first), ("even already", even)):
+            yield (
+                f"by {evenness.name.lower()}, on members, {what}",
+                Problem(nodes=tuple(offers), groups=few, current=current, wishes=wishes),
+            )
+
+
+def _circle(group: int, nodes: int) -> list[NodeId]:
+    return [NodeId(1 + (group + step) % nodes) for step in range(REPLICAS)]
+
+
+def replica_problems(groups: int, nodes: int) -> Iterator[tuple[str, ReplicaProblem]]:
+    dice = Random(SEED)
+    hosts = [Host(NodeId(one), "abc"[one % 3]) for one in range(1, nodes + 1)]
+    sizes = [int(dice.paretovariate(1.5) * 2**26) for _ in range(groups)]
+
+    def kept(on: int) -> tuple[Kept, ...]:
+        sets = [tuple(sorted(_circle(group, on))) for group in range(groups)]
+        return tuple(
+            Kept(GroupId(group), one, one, REPLICAS, sizes[group]) for group, one in enumerate(sets)
+        )
+
+    settled = plan_replicas(ReplicaProblem(hosts=tuple(hosts), groups=kept(nodes))).sets
+    even = tuple(
+        attrs.evolve(one, wanted=settled[one.group], members=settled[one.group])
+        for one in kept(nodes)
+    )
+    last = attrs.evolve(hosts[-1], state=HostState.DEAD)
+    for what, there, groups_there in (
+        ("even already", hosts, even),
+        ("a node is new", hosts, kept(nodes - 1)),
+        ("a node is dead", [*hosts[:-1], last], even),
+        ("two nodes are new", hosts, kept(nodes - 2)),
+    ):
+        yield f"replicas, {what}", ReplicaProblem(hosts=tuple(there), groups=groups_there)
 
 
 def measure(groups: int, nodes: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for what, problem in problems(groups, nodes):
-        times_ms = []
-        for _ in range(ROUNDS):
-            started = time.thread_time()
-            plan = solve(problem)
-            times_ms.append((time.thread_time() - started) * 1e3)
-        times_ms.sort()
-        assert plan.certificate is not None
-        rows.append(
-            {
-                "what": what,
-                "groups": groups,
-                "nodes": nodes,
-                "moves": len(plan.moves),
-                "at_least": plan.certificate.at_least,
-                "proof": plan.certificate.proof.value,
-                "ms_p50": round(times_ms[len(times_ms) // 2], 2),
-                "ms_max": round(times_ms[-1], 2),
-            }
-        )
+        plan, times_ms = _timed(partial(solve, problem))
+        certificate = plan.certificate
+        assert certificate is not None
+        told = (len(plan.moves), certificate.at_least, certificate.proof.value)
+        rows.append(_row(what, groups, nodes, told, times_ms))
+    for what, replica_problem in replica_problems(groups, nodes):
+        sets, times_ms = _timed(partial(plan_replicas, replica_problem))
+        proven = len(sets.moves) if sets.proof is Proof.PRICES else 0
+        rows.append(_row(what, groups, nodes, (len(sets.moves), proven, sets.proof), times_ms))
     return rows
+
+
+def _timed(plan: Callable[[], Planned]) -> tuple[Planned, list[float]]:
+    times_ms = []
+    for _ in range(ROUNDS):
+        started = time.thread_time()
+        planned = plan()
+        times_ms.append((time.thread_time() - started) * 1e3)
+    return planned, sorted(times_ms)
+
+
+def _row(
+    what: str, groups: int, nodes: int, told: tuple[int, int, str], times_ms: list[float]
+) -> dict[str, object]:
+    moves, at_least, proof = told
+    return {
+        "what": what,
+        "groups": groups,
+        "nodes": nodes,
+        "moves": moves,
+        "at_least": at_least,
+        "proof": proof,
+        "ms_p50": round(times_ms[len(times_ms) // 2], 2),
+        "ms_max": round(times_ms[-1], 2),
+    }
 
 
 def main() -> None:

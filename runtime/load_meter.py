@@ -121,6 +121,10 @@ class LoadMeter:
         else:
             self.reports_failed += 1  # the next one tells the same, or it is old by then
 
+    def _bytes_kept(self, group: GroupId) -> int:
+        machine = self._broker.machines.get(group)
+        return 0 if machine is None else sum(one.bytes_held for one in machine.partitions.values())
+
     def sample(self, now: Now) -> LoadReport:
         """What there is to tell since the last time."""
         engine = self._engine
@@ -143,7 +147,7 @@ class LoadMeter:
             one = traffic.get(group)
             cpu_us = spent_us * work.get(group, 0) // whole
             told = (0, 0, 0) if one is None else (one.bytes_in, one.bytes_out, one.requests)
-            loads.append(GroupLoad(GroupId(group), *told, cpu_us))
+            loads.append(GroupLoad(GroupId(group), *told, cpu_us, self._bytes_kept(group)))
         return LoadReport(
             node=engine.multi.me,
             incarnation=engine.multi.incarnation,

@@ -11,7 +11,7 @@ from balancer.load import LoadBook
 from balancer.planning import Planning, PlanningView
 from balancer.problem import Evenness
 from balancer.registry import Registry
-from balancer.registry_commands import AdoptPlan, PlacementSet, Result
+from balancer.registry_commands import AdoptPlan, Done, PlacementSet, Result, SetReplicaSets
 from balancer.view import GroupView
 from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now, Slot
 from runtime.engine import Engine
@@ -104,18 +104,13 @@ class PlanningLoop:
         if command is not None:
             self.propose(command)
 
-    def propose(self, command: AdoptPlan) -> None:
+    def propose(self, command: AdoptPlan | SetReplicaSets) -> None:
         def on_result(result: Result | None) -> None:
-            done = isinstance(result, PlacementSet)
+            done = isinstance(result, PlacementSet | Done)
             self.adopted += done
             self.lost += not done
-            self._journal.info(
-                "plan adopted" if done else "plan not adopted",
-                trigger=command.record.trigger,
-                moves=command.record.moves_count,
-                at_least=command.record.at_least,
-                by=command.record.weights,
-            )
+            what = _words(command)
+            self._journal.info("plan adopted" if done else "plan not adopted", **what)
 
         self._client.propose(command, on_result)
 
@@ -137,4 +132,18 @@ class PlanningLoop:
             weights=self.book.weights(now, map(GroupId, registry.groups))
             if registry.policy.evenness is Evenness.WEIGHT
             else None,
+            bytes=self.book.bytes_kept(now),
         )
+
+
+def _words(command: AdoptPlan | SetReplicaSets) -> dict[str, object]:
+    """A plan for the journal."""
+    if isinstance(command, AdoptPlan):
+        record = command.record
+        return {
+            "trigger": record.trigger,
+            "moves": record.moves_count,
+            "at_least": record.at_least,
+            "by": record.weights,
+        }
+    return {"trigger": command.trigger, "replica_sets": dict(command.sets)}

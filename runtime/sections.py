@@ -266,6 +266,10 @@ class BalancerSection:
         5000, 0, DAY_MS, "a group whose steal failed is left alone for this long"
     )
     dead_after_ms: int = int_field(15_000, 100, DAY_MS, "a node gone for longer loses its groups")
+    replace_after_s: int = int_field(
+        600, 1, 365 * 24 * 3600, "what a node had that is gone for longer is copied to others"
+    )
+    replica_moves_max: int = int_field(4, 1, 64, "groups whose members change at once")
     load_interval_ms: int = int_field(5000, 0, DAY_MS, "between two reports of load; 0: none")
     forward_grace_ms: int = int_field(1000, 0, DAY_MS, "an old master still forwards for this long")
     progress_wait_ms: int = int_field(50, 0, 10_000, "a steal waits so long for consumers' reports")
@@ -282,6 +286,9 @@ class BalancerSection:
                 f"balancer.steal_deadline_ms = {self.steal_deadline_ms}"
             )
             refuse(self, "token_ms", self.token_ms, why)
+        if self.replace_after_s * 1_000 < self.dead_after_ms:
+            why = f"a node loses its masters first: balancer.dead_after_ms = {self.dead_after_ms}"
+            refuse(self, "replace_after_s", self.replace_after_s, why)
 
 
 @attrs.frozen(kw_only=True)

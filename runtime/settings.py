@@ -103,7 +103,12 @@ def balancing(config: Config) -> BalancingConfig:
 
 
 def planning(config: Config) -> PlanningConfig:
-    return PlanningConfig(dead_after_ns=config.balancer.dead_after_ms * MS)
+    section = config.balancer
+    return PlanningConfig(
+        dead_after_ns=section.dead_after_ms * MS,
+        replace_after_ns=section.replace_after_s * 1_000 * MS,
+        moves_max=section.replica_moves_max,
+    )
 
 
 def broker(config: Config) -> BrokerConfig:

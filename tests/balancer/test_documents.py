@@ -6,7 +6,9 @@ import pytest
 
 from balancer.judgement import Why
 from balancer.planner import PlanReason
+from balancer.proof import Proof
 from balancer.records import Outcome
+from balancer.replicas import ReplicaReason
 from balancer.steal import NEXT_STATE
 
 
@@ -26,5 +28,5 @@ def test_the_picture_of_the_states_is_the_table(document: str) -> None:
 
 
 def test_every_code_is_explained(document: str) -> None:
-    codes = [*Why, *PlanReason, *(outcome.name for outcome in Outcome)]
+    codes = [*Why, *PlanReason, *ReplicaReason, *Proof, *(outcome.name for outcome in Outcome)]
     assert [code for code in codes if f"`{code}`" not in document] == []

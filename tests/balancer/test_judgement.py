@@ -62,6 +62,7 @@ def test_E10_lowest_numbered_misplaced_group_first() -> None:
         ({"alive": (2, 3)}, Why.MASTER_DEAD),
         ({"alive": (1, 3)}, Why.IDEAL_DEAD),
         ({"draining": frozenset({NodeId(2)})}, Why.IDEAL_DRAINING),
+        ({"members": {GroupId(2): frozenset({NodeId(1)})}}, Why.IDEAL_NOT_MEMBER),
         ({"paused": True}, Why.PAUSED),
         ({"paused_groups": frozenset({GroupId(2)})}, Why.GROUP_PAUSED),
         ({"history": (past(2, Outcome.ABORTED, -1_000),)}, Why.MUTED),

@@ -26,7 +26,7 @@ from tests.balancer.literals import START_NS, at
 
 numbers = st.integers(0, NUMBER_MAX)
 loads = st.builds(
-    GroupLoad, st.integers(0, GROUPS_MAX).map(GroupId), numbers, numbers, numbers, numbers
+    GroupLoad, st.integers(0, GROUPS_MAX).map(GroupId), numbers, numbers, numbers, numbers, numbers
 )
 reports = st.builds(
     LoadReport,
@@ -69,6 +69,20 @@ def test_a_report_comes_back_as_it_went(one: LoadReport) -> None:
     data = encode_report(one)
     assert decode_report(memoryview(data)) == one
     assert json.loads(data)["node"] == one.node
+
+
+def test_a_report_of_an_older_node_says_nothing_of_what_groups_keep() -> None:
+    older = json.loads(encode_report(report(1, 0, {3: 9})))
+    del older["groups"]["3"]["bytes_kept"]
+    assert decode_report(json.dumps(older).encode()) == report(1, 0, {3: 9})
+
+
+def test_what_groups_keep_is_known_while_their_masters_tell() -> None:
+    book = LoadBook()
+    kept = GroupLoad(GroupId(3), 0, 0, 0, 0, 700)
+    book.observe(report(1, 0, {}, groups=(kept,)), at(0))
+    assert book.bytes_kept(at(1_000)) == {3: 700}
+    assert book.bytes_kept(at(100_000)) == {}
 
 
 @given(st.binary(max_size=200) | reports.map(encode_report), st.data())

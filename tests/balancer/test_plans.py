@@ -165,6 +165,56 @@ def test_a_topic_on_one_node_is_spread_by_swaps_if_an_operator_wants_it() -> Non
     assert plan.certificate.proven
 
 
+# ---- groups that are not everywhere --------------------------------------------------------------
+
+
+def on_members(nodes: str, before: str, members: str, **rest: dict[int, int]) -> Plan:
+    """`members`: `"12 23"`, the nodes that have each group."""
+    problem = Problem(
+        nodes=offers(nodes),
+        groups=tuple(
+            GroupNeed(GroupId(at), members=frozenset(NodeId(int(one)) for one in word))
+            for at, word in enumerate(members.split())
+        ),
+        current=placed(before),
+        pinned={GroupId(group): NodeId(node) for group, node in rest.get("pinned", {}).items()},
+    )
+    plan = solve(problem)
+    assert plan.certificate is not None
+    assert objections(frame(problem), plan.placement, plan.certificate) == []
+    return plan
+
+
+def test_a_master_is_on_a_member_and_as_even_as_members_allow() -> None:
+    """Node 3 can only get the last group; that no more than two need to move is proven."""
+    plan = on_members("1 2 3", "1111", "12 12 12 13")
+    assert drawn(plan) == "2113"
+    assert plan.certificate is not None
+    assert plan.certificate.proof is Proof.PRICES
+
+
+def test_masters_change_places_in_a_chain_where_members_leave_no_other_way() -> None:
+    """Node 1 has two, node 3 none, and they share no group: node 2 passes one on."""
+    plan = on_members("1 2 3", "112", "12 12 23")
+    assert drawn(plan) in ("123", "213")
+    assert [one.reason for one in plan.moves] == [PlanReason.EVENNESS] * 2
+
+
+def test_a_master_that_is_no_member_any_more_has_to_go() -> None:
+    plan = on_members("1 2 3", "13", "12 12")
+    assert drawn(plan) == "12"
+    assert reasons(plan) == {1: PlanReason.NOT_A_MEMBER}
+
+
+def test_without_a_usable_member_a_group_stays_and_a_pin_elsewhere_is_only_mentioned() -> None:
+    plan = on_members("1 2! 3", "21", "2 12", pinned={1: 3})
+    assert drawn(plan) == "21"
+    assert [(one.reason, one.detail) for one in plan.decisions] == [
+        (PlanReason.WAITS, "no usable member"),
+        (PlanReason.STAYS, "pinned to 3, no member"),
+    ]
+
+
 # ---- by weight -----------------------------------------------------------------------------------
 
 BY_WEIGHT = Wishes(evenness=Evenness.WEIGHT)
@@ -207,10 +257,13 @@ def problems(draw: st.DrawFn, groups_max: int, nodes_max: int) -> Problem:
     zones, capacities = st.sampled_from(["a", "b", "c"]), st.sampled_from([100, 100, 100, 50, 200])
     unfit = st.sampled_from([None, None, None, None, Unfit.DEAD, Unfit.DRAINING, Unfit.LAGGING])
     nodes = [NodeOffer(node, draw(zones), draw(capacities), draw(unfit)) for node in numbers]
+    some_members = st.none() | st.frozensets(st.sampled_from([*numbers, NodeId(99)]))
+    everywhere = draw(st.booleans())
     groups = []
     for number in range(draw(st.integers(0, groups_max))):
         topics = draw(st.dictionaries(st.sampled_from("xyz"), st.integers(1, 3), max_size=2))
-        groups.append(GroupNeed(GroupId(number), draw(st.integers(1, 12)) * 100, topics))
+        members = draw(some_members) if not everywhere else None
+        groups.append(GroupNeed(GroupId(number), draw(st.integers(1, 12)) * 100, topics, members))
     ids = st.sampled_from([one.group for one in groups]) if groups else st.nothing()
     anyone = st.sampled_from([*numbers, NodeId(99)])
     wishes = Wishes(
@@ -234,7 +287,7 @@ def every_placement(framed: Frame) -> list[dict[GroupId, NodeId]]:
     left = {group: current[group] for group in framed.left if group in current}
     return [
         {**framed.fixed, **left, **dict(zip(framed.free, targets, strict=True))}
-        for targets in product(framed.allowed, repeat=len(framed.free))
+        for targets in product(*map(framed.may, framed.free))
     ]
 
 
@@ -292,7 +345,7 @@ def test_by_count_nothing_at_all_is_more_even(problem: Problem) -> None:
     framed, plan = frame(problem), solve(problem)
     if plan.certificate is None:
         return
-    assert plan.certificate.proof is Proof.EXCHANGE
+    assert plan.certificate.proof is (Proof.PRICES if framed.choices else Proof.EXCHANGE)
     assert all(as_even(framed, plan.placement, candidate) for candidate in every_placement(framed))
 
 

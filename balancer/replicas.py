@@ -1,0 +1,270 @@
+"""Which nodes should keep which group: even, spread over zones, with the fewest bytes moved.
+
+Pure and deterministic, as the planner of masters beside it, which places a group's master on one of
+its members. A plan is exact (`seats.py`): what leaves goes first, then what is dead and can be
+replaced; then each zone has its part of every group where that can be; then nodes have as many
+replicas as their capacities say; and of all sets like that the plan has those that copy the fewest
+bytes. Where groups are of very different sizes, groups of two nodes change places until no node
+has more bytes than its share and the tolerance.
+
+An even placement of masters is always possible then: with `r` members each and replicas even by
+count, every node can be master of one `r`-th of what it has, rounded up or down.
+
+A dead node is replaced, never just dropped: a group whose other nodes are all in it already keeps
+it, for it is as good as without it, and whole again when the node is back.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from balancer.byte_spread import spread_bytes
+from balancer.problem import CAPACITY_NORMAL
+from balancer.proof import Proof
+from balancer.records import REPLICAS_MAX
+from balancer.seats import Place, Seating, best
+from paxos.ids import GroupId, NodeId
+
+BYTES_TOLERANCE_PERCENT: Final = 30
+
+
+class HostState(StrEnum):
+    FIT = "fit"
+    AWAY = "away"
+    """Not there for a while, or draining: it keeps what it has and gets nothing."""
+    DEAD = "dead"
+    """Not there for so long that what it has is copied elsewhere."""
+    LEAVING = "leaving"
+
+
+@attrs.frozen
+class Host:
+    """A node as somebody who keeps replicas."""
+
+    node: NodeId
+    zone: str = ""
+    capacity: int = CAPACITY_NORMAL
+    state: HostState = HostState.FIT
+
+
+@attrs.frozen
+class Kept:
+    """A group as something that is kept."""
+
+    group: GroupId
+    wanted: tuple[NodeId, ...]
+    """Its replica set."""
+    members: tuple[NodeId, ...]
+    """The nodes that have it."""
+    replicas: int
+    """How many should have it."""
+    bytes: int = 0
+    by_hand: bool = False
+    """An operator chose its set: it is changed for a node that leaves or is dead, and no more."""
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaProblem:
+    hosts: tuple[Host, ...]
+    groups: tuple[Kept, ...]
+    level: bool = True
+    """Whether anything moves for evenness or zones, and not only away from who is gone."""
+    bytes_tolerance_percent: int = BYTES_TOLERANCE_PERCENT
+
+
+class ReplicaReason(StrEnum):
+    """Why a replica set changes; the gravest first."""
+
+    NODE_DEAD = "node-dead"
+    TOO_FEW = "too-few"
+    """It should have more members, and there are nodes for them."""
+    NODE_LEAVING = "node-leaving"
+    TOO_MANY = "too-many"
+    ZONE = "zone"
+    EVENNESS = "evenness"
+    BYTES = "bytes"
+    """It changes places with another group, because one node has too many bytes."""
+
+
+_RANK: Final = {reason: at for at, reason in enumerate(ReplicaReason)}
+
+
+@attrs.frozen
+class ReplicaMove:
+    group: GroupId
+    before: tuple[NodeId, ...]
+    after: tuple[NodeId, ...]
+    reason: ReplicaReason
+    detail: str = ""
+    bytes: int = 0
+    """To be copied."""
+
+    @property
+    def code(self) -> str:
+        return f"{self.reason}:{self.detail}" if self.detail else self.reason.value
+
+
+@attrs.frozen
+class ReplicaPlan:
+    sets: Mapping[GroupId, tuple[NodeId, ...]]
+    """Of all groups, ascending."""
+    moves: tuple[ReplicaMove, ...]
+    """The gravest reasons first."""
+    proof: Proof
+    """PRICES: nothing as even copies fewer bytes; OPEN: groups have changed places for bytes."""
+    prices: Mapping[str, int] | None = None
+
+    @property
+    def bytes_moved(self) -> int:
+        return sum(move.bytes for move in self.moves)
+
+
+def plan_replicas(problem: ReplicaProblem) -> ReplicaPlan:
+    """The replica sets for a problem."""
+    framed = _Frame.of(problem)
+    seated = best(framed.seating)
+    sets = dict(framed.fixed)
+    sets |= {group: tuple(sorted(members)) for group, members in seated.sets.items()}
+    swapped = spread_bytes(
+        sets=sets,
+        free=framed.seating.choices,
+        bytes_of={group: kept.bytes for group, kept in framed.kept.items()},
+        capacity=framed.seating.capacity,
+        zone=framed.seating.zone,
+        tolerance_percent=problem.bytes_tolerance_percent,
+    )
+    sets |= swapped
+    moves = [
+        _move(framed, group, sets[group], group in swapped)
+        for group, kept in framed.kept.items()
+        if sets[group] != kept.wanted
+    ]
+    moves.sort(key=lambda move: (_RANK[move.reason], move.group))
+    proof = Proof.OPEN if swapped or seated.prices is None else Proof.PRICES
+    return ReplicaPlan(dict(sorted(sets.items())), tuple(moves), proof, seated.prices)
+
+
+def seating_of(problem: ReplicaProblem, sets: Mapping[GroupId, tuple[NodeId, ...]]) -> Seating:
+    """The problem as seats, seated as `sets` says: for whoever checks a plan's prices."""
+    seating = _Frame.of(problem).seating
+    return attrs.evolve(seating, start={group: sets[group] for group in seating.seats})
+
+
+@attrs.frozen(kw_only=True)
+class _Frame:
+    """A problem with everything decided that leaves no choice."""
+
+    kept: Mapping[GroupId, Kept]
+    states: Mapping[NodeId, HostState]
+    fixed: Mapping[GroupId, tuple[NodeId, ...]]
+    seating: Seating
+
+    @classmethod
+    def of(cls, problem: ReplicaProblem) -> "_Frame":
+        hosts = {host.node: host for host in sorted(problem.hosts, key=lambda host: host.node)}
+        states = {node: host.state for node, host in hosts.items()}
+        kept = {one.group: one for one in sorted(problem.groups, key=lambda one: one.group)}
+        zones = len({host.zone for host in hosts.values() if host.state in _STAYING})
+        unit = 1 + sum(max(1, one.replicas) for one in kept.values())
+        choices: dict[GroupId, dict[NodeId, Place]] = {}
+        seats, fixed, zone_most = {}, {}, {}
+        for group, one in kept.items():
+            places = _places(one, states, unit)
+            size = min(len(one.wanted) if one.by_hand else one.replicas, len(places))
+            hard = size != len(one.wanted) or not _is_whole(one, states, places)
+            if not size or not (hard or (problem.level and not one.by_hand)):
+                fixed[group] = one.wanted
+                continue
+            choices[group], seats[group] = places, size
+            if zones > 1:
+                zone_most[group] = -(-size // zones)
+        load = Counter(node for members in fixed.values() for node in members)
+        start = {
+            # Members before those that are only to be: of too many some are cut off here.
+            group: sorted(
+                (node for node in kept[group].wanted if node in choices[group]),
+                key=lambda node: (node not in kept[group].members, node),
+            )[:size]
+            for group, size in seats.items()
+        }
+        return cls(
+            kept=kept,
+            states=states,
+            fixed=fixed,
+            seating=Seating(
+                choices=choices,
+                seats=seats,
+                start=start,
+                capacity={node: max(1, host.capacity) for node, host in hosts.items()},
+                fixed={node: load[node] for node in hosts},
+                zone={node: host.zone for node, host in hosts.items()},
+                zone_most=zone_most,
+            ),
+        )
+
+
+_STAYING: Final = (HostState.FIT, HostState.AWAY)
+
+
+def _places(one: Kept, states: Mapping[NodeId, HostState], unit: int) -> dict[NodeId, Place]:
+    """The nodes that may have a group. A copy costs its bytes; one more than none, too."""
+    places = {}
+    for node, state in states.items():
+        there = node in one.wanted or node in one.members
+        if state is HostState.LEAVING or not (there or state is HostState.FIT):
+            continue
+        price = 0 if node in one.wanted else 1 if there else (one.bytes + 1) * unit
+        places[node] = Place(int(state is HostState.DEAD), price)
+    return places
+
+
+def _is_whole(
+    one: Kept, states: Mapping[NodeId, HostState], places: Mapping[NodeId, Place]
+) -> bool:
+    """Whether nobody who is gone for good has the group, as far as it can be helped."""
+    dead = sum(node in places and bool(places[node].penalty) for node in one.wanted)
+    spare = any(node not in one.wanted and not place.penalty for node, place in places.items())
+    return all(node in places for node in one.wanted) and not (dead and spare)
+
+
+def _move(framed: _Frame, group: GroupId, after: tuple[NodeId, ...], swapped: bool) -> ReplicaMove:
+    kept = framed.kept[group]
+    before = kept.wanted
+    gone = [node for node in before if node not in after]
+    new = [node for node in after if node not in before and node not in kept.members]
+    detail = ""
+    dead = [node for node in gone if framed.states.get(node) is HostState.DEAD]
+    leaving = [
+        node for node in gone if framed.states.get(node, HostState.LEAVING) is HostState.LEAVING
+    ]
+    if dead:
+        reason, detail = ReplicaReason.NODE_DEAD, str(dead[0])
+    elif leaving:
+        reason, detail = ReplicaReason.NODE_LEAVING, str(leaving[0])
+    elif len(after) > len(before):
+        reason = ReplicaReason.TOO_FEW
+    elif len(after) < len(before):
+        reason = ReplicaReason.TOO_MANY
+    elif swapped:
+        reason = ReplicaReason.BYTES
+    elif _excess(framed, group, after) < _excess(framed, group, before):
+        reason = ReplicaReason.ZONE
+    else:
+        reason = ReplicaReason.EVENNESS
+    return ReplicaMove(group, before, after, reason, detail, kept.bytes * len(new))
+
+
+def _excess(framed: _Frame, group: GroupId, members: tuple[NodeId, ...]) -> int:
+    most = framed.seating.zone_most.get(group)
+    if most is None:
+        return 0
+    zones = Counter(framed.seating.zone.get(node, "") for node in members)
+    return sum(max(0, count - most) for count in zones.values())
+
+
+def size_wanted(group: GroupId, replicas: int, nodes: int) -> int:
+    """How many nodes should have a group: the registry's is on all of them, up to a limit."""
+    return min(REPLICAS_MAX, nodes) if group == 0 else replicas

@@ -1,0 +1,123 @@
+"""Seats: the best there are, by brute force; and their prices prove it at any size."""
+
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations, product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer.seats import Place, Seated, Seating, best, objection, prices_of
+from paxos.ids import GroupId, NodeId
+
+
+@st.composite
+def seatings(draw: st.DrawFn, groups_max: int, nodes_max: int, seats_max: int) -> Seating:
+    nodes = [NodeId(one) for one in range(1, draw(st.integers(1, nodes_max)) + 1)]
+    places = st.builds(Place, st.sampled_from([0, 0, 0, 0, 1]), st.integers(0, 3))
+    choices: dict[GroupId, dict[NodeId, Place]] = {}
+    seats, start, zone_most = {}, {}, {}
+    for group in map(GroupId, range(draw(st.integers(0, groups_max)))):
+        mine = draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
+        choices[group] = {node: draw(places) for node in sorted(mine)}
+        seats[group] = draw(st.integers(0, min(seats_max, len(mine))))
+        start[group] = draw(st.lists(st.sampled_from(mine), max_size=seats[group], unique=True))
+        if draw(st.integers(0, 3)):
+            zone_most[group] = draw(st.integers(1, 2))
+    return Seating(
+        choices=choices,
+        seats=seats,
+        start=start,
+        capacity={node: draw(st.sampled_from([1, 2, 2, 4])) for node in nodes},
+        fixed={node: draw(st.integers(0, 2)) for node in nodes},
+        zone={node: draw(st.sampled_from("aabc")) for node in nodes},
+        zone_most=zone_most,
+        level_zones=draw(st.booleans()),
+    )
+
+
+Cost = tuple[int, int, int, Fraction, int]
+
+
+def cost(seating: Seating, sets: dict[GroupId, tuple[NodeId, ...]]) -> Cost:
+    """What the module says it costs, said anew."""
+    penalty = price = excess = 0
+    counts = Counter(seating.fixed)
+    for group, members in sets.items():
+        counts.update(members)
+        penalty += sum(seating.choices[group][node].penalty for node in members)
+        price += sum(seating.choices[group][node].price for node in members)
+        if group in seating.zone_most:
+            zones = Counter(seating.zone[node] for node in members)
+            excess += sum(max(0, one - seating.zone_most[group]) for one in zones.values())
+    in_zones = Counter[str]()
+    for node, count in counts.items():
+        in_zones[seating.zone[node]] += count
+    squares = sum(count**2 for count in in_zones.values()) if seating.level_zones else 0
+    nodes = sum(
+        (Fraction(counts[node] ** 2, capacity) for node, capacity in seating.capacity.items()),
+        Fraction(0),
+    )
+    return penalty, excess, squares, nodes, price
+
+
+def taken(seated: Seated) -> dict[GroupId, tuple[NodeId, ...]]:
+    return {group: tuple(sorted(members)) for group, members in seated.sets.items()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(seatings(groups_max=4, nodes_max=4, seats_max=2))
+def test_brute_force_finds_nothing_better(seating: Seating) -> None:
+    found = best(seating)
+    assert {group: len(members) for group, members in found.sets.items()} == dict(seating.seats)
+    candidates = product(
+        *(combinations(seating.choices[group], seats) for group, seats in seating.seats.items())
+    )
+    least = min(cost(seating, dict(zip(seating.seats, one, strict=True))) for one in candidates)
+    assert cost(seating, taken(found)) == least
+    if found.prices is not None:
+        assert objection(_at(seating, found), found.prices) is None
+
+
+def _at(seating: Seating, found: Seated) -> Seating:
+    return Seating(
+        choices=seating.choices,
+        seats=seating.seats,
+        start=taken(found),
+        capacity=seating.capacity,
+        fixed=seating.fixed,
+        zone=seating.zone,
+        zone_most=seating.zone_most,
+        level_zones=seating.level_zones,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(seatings(groups_max=40, nodes_max=9, seats_max=3))
+def test_at_any_size_prices_prove_it(seating: Seating) -> None:
+    found = best(seating)
+    assert found.prices is not None
+    there = _at(seating, found)
+    assert objection(there, found.prices) is None
+    assert prices_of(there) is not None
+    assert best(there).sets == found.sets, "what is best stays"
+
+
+def test_prices_prove_nothing_of_another_seating() -> None:
+    """Node 1 has everything; prices of the even seating do not hold there, nor any others."""
+    groups = [GroupId(one) for one in range(4)]
+    nodes = [NodeId(1), NodeId(2)]
+    crowded = Seating(
+        choices={group: {node: Place(0, node - 1) for node in nodes} for group in groups},
+        seats=dict.fromkeys(groups, 1),
+        start=dict.fromkeys(groups, nodes[:1]),
+        capacity=dict.fromkeys(nodes, 1),
+        fixed={},
+        zone=dict.fromkeys(nodes, ""),
+    )
+    found = best(crowded)
+    assert Counter(node for members in found.sets.values() for node in members) == {1: 2, 2: 2}
+    assert found.prices is not None
+    assert objection(crowded, found.prices) is not None
+    assert prices_of(crowded) is None
+    assert objection(_at(crowded, found), {}) == "a price is missing"
