@@ -9,7 +9,7 @@ all and then none after them either. What the network loses between a client and
 ends the connection, and the client has to make a new one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -18,6 +18,7 @@ from balancer.registry import Registry
 from broker.api import ApiTable
 from broker.consumer_groups import ConsumerGroups, TopicsOf
 from broker.context import Broker, BrokerConfig
+from broker.image import decode_chunk, encode_chunk
 from broker.intake import Outcome, Pending
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
@@ -31,7 +32,8 @@ from paxos.step import Step
 from simulator.clock import Clock
 from simulator.dice import dice
 from simulator.disk import Disk
-from simulator.node import Forwarded, SimNode
+from simulator.held import Forwarded
+from simulator.node import SimNode
 from simulator.registry_client import CLUSTER, RegistryClient
 
 if TYPE_CHECKING:
@@ -160,6 +162,8 @@ class BrokerNode(SimNode):
         self._client = RegistryClient(self, registry)
         self._connections: dict[int, _Connection] = {}
         self._timers = 0
+        self._floors: dict[GroupId, Slot] = {}
+        """Up to where parts of a checkpoint may have seen the log when it was taken."""
         self._armed: set[object] = set()
 
     def _group_notice(self, group: GroupId, notice: GroupNotice) -> None:
@@ -178,9 +182,19 @@ class BrokerNode(SimNode):
         position = self.disk.place(group, slot, entry)
         keep = live and self.groups[group].mastership_seen[0]
         results = machine.apply(slot, entry, position, keep_in_tail=keep)
+        if slot <= self._floors.get(group, 0):
+            results = []  # parts of it have seen this slot, and say nothing
         if not live:
             machine.take_grown()
         return results
+
+    def parts(self, group: GroupId) -> Iterator[bytes]:
+        return map(encode_chunk, self.machines[group].chunks(local=True))
+
+    def restore(self, group: GroupId, base: Slot, parts: Sequence[bytes]) -> None:
+        chunks = [decode_chunk(part) for part in parts]
+        self.machines[group].restore(base, chunks)
+        self._floors[group] = max(chunk.slot for chunk in chunks)
 
     def _carry_out(self, now: Now, step: Step) -> None:
         super()._carry_out(now, step)

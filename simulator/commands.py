@@ -4,6 +4,7 @@ Small and quick, so that the scenarios of the protocol and the cheaper half of t
 `paxos/`, the intake and the log; what the broker makes of entries is for `simulator.brokers`.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from balancer.registry import Registry
@@ -50,6 +51,12 @@ class CommandNode(SimNode):
     def apply(self, group: GroupId, slot: Slot, entry: Entry, *, live: bool) -> list[bytes]:
         return self.machines[group].apply(slot, entry)
 
+    def parts(self, group: GroupId) -> Iterator[bytes]:
+        return iter(self.machines[group].parts())
+
+    def restore(self, group: GroupId, base: Slot, parts: Sequence[bytes]) -> None:
+        self.machines[group].restore(base, parts)
+
     def asked(self, client: int, what: object) -> None:
         if type(what) is Write:
             self._on_write(client, what)
@@ -68,7 +75,7 @@ class CommandNode(SimNode):
         chunks = self.machines[write.group].chunks(client, write.seq)
         pending = Pending(chunks, sum(map(len, chunks)), done)
         group.intake.submit(now, pending, anywhere=write.anywhere)
-        self._finish(now, Step(), (group,))
+        self.finish(now, Step(), (group,))
 
     def _answer(self, client: int, write: Write, outcome: Outcome) -> None:
         world = self.world

@@ -11,37 +11,25 @@ know the directory (`Boot.forgotten`: what the shell is told there, the runtime'
 out), or, where only the last promise of a group is gone, by a peer that remembers it.
 """
 
-import errno
 import random
-from collections.abc import Collection
-from contextlib import suppress
-from typing import Final, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
 
 import attrs
 
 from paxos.entry import Entry
-from paxos.ids import BALLOT_ZERO, GroupId, Incarnation, NodeId, Slot
+from paxos.ids import BALLOT_ZERO, SLOT_ZERO, GroupId, Incarnation, Slot
 from paxos.replica import Recovered
 from paxos.step import AcceptRecord, PromiseRecord, Record, VotingRecord
-from simulator.dice import between
-from simulator.recovery import Restart, restarts
-from storage import identity
-from storage.direct import BLOCK_BYTES
-from storage.errors import DiskFull, NoSegment, StorageError, StorageFailed
-from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, Place, segment_name
-from storage.memory_disk import MemoryDisk, PowerCut
-from storage.model import WalConfig, WriteBatch
-from storage.opening import open_wal
-from storage.wal import Wal
+from simulator.recovery import Restart, Saved, restarts, without
 
-SEGMENT_BYTES: Final = 64 * 1024
-CLUSTER: Final = "simulated"
-ENTRY_BITS: Final = 32
-FLIPS: Final = 2
-"""Damaged bytes at a time (exam.md section 2, `bitflip-file-chunks`)."""
-BAD_BLOCK_CHANCE: Final = 0.15
-"""Instead of a flipped bit: the block cannot be read at all. Never one that is still written to,
-for that would be a loss of later (seed 3038)."""
+ENTRY_BITS: Final = 26
+SLOT_BITS: Final = 30
+SLOT_MAX: Final = Slot((1 << SLOT_BITS) - 1)
+CHECKPOINT_SHARE: Final = 0.3
+"""Of the damage to a disk with checkpoints, so much hits one of them."""
+Archive: TypeAlias = Mapping[GroupId, Sequence[bytes]]
+NO_ARCHIVE: Final[Archive] = {}
 
 
 class DiskFailed(Exception):
@@ -91,6 +79,28 @@ class Disk(Protocol):
             DiskFailed: as it was told to.
         """
 
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def save(self, group: GroupId, saved: Saved) -> bool:
+        """Make a checkpoint durable beside the one before it, at once; False: there is no room.
+
+        Raises:
+            DiskFailed: as it was told to.
+        """
+
+    def newest(self, group: GroupId) -> Saved | None:
+        """The last one that was saved."""
+
+    def retire(self, group: GroupId) -> Slot:
+        """Forget what the older of two checkpoints holds; up to which slot that is."""
+
+    def skip(self, group: GroupId, slot: Slot) -> None:
+        """The checkpoint came from a peer: the log goes on above `slot`."""
+
+    def forget(self, group: GroupId) -> Recovered:
+        """This node has left the group: nothing is kept but what it has promised, and that it does
+        not vote, should it return."""
+
     def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
         """Where the encoding of an entry begins that is being applied, for `read_span`."""
 
@@ -131,16 +141,23 @@ class Disk(Protocol):
 
 
 class RecordDisk:
-    def __init__(self) -> None:
+    """`archive` has the entries of all slots that were ever chosen: what the state machines refer
+    to is not lost with a log that is retired. It stands for the cold segments."""
+
+    def __init__(self, archive: Archive = NO_ARCHIVE) -> None:
         self.durable: list[Record] = []
         self.slow_ns = 0
         self._platter: list[Record] = []
         self._cached: list[Record] = []
         self._syncing = 0
         self._boots = 0
-        self._placed: list[Entry] = []
+        self._archive = archive
+        self._saved: dict[GroupId, list[Saved]] = {}
+        """The last two generations, oldest first."""
+        self._retired: dict[GroupId, Slot] = {}
+        """Slots up to here are in checkpoints alone."""
         self._failing = self._full = False
-        self._copy = 0
+        self._copy = _Copy()
         self._forgotten: set[GroupId] = set()
         self._all_forgotten = False
         self._lost: set[GroupId] = set()
@@ -152,12 +169,17 @@ class RecordDisk:
             self._failing = False
             raise DiskFailed("read")
         self._boots += 1
-        self._placed = []
         if self._all_forgotten:
             self._all_forgotten = False
             self._forgotten, self._lost = set(groups), set(groups)
-        found, lost = restarts(self._platter), self._lost
-        self._lost = set()
+        newest = {group: kept[-1] for group, kept in self._saved.items()}
+        found = restarts(self._platter, newest)
+        for group, slot in self._retired.items():
+            one = found.get(group)
+            if one is None or not one.founded or one.applied < slot:
+                self._forgotten.add(group)
+                self._lost.add(group)
+        lost, self._lost = self._lost, set()
         return Boot(Incarnation(self._boots), found, frozenset(self._forgotten), frozenset(lost))
 
     def append(self, records: list[Record]) -> None:
@@ -182,13 +204,51 @@ class RecordDisk:
         self._syncing = 0
         return True
 
+    def save(self, group: GroupId, saved: Saved) -> bool:
+        if self._failing:
+            self._failing = False
+            raise DiskFailed("fsync of a checkpoint")
+        if self._full:
+            return False
+        self._saved[group] = [*self._saved.get(group, ())[-1:], saved]
+        return True
+
+    def newest(self, group: GroupId) -> Saved | None:
+        kept = self._saved.get(group)
+        return kept[-1] if kept else None
+
+    def retire(self, group: GroupId) -> Slot:
+        kept = self._saved.get(group, [])
+        until = kept[0].slot if len(kept) > 1 else SLOT_ZERO
+        if until > self._retired.get(group, SLOT_ZERO):
+            self._platter = without(self._platter, group, until)
+            self._retired[group] = until
+        return until
+
+    def skip(self, group: GroupId, slot: Slot) -> None:
+        self._platter = without(self._platter, group, slot)
+        self._retired[group] = slot
+
+    def forget(self, group: GroupId) -> Recovered:
+        self._platter = without(self._platter, group, SLOT_MAX)
+        self._cached = without(self._cached, group, SLOT_MAX)
+        self._syncing = min(self._syncing, len(self._cached))
+        written = [r for r in (*self._platter, *self._cached) if r.group == group]
+        found = restarts(written).get(group, Restart()).recovered
+        floor = max(found.promised, found.floor)
+        self._platter.append(VotingRecord(group, False, floor))
+        self._saved.pop(group, None)
+        self._retired.pop(group, None)
+        return Recovered(found.promised, voting=False, floor=floor)
+
     def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
         """Entries lie so far apart that no reader takes two for neighbours."""
-        self._placed.append(entry)
-        return (len(self._placed) - 1) << ENTRY_BITS
+        return (group << SLOT_BITS | slot) << ENTRY_BITS
 
     def read_span(self, position: int, size: int) -> memoryview:
-        encoded = b"".join(self._placed[position >> ENTRY_BITS].chunks)
+        where = position >> ENTRY_BITS
+        slot = where & ((1 << SLOT_BITS) - 1)
+        encoded = self._archive[GroupId(where >> SLOT_BITS)][slot - 1]
         start = position & ((1 << ENTRY_BITS) - 1)
         assert start + size <= len(encoded)
         return memoryview(encoded)[start : start + size]
@@ -214,20 +274,29 @@ class RecordDisk:
         self.slow_ns = 0
 
     def remember(self) -> None:
-        self._copy = len(self._platter)
+        saved = {group: list(kept) for group, kept in self._saved.items()}
+        self._copy = _Copy(list(self._platter), saved, dict(self._retired))
 
     def roll_back(self) -> None:
-        self.lose_tail(len(self._platter) - min(self._copy, len(self._platter)))
+        copy = self._copy
+        self._platter = list(copy.platter)
+        self._saved = {group: list(kept) for group, kept in copy.saved.items()}
+        self._retired = dict(copy.retired)
         self._all_forgotten = True
 
     def wipe(self) -> None:
-        self._platter.clear()
-        self._copy = 0
-        self._all_forgotten = True
+        self._copy = _Copy()
+        self.roll_back()
 
     def damage(self, chance: random.Random) -> None:
-        """A record knows no bits: all that a group wrote from some place on is unreadable."""
-        if self._platter:
+        """A record knows no bits: all that a group wrote from some place on is unreadable; or its
+        newest checkpoint is."""
+        if self._saved and chance.random() < CHECKPOINT_SHARE:
+            group = chance.choice(sorted(self._saved))
+            self._saved[group].pop()
+            if not self._saved[group]:
+                del self._saved[group]
+        elif self._platter:
             at = chance.randrange(len(self._platter))
             group = self._platter[at].group
             self._lose_from(group, at)
@@ -271,186 +340,18 @@ class RecordDisk:
         self._platter.extend(kept)
         self.durable.extend(kept)
         if self._forgotten:
-            _settle(self._forgotten, kept)
+            settle(self._forgotten, kept)
 
 
-def _settle(forgotten: set[GroupId], written: list[Record]) -> None:
+@attrs.define
+class _Copy:
+    platter: list[Record] = attrs.Factory(list)
+    saved: dict[GroupId, list[Saved]] = attrs.Factory(dict)
+    retired: dict[GroupId, Slot] = attrs.Factory(dict)
+
+
+def settle(forgotten: set[GroupId], written: list[Record]) -> None:
     """Once it is durable that a group does not vote, the loss need not be noticed again."""
     for record in written:
         if isinstance(record, VotingRecord) and not record.voting:
             forgotten.discard(record.group)
-
-
-class WalDisk:
-    def __init__(self, node: NodeId) -> None:
-        self.durable: list[Record] = []
-        self.slow_ns = 0
-        self._node = node
-        self._files = MemoryDisk()
-        self._copy: MemoryDisk | None = None
-        self._wal: Wal | None = None
-        self._staged: list[Record] = []
-        self._batch: tuple[WriteBatch, list[Record]] | None = None
-        self._booted = 0
-        self._reached: Place = 0
-        """How far its log went, as peers remember."""
-        self._failing = False
-        self._all_forgotten = False
-        self._forgotten: set[GroupId] = set()
-
-    def boot(self, groups: Collection[GroupId]) -> Boot:
-        files = self._files
-        files.close()
-        if self._failing:
-            self._failing = False
-            files.fail("fdatasync", errno.EIO)
-        try:
-            who = identity.boot(files, CLUSTER, self._node, first=self._booted + 1)
-            config = WalConfig(segment_bytes=SEGMENT_BYTES)
-            wal, recovered = open_wal(files, who, config, groups)
-        except StorageFailed as failed:
-            raise DiskFailed(str(failed)) from failed
-        except StorageError:
-            self.wipe()  # what the message tells the operator to do
-            return self.boot(groups)
-        self._wal, self._booted = wal, who.incarnation
-        lost = frozenset(groups if recovered.damage else ())
-        if self._all_forgotten or recovered.end < self._reached:
-            self._all_forgotten = False
-            self._forgotten = set(groups)
-            lost = frozenset(groups)
-        self._reached = wal.reached
-        found = {}
-        for group, state in recovered.groups.items():
-            assert state.retained_from == 1
-            chosen = tuple(
-                wal.read_entry(group, Slot(slot)) for slot in range(1, state.applied + 1)
-            )
-            from_disk = Recovered(
-                state.promised, state.votes, state.learned, state.voting, state.floor
-            )
-            found[group] = Restart(from_disk, chosen)
-            if not state.voting:
-                self._forgotten.discard(group)
-        return Boot(who.incarnation, found, frozenset(self._forgotten), lost)
-
-    def append(self, records: list[Record]) -> None:
-        assert self._wal is not None
-        for record in records:
-            self._wal.stage(record)
-        self._staged.extend(records)
-
-    @property
-    def settled(self) -> bool:
-        return not self._staged and self._batch is None
-
-    def begin(self) -> bool:
-        assert self._wal is not None
-        assert self._batch is None
-        batch = self._wal.take()
-        if batch is None:
-            return False
-        self._batch = (batch, self._staged)
-        self._staged = []
-        return True
-
-    def end(self) -> bool:
-        wal = self._wal
-        assert wal is not None
-        assert self._batch is not None
-        batch, records = self._batch
-        if self._failing:
-            self._failing = False
-            self._files.fail("fdatasync", errno.EIO)
-        try:
-            wal.write(batch)
-        except NoSegment:
-            return False
-        except StorageFailed as failed:
-            raise DiskFailed(str(failed)) from failed
-        self._batch = None
-        wal.written(batch)
-        self._reached = wal.reached
-        self.durable.extend(records)
-        if self._forgotten:
-            _settle(self._forgotten, records)
-        if wal.wants_segment:
-            with suppress(DiskFull):  # nothing is lost yet: it goes on while there are segments
-                wal.prepare_next()
-        return True
-
-    def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
-        assert self._wal is not None
-        return self._wal.payload_position(group, slot)
-
-    def read_span(self, position: int, size: int) -> memoryview:
-        assert self._wal is not None
-        return self._wal.read_span(Place(position), size)
-
-    def cut_power(self, chance: random.Random) -> None:
-        files = self._files
-        if self._batch is not None and self._wal is not None and chance.random() < 0.7:
-            files.stop("fdatasync")
-            with suppress(PowerCut, NoSegment):  # what we asked for, or too full for it
-                self._wal.write(self._batch[0])
-        survival = chance.choice((0.0, 0.3, 0.9, 1.0))
-        files.crash(lambda: chance.random() < survival)
-        self._let_go()
-
-    def kill(self) -> None:
-        self._files.kill()
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._wal = self._batch = None
-        self._staged = []
-
-    def fail_next(self) -> None:
-        self._failing = True
-
-    def fill(self) -> None:
-        files = self._files
-        files.capacity_bytes = sum(len(files.content(name)) for name in files.names())
-
-    def mend(self) -> None:
-        self._failing = False
-        self._files.capacity_bytes = None
-        self.slow_ns = 0
-
-    def remember(self) -> None:
-        self._copy = self._files.clone()
-
-    def roll_back(self) -> None:
-        if self._copy is None:
-            self.wipe()
-            return
-        self._files = self._copy.clone()
-        self._all_forgotten = True
-
-    def wipe(self) -> None:
-        self._files = MemoryDisk()
-        self._all_forgotten = True
-
-    @property
-    def unsettled(self) -> bool:
-        return self._all_forgotten or bool(self._forgotten)
-
-    def damage(self, chance: random.Random) -> None:
-        """In the log's records mostly, in any file now and then."""
-        files = self._files
-        if not files.names():
-            return  # it was lost as a whole
-        last, end = self._reached >> OFFSET_BITS, self._reached & OFFSET_MASK
-        for _ in range(FLIPS):
-            name = segment_name(between(chance, max(1, last - 1), max(1, last)))
-            low, high = SEGMENT_HEADER_BYTES, end if name == segment_name(last) else SEGMENT_BYTES
-            if chance.random() < 0.1 or high <= low:
-                name = chance.choice(files.names())
-                low, high = 0, len(files.content(name))
-            if name in files.names() and high > low:
-                at = between(chance, low, high - 1)
-                whole = (at // BLOCK_BYTES + 1) * BLOCK_BYTES <= high
-                if whole and chance.random() < BAD_BLOCK_CHANCE:
-                    files.lose_block(name, at)
-                else:
-                    files.corrupt(name, at, 1 << chance.randrange(8))

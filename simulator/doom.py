@@ -32,12 +32,30 @@ class Boundary(Enum):
     SYNCED = "durable, and nobody was told"
     TOLD = "what needed the fsync has left"
     APPLIED = "applied, and the client was not answered"
+    STATE_TAKEN = "a checkpoint is taken, and not written"
+    STATE_SAVED = "a checkpoint is durable, the log is not retired"
+    LOG_RETIRED = "the log is retired"
+    STATE_RECEIVED = "a peer's state has come"
+    STATE_KEPT = "a peer's state is durable, and not in use"
+    STATE_INSTALLED = "a peer's state is in use"
 
 
 MESSAGES: Final = (Accept, Accepted, Prepare, Promise, Commit, Learned, RejoinAnswer)
 RECORDS: Final = (AcceptRecord, PromiseRecord, LearnedRecord, VotingRecord)
+AT_CHECKPOINTS: Final = (
+    Boundary.STATE_TAKEN,
+    Boundary.STATE_SAVED,
+    Boundary.LOG_RETIRED,
+    Boundary.STATE_RECEIVED,
+    Boundary.STATE_KEPT,
+    Boundary.STATE_INSTALLED,
+)
+AT_EFFECTS: Final = tuple(one for one in Boundary if one not in AT_CHECKPOINTS)
 EARLY: Final = (Boundary.FIRST, Boundary.SENDING, Boundary.SENT)
 """Where an Accept has not left yet, or not to everybody."""
+
+
+CHECKPOINT_SHARE: Final = 0.4
 
 
 @attrs.frozen
@@ -74,8 +92,10 @@ class Doom:
         return self.fits_sends(step.before if boundary is Boundary.SENT else step.after)
 
 
-def draw_doom(chance: random.Random) -> Doom:
-    boundary = chance.choice(list(Boundary))
+def draw_doom(chance: random.Random, *, checkpoints: bool = False) -> Doom:
+    if checkpoints and chance.random() < CHECKPOINT_SHARE:
+        return Doom(chance.choice(AT_CHECKPOINTS))
+    boundary = chance.choice(AT_EFFECTS)
     kinds = RECORDS if boundary is Boundary.APPENDED else MESSAGES
     kind = chance.choice((None, *kinds))
     steals_only = boundary in EARLY and chance.random() < 0.3

@@ -5,17 +5,20 @@ duplicate and gets the original's answer; above, it is a gap: rejected, never ac
 """
 
 import struct
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
 
 from balancer.registry import Registry
+from balancer.registry_image import decode_pieces, encode_pieces
 from broker.commands import CommandKind, opaque, parse
 from paxos.entry import Buffer, Entry
 from paxos.ids import Slot
 
 COMMAND: Final = struct.Struct(">IQ")
+HEAD: Final = struct.Struct(">II")
 RESULT: Final = struct.Struct(">Q")
 GAP: Final = b""
 
@@ -71,6 +74,26 @@ class Machine:
         if self.registry is None:
             return (command(client, seq),)
         return opaque(CommandKind.CONSUMER_GROUP, command(client, seq))
+
+    def parts(self) -> list[bytes]:
+        """All of it, of one moment."""
+        rows = [
+            HEAD.pack(client, len(slots)) + array("Q", slots).tobytes()
+            for client, slots in self.where.items()
+        ]
+        registry = [] if self.registry is None else [*encode_pieces(self.registry.image())]
+        return [b"".join(rows), *registry]
+
+    def restore(self, base: Slot, parts: Sequence[bytes]) -> None:
+        self.applied, self.where = base, {}
+        rows, at = parts[0], 0
+        while at < len(rows):
+            client, count = HEAD.unpack_from(rows, at)
+            at += HEAD.size
+            self.where[client] = array("Q", rows[at : at + 8 * count]).tolist()
+            at += 8 * count
+        if self.registry is not None:
+            self.registry.install(decode_pieces([memoryview(part) for part in parts[1:]]))
 
     def value(self) -> dict[int, int]:
         """What a read returns: how far each client has got."""

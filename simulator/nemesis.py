@@ -148,7 +148,8 @@ class Nemesis:
         node = self._world.somebody(chance)
         if masters and chance.random() < 0.5:
             node = chance.choice(masters)[0]
-        node.doom = draw_doom(chance) if node.up else None
+        checkpoints = self._world.options.checkpoint_slots > 0
+        node.doom = draw_doom(chance, checkpoints=checkpoints) if node.up else None
         self.note("doomed", node.me, node.doom)
 
     def died(self, node: "SimNode") -> None:

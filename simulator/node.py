@@ -10,24 +10,27 @@ answered. A crash forgets everything but the disk.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 from balancer.registry import Registry
-from broker.intake import Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
+from broker.intake import Elsewhere, Forward, IntakeConfig, Outcome, Pending, Why
 from paxos import codec, handover, invariants, rejoin
 from paxos.entry import Buffer, Entry
-from paxos.ids import MS, NOBODY, Epoch, GroupId, Incarnation, NodeId, Now, Slot
-from paxos.messages import Learned, Message, Progress, StealAbort, StealRequest
+from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.messages import Learned, Message, Progress, StealAbort, StealRequest, Trimmed
 from paxos.multigroup import MultiGroup
-from paxos.replica import Recovered, Replica
-from paxos.step import AcceptRecord, Send, Step
+from paxos.replica import Recovered
+from paxos.step import AcceptRecord, Send, ServeLog, Step
 from simulator.balancing import SimBalancing
+from simulator.checkpointing import Checkpoints
 from simulator.clock import Clock
 from simulator.dice import between, dice
 from simulator.disk import Disk, DiskFailed
 from simulator.doom import Boundary, Doom
+from simulator.held import AskState, Forwarded, Frame, GiveState, Group, Settled
 from simulator.loop import Died
+from simulator.recovery import Restart
 
 if TYPE_CHECKING:
     from simulator.world import World
@@ -36,40 +39,7 @@ P = ParamSpec("P")
 FORWARD_TIMEOUT_NS: Final = 1_500 * MS
 FULL_RETRY_NS: Final = 50 * MS
 """A full disk is asked again so often whether it has room."""
-
-
-class Frame(NamedTuple):
-    """What a link carries: messages of the core, and which incarnation sent them."""
-
-    incarnation: Incarnation
-    data: bytes
-
-
-class Forwarded(NamedTuple):
-    ident: int
-    group: GroupId
-    chunks: tuple[Buffer, ...]
-    handing: bool
-
-
-class Settled(NamedTuple):
-    """The answer to Forwarded."""
-
-    ident: int
-    outcome: Outcome
-
-
-class Group:
-    """What a node keeps beside the replica: the commands' way in, the log, what was seen last."""
-
-    def __init__(self, replica: Replica, config: IntakeConfig) -> None:
-        self.replica = replica
-        self.intake = Intake(replica, config)
-        self.log: list[Entry] = []
-        self.lease_seen = Slot(0)
-        self.suspended_seen = Slot(0)
-        self.mastership_seen: tuple[bool, Epoch] = (False, Epoch(Slot(-1)))
-        """Whether we act, and the lease's epoch."""
+NOTHING_FOUND: Final = Restart()
 
 
 class SimNode(ABC):
@@ -114,6 +84,14 @@ class SimNode(ABC):
     @abstractmethod
     def apply(self, group: GroupId, slot: Slot, entry: Entry, *, live: bool) -> list[bytes]:
         """Apply a chosen entry to the group's state machine: a result for each of its commands."""
+
+    @abstractmethod
+    def parts(self, group: GroupId) -> Iterator[bytes]:
+        """The group's state, to be written down; what is given out later may be of a later slot."""
+
+    @abstractmethod
+    def restore(self, group: GroupId, base: Slot, parts: Sequence[bytes]) -> None:
+        """Become what `parts` say; the next slot to be applied is that after `base`."""
 
     @abstractmethod
     def asked(self, client: int, what: object) -> None:
@@ -161,17 +139,19 @@ class SimNode(ABC):
         now, step = self.now(), Step()
         config = IntakeConfig(batch_wait_ns=world.options.batch_wait_ns)
         self.begin_life()
+        self.checkpoints = Checkpoints(self)
         for ident, members in world.members.items():
-            restart = found.get(ident)
-            recovered = self.recovered_of(restart.recovered) if restart else None
+            restart = found.get(ident, NOTHING_FOUND)
+            recovered = self.recovered_of(restart.recovered)
             replica = self.core.add(ident, members, recovered)
             group = self.groups[ident] = Group(replica, config)
-            for index, entry in enumerate(restart.chosen if restart else ()):
-                replica.replay(now, Slot(index + 1), entry)
-                self._apply(group, Slot(index + 1), entry, live=False)
-            if recovered:
-                for slot, (ballot, entry) in recovered.votes.items():
-                    world.chosen.voted(self.me, ident, slot, ballot, entry)
+            if restart.chunks:
+                self.checkpoints.began_with(group, restart.chunks)
+            for slot, entry in enumerate(restart.chosen, start=group.log_start):
+                replica.replay(now, Slot(slot), entry)
+                self._apply(group, Slot(slot), entry, live=False)
+            for slot, (ballot, entry) in recovered.votes.items():
+                world.chosen.voted(self.me, ident, slot, ballot, entry)
             replica.replayed(now, step)
             if ident in booted.forgotten and self.knows_it_forgot():
                 rejoin.distrust(replica, now, (), "not the directory the peers know", step)
@@ -228,6 +208,15 @@ class SimNode(ABC):
         if self.doom.fits(boundary, step):
             self._die(boundary)
 
+    def reach(self, boundary: Boundary) -> None:
+        """As `_reach`, for what is no effect of the core: the node dies here if it is to.
+
+        Raises:
+            Died: nothing more of this event happens.
+        """
+        if self.doom is not None and self.doom.boundary is boundary:
+            self._die(boundary)
+
     def _die(self, boundary: Boundary) -> None:
         world = self.world
         world.trace.note(world.loop.now_ns, "doom", self.me, boundary.name)
@@ -253,10 +242,11 @@ class SimNode(ABC):
         self.core.tick(now, step)
         for group in self.groups.values():
             group.intake.tick(now)
-        self._finish(now, step, self.groups.values())
+        self.finish(now, step, self.groups.values())
         if self.balancing is not None:
             self.balancing.tick(now)
         self.enter(self.keep_house, now)
+        self.checkpoints.tick()
         loop.after(self.world.options.tick_ns, self._tick, life)
 
     # -- what arrives -------------------------------------------------------------------------
@@ -274,6 +264,10 @@ class SimNode(ABC):
             self._on_forwarded(NodeId(source), what)
         elif type(what) is Settled:
             self._settle(what.ident, what.outcome)
+        elif type(what) is AskState:
+            self.checkpoints.asked(NodeId(source), what)
+        elif type(what) is GiveState:
+            self.checkpoints.given(what)
         else:
             self.asked(source, what)
 
@@ -292,7 +286,7 @@ class SimNode(ABC):
             touched[message.group] = self.groups[message.group]
             if type(message) is StealAbort:
                 self._steal_aborted(now, message)
-        self._finish(now, step, touched.values())
+        self.finish(now, step, touched.values())
 
     def _received(self, source: NodeId, messages: Iterable[Message]) -> None:
         """Before anything is done about it."""
@@ -307,7 +301,7 @@ class SimNode(ABC):
         """A request that had to wait for the registry's copy here."""
         now, step = self.now(), Step()
         self.core.on_message(now, source, request, step)
-        self._finish(now, step, (self.groups[request.group],))
+        self.finish(now, step, (self.groups[request.group],))
 
     def _steal_aborted(self, now: Now, abort: StealAbort) -> None:
         self.world.statistics["steals aborted"] += 1
@@ -321,7 +315,7 @@ class SimNode(ABC):
         group.intake.submit(now, pending, anywhere=anywhere)
         self._busy[group] = None
         if not self._in_round:
-            self._finish(now, Step(), ())
+            self.finish(now, Step(), ())
 
     def enter(self, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Something outside the core happens on this node; what it submits shares a round."""
@@ -329,7 +323,7 @@ class SimNode(ABC):
         act(*args, **kwargs)
         self._in_round = False
         if self._busy:
-            self._finish(self.now(), Step(), ())
+            self.finish(self.now(), Step(), ())
 
     def _on_local(self, life: int) -> None:
         """Messages to ourselves, once what they say is durable."""
@@ -341,7 +335,7 @@ class SimNode(ABC):
             message = self._local.popleft()
             self.core.on_message(now, self.me, message, step)
             touched[message.group] = self.groups[message.group]
-        self._finish(now, step, touched.values())
+        self.finish(now, step, touched.values())
 
     def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
         now, group = self.now(), self.groups[what.group]
@@ -353,7 +347,7 @@ class SimNode(ABC):
 
         pending = Pending(what.chunks, sum(map(len, what.chunks)), done)
         group.intake.submit_forwarded(now, pending, handing=what.handing)
-        self._finish(now, Step(), (group,))
+        self.finish(now, Step(), (group,))
 
     def _answer_forwarded(self, source: NodeId, what: Forwarded, outcome: Outcome) -> None:
         self.world.network.send(self.me, source, Settled(what.ident, outcome))
@@ -378,7 +372,7 @@ class SimNode(ABC):
 
     # -- carrying out a Step ------------------------------------------------------------------
 
-    def _finish(self, now: Now, step: Step, stepped: Iterable[Group]) -> None:
+    def finish(self, now: Now, step: Step, stepped: Iterable[Group]) -> None:
         """The end of a round: carry out, propose what waits, until nothing more follows from it."""
         touched = dict.fromkeys(stepped)
         self._in_round = True
@@ -394,7 +388,7 @@ class SimNode(ABC):
                     forwards, group.intake.forwards = group.intake.forwards, []
                     for forward in forwards:
                         self._forward(group.replica.group, forward)
-            if step.before or step.persist or step.after or step.applied or step.serve:
+            if any((step.before, step.persist, step.after, step.applied, step.serve, step.fetch)):
                 done, step = step, Step()
                 self._carry_out(now, done)
             elif not self._busy:
@@ -431,10 +425,21 @@ class SimNode(ABC):
                 self._waiting.append((self._appended, step.after))
         if step.applied:
             self._apply_all(now, step, doomed=doomed)
-        for serve in step.serve:
-            entries = self.groups[serve.group].log[serve.start - 1 : serve.end]
-            self._send([Send(serve.to, Learned(serve.group, serve.start, tuple(entries)))])
+        if step.serve or step.fetch:
+            self._help(step)
         self._notices(step)
+
+    def _help(self, step: Step) -> None:
+        for serve in step.serve:
+            self._send([Send(serve.to, self._answer_learn(self.groups[serve.group], serve))])
+        for fetch in step.fetch:
+            self.checkpoints.fetch(fetch)
+
+    def _answer_learn(self, group: Group, serve: ServeLog) -> Message:
+        if serve.start < group.log_start:
+            applied = group.replica.learner.applied
+            return Trimmed(serve.group, group.log_start, applied)
+        return Learned(serve.group, serve.start, group.entries(serve.start, serve.end))
 
     def _apply_all(self, now: Now, step: Step, *, doomed: bool) -> None:
         for applied in step.applied:
@@ -552,7 +557,7 @@ class SimNode(ABC):
         """For scripts: propose an entry at the current ballot without asking for a lease."""
         now, step, group = self.now(), Step(), self.groups[ident]
         slot = group.replica.place(now, entry, step)
-        self._finish(now, step, (group,))
+        self.finish(now, step, (group,))
         return slot
 
     def act(self, ident: GroupId, what: str, target: NodeId = NOBODY) -> str:
@@ -566,7 +571,7 @@ class SimNode(ABC):
         else:
             members = sorted(set(replica.members) ^ {target})
             outcome = replica.change_members(now, members, step)
-        self._finish(now, step, (group,))
+        self.finish(now, step, (group,))
         return outcome
 
     # -- after every event --------------------------------------------------------------------

@@ -20,6 +20,9 @@ HEAL_AT: Final = 0.72
 """The part of a world in which faults happen; then it heals, and must make progress."""
 BROKER_SHARE: Final = 0.5
 """Of the worlds, so many run the production broker."""
+JUDGED_SHARE: Final = 0.25
+"""... and so many are judged by the specification, which knows of no checkpoints: it sees slots."""
+CHECKPOINT_SLOTS: Final = (0, 20, 60, 200)
 RECOVERY_LEASES_MAX: Final = 10
 """I10 as a number (exam.md D2): within so many lease times of the heal every group has a master."""
 
@@ -121,6 +124,9 @@ class Options:
     """Members of the one consumer group, those that died not counted."""
     tail_bytes: int = 0
     """What a broker keeps in memory; it reads the rest from its log."""
+    checkpoint_slots: int = 0
+    """A group is checkpointed on a node when it has got so many slots further, and the log retired
+    behind the one before; 0: never."""
     kept: frozenset[int] | None = None
     """Only these of the nemesis's strikes happen (simulator/shrink.py); None: all."""
 
@@ -206,6 +212,7 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "partitions": int,
     "consumers": int,
     "tail_bytes": int,
+    "checkpoint_slots": int,
     "kept": lambda text: frozenset(_numbers(text)),
 }
 """What `--set name=value` may change of a world."""
@@ -282,7 +289,8 @@ def draw(
         client_think_ns=between(d, 50, 400) * MS,
         batch_wait_ns=d.choice((0, 0, 5 * MS)),
         balancing=not narrow and d.random() < 0.25,
-        judged=d.random() < 0.25,
+        judged=(judged := d.random() < JUDGED_SHARE),
+        checkpoint_slots=0 if judged else dice(seed, "checkpoints").choice(CHECKPOINT_SLOTS),
         steals_max=dice(seed, "steals_max").choice((1, 2, 3)) if nodes > 3 else 1,
         **_workload(dice(seed, "workload"), few, workload),
     )

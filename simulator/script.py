@@ -21,9 +21,9 @@ from simulator.client import CLIENT_ADDRESS
 from simulator.commands import CommandNode, Read, Write, Written
 from simulator.dice import dice
 from simulator.disk import RecordDisk
+from simulator.held import Frame, Group
 from simulator.machine import Machine, command
 from simulator.network import GOOD, Network
-from simulator.node import Frame, Group
 from simulator.options import Clocks, DiskKind, Options, Temper
 from simulator.world import World
 

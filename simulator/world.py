@@ -31,6 +31,7 @@ from simulator.checkers import (
     Violation,
     encoding,
 )
+from simulator.checkers_bases import Bases
 from simulator.checkers_broker import PartitionLogs
 from simulator.checkers_copies import Copies
 from simulator.checkers_groups import GroupLogs
@@ -39,7 +40,7 @@ from simulator.client import CLIENT_ADDRESS, Client
 from simulator.clock import Clock
 from simulator.commands import CommandNode
 from simulator.dice import between, dice, exponential
-from simulator.disk import Disk, RecordDisk, WalDisk
+from simulator.disk import Disk, RecordDisk
 from simulator.loop import Loop
 from simulator.machine import Machine
 from simulator.member import Member
@@ -50,6 +51,7 @@ from simulator.options import Clocks, DiskKind, Options, Workload
 from simulator.producer import Producer
 from simulator.reader import Reader
 from simulator.trace import Trace
+from simulator.wal_disk import WalDisk
 
 ADMIN_ADDRESS, READER_ADDRESS, PRODUCERS, MEMBERS = 100, 101, 110, 120
 PROGRESS_MIN: Final = 3
@@ -118,6 +120,7 @@ class World:
         self.acknowledged = Acknowledged(self.agreement)
         self.reads = Reads(enforced=within)
         self.leases = Leases()
+        self.bases = Bases(self.agreement.logs, self.members)
         self.nodes: dict[NodeId, SimNode] = {}
         for address in self.addresses:
             self._add_node(NodeId(address), layout)
@@ -149,7 +152,9 @@ class World:
     def _add_node(self, me: NodeId, layout: random.Random) -> None:
         ppm = self.options.boot_ppm_max
         clock = Clock(boot_ppm=between(layout, -ppm, ppm))
-        disk: Disk = WalDisk(me) if self.options.disk is DiskKind.WAL else RecordDisk()
+        disk: Disk = RecordDisk(self.agreement.logs)
+        if self.options.disk is DiskKind.WAL:
+            disk = WalDisk(me, retires=not self.brokers)
         node = self.nodes[me] = self.make_node(me, disk, clock)
         self.network.attach(me, node.deliver)
 

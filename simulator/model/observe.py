@@ -8,6 +8,8 @@ world, with the same digest. Order matters, and is taken from the order of effec
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+import attrs
+
 from broker.intake import Done, Outcome, Pending
 from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, Epoch, GroupId, NodeId, Now, Slot
@@ -18,9 +20,10 @@ from simulator.brokers import BrokerNode
 from simulator.clock import Clock
 from simulator.commands import CommandNode, Write
 from simulator.disk import Disk
+from simulator.held import Forwarded, Group
 from simulator.model import events
 from simulator.model.events import Event, Vote, value_of
-from simulator.node import Forwarded, Group, SimNode
+from simulator.node import SimNode
 from simulator.options import Options, Workload
 from simulator.world import World
 
@@ -212,6 +215,7 @@ class ObservedBrokerNode(Observed, BrokerNode):
 class ObservedWorld(World):
     def __init__(self, options: Options, tell: Tell, *, verbose: bool = False) -> None:
         self.tell = tell
+        options = attrs.evolve(options, checkpoint_slots=0)  # else there is not all to be seen
         super().__init__(options, verbose=verbose)
 
     def make_node(self, me: NodeId, disk: Disk, clock: Clock) -> SimNode:

@@ -20,11 +20,12 @@ from simulator.checkers import (
     Violation,
 )
 from simulator.clock import Clock
-from simulator.disk import Boot, RecordDisk, WalDisk
+from simulator.disk import Boot, RecordDisk
 from simulator.loop import Loop
 from simulator.machine import GAP, RESULT, Machine, command
 from simulator.network import GOOD, Network
 from simulator.recovery import restarts
+from simulator.wal_disk import WalDisk
 
 G = GroupId(1)
 A, B, C = NodeId(0), NodeId(1), NodeId(2)

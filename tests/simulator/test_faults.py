@@ -11,12 +11,13 @@ from paxos.ids import Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Accepted
 from paxos.step import AcceptRecord, PromiseRecord, Record, VotingRecord
 from simulator.clock import STOPPED_PPM, Clock
-from simulator.disk import Disk, DiskFailed, RecordDisk, WalDisk
+from simulator.disk import Disk, DiskFailed, RecordDisk
 from simulator.doom import Boundary, Doom
 from simulator.loop import Died, Loop
 from simulator.network import GOOD, Network, Quality
 from simulator.options import draw
 from simulator.script import Script
+from simulator.wal_disk import WalDisk
 from simulator.world import World
 
 G, OTHER = GroupId(1), GroupId(2)

@@ -1,0 +1,161 @@
+"""A simulated node's checkpoints: taken and saved, logs retired behind them, states from peers.
+
+What runtime/ does with threads and links, in the little that the simulator needs, and in the same
+order: a checkpoint is durable before a log is retired; a peer's state is durable here before it is
+used; and what is used is the state machine's first, then the replica's. A node may die between any
+two of these steps (`simulator.doom`). A checkpoint is fuzzy: its base is taken first, and entries
+are applied between its parts.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from broker.image import Chunk, ChunkKind, encode_chunk
+from paxos import base as bases
+from paxos.ids import MS, GroupId, NodeId, Slot
+from paxos.step import FetchState, Step
+from simulator.dice import between, dice
+from simulator.disk import DiskFailed
+from simulator.doom import Boundary
+from simulator.held import AskState, GiveState, Group
+from simulator.recovery import Saved
+
+if TYPE_CHECKING:
+    from simulator.node import SimNode
+
+PARTS_AT_ONCE: Final = 3
+PAUSE_NS_MAX: Final = 30 * MS
+"""Between some parts of a checkpoint and the next ones."""
+WRITE_NS_MAX: Final = 60 * MS
+AGAIN_NS: Final = 300 * MS
+"""A state that has not come is asked for again."""
+
+
+class Checkpoints:
+    """Of one life of a node."""
+
+    def __init__(self, node: "SimNode") -> None:
+        self._node, self._life = node, node.life
+        self._every = node.world.options.checkpoint_slots
+        self._chance = dice(node.world.options.seed, "checkpoints", node.me, node.life)
+        self._last: dict[GroupId, Slot] = {}
+        self._busy = False
+        self._asked: dict[GroupId, int] = {}
+
+    @property
+    def _gone(self) -> bool:
+        return not (self._node.up and self._node.life == self._life)
+
+    # -- our own ------------------------------------------------------------------------------
+
+    def began_with(self, group: Group, chunks: tuple[bytes, ...]) -> None:
+        """The node has booted with this one: its replica already has the base."""
+        replica = group.replica
+        base = replica.base()
+        self._last[replica.group] = base.slot
+        self._node.restore(replica.group, base.slot, chunks[1:])
+        self._node.world.bases.used(self._node.me, replica.group, base)
+
+    def tick(self) -> None:
+        if not self._every or self._busy:
+            return
+        for ident, group in self._node.groups.items():
+            applied = group.replica.learner.applied
+            if applied - self._last.get(ident, 0) >= self._every:
+                self._begin(ident, group)
+                return
+
+    def _begin(self, ident: GroupId, group: Group) -> None:
+        self._busy = True
+        base = group.replica.base()
+        self._last[ident] = base.slot
+        first = encode_chunk(Chunk(ChunkKind.REPLICA, 0, base.slot, bases.encode(base)))
+        self._take(ident, base.slot, [first], self._node.parts(ident))
+
+    def _take(
+        self, ident: GroupId, slot: Slot, chunks: list[bytes], parts: Iterator[bytes]
+    ) -> None:
+        """Some more parts, and entries are applied before the next ones are taken."""
+        if self._gone:
+            return
+        node, loop = self._node, self._node.world.loop
+        for part in parts:
+            chunks.append(part)
+            if len(chunks) % PARTS_AT_ONCE == 0:
+                pause = between(self._chance, 0, PAUSE_NS_MAX)
+                loop.after(pause, self._take, ident, slot, chunks, parts)
+                return
+        node.reach(Boundary.STATE_TAKEN)
+        saved = Saved(slot, tuple(chunks))
+        loop.after(between(self._chance, MS, WRITE_NS_MAX), self._save, ident, saved)
+
+    def _save(self, ident: GroupId, saved: Saved) -> None:
+        if self._gone:
+            return
+        self._busy = False
+        node = self._node
+        if not self.is_saved(ident, saved):
+            return
+        node.world.statistics["checkpoints"] += 1
+        node.reach(Boundary.STATE_SAVED)
+        self.retire(ident)
+        node.reach(Boundary.LOG_RETIRED)
+
+    def is_saved(self, ident: GroupId, saved: Saved) -> bool:
+        """Make it durable, if the disk lets us; the node ends if it fails."""
+        try:
+            return self._node.disk.save(ident, saved)
+        except DiskFailed as failed:
+            self._node.fail(failed)
+            return False
+
+    def retire(self, ident: GroupId) -> None:
+        self._node.groups[ident].retire(self._node.disk.retire(ident))
+
+    # -- a peer's -----------------------------------------------------------------------------
+
+    def fetch(self, fetch: FetchState) -> None:
+        """The core cannot go on without it; it says so again and again."""
+        node, group = self._node, fetch.group
+        now_ns = node.world.loop.now_ns
+        if now_ns - self._asked.get(group, -AGAIN_NS) >= AGAIN_NS:
+            self._asked[group] = now_ns
+            ask = AskState(group, node.groups[group].replica.learner.applied)
+            node.world.network.send(node.me, fetch.source, ask)
+
+    def asked(self, source: NodeId, ask: AskState) -> None:
+        saved = self._node.disk.newest(ask.group)
+        if saved is not None and saved.slot > ask.applied:
+            self._node.world.network.send(self._node.me, source, GiveState(ask.group, saved))
+
+    def given(self, what: GiveState) -> None:
+        node = self._node
+        if what.saved.slot > node.groups[what.group].replica.learner.applied:
+            node.reach(Boundary.STATE_RECEIVED)
+            delay = between(self._chance, MS, WRITE_NS_MAX)
+            node.world.loop.after(delay, self._keep, what)
+
+    def _keep(self, what: GiveState) -> None:
+        """First it is durable, then it is used."""
+        node, saved = self._node, what.saved
+        if self._gone or saved.slot <= node.groups[what.group].replica.learner.applied:
+            return
+        if self.is_saved(what.group, saved):
+            node.reach(Boundary.STATE_KEPT)
+            self._install(what.group, saved)
+            node.reach(Boundary.STATE_INSTALLED)
+
+    def _install(self, ident: GroupId, saved: Saved) -> None:
+        node, world = self._node, self._node.world
+        node.disk.skip(ident, saved.slot)
+        group, base = node.groups[ident], saved.base
+        world.bases.used(node.me, ident, base)
+        world.statistics["states installed"] += 1
+        world.trace.note(world.loop.now_ns, "install", node.me, ident, base.slot)
+        group.log, group.log_start = [], Slot(base.slot + 1)
+        self._last[ident] = base.slot
+        node.restore(ident, base.slot, saved.chunks[1:])
+        now, step = node.now(), Step()
+        group.replica.install(now, base, step)
+        group.intake.forget_proposed(now)
+        node.finish(now, step, (group,))

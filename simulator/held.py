@@ -1,0 +1,68 @@
+"""What a simulated node keeps of a group, and what travels between nodes beside messages."""
+
+from typing import NamedTuple
+
+from broker.intake import Intake, IntakeConfig, Outcome
+from paxos.entry import Buffer, Entry
+from paxos.ids import Epoch, GroupId, Incarnation, Slot
+from paxos.replica import Replica
+from simulator.recovery import Saved
+
+
+class Frame(NamedTuple):
+    """What a link carries: messages of the core, and which incarnation sent them."""
+
+    incarnation: Incarnation
+    data: bytes
+
+
+class Forwarded(NamedTuple):
+    ident: int
+    group: GroupId
+    chunks: tuple[Buffer, ...]
+    handing: bool
+
+
+class Settled(NamedTuple):
+    """The answer to Forwarded."""
+
+    ident: int
+    outcome: Outcome
+
+
+class AskState(NamedTuple):
+    """Our log ends at `applied`, and yours begins later: what is your newest checkpoint?"""
+
+    group: GroupId
+    applied: Slot
+
+
+class GiveState(NamedTuple):
+    """The answer: a checkpoint, where there is one that helps."""
+
+    group: GroupId
+    saved: Saved
+
+
+class Group:
+    """What a node keeps beside the replica: the commands' way in, the log, what was seen last."""
+
+    def __init__(self, replica: Replica, config: IntakeConfig) -> None:
+        self.replica = replica
+        self.intake = Intake(replica, config)
+        self.log: list[Entry] = []
+        """The entries of slots `log_start`, `log_start` + 1, ... up to what is applied."""
+        self.log_start = Slot(replica.learner.applied + 1)
+        self.lease_seen = Slot(0)
+        self.suspended_seen = Slot(0)
+        self.mastership_seen: tuple[bool, Epoch] = (False, Epoch(Slot(-1)))
+        """Whether we act, and the lease's epoch."""
+
+    def entries(self, start: Slot, end: Slot) -> tuple[Entry, ...]:
+        return tuple(self.log[start - self.log_start : end - self.log_start + 1])
+
+    def retire(self, until: Slot) -> None:
+        """Slots up to this one are in a checkpoint."""
+        if until >= self.log_start:
+            del self.log[: until - self.log_start + 1]
+            self.log_start = Slot(until + 1)

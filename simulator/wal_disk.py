@@ -1,0 +1,260 @@
+"""The real write-ahead log and checkpoint files of a node, on a disk in memory."""
+
+import errno
+import random
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+from paxos.entry import Entry
+from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
+from paxos.replica import Recovered
+from paxos.step import Record
+from simulator.dice import between
+from simulator.disk import Boot, DiskFailed, settle
+from simulator.recovery import Restart, Saved
+from storage import identity
+from storage.checkpoints import CheckpointFiles
+from storage.direct import BLOCK_BYTES
+from storage.errors import DiskFull, NoSegment, StorageError, StorageFailed
+from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, Place, segment_name
+from storage.memory_disk import MemoryDisk, PowerCut
+from storage.model import WalConfig, WriteBatch
+from storage.opening import open_wal
+from storage.wal import Wal
+
+SEGMENT_BYTES: Final = 64 * 1024
+CLUSTER: Final = "simulated"
+FLIPS: Final = 2
+"""Damaged bytes at a time (exam.md section 2, `bitflip-file-chunks`)."""
+BAD_BLOCK_CHANCE: Final = 0.15
+"""Instead of a flipped bit: the block cannot be read at all. Never one that is still written to,
+for that would be a loss of later (seed 3038)."""
+
+
+class WalDisk:
+    """`retires`: whether checkpoints let go of the log. Not where its batches are read later."""
+
+    def __init__(self, node: NodeId, *, retires: bool = True) -> None:
+        self.durable: list[Record] = []
+        self.slow_ns = 0
+        self._node = node
+        self._files = MemoryDisk()
+        self._copy: MemoryDisk | None = None
+        self._wal: Wal | None = None
+        self._checkpoints: CheckpointFiles | None = None
+        self._retires = retires
+        self._staged: list[Record] = []
+        self._batch: tuple[WriteBatch, list[Record]] | None = None
+        self._booted = 0
+        self._reached: Place = 0
+        """How far its log went, as peers remember."""
+        self._failing = False
+        self._all_forgotten = False
+        self._forgotten: set[GroupId] = set()
+
+    def boot(self, groups: Collection[GroupId]) -> Boot:
+        files = self._files
+        files.close()
+        if self._failing:
+            self._failing = False
+            files.fail("fdatasync", errno.EIO)
+        try:
+            who = identity.boot(files, CLUSTER, self._node, first=self._booted + 1)
+            config = WalConfig(segment_bytes=SEGMENT_BYTES)
+            checkpoints = CheckpointFiles(files, who)
+            saved = {group: checkpoints.load(group) for group in checkpoints.groups()}
+            begun = {group: one for group, one in saved.items() if one and not one.lost}
+            places = {group: (one.slot, one.needs) for group, one in begun.items()}
+            wal, recovered = open_wal(files, who, config, groups, places)
+        except StorageFailed as failed:
+            raise DiskFailed(str(failed)) from failed
+        except StorageError:
+            self.wipe()  # what the message tells the operator to do
+            return self.boot(groups)
+        self._wal, self._checkpoints, self._booted = wal, checkpoints, who.incarnation
+        unfounded = {group for group, state in recovered.groups.items() if not state.founded}
+        lost = frozenset(groups if recovered.damage else unfounded)
+        if self._all_forgotten or recovered.end < self._reached:
+            self._all_forgotten = False
+            self._forgotten = set(groups)
+            lost = frozenset(groups)
+        self._reached = wal.reached
+        found = {}
+        for group, state in recovered.groups.items():
+            chosen = tuple(
+                wal.read_entry(group, Slot(slot))
+                for slot in range(state.base + 1, state.applied + 1)
+            )
+            chunks = begun[group].chunks if group in begun else ()
+            base = Saved(state.base, chunks).base if chunks else None
+            from_disk = Recovered(
+                state.promised, state.votes, state.learned, state.voting, state.floor, base
+            )
+            found[group] = Restart(from_disk, chosen, chunks)
+            if not state.voting:
+                self._forgotten.discard(group)
+        return Boot(who.incarnation, found, frozenset(self._forgotten), lost)
+
+    def append(self, records: list[Record]) -> None:
+        assert self._wal is not None
+        for record in records:
+            self._wal.stage(record)
+        self._staged.extend(records)
+
+    @property
+    def settled(self) -> bool:
+        return not self._staged and self._batch is None
+
+    def begin(self) -> bool:
+        assert self._wal is not None
+        assert self._batch is None
+        batch = self._wal.take()
+        if batch is None:
+            return False
+        self._batch = (batch, self._staged)
+        self._staged = []
+        return True
+
+    def end(self) -> bool:
+        wal = self._wal
+        assert wal is not None
+        assert self._batch is not None
+        batch, records = self._batch
+        if self._failing:
+            self._failing = False
+            self._files.fail("fdatasync", errno.EIO)
+        try:
+            wal.write(batch)
+        except NoSegment:
+            return False
+        except StorageFailed as failed:
+            raise DiskFailed(str(failed)) from failed
+        self._batch = None
+        wal.written(batch)
+        self._reached = wal.reached
+        self.durable.extend(records)
+        if self._forgotten:
+            settle(self._forgotten, records)
+        if wal.wants_segment:
+            with suppress(DiskFull):  # nothing is lost yet: it goes on while there are segments
+                wal.prepare_next()
+        return True
+
+    def save(self, group: GroupId, saved: Saved) -> bool:
+        assert self._wal is not None
+        assert self._checkpoints is not None
+        if self._failing:
+            self._failing = False
+            self._files.fail("fdatasync", errno.EIO)
+        needs = self._wal.needed_from(group, saved.slot)
+        try:
+            self._checkpoints.save(group, saved.slot, needs, saved.chunks)
+        except DiskFull:
+            return False
+        except StorageFailed as failed:
+            raise DiskFailed(str(failed)) from failed
+        return True
+
+    def newest(self, group: GroupId) -> Saved | None:
+        assert self._checkpoints is not None
+        found = self._checkpoints.load(group)
+        return Saved(found.slot, found.chunks) if found and not found.lost else None
+
+    def retire(self, group: GroupId) -> Slot:
+        assert self._wal is not None
+        checkpoints = self._checkpoints
+        assert checkpoints is not None
+        if not self._retires:
+            return SLOT_ZERO
+        slots = {one: checkpoints.slot(one) or SLOT_ZERO for one in checkpoints.groups()}
+        self._wal.retire(slots)
+        return slots.get(group, SLOT_ZERO)
+
+    def skip(self, group: GroupId, slot: Slot) -> None:
+        assert self._wal is not None
+        self._wal.skip(group, slot)
+
+    def forget(self, group: GroupId) -> Recovered:
+        assert self._wal is not None
+        assert self._checkpoints is not None
+        self._checkpoints.remove(group)
+        self._wal.forget_group(group)
+        promised, _, floor = self._wal.acceptor(group)
+        return Recovered(promised, voting=False, floor=max(promised, floor))
+
+    def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
+        assert self._wal is not None
+        return self._wal.payload_position(group, slot)
+
+    def read_span(self, position: int, size: int) -> memoryview:
+        assert self._wal is not None
+        return self._wal.read_span(Place(position), size)
+
+    def cut_power(self, chance: random.Random) -> None:
+        files = self._files
+        if self._batch is not None and self._wal is not None and chance.random() < 0.7:
+            files.stop("fdatasync")
+            with suppress(PowerCut, NoSegment):  # what we asked for, or too full for it
+                self._wal.write(self._batch[0])
+        survival = chance.choice((0.0, 0.3, 0.9, 1.0))
+        files.crash(lambda: chance.random() < survival)
+        self._let_go()
+
+    def kill(self) -> None:
+        self._files.kill()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._wal = self._batch = self._checkpoints = None
+        self._staged = []
+
+    def fail_next(self) -> None:
+        self._failing = True
+
+    def fill(self) -> None:
+        files = self._files
+        files.capacity_bytes = sum(len(files.content(name)) for name in files.names())
+
+    def mend(self) -> None:
+        self._failing = False
+        self._files.capacity_bytes = None
+        self.slow_ns = 0
+
+    def remember(self) -> None:
+        self._copy = self._files.clone()
+
+    def roll_back(self) -> None:
+        if self._copy is None:
+            self.wipe()
+            return
+        self._files = self._copy.clone()
+        self._all_forgotten = True
+
+    def wipe(self) -> None:
+        self._files = MemoryDisk()
+        self._all_forgotten = True
+
+    @property
+    def unsettled(self) -> bool:
+        return self._all_forgotten or bool(self._forgotten)
+
+    def damage(self, chance: random.Random) -> None:
+        """In the log's records mostly, in any file now and then."""
+        files = self._files
+        if not files.names():
+            return  # it was lost as a whole
+        last, end = self._reached >> OFFSET_BITS, self._reached & OFFSET_MASK
+        for _ in range(FLIPS):
+            name = segment_name(between(chance, max(1, last - 1), max(1, last)))
+            low, high = SEGMENT_HEADER_BYTES, end if name == segment_name(last) else SEGMENT_BYTES
+            if chance.random() < 0.1 or high <= low:
+                name = chance.choice(files.names())
+                low, high = 0, len(files.content(name))
+            if name in files.names() and high > low:
+                at = between(chance, low, high - 1)
+                whole = (at // BLOCK_BYTES + 1) * BLOCK_BYTES <= high
+                if whole and chance.random() < BAD_BLOCK_CHANCE:
+                    files.lose_block(name, at)
+                else:
+                    files.corrupt(name, at, 1 << chance.randrange(8))
