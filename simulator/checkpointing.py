@@ -36,7 +36,7 @@ class Checkpoints:
 
     def __init__(self, node: "SimNode") -> None:
         self._node, self._life = node, node.life
-        self._every = node.world.options.checkpoint_slots
+        self._every = node.world.checkpoint_slots
         self._chance = dice(node.world.options.seed, "checkpoints", node.me, node.life)
         self._last: dict[GroupId, Slot] = {}
         self._busy = False
@@ -62,12 +62,13 @@ class Checkpoints:
         for ident, group in self._node.groups.items():
             applied = group.replica.learner.applied
             if applied - self._last.get(ident, 0) >= self._every:
-                self._begin(ident, group)
+                self.begin(ident)
                 return
 
-    def _begin(self, ident: GroupId, group: Group) -> None:
+    def begin(self, ident: GroupId) -> None:
+        assert not self._busy
         self._busy = True
-        base = group.replica.base()
+        base = self._node.groups[ident].replica.base()
         self._last[ident] = base.slot
         first = encode_chunk(Chunk(ChunkKind.REPLICA, 0, base.slot, bases.encode(base)))
         self._take(ident, base.slot, [first], self._node.parts(ident))

@@ -292,15 +292,18 @@ class RecordDisk:
         """A record knows no bits: all that a group wrote from some place on is unreadable; or its
         newest checkpoint is."""
         if self._saved and chance.random() < CHECKPOINT_SHARE:
-            group = chance.choice(sorted(self._saved))
-            self._saved[group].pop()
-            if not self._saved[group]:
-                del self._saved[group]
+            self.damage_checkpoint(chance.choice(sorted(self._saved)))
         elif self._platter:
             at = chance.randrange(len(self._platter))
             group = self._platter[at].group
             self._lose_from(group, at)
             self._forgotten.add(group)
+
+    def damage_checkpoint(self, group: GroupId) -> None:
+        """The newest one: no restart begins with it."""
+        self._saved[group].pop()
+        if not self._saved[group]:
+            del self._saved[group]
 
     def lose_tail(self, count: int) -> None:
         """A disk that lied: the last `count` records were acknowledged, and are gone."""

@@ -39,7 +39,6 @@ P = ParamSpec("P")
 FORWARD_TIMEOUT_NS: Final = 1_500 * MS
 FULL_RETRY_NS: Final = 50 * MS
 """A full disk is asked again so often whether it has room."""
-NOTHING_FOUND: Final = Restart()
 
 
 class SimNode(ABC):
@@ -62,6 +61,7 @@ class SimNode(ABC):
         self.core = MultiGroup(me, Incarnation(0), world.options.timing, world.dice_for(me, 0))
         self._waiting: deque[tuple[int, list[Send]]] = deque()
         self._appended = self._synced = self._syncing_to = 0
+        self._syncing = False
         self._local: deque[Message] = deque()
         self._forwarded: dict[int, Pending] = {}
         self._forwards = 0
@@ -134,6 +134,7 @@ class SimNode(ABC):
         self._busy.clear()
         self._in_round = False
         self._appended = self._synced = self._syncing_to = 0
+        self._syncing = False
         self.groups = {}
         world.trace.note(world.loop.now_ns, "boot", self.me, incarnation)
         now, step = self.now(), Step()
@@ -141,7 +142,7 @@ class SimNode(ABC):
         self.begin_life()
         self.checkpoints = Checkpoints(self)
         for ident, members in world.members.items():
-            restart = found.get(ident, NOTHING_FOUND)
+            restart = found.get(ident, Restart())
             recovered = self.recovered_of(restart.recovered)
             replica = self.core.add(ident, members, recovered)
             group = self.groups[ident] = Group(replica, config)
@@ -414,7 +415,7 @@ class SimNode(ABC):
             self.disk.append(step.persist)
             if doomed:
                 self._reach(Boundary.APPENDED, step)
-            if self._syncing_to == self._synced:
+            if not self._syncing:
                 self._begin_sync()
         if step.after:
             if self.may_send_after():
@@ -493,7 +494,8 @@ class SimNode(ABC):
             send_to(self.me, target, Frame(incarnation, data))
 
     def _begin_sync(self) -> None:
-        if self.disk.begin():
+        self._syncing = self.disk.begin()
+        if self._syncing:
             self._syncing_to = self._appended
             delay = self.world.fsync_ns(self.me)
             self.world.loop.after(delay, self._sync_ended, self.life)

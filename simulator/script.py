@@ -130,11 +130,14 @@ class Script(World):
         clocks: Clocks = Clocks.WITHIN,
         members: int = 0,
         balancing: bool = False,
+        checkpoint_slots: int = 0,
     ) -> None:
         self._stalled: set[NodeId] = set()
         self._tickets: dict[tuple[int, int], Ticket] = {}
         options = _options(nodes, groups, timing or Timing(), clocks, members or nodes)
-        super().__init__(attrs.evolve(options, balancing=balancing))
+        super().__init__(
+            attrs.evolve(options, balancing=balancing, checkpoint_slots=checkpoint_slots)
+        )
         for group in groups:
             self.members[group] = tuple(NodeId(n) for n in range(members or nodes))
         self.chosen.set_members(self.members)
@@ -199,8 +202,8 @@ class Script(World):
         """`keep`: how many records survive of those not synced; all if not given."""
         node = self.node(ident)
         disk = node.disk
-        assert isinstance(disk, RecordDisk)
-        disk.keep_at_cut = 10**9 if keep is None else keep
+        if isinstance(disk, RecordDisk):
+            disk.keep_at_cut = 10**9 if keep is None else keep
         node.crash(reboot=reboot)
 
     def boot(self, ident: int) -> None:

@@ -6,20 +6,20 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
+from paxos import replica
 from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
-from paxos.replica import Recovered
 from paxos.step import Record
 from simulator.dice import between
 from simulator.disk import Boot, DiskFailed, settle
 from simulator.recovery import Restart, Saved
 from storage import identity
-from storage.checkpoints import CheckpointFiles
+from storage.checkpoints import CheckpointFiles, checkpoint_name
 from storage.direct import BLOCK_BYTES
 from storage.errors import DiskFull, NoSegment, StorageError, StorageFailed
 from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, Place, segment_name
 from storage.memory_disk import MemoryDisk, PowerCut
-from storage.model import WalConfig, WriteBatch
+from storage.model import Recovered, WalConfig, WriteBatch
 from storage.opening import open_wal
 from storage.wal import Wal
 
@@ -32,10 +32,19 @@ BAD_BLOCK_CHANCE: Final = 0.15
 for that would be a loss of later (seed 3038)."""
 
 
-class WalDisk:
-    """`retires`: whether checkpoints let go of the log. Not where its batches are read later."""
+def _slot_of(name: str) -> Slot:
+    found = checkpoint_name(name)
+    assert found is not None
+    return found.slot
 
-    def __init__(self, node: NodeId, *, retires: bool = True) -> None:
+
+def _applied(recovered: Recovered, group: GroupId) -> Slot:
+    state = recovered.groups.get(group)
+    return SLOT_ZERO if state is None else state.applied
+
+
+class WalDisk:
+    def __init__(self, node: NodeId) -> None:
         self.durable: list[Record] = []
         self.slow_ns = 0
         self._node = node
@@ -43,7 +52,6 @@ class WalDisk:
         self._copy: MemoryDisk | None = None
         self._wal: Wal | None = None
         self._checkpoints: CheckpointFiles | None = None
-        self._retires = retires
         self._staged: list[Record] = []
         self._batch: tuple[WriteBatch, list[Record]] | None = None
         self._booted = 0
@@ -73,6 +81,11 @@ class WalDisk:
             self.wipe()  # what the message tells the operator to do
             return self.boot(groups)
         self._wal, self._checkpoints, self._booted = wal, checkpoints, who.incarnation
+        self._forgotten |= {
+            group
+            for group, one in saved.items()
+            if one and any(_slot_of(name) > _applied(recovered, group) for name in one.damaged)
+        }
         unfounded = {group for group, state in recovered.groups.items() if not state.founded}
         lost = frozenset(groups if recovered.damage else unfounded)
         if self._all_forgotten or recovered.end < self._reached:
@@ -88,7 +101,7 @@ class WalDisk:
             )
             chunks = begun[group].chunks if group in begun else ()
             base = Saved(state.base, chunks).base if chunks else None
-            from_disk = Recovered(
+            from_disk = replica.Recovered(
                 state.promised, state.votes, state.learned, state.voting, state.floor, base
             )
             found[group] = Restart(from_disk, chosen, chunks)
@@ -165,8 +178,6 @@ class WalDisk:
         assert self._wal is not None
         checkpoints = self._checkpoints
         assert checkpoints is not None
-        if not self._retires:
-            return SLOT_ZERO
         slots = {one: checkpoints.slot(one) or SLOT_ZERO for one in checkpoints.groups()}
         self._wal.retire(slots)
         return slots.get(group, SLOT_ZERO)
@@ -175,13 +186,13 @@ class WalDisk:
         assert self._wal is not None
         self._wal.skip(group, slot)
 
-    def forget(self, group: GroupId) -> Recovered:
+    def forget(self, group: GroupId) -> replica.Recovered:
         assert self._wal is not None
         assert self._checkpoints is not None
         self._checkpoints.remove(group)
         self._wal.forget_group(group)
         promised, _, floor = self._wal.acceptor(group)
-        return Recovered(promised, voting=False, floor=max(promised, floor))
+        return replica.Recovered(promised, voting=False, floor=max(promised, floor))
 
     def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
         assert self._wal is not None
@@ -234,6 +245,12 @@ class WalDisk:
     def wipe(self) -> None:
         self._files = MemoryDisk()
         self._all_forgotten = True
+
+    def damage_checkpoint(self, group: GroupId) -> None:
+        """The newest one: no restart begins with it."""
+        names = [name for name in map(checkpoint_name, self._files.names()) if name is not None]
+        newest = str(max(name for name in names if name.group == group))
+        self._files.corrupt(newest, len(self._files.content(newest)) // 2, 1)
 
     @property
     def unsettled(self) -> bool:

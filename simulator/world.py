@@ -119,6 +119,9 @@ class World:
         self.one_master = OneMaster(enforced=within)
         self.acknowledged = Acknowledged(self.agreement)
         self.reads = Reads(enforced=within)
+        self.checkpoint_slots = options.checkpoint_slots
+        if self.brokers and options.disk is DiskKind.WAL:
+            self.checkpoint_slots = 0  # batches are read from the log as long as there are any
         self.leases = Leases()
         self.bases = Bases(self.agreement.logs, self.members)
         self.nodes: dict[NodeId, SimNode] = {}
@@ -154,7 +157,7 @@ class World:
         clock = Clock(boot_ppm=between(layout, -ppm, ppm))
         disk: Disk = RecordDisk(self.agreement.logs)
         if self.options.disk is DiskKind.WAL:
-            disk = WalDisk(me, retires=not self.brokers)
+            disk = WalDisk(me)
         node = self.nodes[me] = self.make_node(me, disk, clock)
         self.network.attach(me, node.deliver)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pytest
 
 from paxos.entry import EntryKind
@@ -61,8 +62,8 @@ def test_in_a_world_of_brokers_a_planted_bug_is_refused() -> None:
 
 def test_a_watched_world_is_the_same_world() -> None:
     """Who watches must not be noticed, or what was validated is not what runs."""
-    plain = World(draw(0, workload=Workload.COMMANDS))
-    watched = ObservedWorld(draw(0, workload=Workload.COMMANDS), lambda _: None)
+    options = attrs.evolve(draw(0, workload=Workload.COMMANDS), checkpoint_slots=0)
+    plain, watched = World(options), ObservedWorld(options, lambda _: None)
     plain.run()
     watched.run()
     assert watched.trace.digest() == plain.trace.digest()
