@@ -9,7 +9,7 @@ from balancer.records import Cluster
 from balancer.registry_commands import FoundCluster, RegisterNode
 from balancer.steal import BalancingConfig
 from broker.catchup.bucket import Bucket
-from broker.context import BrokerConfig
+from broker.config import BrokerConfig
 from broker.intake import IntakeConfig
 from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId

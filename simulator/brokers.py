@@ -16,8 +16,9 @@ import attrs
 
 from balancer.registry import Registry
 from broker.api import ApiTable
+from broker.config import BrokerConfig
 from broker.consumer_groups import ConsumerGroups, TopicsOf
-from broker.context import Broker, BrokerConfig
+from broker.context import Broker
 from broker.image import decode_chunk, encode_chunk
 from broker.intake import Outcome, Pending
 from broker.machine import GroupMachine
