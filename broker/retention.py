@@ -16,7 +16,6 @@ the next one that has one.
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import attrs
@@ -33,8 +32,10 @@ from broker.topic_configs import RETENTION_BYTES, RETENTION_MS, SEGMENT_BYTES, i
 from paxos.ids import MS, GroupId, Now
 from wire.error_codes import ErrorCode
 
-LOOKS_MAX: Final = 1_000
-"""Partitions looked at in one tick: a few milliseconds."""
+LOOKS_MAX: Final = 200
+LOOKS_NS: Final = 2 * MS
+"""Partitions looked at in one tick, and how long that may take: the cold store may have to read the
+end of a file when it is asked for the first time."""
 UNDER_WAY_MAX: Final = 200
 """Deletions proposed and not answered: the others wait for the next pass."""
 STEP: Final = 16
@@ -116,8 +117,20 @@ def _base(state: PartitionState, number: int) -> int:
     return index.base(number) if number < index.stop else state.next_offset
 
 
+@attrs.define
+class TopicSize:
+    """What this node keeps of a topic: bytes in log and cold segments, and records."""
+
+    bytes: int = 0
+    records: int = 0
+
+
 class Retainer:
-    """Looks at the partitions of the groups this node is master of, some in each tick."""
+    """Looks at all partitions of this node, some in each tick: how large they are, and whether
+    something is due where this node is master.
+
+    `sizes` are those of the last pass that came to its end, by name of the topic.
+    """
 
     def __init__(
         self,
@@ -129,59 +142,67 @@ class Retainer:
     ) -> None:
         self._groups, self._registry, self._machines = groups, registry, machines
         self._config, self._statistics = config, statistics
-        self._left: Iterator[tuple[GroupId, int]] | None = None
+        self._left: Iterator[tuple[GroupId, PartitionState]] | None = None
         self._began_boot_ns = 0
+        self.sizes: Mapping[str, TopicSize] = {}
+        self._adding: dict[str, TopicSize] = {}
         self._under_way: set[int] = set()
         self._rules: dict[str, Retention | None] = {}
         self._topics_seen = -1
 
     def tick(self, now: Now) -> None:
-        """Go on with the pass over all partitions, or begin one if it is time."""
-        if not now.trusted:
-            return
+        """Go on with the pass over all partitions, or begin one if it is time. Call it often."""
         if self._left is None:
             if now.boot_ns - self._began_boot_ns < self._config.retention_check_ms * MS:
                 return
             self._began_boot_ns = now.boot_ns
             self._left = self._partitions()
-        looked = 0
-        for group, uid in islice(self._left, LOOKS_MAX):
-            looked += 1
-            self._look(group, uid, now.wall_ns // MS)
-            if len(self._under_way) >= UNDER_WAY_MAX:
+        until_ns = now.boot_ns + LOOKS_NS
+        for _ in range(LOOKS_MAX):
+            found = next(self._left, None)
+            if found is None:
+                self._left = None
+                self.sizes, self._adding = self._adding, {}
                 return
-        if looked < LOOKS_MAX:
-            self._left = None
+            self._look(*found, now)
+            if self._groups.now().boot_ns >= until_ns or len(self._under_way) >= UNDER_WAY_MAX:
+                return
 
-    def _partitions(self) -> Iterator[tuple[GroupId, int]]:
+    def _partitions(self) -> Iterator[tuple[GroupId, PartitionState]]:
         for group in sorted(self._machines):
-            if self._groups.acting(group):
-                for uid in list(self._registry.partitions_of_group(group)):
-                    yield group, uid
+            machine = self._machines.get(group)
+            for state in [] if machine is None else list(machine.partitions.values()):
+                yield group, state
 
-    def _look(self, group: GroupId, uid: int, now_wall_ms: int) -> None:
-        machine = self._machines.get(group)
-        state = None if machine is None else machine.partitions.get(uid)
-        rules = self._rules_of(uid)
-        if state is None or rules is None or uid in self._under_way:
+    def _look(self, group: GroupId, state: PartitionState, now: Now) -> None:
+        uid = state.uid
+        partition = self._registry.partition(uid)
+        if partition is None or state.dropped:
             return
-        offset = due(state, rules, now_wall_ms)
-        if offset is not None and self._groups.acting(group) and self._groups.caught_up(group):
+        self._add(partition.topic, state)
+        rules = self._rules_of(partition.topic)
+        groups = self._groups
+        if rules is None or uid in self._under_way or not now.trusted or not groups.acting(group):
+            return
+        offset = due(state, rules, now.wall_ns // MS)
+        if offset is not None and groups.caught_up(group):
             self._under_way.add(uid)
             done = partial(self._done, uid, state.log_start)
-            self._groups.submit(group, delete_records(uid, offset), done)
+            groups.submit(group, delete_records(uid, offset), done)
 
-    def _rules_of(self, uid: int) -> Retention | None:
+    def _add(self, topic: str, state: PartitionState) -> None:
+        size = self._adding.setdefault(topic, TopicSize())
+        size.bytes += state.index.bytes_held
+        size.bytes += sum(one.bytes for one in state.cold.segments(state.uid))
+        size.records += state.next_offset - state.log_start
+
+    def _rules_of(self, name: str) -> Retention | None:
         if self._topics_seen != self._registry.versions.topics:
             self._topics_seen = self._registry.versions.topics
             self._rules.clear()
-        partition = self._registry.partition(uid)
-        if partition is None:
-            return None
-        name = partition.topic
         if name not in self._rules:
             topic = self._registry.topic(name)
-            assert topic is not None, f"partition {uid} of no topic"
+            assert topic is not None, f"a partition of {name}, which is no topic"
             self._rules[name] = retention_of(topic.configs, self._config)
         return self._rules[name]
 

@@ -201,3 +201,15 @@ def test_a_pass_looks_at_a_bounded_number_of_partitions_at_a_time(
         world.settle()
         moved.append(world[1].statistics.retention_trims)
     assert moved == [1, 2, 3, 4, 4, 4]
+    assert retainer.sizes[TOPIC].records == 0, "of partition 0 alone, before it was deleted from"
+
+
+def test_sizes_are_those_of_all_partitions_here_in_log_and_cold_store() -> None:
+    world = DataWorld()
+    for partition_index in (0, 0, 0, 1):
+        world.produce(1, partition_index, batch("x"))
+    world.settle_log(2)
+    for node in (1, 2):
+        tick(world, node=node)
+        size = world[node].broker.retainer.sizes[TOPIC]
+        assert (size.records, size.bytes) == (4, 4 * len(batch("x")))
