@@ -122,6 +122,9 @@ def broker(config: Config) -> BrokerConfig:
         batch_bytes_max=limits.frame_bytes_max - REQUEST_OVERHEAD_BYTES,
         fetch_bytes_max=limits.fetch_bytes_max,
         consumer_group_rebalance_delay_ms=section.group_initial_rebalance_delay_ms,
+        retention_ms=section.retention_ms,
+        retention_bytes=section.retention_bytes,
+        retention_check_ms=config.storage.retention_check_ms,
     )
 
 

@@ -214,6 +214,7 @@ class BrokerNode(SimNode):
     def keep_house(self, now: Now) -> None:
         self._client.tick(now)
         self.broker.consumer_groups.tick(now)
+        self.broker.retainer.tick(now)
 
     def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
         """Links are TCP: what the network repeats does not arrive again, in whatever life."""
