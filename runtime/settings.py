@@ -1,6 +1,7 @@
 """From the operator's configuration to the values the parts are built with."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from balancer.planning import PlanningConfig
@@ -18,6 +19,7 @@ from runtime.checkpointing import CheckpointConfig
 from runtime.clients import ClientLimits
 from runtime.config import Config
 from runtime.fields import Address
+from runtime.upkeep import UpkeepConfig
 from storage.model import Durability, WalConfig
 from storage.space import SpaceConfig
 from wire.framing import FRAME_BYTES_MAX, FrameLimits
@@ -70,6 +72,14 @@ def checkpoints(config: Config) -> CheckpointConfig:
         records_each=section.checkpoint_records,
         log_bytes=section.log_bytes,
         segment_bytes=section.segment_bytes,
+    )
+
+
+def upkeep(config: Config) -> UpkeepConfig:
+    return UpkeepConfig(
+        checkpoints=checkpoints(config),
+        settling=partial(settling, config),
+        catching_up=partial(catching_up, config),
     )
 
 
