@@ -3,10 +3,11 @@
 A file is named after the partition's uid and the first offset it is about, and begins with::
 
     magic 8s | version u32 | header bytes u32 | uid u64 | base offset i64 | first timestamp i64
-    | node i32 | cluster 64s | crc32c u32
+    | node i32 | cluster 64s | clean to i64 | crc32c u32
 
-Then come blocks, without padding. They tile the offsets: each begins with the offset at which the
-one before has ended, the first one with that of the name; so what is missing is seen::
+`clean to`: up to which offset compaction has left of each key the last record only; 0 where it has
+not been. Then come blocks, without padding. They tile the offsets: each begins with the offset at
+which the one before has ended, the first one with that of the name; so what is missing is seen::
 
     magic u32 | header crc32c u32 | content crc32c u32 | payload bytes u32 | batches u32
     | base offset i64 | end offset i64 | max timestamp i64 | synced u64 | table | payload
@@ -53,7 +54,7 @@ _MAGIC: Final = b"EVENCOLD"
 _SEAL_MAGIC: Final = b"COLDSEAL"
 BLOCK_MAGIC: Final = 0xE7C0B10C
 BLOCK_MAGIC_BYTES: Final = BLOCK_MAGIC.to_bytes(4, "big")
-_HEADER: Final = struct.Struct(f">8sIIQqqi{CLUSTER_BYTES_MAX}s")
+_HEADER: Final = struct.Struct(f">8sIIQqqi{CLUSTER_BYTES_MAX}sq")
 _CHECKSUM: Final = struct.Struct(">I")
 HEADER_BYTES: Final = 128
 assert _HEADER.size + _CHECKSUM.size <= HEADER_BYTES
@@ -78,6 +79,19 @@ class ColdSegment(NamedTuple):
     end: int
     max_timestamp_ms: int
     bytes: int
+
+
+class ColdFacts(NamedTuple):
+    """What compaction wants to know of a file."""
+
+    base: int
+    end: int
+    max_timestamp_ms: int
+    bytes: int
+    first_timestamp_ms: int
+    clean_to: int
+    sealed: bool
+    """There is a later one: nothing is appended to this one any more."""
 
 
 class ColdBatch(NamedTuple):
@@ -133,10 +147,19 @@ def seed_of(cluster: str, uid: int, base: int) -> int:
 # ---- the header -----------------------------------------------------------------------------
 
 
-def encode_header(identity: Identity, uid: int, base: int, first_timestamp_ms: int) -> bytes:
-    cluster = identity.cluster.encode("ascii")
+def encode_header(
+    identity: Identity, uid: int, base: int, first_timestamp_ms: int, clean_to: int = 0
+) -> bytes:
     body = _HEADER.pack(
-        _MAGIC, FORMAT_VERSION, HEADER_BYTES, uid, base, first_timestamp_ms, identity.node, cluster
+        _MAGIC,
+        FORMAT_VERSION,
+        HEADER_BYTES,
+        uid,
+        base,
+        first_timestamp_ms,
+        identity.node,
+        identity.cluster.encode("ascii"),
+        clean_to,
     ).ljust(HEADER_BYTES - _CHECKSUM.size, b"\0")
     return body + _CHECKSUM.pack(crc32c(body))
 
@@ -149,20 +172,21 @@ class Header:
     first_timestamp_ms: int
     node: NodeId
     cluster: str
+    clean_to: int
 
 
 def decode_header(data: bytes) -> Header | None:
     """None: it is damaged. Later versions keep what is here, and the checksum at the end."""
     if len(data) < HEADER_BYTES or not data.startswith(_MAGIC):
         return None
-    _, version, size, uid, base, first, node, cluster = _HEADER.unpack_from(data)
+    _, version, size, uid, base, first, node, cluster, clean_to = _HEADER.unpack_from(data)
     if size != HEADER_BYTES:
         return None
     (checksum,) = _CHECKSUM.unpack_from(data, HEADER_BYTES - _CHECKSUM.size)
     if crc32c(data[: HEADER_BYTES - _CHECKSUM.size]) != checksum:
         return None
     name = cluster.rstrip(b"\0").decode("ascii", "replace")
-    return Header(version, uid, base, first, NodeId(node), name)
+    return Header(version, uid, base, first, NodeId(node), name, clean_to)
 
 
 # ---- blocks ---------------------------------------------------------------------------------

@@ -51,8 +51,10 @@ class Tail:
 
 
 class ColdWriter:
-    def __init__(self, disk: Disk, identity: Identity) -> None:
-        self._disk, self._identity = disk, identity
+    def __init__(
+        self, disk: Disk, identity: Identity, temporary_name: str = TEMPORARY_NAME
+    ) -> None:
+        self._disk, self._identity, self._temporary_name = disk, identity, temporary_name
         self.bytes_written = 0
         self.syncs = 0
 
@@ -105,34 +107,50 @@ class ColdWriter:
         self, old: ColdFile, first_timestamp_ms: int, tiles: Iterable[Tile], *, seals: bool
     ) -> tuple[Tail, int]:
         """A new file in the place of an old one; where it ends, and its size."""
-        file = self._fresh(old.uid, old.base, first_timestamp_ms)
-        tail = Tail(old.base, HEADER_BYTES, old.base, HEADER_BYTES, first_timestamp_ms)
-        index = BlockIndex(old.base, end=old.base)
+        tail, size = self.draft(old.uid, old.base, first_timestamp_ms, tiles, seals=seals)
+        self._publish(old.uid, old.base)
+        return tail, size
+
+    def draft(
+        self,
+        uid: int,
+        base: int,
+        first_timestamp_ms: int,
+        tiles: Iterable[Tile],
+        *,
+        seals: bool,
+        clean_to: int = 0,
+    ) -> tuple[Tail, int]:
+        """A whole file, durably, under the temporary name: where it ends, and its size."""
+        file = self._fresh(uid, base, first_timestamp_ms, clean_to)
+        seed = self.seed(uid, base)
+        tail = Tail(base, HEADER_BYTES, base, HEADER_BYTES, first_timestamp_ms)
+        index = BlockIndex(base, end=base)
         synced = tail.position
         for tile in tiles:
             tail.synced = tail.position  # as it will be when the file has its name
-            index.add(*self.write(file, tail, tile, old.seed))
+            index.add(*self.write(file, tail, tile, seed))
             if tail.position - synced >= SYNC_EVERY_BYTES:
                 self.sync(file)
                 synced = tail.position
         self.sync(file)
         tail.synced = size = tail.position
         if seals:
-            size = self.seal(file, tail, index, old.seed)
-        self._publish(old.uid, old.base)
+            size = self.seal(file, tail, index, seed)
         return tail, size
 
-    def _fresh(self, uid: int, base: int, first_timestamp_ms: int) -> File:
-        if TEMPORARY_NAME in self._disk.names():
-            self._disk.remove(TEMPORARY_NAME)  # left by a crash, or a full disk
-        file = self._disk.create(TEMPORARY_NAME)
-        write_all(file, [encode_header(self._identity, uid, base, first_timestamp_ms)], 0)
+    def _fresh(self, uid: int, base: int, first_timestamp_ms: int, clean_to: int = 0) -> File:
+        if self._temporary_name in self._disk.names():
+            self._disk.remove(self._temporary_name)  # left by a crash, or a full disk
+        file = self._disk.create(self._temporary_name)
+        header = encode_header(self._identity, uid, base, first_timestamp_ms, clean_to)
+        write_all(file, [header], 0)
         self.sync(file)
         self.bytes_written += HEADER_BYTES
         return file
 
     def _publish(self, uid: int, base: int) -> None:
-        self._disk.rename(TEMPORARY_NAME, cold_name(uid, base))
+        self._disk.rename(self._temporary_name, cold_name(uid, base))
         self._disk.sync_directory()
 
     def seed(self, uid: int, base: int) -> int:

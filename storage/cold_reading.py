@@ -1,0 +1,395 @@
+"""Finding and reading cold data: see storage.cold for what it is, and who may do what."""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TypeVar
+
+import attrs
+
+from storage.cold_cache import ColdCache
+from storage.cold_file import ColdFile, open_cold, read_trailer
+from storage.cold_format import (
+    FORMAT_VERSION,
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    ColdBatch,
+    ColdFacts,
+    ColdSegment,
+    Header,
+    cold_name,
+    decode_header,
+    parse_cold_name,
+)
+from storage.cold_merge import Merger, finish_merges
+from storage.cold_writing import ColdWriter, Tail
+from storage.disk import Disk, read_around
+from storage.errors import ColdDamaged, DirectoryRefused, NotInLog, StorageFailed
+from storage.identity import Identity
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class ColdStatistics:
+    partitions: int
+    files: int
+    bytes_held: int
+    bytes_appended: int
+    """Ever, since the start, headers included."""
+    syncs: int
+    damaged: int
+    """Blocks found damaged since the start, by whomever."""
+    files_open: int
+    index_blocks: int
+
+
+class ColdReading:
+    """The half of a ColdStore that changes nothing; its attributes are the store's as well."""
+
+    def __init__(self, disk: Disk, identity: Identity) -> None:
+        self._disk, self._identity = disk, identity
+        self._lock = threading.Lock()
+        """Guards what follows; never held while a file is read or written, and for one rename."""
+        self._bases: dict[int, list[int]] = {}
+        self._sizes: dict[tuple[int, int], int] = {}
+        self._tails: dict[int, Tail] = {}
+        self._ends: dict[tuple[int, int], tuple[int, int]] = {}
+        """End offset and max timestamp of sealed files, when somebody has asked."""
+        self._write_lock = threading.Lock()
+        self._cache = ColdCache()
+        self._writer, self._merger = ColdWriter(disk, identity), Merger(disk, identity)
+        self._headers: dict[tuple[int, int], tuple[int, int]] = {}
+        """First timestamp and `clean to` of sealed files, when somebody has asked."""
+        self._changes = 0
+        """How often files have taken the place of others."""
+        self._damaged = 0
+        finish_merges(disk)
+        for name, size in disk.sizes().items():
+            found = parse_cold_name(name)
+            if found is not None:
+                self._bases.setdefault(found[0], []).append(found[1])
+                self._sizes[found] = size
+        for bases in self._bases.values():
+            bases.sort()
+
+    # ---- what is there --------------------------------------------------------------------------
+
+    def uids(self) -> list[int]:
+        with self._lock:
+            return sorted(self._bases)
+
+    def files(self) -> list[tuple[int, int]]:
+        """Uid and base offset of all files, in this order."""
+        with self._lock:
+            return sorted(self._sizes)
+
+    def start(self, uid: int) -> int | None:
+        """The first offset that there are files for; None if there are none."""
+        with self._lock:
+            bases = self._bases.get(uid)
+            return bases[0] if bases else None
+
+    def end(self, uid: int) -> int | None:
+        """The offset behind the last batch. The first call reads the partition's last file: not
+        for the event loop."""
+        tail = self._tail(uid)
+        return tail.end if tail is not None else None
+
+    def segments(self, uid: int) -> list[ColdSegment]:
+        """In order. The first call reads the end of each file."""
+        found = []
+        for base in self._bases_of(uid):
+            summary = self._summary(uid, base)
+            with self._lock:
+                size = self._sizes.get((uid, base))
+            if summary is not None and size is not None:
+                found.append(ColdSegment(base, *summary, size))
+        return found
+
+    def facts(self, uid: int) -> list[ColdFacts]:
+        """In order. The first call reads the beginning and the end of each file."""
+        segments = self.segments(uid)
+        found = []
+        for number, (base, end, latest_ms, size) in enumerate(segments):
+            with self._lock:
+                header = self._headers.get((uid, base))
+            if header is None:
+                try:
+                    said = self._header(self._load(uid, base))
+                except NotInLog:
+                    continue  # dropped meanwhile
+                first_ms = NO_TIMESTAMP if said is None else said.first_timestamp_ms
+                header = first_ms, 0 if said is None else said.clean_to
+                with self._lock:
+                    self._headers[uid, base] = header
+            found.append(ColdFacts(base, end, latest_ms, size, *header, number + 1 < len(segments)))
+        return found
+
+    def bytes_from(self, uid: int, offset: int) -> int:
+        """Bytes of the files' blocks from the one that contains `offset` on."""
+        bases = self._bases_of(uid)
+        first = bisect_right(bases, offset) - 1
+        with self._lock:
+            whole = sum(self._sizes.get((uid, base), 0) for base in bases[first + 1 :])
+        if first < 0:
+            return whole
+        try:
+            index = self._load(uid, bases[first]).index
+        except NotInLog:
+            return whole
+        number = max(0, index.at(offset))
+        inside = index.position - index.positions[number] if index.bases else 0
+        return whole + (inside if offset < index.end else 0)
+
+    @property
+    def bytes_held(self) -> int:
+        with self._lock:
+            return sum(self._sizes.values())
+
+    def held(self) -> dict[int, int]:
+        """Bytes of each partition's files."""
+        found: dict[int, int] = {}
+        with self._lock:
+            for (uid, _), size in self._sizes.items():
+                found[uid] = found.get(uid, 0) + size
+        return found
+
+    def statistics(self) -> ColdStatistics:
+        files_open, blocks = self._cache.statistics()
+        with self._lock:
+            return ColdStatistics(
+                partitions=len(self._bases),
+                files=len(self._sizes),
+                bytes_held=sum(self._sizes.values()),
+                bytes_appended=self._writer.bytes_written + self._merger.writer.bytes_written,
+                syncs=self._writer.syncs + self._merger.writer.syncs,
+                damaged=self._damaged,
+                files_open=files_open,
+                index_blocks=blocks,
+            )
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
+        """Batches from the one that contains `offset` on, or the next one where that was compacted
+        away: the first in any case, more as long as they fit; none at the end.
+
+        Raises:
+            NotInLog: `offset` is below the first one that is here.
+            ColdDamaged: the batches at `offset` are not what was written.
+        """
+        return [batch.data for batch in self.batches(uid, offset, bytes_max)]
+
+    def batches(self, uid: int, offset: int, bytes_max: int) -> list[ColdBatch]:
+        """As `read`, with offsets and timestamps. Damage further on ends the list."""
+        return self._while_still(lambda: self._batches(uid, offset, bytes_max))
+
+    def _while_still(self, reads: Callable[[], T]) -> T:
+        """Files that become others while they are looked at seem to be damaged: look again."""
+        while True:
+            changes = self._changes
+            try:
+                return reads()
+            except (ColdDamaged, NotInLog):
+                with self._lock:
+                    if changes == self._changes:
+                        raise
+
+    def _batches(self, uid: int, offset: int, bytes_max: int) -> list[ColdBatch]:
+        found: list[ColdBatch] = []
+        left = bytes_max
+        try:
+            for batch in self._from(uid, offset):
+                left -= len(batch.data)
+                if found and left < 0:
+                    break
+                found.append(batch)
+        except ColdDamaged:
+            if not found:
+                raise
+        return found
+
+    def find_time(self, uid: int, timestamp_ms: int, since: int = 0) -> int | None:
+        """The base offset of the first batch, of those from the one with offset `since` on, that
+        holds a record of this time or later; None if there is none.
+
+        Raises:
+            ColdDamaged: it may lie in a block that is not what was written.
+        """
+        return self._while_still(lambda: self._find_time(uid, timestamp_ms, since))
+
+    def _find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
+        bases = self._bases_of(uid)
+        for base in bases[max(0, bisect_right(bases, since) - 1) :]:
+            summary = self._summary(uid, base)
+            if summary is None or summary[1] < timestamp_ms:
+                continue
+            file = self._load(uid, base)
+            for number, latest in enumerate(file.index.timestamps):
+                if latest >= timestamp_ms and file.index.end_of(number) > since:
+                    for batch in self._block(file, number)[0]:
+                        if batch.max_timestamp_ms >= timestamp_ms and batch.end > since:
+                            return batch.base
+        return None
+
+    def _from(self, uid: int, offset: int) -> Iterator[ColdBatch]:
+        """Batches from the one that contains `offset` on; what is missing in between is damage."""
+        tail = self._tail(uid)  # first: what is durable now will be found
+        bases = self._bases_of(uid)
+        first = bisect_right(bases, offset) - 1
+        if tail is None or first < 0:
+            raise NotInLog(f"partition {uid}: no cold data at offset {offset}")
+        limit = (tail.base, tail.end)
+        reached: int | None = None
+        for base in bases[first:]:
+            file = self._load(uid, base)
+            index = file.index
+            if reached is not None and reached != base:
+                self._raise_missing(file, reached, base, 0)
+            number = index.at(offset)
+            reached = base if number < 0 else index.bases[number]
+            if offset >= index.end:
+                reached = index.end
+                continue
+            for at in range(max(0, number), len(index.bases)):
+                if index.bases[at] != reached:
+                    self._raise_missing(file, reached, index.bases[at], at)
+                batches, reached = self._block(file, at)
+                for batch in batches:
+                    if batch.end > offset:
+                        yield batch
+            if base == limit[0] and reached < limit[1]:
+                self._raise_missing(file, reached, limit[1], len(index.bases))
+
+    def _raise_missing(self, file: ColdFile, start: int, end: int, number: int) -> NoReturn:
+        positions = file.index.positions
+        position = positions[number] if number < len(positions) else file.index.position
+        raise self._found(ColdDamaged(file.uid, start, end, file.file.name, position))
+
+    def _block(self, file: ColdFile, number: int) -> tuple[list[ColdBatch], int]:
+        try:
+            return file.read(number)
+        except ColdDamaged as damage:
+            raise self._found(damage) from None
+
+    def _found(self, damage: ColdDamaged) -> ColdDamaged:
+        with self._lock:
+            self._damaged += 1
+        return damage
+
+    # ---- finding files --------------------------------------------------------------------------
+
+    def _bases_of(self, uid: int) -> list[int]:
+        with self._lock:
+            return list(self._bases.get(uid, ()))
+
+    def _load(self, uid: int, base: int) -> ColdFile:
+        """The file with its index, as far as it is durable.
+
+        Raises:
+            NotInLog: it was dropped.
+        """
+        key = (uid, base)
+        cached = self._cache.get(key)
+        with self._lock:
+            if key not in self._sizes:
+                raise NotInLog(f"{cold_name(uid, base)} was dropped")
+            tail = self._tails.get(uid)
+            stop = tail.position if tail is not None and tail.base == base else None
+            changes = self._changes
+        if cached is not None and stop in (None, cached.index.position):
+            return cached
+        try:
+            file = self._disk.open(cold_name(uid, base))
+        except StorageFailed:
+            with self._lock:
+                if key in self._sizes:
+                    raise
+            raise NotInLog(f"{cold_name(uid, base)} was dropped") from None
+        found = open_cold(file, uid, base, self._writer.seed(uid, base))
+        if stop is not None and not found.index.sealed:
+            found.index.cut(stop)
+        with self._lock:
+            if changes == self._changes:  # else it may be one that is not there any more
+                self._cache.put(key, found)
+        return found
+
+    def _tail(self, uid: int) -> Tail | None:
+        with self._lock:
+            tail, bases = self._tails.get(uid), self._bases.get(uid)
+            if tail is not None or not bases:
+                return tail
+            base = bases[-1]
+        file = self._load(uid, base)
+        index = file.index
+        first = self._first_timestamp(file)
+        tail = Tail(base, index.position, index.end, index.synced, first, index.sealed, found=True)
+        with self._lock:
+            return self._tails.setdefault(uid, tail)
+
+    def _first_timestamp(self, file: ColdFile) -> int:
+        header = self._header(file)
+        if header is not None:
+            return header.first_timestamp_ms
+        return file.index.timestamps[0] if file.index.timestamps else NO_TIMESTAMP
+
+    def _header(self, file: ColdFile) -> Header | None:
+        """None: it is damaged. What it says, the name says as well, but for the time.
+
+        Raises:
+            DirectoryRefused: it is of another cluster or version.
+        """
+        header = decode_header(read_around(file.file, HEADER_BYTES, 0))
+        if header is None:
+            return None
+        if header.version != FORMAT_VERSION:
+            raise DirectoryRefused(
+                f"{file.file.name} has format version {header.version}; this program reads "
+                f"{FORMAT_VERSION}: use the version of the program that wrote it"
+            )
+        if header.cluster != self._identity.cluster:
+            raise DirectoryRefused(
+                f"{file.file.name} was written in cluster {header.cluster!r}, and this is "
+                f"{self._identity.cluster!r}: the files of two clusters have been mixed"
+            )
+        return header if (header.uid, header.base) == (file.uid, file.base) else None
+
+    def _summary(self, uid: int, base: int) -> tuple[int, int] | None:
+        """End offset and max timestamp of a file; None if it was dropped."""
+        key = (uid, base)
+        with self._lock:
+            if key not in self._sizes:
+                return None
+            bases = self._bases[uid]
+            following = bases[bisect_right(bases, base) :][:1]
+            found = self._ends.get(key)
+        if found is not None:
+            return found
+        try:
+            if not following:
+                tail = self._tail(uid)
+                index = self._load(uid, base).index
+                return (tail.end if tail is not None else index.end, index.max_timestamp_ms)
+            file = self._disk.open(cold_name(uid, base))
+            trailer = read_trailer(file, self._writer.seed(uid, base))
+            if trailer is not None:
+                found = following[0], trailer.max_timestamp_ms
+            else:
+                found = following[0], self._load(uid, base).index.max_timestamp_ms
+        except (StorageFailed, NotInLog):
+            with self._lock:
+                if key in self._sizes:
+                    raise
+            return None
+        with self._lock:
+            if key in self._sizes:
+                self._ends[key] = found
+        return found
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        """What is known of a file is not true any more. With the lock."""
+        self._changes += 1
+        self._ends.pop(key, None)
+        self._headers.pop(key, None)
+        self._cache.drop(key)
