@@ -61,23 +61,13 @@ from runtime.metrics import NodeMetrics
 from runtime.node_admin import NodeAdmin
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
-from runtime.recovering import (
-    as_paxos,
-    log_bases,
-    read_checkpoints,
-    refuse_alone,
-    replay,
-    restore,
-    say_what_was_found,
-    scratch_machine,
-)
+from runtime.recovering import as_paxos, log_bases, read_checkpoints, replay, restore
 from runtime.registry_client import Joining, RegistryClient
 from runtime.scrubber import Scrubber
 from runtime.shell import Shell
 from runtime.status import node_status
 from runtime.upkeep import Upkeep
 from storage.checkpoints import CheckpointFiles
-from storage.cold import ColdStore
 from storage.disk import RealDisk
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
 from storage.identity import Identity, boot
@@ -186,12 +176,21 @@ class Node:
         identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
         groups = [GroupId(number) for number in range(config.groups.count + 1)]
         files = CheckpointFiles(disk, identity)
-        self.cold = ColdStore(disk, identity)
         self.checkpoints = read_checkpoints(files, journal)
         bases = log_bases(self.checkpoints)
         self.wal, recovered = open_wal(disk, identity, settings.wal(config), groups, bases)
-        say_what_was_found(journal, identity, recovered, checkpoints=len(bases))
-        refuse_alone(config, recovered)
+        journal.info(
+            "log opened",
+            incarnation=identity.incarnation,
+            checkpoints=len(bases),
+            records=recovered.records,
+            bytes=recovered.bytes_read,
+            cut=None if recovered.cut is None else str(recovered.cut),
+            damage=[str(hole) for hole in recovered.damage],
+        )
+        for name in identity.damaged:
+            journal.error("damaged file replaced by its copy", file=name)
+        _refuse_alone(config, recovered)
         self.plane = DataPlane(self.clock_boot_ns, journal.bug)
         self.wakeup = Wakeup()
         self.writer = LogWriter(self.wal, self.wakeup, Space(disk, settings.space(config)))
@@ -222,33 +221,18 @@ class Node:
             journal,
         )
         self._recover(recovered)
-        self._keep(files)
+        self.upkeep = Upkeep(
+            self.multi, self.wal, self.machines, files, settings.checkpoints(config), journal
+        )
+        self.upkeep.begin(self.clock.now(), self.checkpoints)
+        self.checkpoints.clear()
+        self.hosting.dropped = lambda group, _machine: self.upkeep.dropped(group)
+        self.engine.scrubber.start()
         self._ask_peers(identity, blank=not recovered.groups)
         self._wire()
 
     def clock_boot_ns(self) -> int:
         return self.clock.now().boot_ns
-
-    def _keep(self, files: CheckpointFiles) -> None:
-        """Begin with what is done beside serving."""
-        self.upkeep = Upkeep(
-            self.engine,
-            self.machines,
-            files,
-            self.cold,
-            settings.upkeep(self.config),
-            self.statistics,
-            self.registry,
-            scratch_machine,
-            self.journal,
-        )
-        self.upkeep.begin(self.clock.now(), self.checkpoints)
-        self.checkpoints.clear()
-        self.hosting.dropped = self.upkeep.dropped
-        scrubber = self.engine.scrubber
-        assert scrubber is not None
-        scrubber.cold, scrubber.checkpoints = self.cold, files
-        scrubber.start()
 
     def _ask_peers(self, identity: Identity, *, blank: bool) -> None:
         """Whether this is the directory they know; a node on its own has nobody to ask."""
@@ -268,11 +252,8 @@ class Node:
 
     def _new_circles(self) -> list[Collection[NodeId]]:
         """The same for an empty directory: a founder may have been a member of these groups."""
-        me = self.config.node.id
-        if me not in self.config.founders:
-            return []
-        groups = [one.members for one in self.multi.replicas.values() if me in one.members]
-        return [*groups, self.config.peers.keys()]
+        config = self.config
+        return [config.peers.keys()] if config.node.id in config.founders else []
 
     def _recover(self, recovered: RecoveredLog) -> None:
         """Bring every group's replica and state machine to where the log leaves them."""
@@ -326,7 +307,6 @@ class Node:
             statistics=self.statistics,
             registry=self.registry if group == REGISTRY_GROUP else None,
             is_gone=self.registry.is_gone,
-            cold=self.cold,
         )
 
     def _wire(self) -> None:
@@ -354,7 +334,7 @@ class Node:
             config.limits.peer_queue_bytes,
             journal,
         )
-        engine.links = self.upkeep.catching_up.links = self.peers
+        engine.links = self.peers
         engine.members_elsewhere = self.hosting.members
         self.hosting.dropped = self._dropped
         api = ApiTable(self.broker)
@@ -411,6 +391,7 @@ class Node:
 
     def _dropped(self, group: GroupId, machine: GroupMachine) -> None:
         """This node has the group no more: whoever waits for it here looks elsewhere."""
+        self.upkeep.dropped(group)
         self.broker.consumer_groups.forget(group)
         uids = list(machine.partitions)
         for uid in uids:
@@ -450,6 +431,22 @@ class Node:
         kept = self.upkeep.stop()
         if self.writer.stop() and kept:
             self.disk.close()
+
+
+def _refuse_alone(config: Config, recovered: RecoveredLog) -> None:
+    """Damage is repaired from other nodes: where there is none, the data is lost.
+
+    Raises:
+        DirectoryRefused: this node may never vote again.
+    """
+    silent = sorted(group for group, found in recovered.groups.items() if not found.voting)
+    if silent and len(config.peers) == 1:
+        where = "; ".join(str(hole) for hole in recovered.damage) or "see an earlier start's log"
+        raise DirectoryRefused(
+            f"the log is damaged in groups {', '.join(map(str, silent))} and there is no other "
+            f"node to learn from: restore the directory from a copy made after the last stop "
+            f"({where})"
+        )
 
 
 def build_broker(node: Node) -> Broker:
@@ -497,10 +494,7 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
             await drain(node)
             nursery.cancel_scope.cancel()
         if node.shell.removed:
-            text = (
-                f"node {config.node.id} was removed from the cluster: its directory can be deleted"
-            )
-            journal.info(text, reason=node.shell.removed)
+            journal.info(REMOVED, reason=node.shell.removed)
     finally:
         node.close()
 

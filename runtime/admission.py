@@ -15,11 +15,11 @@ by the rule of paxos.rejoin. Until that is settled, a node says nothing in any g
 asking those who have not answered: better late than never.
 
 How many have to answer. Usually as many members of the registry's group as make a majority with
-this node: more would keep a cluster from restarting that has lost a node. For an empty directory a
-majority *without* it, like the answers of paxos.rejoin, and that of every group it may have been a
-member of from the beginning: then every quorum it may ever have been part of has a member among
-those who answer. So a new cluster of three begins when all three are up. An empty directory that
-was admitted asks no further: the majority is the proof, and its log is not empty any more.
+this node: more would keep a cluster from restarting that has lost a node. For an empty directory
+all of [peers], or one that knows better: then every quorum it may ever have been part of has a
+member among those who answer, whichever nodes its groups are on. So a new cluster begins when all
+its nodes are up, and none of them comes late and is thought to have forgotten something. An empty
+directory that was admitted asks no further: its log is not empty any more.
 
 A node that is no founder need not ask. Whatever group it becomes a member of, it begins that as one
 that does not vote (runtime.hosting), as if it had been there and had forgotten all; so a new node,
@@ -153,10 +153,14 @@ class Admission:
         return max((self._missing_of(frozenset(one)) for one in self._circles()), default=0)
 
     def _missing_of(self, circle: frozenset[NodeId]) -> int:
-        with_me = self.me in circle and self.previous
-        needed = len(circle) // 2 if with_me else quorum_size(circle)
         others = circle - {self.me}
-        return max(0, min(needed, len(others)) - len(self._known_by & others))
+        if not self.previous:
+            needed = len(others)
+        elif self.me in circle:
+            needed = len(circle) // 2
+        else:
+            needed = quorum_size(circle)
+        return max(0, needed - len(self._known_by & others))
 
     def life(self, place: Place) -> Life:
         return Life(self.incarnation, self.previous, place, self.settled, self.asks)
