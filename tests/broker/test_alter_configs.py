@@ -147,3 +147,25 @@ def test_each_resource_has_its_own_verdict() -> None:
     ]
     assert "configuration file" in answers[2].error_message
     assert "twice" in answers[4].error_message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("retention.ms", "-1", ErrorCode.NONE),
+        ("retention.ms", "-2", ErrorCode.INVALID_CONFIG),
+        ("retention.ms", "1h", ErrorCode.INVALID_CONFIG),
+        ("retention.bytes", "-7", ErrorCode.NONE),
+        ("segment.bytes", "1048576", ErrorCode.NONE),
+        ("segment.bytes", "1048575", ErrorCode.INVALID_CONFIG),
+        ("segment.bytes", "2147483648", ErrorCode.INVALID_CONFIG),
+        ("segment.ms", "1", ErrorCode.NONE),
+        ("segment.ms", "0", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_how_long_records_are_kept_is_checked_as_kafka_does(
+    name: str, value: str, error: ErrorCode
+) -> None:
+    world = world_with()
+    assert change(world, (name, SET, value)) == error
+    assert settings_of(world) == ({name: value} if error is ErrorCode.NONE else {})

@@ -242,8 +242,14 @@ def test_settings_of_a_topic_say_where_they_come_from() -> None:
     assert values["retention.ms"] == ("60000", 1)
     assert values["cleanup.policy"] == ("delete", 5)
     assert values["min.insync.replicas"] == ("2", 5)
-    assert [one.name for one in describe(world, 2, TOPIC, "t", "retention.ms").configs] == [
-        "retention.ms"
+    (asked,) = describe(world, 2, TOPIC, "t", "retention.ms").configs
+    assert [(one.name, one.value, one.source) for one in asked.synonyms] == [
+        ("retention.ms", "60000", 1),
+        ("log.retention.ms", "-1", 5),
+    ]
+    (asked,) = describe(world, 2, TOPIC, "t", "segment.ms").configs
+    assert [(one.name, one.value, one.source) for one in asked.synonyms] == [
+        ("log.roll.ms", "604800000", 5)
     ]
 
 
