@@ -61,13 +61,23 @@ from runtime.metrics import NodeMetrics
 from runtime.node_admin import NodeAdmin
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
-from runtime.recovering import as_paxos, log_bases, read_checkpoints, replay, restore
+from runtime.recovering import (
+    as_paxos,
+    log_bases,
+    read_checkpoints,
+    refuse_alone,
+    replay,
+    restore,
+    say_what_was_found,
+    scratch_machine,
+)
 from runtime.registry_client import Joining, RegistryClient
 from runtime.scrubber import Scrubber
 from runtime.shell import Shell
 from runtime.status import node_status
 from runtime.upkeep import Upkeep
 from storage.checkpoints import CheckpointFiles
+from storage.cold import ColdStore
 from storage.disk import RealDisk
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
 from storage.identity import Identity, boot
@@ -176,21 +186,12 @@ class Node:
         identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
         groups = [GroupId(number) for number in range(config.groups.count + 1)]
         files = CheckpointFiles(disk, identity)
+        self.cold = ColdStore(disk, identity)
         self.checkpoints = read_checkpoints(files, journal)
         bases = log_bases(self.checkpoints)
         self.wal, recovered = open_wal(disk, identity, settings.wal(config), groups, bases)
-        journal.info(
-            "log opened",
-            incarnation=identity.incarnation,
-            checkpoints=len(bases),
-            records=recovered.records,
-            bytes=recovered.bytes_read,
-            cut=None if recovered.cut is None else str(recovered.cut),
-            damage=[str(hole) for hole in recovered.damage],
-        )
-        for name in identity.damaged:
-            journal.error("damaged file replaced by its copy", file=name)
-        _refuse_alone(config, recovered)
+        say_what_was_found(journal, identity, recovered, checkpoints=len(bases))
+        refuse_alone(config, recovered)
         self.plane = DataPlane(self.clock_boot_ns, journal.bug)
         self.wakeup = Wakeup()
         self.writer = LogWriter(self.wal, self.wakeup, Space(disk, settings.space(config)))
@@ -221,18 +222,33 @@ class Node:
             journal,
         )
         self._recover(recovered)
-        self.upkeep = Upkeep(
-            self.multi, self.wal, self.machines, files, settings.checkpoints(config), journal
-        )
-        self.upkeep.begin(self.clock.now(), self.checkpoints)
-        self.checkpoints.clear()
-        self.hosting.dropped = lambda group, _machine: self.upkeep.dropped(group)
-        self.engine.scrubber.start()
+        self._keep(files)
         self._ask_peers(identity, blank=not recovered.groups)
         self._wire()
 
     def clock_boot_ns(self) -> int:
         return self.clock.now().boot_ns
+
+    def _keep(self, files: CheckpointFiles) -> None:
+        """Begin with what is done beside serving."""
+        self.upkeep = Upkeep(
+            self.engine,
+            self.machines,
+            files,
+            self.cold,
+            settings.upkeep(self.config),
+            self.statistics,
+            self.registry,
+            scratch_machine,
+            self.journal,
+        )
+        self.upkeep.begin(self.clock.now(), self.checkpoints)
+        self.checkpoints.clear()
+        self.hosting.dropped = self.upkeep.dropped
+        scrubber = self.engine.scrubber
+        assert scrubber is not None
+        scrubber.cold, scrubber.checkpoints = self.cold, files
+        scrubber.start()
 
     def _ask_peers(self, identity: Identity, *, blank: bool) -> None:
         """Whether this is the directory they know; a node on its own has nobody to ask."""
@@ -307,6 +323,7 @@ class Node:
             statistics=self.statistics,
             registry=self.registry if group == REGISTRY_GROUP else None,
             is_gone=self.registry.is_gone,
+            cold=self.cold,
         )
 
     def _wire(self) -> None:
@@ -334,7 +351,7 @@ class Node:
             config.limits.peer_queue_bytes,
             journal,
         )
-        engine.links = self.peers
+        engine.links = self.upkeep.catching_up.links = self.peers
         engine.members_elsewhere = self.hosting.members
         self.hosting.dropped = self._dropped
         api = ApiTable(self.broker)
@@ -431,22 +448,6 @@ class Node:
         kept = self.upkeep.stop()
         if self.writer.stop() and kept:
             self.disk.close()
-
-
-def _refuse_alone(config: Config, recovered: RecoveredLog) -> None:
-    """Damage is repaired from other nodes: where there is none, the data is lost.
-
-    Raises:
-        DirectoryRefused: this node may never vote again.
-    """
-    silent = sorted(group for group, found in recovered.groups.items() if not found.voting)
-    if silent and len(config.peers) == 1:
-        where = "; ".join(str(hole) for hole in recovered.damage) or "see an earlier start's log"
-        raise DirectoryRefused(
-            f"the log is damaged in groups {', '.join(map(str, silent))} and there is no other "
-            f"node to learn from: restore the directory from a copy made after the last stop "
-            f"({where})"
-        )
 
 
 def build_broker(node: Node) -> Broker:

@@ -207,6 +207,19 @@ class BatchIndex:
                 return self.first + at
         return None
 
+    def behind_last_timed(self, stop: int) -> int:
+        """Behind the last batch before number `stop` that has a time at all (not negative)."""
+        at = stop - self.first
+        while at > 0:
+            block = (self.first + at - 1) // BLOCK_BATCHES
+            if self._blocks[block - self.first // BLOCK_BATCHES] < 0:
+                at = max(0, block * BLOCK_BATCHES - self.first)
+                continue
+            if self._times[at - 1] >= 0:
+                break
+            at -= 1
+        return self.first + at
+
     def latest(self) -> int | None:
         """The first of the batches with the greatest timestamp of all."""
         return self.reaching(max(self._blocks)) if self._blocks else None

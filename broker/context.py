@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from broker.config import BrokerConfig
 from broker.gaps import Gaps
 from broker.holds import Holds
 from broker.leaders import Leaders
@@ -13,6 +14,7 @@ from broker.ports import Groups, LogDir, LogReader, Reply, Timers
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
 from broker.progress import Progress
+from broker.retention import Retainer
 from broker.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -24,24 +26,6 @@ if TYPE_CHECKING:
     from broker.tail import Tail
     from paxos.ids import GroupId, NodeId
     from wire.apis import RequestHeader
-
-
-@attrs.frozen(kw_only=True)
-class BrokerConfig:
-    """Limits and defaults of the broker; filled in by node.py from the configuration."""
-
-    cluster_id: str
-    groups_count: int
-    """Data groups, numbered from 1; the registry group 0 comes on top."""
-    replication: int = 3
-    auto_create_topics: bool = False
-    default_partitions: int = 1
-    batch_bytes_max: int = 16 * 1024 * 1024
-    fetch_bytes_max: int = 50 * 1024 * 1024
-    fetch_wait_ms_max: int = 30_000
-    parked_fetches_max: int = 10_000
-    consumer_group_rebalance_delay_ms: int = 100
-    no_coordinator_wait_ms: int = 1_000
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -84,6 +68,7 @@ class Broker:
     traffic: Traffic = attrs.field(init=False, factory=Traffic)
     produces: Produces = attrs.field(init=False)
     progress: Progress = attrs.field(init=False)
+    retainer: Retainer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.holds = Holds(self.groups, self.timers)
@@ -91,6 +76,9 @@ class Broker:
         self.producer_ids = ProducerIds(self.me, self.groups, self.timers)
         self.produces = Produces(self.groups, self.timers)
         self.progress = Progress(self.groups, self.timers, self._wake_fetches)
+        self.retainer = Retainer(
+            self.groups, self.registry, self.machines, self.config, self.statistics
+        )
 
     def _wake_fetches(self, group: "GroupId") -> None:
         self.parked.appended(list(self.machines[group].partitions))

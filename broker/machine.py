@@ -276,8 +276,12 @@ class GroupMachine:
                 indexes += 1
         yield Chunk(ChunkKind.END, count, self.applied, encode_end(indexes))
 
-    def restore(self, base: Slot, chunks: Iterable[Chunk]) -> None:
+    def restore(self, base: Slot, chunks: Iterable[Chunk], *, log_from: int | None = None) -> None:
         """Become what a checkpoint says, to go on with the slot behind `base`.
+
+        The log has gone on since: it begins at position `log_from` now, and what lay below is in
+        the cold store. Where that is not said the cold store is asked how far it goes, which may
+        read a file for each partition.
 
         Partitions that are known stay the same objects: whoever waits for one waits for this.
         Chunks that are made and used elsewhere are passed by.
@@ -297,7 +301,11 @@ class GroupMachine:
             if uid not in restoring.partitions:
                 self.drop(uid)  # its topic was deleted before the checkpoint
         for uid in restoring.partitions:  # what the log had then it may have given up since
-            self.partitions[uid].settled(self._cold.end(uid) or 0)
+            state = self.partitions[uid]
+            if log_from is not None:
+                state.index.drop_before(state.index.below(log_from))
+            elif len(state.index):
+                state.settled(self._cold.end(uid) or 0)
         self.applied = base
         self._floors = restoring.floors
         self._floor_max = max(self._floors.values())

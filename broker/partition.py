@@ -205,8 +205,16 @@ class PartitionState:
         index = self.index
         first = max(index.first, index.at_or_after(self.cold.end(self.uid) or 0))
         stop = min(index.below(below), first + batches_max)
-        if stop <= first:
-            return None
+        return self._plan(first, stop) if first < stop else None
+
+    def read_plan(self, offset: int, batches_max: int) -> Settling:
+        """The batches of the log from the one that contains `offset` on, which must be there."""
+        assert self.index_start <= offset < self.next_offset
+        first = self.index.find(offset)
+        return self._plan(first, min(self.index.stop, first + batches_max))
+
+    def _plan(self, first: int, stop: int) -> Settling:
+        index = self.index
         bases, positions, _, times = index.columns(first, stop)
         _, sizes = index.places(first, stop)
         end = index.base(stop) if stop < index.stop else self.next_offset

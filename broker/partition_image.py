@@ -95,6 +95,18 @@ def load_partition(state: PartitionState, body: Buffer) -> None:
     state.producers.load(images, bool(forgot))
 
 
+def extent_of(body: Buffer) -> tuple[int, int]:
+    """First and next offset of an encoded partition.
+
+    Raises:
+        ImageError: it is none.
+    """
+    log_start, next_offset, *_ = Bytes(body).unpack(_PARTITION)
+    if not 0 <= log_start <= next_offset:
+        raise ImageError(f"a partition from {log_start} to {next_offset}")
+    return log_start, next_offset
+
+
 def _read_producer(data: Bytes, next_offset: int) -> ProducerImage:
     producer_id, epoch, last, contiguous, count = data.unpack(_PRODUCER)
     known = producer_id >= 0 and 0 <= epoch <= PRODUCER_EPOCH_MAX and 0 <= last < SEQUENCES

@@ -31,6 +31,9 @@ class BrokerStatistics:
     cold_reads: int = 0
     cold_bytes: int = 0
     """Read from cold segments: what has left the log as well."""
+    retention_trims: int = 0
+    retention_records: int = 0
+    """Deleted because of their age or number: on the master that proposed it."""
     damaged_reads: int = 0
     damaged_at: deque[int] = attrs.Factory(lambda: deque(maxlen=DAMAGED_AT_MAX))
     """Positions of the log where that was, for whoever looks after the log; it takes them away."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from broker.context import BrokerConfig
+from broker.config import BrokerConfig
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 """As every client reads it: int() takes blanks, underscores and digits of any script as well."""
@@ -25,8 +25,15 @@ DELETE_RETENTION_MS: Final = "delete.retention.ms"
 MIN_COMPACTION_LAG_MS: Final = "min.compaction.lag.ms"
 MAX_COMPACTION_LAG_MS: Final = "max.compaction.lag.ms"
 MIN_CLEANABLE_DIRTY_RATIO: Final = "min.cleanable.dirty.ratio"
+RETENTION_BYTES: Final = "retention.bytes"
+RETENTION_MS: Final = "retention.ms"
+SEGMENT_BYTES: Final = "segment.bytes"
+SEGMENT_MS: Final = "segment.ms"
+SEGMENT_BYTES_MIN: Final = 1 << 20
+"""Kafka's own, from 4.0 on: a file for every few records would be the end of any disk."""
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 LOG_APPEND_TIME: Final = "LogAppendTime"
+DAY_MS: Final = 24 * 3600 * 1000
 
 
 class ConfigType(IntEnum):
@@ -51,6 +58,8 @@ class TopicConfig:
     type: ConfigType
     default: Callable[[BrokerConfig, int], str]
     check: Check
+    broker_name: str
+    """What Kafka calls the setting of a node that is the default."""
     documentation: str
 
 
@@ -100,6 +109,10 @@ def _long_max(config: BrokerConfig, replicas: int) -> int:
     return 2**63 - 1
 
 
+def _int_max(config: BrokerConfig, replicas: int) -> int:
+    return 2**31 - 1
+
+
 def _always(value: str) -> Callable[[BrokerConfig, int], str]:
     return lambda config, replicas: value
 
@@ -110,6 +123,7 @@ _ALL: Final = (
         type=ConfigType.LIST,
         default=_always(DELETE),
         check=_policy,
+        broker_name="log.cleanup.policy",
         documentation="How old records go: by age and size, or when their key has a later one.",
     ),
     TopicConfig(
@@ -117,6 +131,7 @@ _ALL: Final = (
         type=ConfigType.STRING,
         default=_always("producer"),
         check=_only("producer", because="record batches are kept as the producer made them"),
+        broker_name="compression.type",
         documentation="Record batches stay compressed the way the producer sent them.",
     ),
     TopicConfig(
@@ -124,6 +139,7 @@ _ALL: Final = (
         type=ConfigType.LONG,
         default=_always("86400000"),
         check=_integer(0, _long_max),
+        broker_name="log.cleaner.delete.retention.ms",
         documentation="How long a tombstone stays after compaction first came across it.",
     ),
     TopicConfig(
@@ -131,6 +147,7 @@ _ALL: Final = (
         type=ConfigType.LONG,
         default=_always(str(2**63 - 1)),
         check=_integer(1, _long_max),
+        broker_name="log.cleaner.max.compaction.lag.ms",
         documentation="Settled records that old are compacted however few they are.",
     ),
     TopicConfig(
@@ -138,6 +155,7 @@ _ALL: Final = (
         type=ConfigType.INT,
         default=lambda config, replicas: str(config.batch_bytes_max),
         check=_integer(0, lambda config, replicas: config.batch_bytes_max, ", the broker's limit"),
+        broker_name="message.max.bytes",
         documentation="The largest record batch that is accepted.",
     ),
     TopicConfig(
@@ -145,6 +163,7 @@ _ALL: Final = (
         type=ConfigType.STRING,
         default=_always("CreateTime"),
         check=_only("CreateTime", LOG_APPEND_TIME, because="Kafka knows no other"),
+        broker_name="log.message.timestamp.type",
         documentation="Whose time a record has: its producer's, or that of its arrival.",
     ),
     TopicConfig(
@@ -152,6 +171,7 @@ _ALL: Final = (
         type=ConfigType.DOUBLE,
         default=_always("0.5"),
         check=_ratio,
+        broker_name="log.cleaner.min.cleanable.ratio",
         documentation="Which share of the settled bytes must be new before they are compacted.",
     ),
     TopicConfig(
@@ -159,6 +179,7 @@ _ALL: Final = (
         type=ConfigType.LONG,
         default=_always("0"),
         check=_integer(0, _long_max),
+        broker_name="log.cleaner.min.compaction.lag.ms",
         documentation="Records younger than that are not compacted.",
     ),
     TopicConfig(
@@ -168,39 +189,57 @@ _ALL: Final = (
         check=_integer(
             1, lambda config, replicas: majority(replicas), ": a majority acknowledges, never more"
         ),
+        broker_name="min.insync.replicas",
         documentation="Every acknowledged record is on a majority of the replicas, always.",
     ),
     TopicConfig(
-        name="retention.bytes",
+        name=RETENTION_BYTES,
         type=ConfigType.LONG,
-        default=_always("-1"),
-        check=_integer(-1, _long_max),
-        documentation="Kept with the topic; nothing is deleted by size yet.",
+        default=lambda config, replicas: str(config.retention_bytes),
+        check=_integer(-(2**63), _long_max),
+        broker_name="log.retention.bytes",
+        documentation="More than so many bytes of a partition are too many; negative: no limit.",
     ),
     TopicConfig(
-        name="retention.ms",
+        name=RETENTION_MS,
         type=ConfigType.LONG,
-        default=_always("-1"),
+        default=lambda config, replicas: str(config.retention_ms),
         check=_integer(-1, _long_max),
-        documentation="Kept with the topic; nothing is deleted by age yet.",
+        broker_name="log.retention.ms",
+        documentation="Records that old are too old; -1: no limit.",
     ),
     TopicConfig(
-        name="segment.bytes",
+        name=SEGMENT_BYTES,
         type=ConfigType.INT,
-        default=_always("67108864"),
+        default=_always(str(64 << 20)),
+        check=_integer(SEGMENT_BYTES_MIN, _int_max),
+        broker_name="log.segment.bytes",
+        documentation="Size of the files that a partition's older data is in; they go as a whole.",
+    ),
+    TopicConfig(
+        name=SEGMENT_MS,
+        type=ConfigType.LONG,
+        default=_always(str(7 * DAY_MS)),
         check=_integer(1, _long_max),
-        documentation="Kept with the topic; the log's segments are shared by all topics of a node.",
+        broker_name="log.roll.ms",
+        documentation="What lies in one such file is of at most so long a time.",
     ),
     TopicConfig(
         name="unclean.leader.election.enable",
         type=ConfigType.BOOLEAN,
         default=_always("false"),
         check=_only("false", because="a master always has everything that was acknowledged"),
+        broker_name="unclean.leader.election.enable",
         documentation="Never.",
     ),
 )
 
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {one.name: one for one in _ALL}
+
+
+def setting(configs: Mapping[str, str], name: str, config: BrokerConfig, replicas: int = 1) -> str:
+    """What holds for a topic with these settings."""
+    return configs.get(name) or TOPIC_CONFIGS[name].default(config, replicas)
 
 
 def problem(
@@ -226,7 +265,7 @@ def problem(
 def relation_problem(configs: Mapping[str, str], config: BrokerConfig, replicas: int) -> str | None:
     """What is wrong between all settings of a topic, each of which is right by itself."""
     least, most = (
-        int(configs.get(name) or TOPIC_CONFIGS[name].default(config, replicas))
+        int(setting(configs, name, config, replicas))
         for name in (MIN_COMPACTION_LAG_MS, MAX_COMPACTION_LAG_MS)
     )
     if least > most:
@@ -258,7 +297,7 @@ def compaction_rules(
     configs: Mapping[str, str], config: BrokerConfig, replicas: int
 ) -> CompactionRules:
     def value(name: str) -> str:
-        return configs.get(name) or TOPIC_CONFIGS[name].default(config, replicas)
+        return setting(configs, name, config, replicas)
 
     return CompactionRules(
         int(value(DELETE_RETENTION_MS)),

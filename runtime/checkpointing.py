@@ -122,6 +122,10 @@ class Checkpointing:
         for group, one in checkpoints.items():
             self.taken[group] = Taken(one.slot, now_ns, sum(map(len, one.chunks)))
 
+    def came(self, now_ns: int, group: GroupId, slot: Slot, size: int) -> None:
+        """This one came from a peer."""
+        self.taken[group] = Taken(slot, now_ns, size)
+
     def soon(self, group: GroupId) -> None:
         """What the log has of the group is not to be relied on: write its state down."""
         self._logged[group] = (-self._config.bytes_each, 0)
@@ -165,7 +169,8 @@ class Checkpointing:
     def _begin(self, now_ns: int, group: GroupId) -> None:
         replica, machine = self._multi.replicas[group], self._machines[group]
         slot = replica.learner.applied
-        assert machine.applied == slot, f"group {group}: {machine.applied} is not {slot}"
+        if machine.applied != slot:
+            return  # it is in the middle of something: at the next tick
         statistics = self._wal.statistics()
         self._logged[group] = (statistics.bytes_staged, statistics.records)
         needs = self._wal.needed_from(group, slot)

@@ -18,7 +18,7 @@ from broker.commands import trims
 from broker.homes import Homes
 from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import rejoin
-from paxos.entry import Buffer, Entry
+from paxos.entry import Buffer
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Learned, Message, StealRequest
 from paxos.multigroup import MultiGroup
@@ -36,13 +36,11 @@ from runtime.masters import Word
 from runtime.repair import Repairs
 from runtime.scarcity import Scarcity
 from runtime.scrubber import Scrubber
-from storage.errors import StorageFailed, WalDamaged
+from runtime.serving import serve_log
 from storage.format import Place
 from storage.wal import Wal
 from storage.walk import Hole
 
-SERVE_BYTES_MAX: Final = 1024 * 1024
-"""Entries sent to a member that catches up, per request of it."""
 PARKED_STEALS_MAX: Final = 64
 """Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
 PARKED_STEAL_NS: Final = 200 * MS
@@ -344,7 +342,13 @@ class Engine(KnownGroups):
     @staticmethod
     def _has_effects(step: Step) -> bool:
         return bool(
-            step.before or step.persist or step.after or step.applied or step.serve or step.notices
+            step.before
+            or step.persist
+            or step.after
+            or step.applied
+            or step.serve
+            or step.fetch
+            or step.notices
         )
 
     def _carry_out(self, step: Step) -> None:
@@ -360,6 +364,9 @@ class Engine(KnownGroups):
             self._apply(step.applied)
         for serve in step.serve:
             self._serve(serve)
+        for fetch in step.fetch:
+            if self.catching_up is not None:
+                self.catching_up.want(fetch)
         for notice in step.notices:
             if self.hooks is not None:
                 self.hooks.on_notice(self.clock.now(), notice)
@@ -403,23 +410,11 @@ class Engine(KnownGroups):
             self.hooks.groups_applied(now, touched)
 
     def _serve(self, serve: ServeLog) -> None:
-        """Entries of the applied log for a member that is behind, bounded in bytes."""
-        assert self.links is not None
-        entries: list[Entry] = []
-        size = 0
-        end = self.wal.readable_to(serve.group, serve.start, serve.end)
-        try:
-            for _slot, entry, _position in self.wal.replay(serve.group, serve.start, end):
-                entries.append(entry)
-                size += entry.size
-                if size >= SERVE_BYTES_MAX:
-                    break
-        except WalDamaged as damage:
-            self._suspect(damage.place)  # what was read before it is good
-        except StorageFailed as failure:  # of a read: as good as lost on the way
-            self._journal.error("log cannot be read", reason=str(failure))
-        if entries:
-            self.links.send(serve.to, Learned(serve.group, serve.start, tuple(entries)))
+        replica = self.multi.replicas.get(serve.group)
+        if replica is not None:
+            assert self.links is not None
+            applied = replica.learner.applied
+            serve_log(self.wal, self.links, serve, applied, self._suspect, self._journal)
 
     # -- damage and amnesia -------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from broker.intake import Outcome
 from paxos.entry import Buffer, Entry
 from paxos.ids import GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest
-from paxos.step import Notice
+from paxos.step import FetchState, Notice
 from runtime.admission import Life, Verdict
 from runtime.greeting import Why as RefusedFor
 from runtime.masters import Word
@@ -25,6 +25,8 @@ class Machine(Protocol):
 
 class CatchingUp(Protocol):
     """What replicas get that the logs of their peers do not reach back to."""
+
+    def want(self, fetch: FetchState) -> None: ...
 
     def on_message(self, node: NodeId, message: CatchUpMessage) -> None: ...
 

@@ -19,6 +19,7 @@ from runtime.clients import Clients
 from runtime.engine import Engine
 from runtime.peers import Peers
 from runtime.status import rss_bytes
+from runtime.topic_metrics import topic_metrics
 
 FSYNC_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 TICK_GAPS_KEPT: Final = 60
@@ -40,6 +41,10 @@ BROKER_COUNTERS: Final = {
     "list_offsets_requests": "ListOffsets requests.",
     "log_reads": "Reads of the log for consumers behind the memory tail.",
     "log_bytes": "Bytes read by them.",
+    "cold_reads": "Reads of cold segments, for consumers behind the log.",
+    "cold_bytes": "Bytes read by them.",
+    "retention_trims": "Deletions of old records that this node proposed as master.",
+    "retention_records": "Records that went by them.",
     "damaged_reads": "Batches whose checksum was wrong when read.",
 }
 
@@ -100,6 +105,7 @@ class NodeMetrics(Collector):
         yield from self._disk()
         yield from self._engine_and_log()
         yield from self._kafka()
+        yield from topic_metrics(self._broker)
         yield from self._links()
 
     def _groups(self) -> Iterable[Metric]:

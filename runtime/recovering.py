@@ -6,21 +6,24 @@ vote, and gets its state from a peer (broker.catchup).
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from balancer.registry import Registry
 from broker.image import Chunk, ChunkKind, ImageError, decode_chunk
+from broker.machine import GroupMachine
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
 from paxos import base as bases
 from paxos.base import Base, BaseError
-from paxos.ids import GroupId, Now, Slot
+from paxos.ids import REGISTRY_GROUP, GroupId, Now, Slot
 from paxos.replica import Recovered, Replica
+from runtime.config import Config
 from runtime.journal import Journal
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.errors import DirectoryRefused
+from storage.identity import Identity
+from storage.model import Recovered as RecoveredLog
 from storage.model import RecoveredGroup
 from storage.wal import Wal
-
-if TYPE_CHECKING:
-    from broker.machine import GroupMachine
 
 
 def read_checkpoints(files: CheckpointFiles, journal: Journal) -> dict[GroupId, Checkpoint]:
@@ -35,6 +38,22 @@ def read_checkpoints(files: CheckpointFiles, journal: Journal) -> dict[GroupId, 
         if not checkpoint.lost:
             found[group] = checkpoint
     return found
+
+
+def say_what_was_found(
+    journal: Journal, identity: Identity, recovered: RecoveredLog, *, checkpoints: int
+) -> None:
+    journal.info(
+        "log opened",
+        incarnation=identity.incarnation,
+        checkpoints=checkpoints,
+        records=recovered.records,
+        bytes=recovered.bytes_read,
+        cut=None if recovered.cut is None else str(recovered.cut),
+        damage=[str(hole) for hole in recovered.damage],
+    )
+    for name in identity.damaged:
+        journal.error("damaged file replaced by its copy", file=name)
 
 
 def log_bases(checkpoints: Mapping[GroupId, Checkpoint]) -> dict[GroupId, tuple[Slot, int]]:
@@ -56,7 +75,7 @@ def base_of(chunks: list[Chunk]) -> Base:
     return base
 
 
-def restore(machine: "GroupMachine", checkpoint: Checkpoint) -> Base:
+def restore(machine: GroupMachine, checkpoint: Checkpoint) -> Base:
     """Make the machine what the checkpoint says, and return the replica's part of it.
 
     Raises:
@@ -87,10 +106,36 @@ def as_paxos(found: RecoveredGroup | None, base: Base | None) -> Recovered | Non
     )
 
 
-def replay(wal: Wal, now: Now, replica: Replica, machine: "GroupMachine", end: Slot) -> None:
+def replay(wal: Wal, now: Now, replica: Replica, machine: GroupMachine, end: Slot) -> None:
     """Apply what the log has above the base, up to `end`."""
     start = Slot(replica.learner.applied + 1)
     for slot, entry, position in wal.replay(replica.group, start, end):
         replica.replay(now, slot, entry)
         machine.apply(slot, entry, position, keep_in_tail=False)
     machine.take_grown()
+
+
+def refuse_alone(config: Config, recovered: RecoveredLog) -> None:
+    """Damage is repaired from other nodes: where there is none, the data is lost.
+
+    Raises:
+        DirectoryRefused: this node may never vote again.
+    """
+    silent = sorted(group for group, found in recovered.groups.items() if not found.voting)
+    if silent and len(config.peers) == 1:
+        where = "; ".join(str(hole) for hole in recovered.damage) or "see an earlier start's log"
+        raise DirectoryRefused(
+            f"the log is damaged in groups {', '.join(map(str, silent))} and there is no other "
+            f"node to learn from: restore the directory from a copy made after the last stop "
+            f"({where})"
+        )
+
+
+def scratch_machine(group: GroupId) -> GroupMachine:
+    """One of which nothing is wanted but whether it can be made what a peer says."""
+    return GroupMachine(
+        group,
+        tail=Tail(0),
+        statistics=BrokerStatistics(),
+        registry=Registry() if group == REGISTRY_GROUP else None,
+    )

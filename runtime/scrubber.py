@@ -4,6 +4,9 @@ A thread of its own walks all segments, from the oldest on, at a bounded rate, a
 a rest. It reads as a restart would (storage.walk), so it finds the same damage under the same name.
 Where somebody else has met damage (a consumer's fetch, a peer that catches up), that segment is
 read at once and in one go. What it finds is taken by the engine, which acts on it (runtime.repair).
+
+Then it reads the checkpoints and the cold data, at the same rate. A damaged checkpoint is replaced
+by a new one, damaged cold data by a peer's (runtime.upkeep).
 """
 
 import queue
@@ -11,10 +14,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from paxos.ids import GroupId
 from runtime.journal import Journal
-from storage.errors import NotInLog, StorageError
+from storage.checkpoints import CheckpointFiles, checkpoint_name
+from storage.cold import ColdStore
+from storage.errors import ColdDamaged, NotInLog, StorageError
 from storage.format import OFFSET_BITS, SEGMENT_HEADER_BYTES, Place, place_of
 from storage.wal import Wal
 from storage.walk import Cursor, Hole, survey
@@ -40,7 +47,12 @@ class Scrubber:
         self._wal, self._wake, self._journal = wal, wake, journal
         self._bytes_per_s, self._every_s = bytes_per_s, every_s
         self._urgent: queue.Queue[int | None] = queue.Queue(URGENT_MAX)
+        self.cold: ColdStore | None = None
+        self.checkpoints: CheckpointFiles | None = None
         self._found: deque[Hole] = deque()
+        self._found_cold: deque[ColdDamaged] = deque()
+        self._found_checkpoints: deque[GroupId] = deque()
+        self._paid_until = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="evenkeel-scrub", daemon=True)
         self.bytes_read = 0
@@ -66,6 +78,14 @@ class Scrubber:
             found.append(self._found.popleft())
         return found
 
+    def take_cold(self) -> list[ColdDamaged]:
+        """Damaged cold data that was found since the last call."""
+        return [self._found_cold.popleft() for _ in range(len(self._found_cold))]
+
+    def take_checkpoints(self) -> list[GroupId]:
+        """Whose checkpoints were found damaged since the last call."""
+        return [self._found_checkpoints.popleft() for _ in range(len(self._found_checkpoints))]
+
     def stop(self) -> None:
         self._stopping.set()
         self.suspect(0)
@@ -87,6 +107,7 @@ class Scrubber:
                 self._look(number, paced=True)
                 if self._stopping.is_set():
                     return
+            self._look_beside_the_log()
             self.passes += 1
 
     def _wait(self, seconds: float | None) -> None:
@@ -102,8 +123,13 @@ class Scrubber:
                 self._look(number, paced=False)
 
     def _look(self, number: int, *, paced: bool) -> None:
+        self._guarded(partial(self._survey, number, paced=paced))
+
+    def _guarded(self, look: Callable[[], None]) -> None:
+        if self._stopping.is_set():
+            return
         try:
-            self._survey(number, paced=paced)
+            look()
         except NotInLog:
             return  # retired meanwhile
         except StorageError as error:
@@ -115,6 +141,39 @@ class Scrubber:
             # Our own bug; but a thread that died of it would leave all later damage unfound.
             self.errors += 1
             self._journal.bug("scrub", error)
+
+    def _look_beside_the_log(self) -> None:
+        """Checkpoints and cold data, file by file."""
+        self._paid_until = time.monotonic()
+        if self.checkpoints is not None:
+            for name in self.checkpoints.files():
+                self._guarded(partial(self._look_at_checkpoint, self.checkpoints, name))
+        if self.cold is not None:
+            for uid, base in self.cold.files():
+                self._guarded(partial(self._look_at_cold, self.cold, uid, base))
+
+    def _look_at_checkpoint(self, files: CheckpointFiles, name: str) -> None:
+        found, wrong = checkpoint_name(name), files.check(name)
+        if wrong is not None and found is not None:
+            self._journal.error("checkpoint damaged", file=name, reason=wrong)
+            self._found_checkpoints.append(found.group)
+            self._wake()
+
+    def _look_at_cold(self, cold: ColdStore, uid: int, base: int) -> None:
+        found = cold.check(uid, base, self._pay)
+        for one in found:
+            self._journal.error("cold data damaged", reason=str(one))
+        if found:
+            self._found_cold.extend(found)
+            self._wake()
+
+    def _pay(self, size: int) -> None:
+        """So much was read: rest for as long as that may take."""
+        self.bytes_read += size
+        self._paid_until += size / max(1, self._bytes_per_s)
+        left = self._paid_until - time.monotonic()
+        if left > 0:
+            self._wait(left)
 
     def _survey(self, number: int, *, paced: bool) -> None:
         file, header, limit = self._wal.scrub_target(number)

@@ -246,6 +246,10 @@ class StorageSection:
         64 * MIB, 0, 1 << 40, "how fast data is moved out of the log, more if need be; 0: no limit"
     )
 
+    retention_check_ms: int = int_field(
+        10_000, 10, DAY_MS, "how often masters look for records that are too old or too many"
+    )
+
     @property
     def is_unsafe(self) -> bool:
         return self.durability != "fsync"
@@ -310,6 +314,15 @@ class BrokerSection:
         12, 1, TOPIC_PARTITIONS_MAX, "partitions of a topic that does not say"
     )
     default_replication: int = int_field(3, 1, CONFIG_MEMBERS_MAX, "copies of a topic's data")
+    retention_ms: int = int_field(
+        7 * DAY_MS,
+        -1,
+        1 << 62,
+        "how long records are kept where a topic does not say; -1: for ever",
+    )
+    retention_bytes: int = int_field(
+        -1, -1, 1 << 62, "how much of a partition is kept where a topic does not say; -1: all"
+    )
     group_initial_rebalance_delay_ms: int = int_field(
         100, 0, 60_000, "a new consumer group waits this long for more members"
     )

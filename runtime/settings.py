@@ -1,6 +1,7 @@
 """From the operator's configuration to the values the parts are built with."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from balancer.planning import PlanningConfig
@@ -9,7 +10,7 @@ from balancer.records import Cluster
 from balancer.registry_commands import FoundCluster, RegisterNode
 from balancer.steal import BalancingConfig
 from broker.catchup.bucket import Bucket
-from broker.context import BrokerConfig
+from broker.config import BrokerConfig
 from broker.intake import IntakeConfig
 from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId
@@ -18,6 +19,7 @@ from runtime.checkpointing import CheckpointConfig
 from runtime.clients import ClientLimits
 from runtime.config import Config
 from runtime.fields import Address
+from runtime.upkeep import UpkeepConfig
 from storage.model import Durability, WalConfig
 from storage.space import SpaceConfig
 from wire.framing import FRAME_BYTES_MAX, FrameLimits
@@ -73,6 +75,14 @@ def checkpoints(config: Config) -> CheckpointConfig:
     )
 
 
+def upkeep(config: Config) -> UpkeepConfig:
+    return UpkeepConfig(
+        checkpoints=checkpoints(config),
+        settling=partial(settling, config),
+        catching_up=partial(catching_up, config),
+    )
+
+
 def settling(config: Config) -> Bucket:
     rate = config.storage.settle_bytes_per_s
     return Bucket(rate, max(BURST_BYTES_MIN, rate // BURSTS_PER_S))
@@ -122,6 +132,9 @@ def broker(config: Config) -> BrokerConfig:
         batch_bytes_max=limits.frame_bytes_max - REQUEST_OVERHEAD_BYTES,
         fetch_bytes_max=limits.fetch_bytes_max,
         consumer_group_rebalance_delay_ms=section.group_initial_rebalance_delay_ms,
+        retention_ms=section.retention_ms,
+        retention_bytes=section.retention_bytes,
+        retention_check_ms=config.storage.retention_check_ms,
     )
 
 

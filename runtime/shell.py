@@ -115,6 +115,7 @@ class Shell:
             self.joining.tick(now)
             self.hosting.tick(now)
             self.meter.tick(now)
+            self.broker.retainer.tick(now)
         self.broker.consumer_groups.tick(now)
         self.upkeep.tick(now)
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:

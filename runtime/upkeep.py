@@ -2,53 +2,117 @@
 
 Checkpoints are taken, data is moved out of the log, and members that were away are helped and help
 themselves. All of it in threads of its own and in small pieces on the loop; nothing waits for it.
+
+| thread | does |
+|---|---|
+| `evenkeel-checkpoint` | writes checkpoint files, tries and writes those that come from a peer |
+| `evenkeel-settle` | appends to the cold store, mends and drops what is there: its one writer |
+| `evenkeel-help` | reads cold data and log for peers, and what somebody has found damaged |
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
+import attrs
+
+from balancer.registry import Registry
+from broker.catchup.bucket import Bucket
 from broker.machine import GroupMachine
+from broker.statistics import BrokerStatistics
 from paxos.ids import GroupId, Now
-from paxos.multigroup import MultiGroup
+from runtime.catching_up import CatchingUp
 from runtime.checkpointing import CheckpointConfig, Checkpointing
 from runtime.dataplane import Wakeup
+from runtime.engine import Engine
 from runtime.journal import Journal
+from runtime.settling import Settling
 from runtime.worker import Worker
 from storage.checkpoints import Checkpoint, CheckpointFiles
-from storage.wal import Wal
+from storage.cold import ColdStore
+from storage.errors import ColdDamaged
+
+
+@attrs.frozen(kw_only=True)
+class UpkeepConfig:
+    checkpoints: CheckpointConfig
+    settling: Callable[[], Bucket]
+    catching_up: Callable[[], Bucket]
 
 
 class Upkeep:
+    """`scratch`: see runtime.catching_up."""
+
     def __init__(
         self,
-        multi: MultiGroup,
-        wal: Wal,
+        engine: Engine,
         machines: Mapping[GroupId, GroupMachine],
         files: CheckpointFiles,
-        config: CheckpointConfig,
+        cold: ColdStore,
+        config: UpkeepConfig,
+        statistics: BrokerStatistics,
+        registry: Registry,
+        scratch: Callable[[GroupId], GroupMachine],
         journal: Journal,
     ) -> None:
+        self._engine, self._machines, self._statistics = engine, machines, statistics
+        self.files, self.cold = files, cold
         self.wakeup = Wakeup()
-        self._saver = Worker("evenkeel-checkpoint", self.wakeup.set)
+        wake = self.wakeup.set
+        self._saver = Worker("evenkeel-checkpoint", wake)
+        self._mover = Worker("evenkeel-settle", wake)
+        self._reader = Worker("evenkeel-help", wake)
+        self._workers = (self._saver, self._mover, self._reader)
+        self.settling = Settling(
+            engine.wal,
+            machines,
+            cold,
+            self._mover,
+            config.settling(),
+            registry.is_gone,
+            self._suspect,
+            journal,
+        )
         self.checkpointing = Checkpointing(
-            multi,
-            wal,
+            engine.multi,
+            engine.wal,
             machines,
             files,
             self._saver,
-            config,
+            config.checkpoints,
             journal,
-            clear_below=lambda: wal.kept().start,
+            clear_below=lambda: self.settling.clear_below,
         )
+        self.catching_up = CatchingUp(
+            engine,
+            machines,
+            files,
+            cold,
+            self.checkpointing,
+            self.settling,
+            self._workers,
+            (config.catching_up(), config.catching_up()),
+            registry,
+            scratch,
+            journal,
+        )
+        engine.catching_up = self.catching_up
 
     def begin(self, now: Now, checkpoints: Mapping[GroupId, Checkpoint]) -> None:
         """Start the threads; these checkpoints were there."""
         self.checkpointing.found(now.boot_ns, checkpoints)
-        self._saver.start()
+        for worker in self._workers:
+            worker.start()
 
     def tick(self, now: Now) -> None:
         """Every runtime.dataplane.TICK_S, when all machines are level with their replicas."""
         self.take()
+        self._look_at_damage()
         self.checkpointing.tick(now.boot_ns)
+        cleared = self.settling.clear_below
+        self.settling.tick(now.boot_ns, self.checkpointing.window_start())
+        if self.settling.clear_below > cleared:
+            self.checkpointing.retire()
+        self.catching_up.tick(now.boot_ns)
 
     def take(self) -> None:
         """What the threads have done.
@@ -57,15 +121,48 @@ class Upkeep:
             StorageFailed: the disk failed them.
         """
         self.wakeup.clear()
-        self._saver.take()
+        for worker in self._workers:
+            worker.take()
 
-    def dropped(self, group: GroupId) -> None:
+    def dropped(self, group: GroupId, machine: GroupMachine) -> None:
         """This node is no member of the group any more; the log is told afterwards."""
         self.checkpointing.dropped(group)
+        self.catching_up.dropped(group)
+        for uid in machine.partitions:
+            self._mover.submit(partial(self.cold.drop, uid), lambda _: None)
 
     def stop(self) -> bool:
         """False: a thread is still busy with the disk."""
-        stopped = self._saver.stop()
-        if stopped:
+        stopped = [worker.stop() for worker in self._workers]
+        if all(stopped):
             self.wakeup.close()
-        return stopped
+        return all(stopped)
+
+    # -- damage -------------------------------------------------------------------------------
+
+    def _suspect(self, place: int) -> None:
+        if self._engine.scrubber is not None:
+            self._engine.scrubber.suspect(place)
+
+    def _look_at_damage(self) -> None:
+        """Where readers have met damaged cold data: how far it goes, and then a peer's copy."""
+        met = self._statistics.damaged_cold
+        while met:
+            uid, offset = met.popleft()
+            self._reader.submit(partial(self._damage_at, uid, offset), self.damaged)
+        scrubber = self._engine.scrubber
+        if scrubber is not None:
+            self.damaged(scrubber.take_cold())
+            for group in scrubber.take_checkpoints():
+                self.checkpointing.soon(group)
+
+    def _damage_at(self, uid: int, offset: int) -> list[ColdDamaged]:
+        bases = [base for one, base in self.cold.files() if one == uid and base <= offset]
+        return self.cold.check(uid, max(bases), lambda _size: None) if bases else []
+
+    def damaged(self, found: list[ColdDamaged]) -> None:
+        """Get these offsets from a peer."""
+        for one in found:
+            for group, machine in self._machines.items():
+                if one.uid in machine.partitions:
+                    self.catching_up.sink.want_data(group, one.uid, one.base, one.end, mends=True)

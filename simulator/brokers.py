@@ -16,8 +16,9 @@ import attrs
 
 from balancer.registry import Registry
 from broker.api import ApiTable
+from broker.config import BrokerConfig
 from broker.consumer_groups import ConsumerGroups, TopicsOf
-from broker.context import Broker, BrokerConfig
+from broker.context import Broker
 from broker.image import decode_chunk, encode_chunk
 from broker.intake import Outcome, Pending
 from broker.machine import GroupMachine
@@ -213,6 +214,7 @@ class BrokerNode(SimNode):
     def keep_house(self, now: Now) -> None:
         self._client.tick(now)
         self.broker.consumer_groups.tick(now)
+        self.broker.retainer.tick(now)
 
     def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
         """Links are TCP: what the network repeats does not arrive again, in whatever life."""

@@ -273,6 +273,19 @@ class Sink:
         self._unwritten -= size
         self._go_on(now_ns)
 
+    def not_appended(self, size: int) -> None:
+        """There was no room: give up for now, whoever needs it asks again."""
+        self._unwritten -= size
+        self._end()
+
+    def not_saved(self, now_ns: int, group: GroupId) -> None:
+        """The source's state was none, or there was no room for it."""
+        job = self._job
+        if job is not None and (job.group, job.phase) == (group, Phase.SAVE):
+            if job.source is not None:
+                self._shunned[job.source] = now_ns + SHUN_NS
+            self._end()
+
     def saved(self, now_ns: int, group: GroupId) -> None:
         job = self._job
         if job is not None and (job.group, job.phase) == (group, Phase.SAVE):

@@ -42,6 +42,8 @@ class Setting(NamedTuple):
     type: ConfigType
     documentation: str
     read_only: bool = False
+    synonyms: tuple[DescribeConfigsSynonym, ...] = ()
+    """Where the value would come from next, and so on."""
 
 
 def handle(broker: Broker, request: Request) -> None:
@@ -87,9 +89,18 @@ def topic_settings(broker: Broker, topic: Topic) -> Iterator[Setting]:
     replicas = replicas_of(broker)
     for known in TOPIC_CONFIGS.values():
         value = topic.configs.get(known.name)
+        default = known.default(broker.config, replicas)
         source = Source.DEFAULT if value is None else Source.DYNAMIC_TOPIC
-        shown = known.default(broker.config, replicas) if value is None else value
-        yield Setting(known.name, shown, source, known.type, known.documentation)
+        fallback = DescribeConfigsSynonym(known.broker_name, default, Source.DEFAULT)
+        own = DescribeConfigsSynonym(known.name, value, Source.DYNAMIC_TOPIC)
+        yield Setting(
+            known.name,
+            default if value is None else value,
+            source,
+            known.type,
+            known.documentation,
+            synonyms=(fallback,) if value is None else (own, fallback),
+        )
 
 
 def replicas_of(broker: Broker) -> int:
@@ -110,23 +121,30 @@ def _broker_settings(broker: Broker) -> Iterator[Setting]:
             str(config.consumer_group_rebalance_delay_ms),
             ConfigType.INT,
         ),
+        ("log.retention.bytes", str(config.retention_bytes), ConfigType.LONG),
+        (
+            "log.retention.check.interval.ms",
+            str(config.retention_check_ms),
+            ConfigType.LONG,
+        ),
+        ("log.retention.ms", str(config.retention_ms), ConfigType.LONG),
         ("message.max.bytes", str(config.batch_bytes_max), ConfigType.INT),
         ("num.partitions", str(config.default_partitions), ConfigType.INT),
     )
     for name, value, kind in table:
-        yield Setting(name, value, Source.STATIC_BROKER, kind, "", read_only=True)
+        synonym = DescribeConfigsSynonym(name, value, Source.STATIC_BROKER)
+        yield Setting(
+            name, value, Source.STATIC_BROKER, kind, "", read_only=True, synonyms=(synonym,)
+        )
 
 
 def _result(setting: Setting, message: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    synonyms = []
-    if message.include_synonyms:
-        synonyms = [DescribeConfigsSynonym(setting.name, setting.value, setting.source)]
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=setting.value,
         read_only=setting.read_only,
         config_source=setting.source,
-        synonyms=synonyms,
+        synonyms=list(setting.synonyms) if message.include_synonyms else [],
         config_type=setting.type,
         documentation=setting.documentation if message.include_documentation else None,
     )

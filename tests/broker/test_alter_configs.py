@@ -47,13 +47,13 @@ def change(world: World, *configs: tuple[str, int, str | None], **fields: object
 @pytest.mark.parametrize("version", range(3))
 def test_all_settings_are_replaced(version: int) -> None:
     """Asked of node 3 while the registry's master is node 1; there it shows when answered."""
-    world = world_with(retention_ms="1", segment_bytes="5")
+    world = world_with(retention_ms="1", segment_bytes="1048576")
     assert replace(world, ("retention.ms", "2"), version=version) == ErrorCode.NONE
     assert settings_of(world, 3) == {"retention.ms": "2"}
 
 
 def test_single_settings_are_changed_and_the_others_stay() -> None:
-    world = world_with(retention_ms="1", segment_bytes="5")
+    world = world_with(retention_ms="1", segment_bytes="1048576")
     wanted = (("retention.bytes", SET, "7"), ("segment.bytes", DELETE, None))
     assert change(world, *wanted) == ErrorCode.NONE
     assert settings_of(world) == {"retention.bytes": "7", "retention.ms": "1"}

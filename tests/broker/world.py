@@ -14,8 +14,9 @@ from balancer.registry import Registry
 from balancer.registry_commands import Command, FoundCluster, RegisterNode, encode_command
 from broker.api import HANDLERS, ApiTable
 from broker.commands import CommandKind, opaque
+from broker.config import BrokerConfig
 from broker.consumer_groups import ConsumerGroups, TopicsOf
-from broker.context import Broker, BrokerConfig
+from broker.context import Broker
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics

@@ -118,7 +118,8 @@ async def main(options: argparse.Namespace) -> int:
     features = options.feature or list(FEATURES)
     with tempfile.TemporaryDirectory() as directory:
         spec, _ = plan(Path(directory) / "data", node_count=3, groups=12, fixed_ports=False)
-        async with launch(spec) as cluster:
+        kept = ["broker.retention_ms=-1"]  # of some stories the records are years old
+        async with launch(spec, overrides=kept) as cluster:
             await cluster.start_all()
             await everything_has_a_master(cluster)
             told = await trio.to_thread.run_sync(matrix, spec.bootstrap, clients, features)

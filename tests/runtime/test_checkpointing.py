@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.commands import records
+from broker.commands import delete_records, records
 from broker.image import ChunkKind
 from broker.intake import Done, Outcome
 from broker.reader import Reader
@@ -18,11 +18,12 @@ GROUP = GroupId(1)
 UID = 7
 
 
-def append(node: Node, count: int, first: int = 0, *, uid: int = UID) -> None:
+def append(node: Node, count: int, first: int = 0, *, uid: int = UID, pad: int = 0) -> None:
     """So many batches of an idempotent producer, one after the other."""
     run_until(node, lambda: node.engine.acting(GROUP))
     for number in range(first, first + count):
-        submit(node, records(uid, memoryview(batch(f"value {number}", pid=5, seq=number))))
+        one = batch(f"value {number}", pid=5, seq=number, pad=pad)
+        submit(node, records(uid, memoryview(one)))
 
 
 def submit(node: Node, command: tuple[Buffer, ...]) -> None:
@@ -44,15 +45,15 @@ def state_of(node: Node) -> dict[int, list[bytes]]:
     }
 
 
-def values(node: Node) -> list[str]:
+def values(node: Node, start: int = 0) -> list[str]:
     """Everything in the partition, by reading it."""
     state, budget = node.machines[GROUP].partitions[UID], 100_000_000
     found: list[tuple[int, str]] = []
-    while len(found) < state.next_offset:
+    while start + len(found) < state.next_offset:
         reader = Reader(node.tail, node.wal, node.statistics)
-        buffers, _ = reader.read(state, len(found), budget, at_least_one=True)
+        buffers, _ = reader.read(state, start + len(found), budget, at_least_one=True)
         found += contents(memoryview(b"".join(buffers)))
-    assert [offset for offset, _ in found] == [*range(state.next_offset)]
+    assert [offset for offset, _ in found] == [*range(start, state.next_offset)]
     return [value for _, value in found]
 
 
@@ -110,3 +111,43 @@ def test_an_idle_node_takes_none(tmp_path: Path) -> None:
             node.shell.tick()
         assert not node.upkeep.checkpointing.statistics.written
     assert not checkpoint_files(tmp_path)
+
+
+SMALL = (
+    "storage.checkpoint_records=100",
+    "storage.log_bytes=8388608",
+    "storage.segment_bytes=1048576",
+)
+PAD = 60_000
+
+
+def test_the_log_is_no_longer_than_it_should_be(tmp_path: Path) -> None:
+    """Data moves out of it, its segments go, and all is read as before; after a start, too."""
+    with one_node(tmp_path, *SMALL) as node:
+        append(node, 500, pad=PAD)
+        run_until(node, lambda: node.wal.kept().start > 10 and len(node.wal.kept()) <= 10)
+        assert values(node) == [f"value {number}" for number in range(500)]
+        settled = node.machines[GROUP].partitions[UID].index_start
+        assert settled > 100
+    with one_node(tmp_path, *SMALL) as node:
+        state = node.machines[GROUP].partitions[UID]
+        assert state.index_start >= settled
+        run_until(node, lambda: state.next_offset == 500)
+        assert values(node) == [f"value {number}" for number in range(500)]
+        append(node, 200, 500, pad=PAD)
+        assert values(node) == [f"value {number}" for number in range(700)]
+        run_until(node, lambda: len(node.wal.kept()) <= 10)
+
+
+def test_what_is_deleted_goes_from_the_cold_store_as_well(tmp_path: Path) -> None:
+    with one_node(tmp_path, *SMALL) as node:
+        append(node, 300, pad=PAD)
+        run_until(node, lambda: node.cold.start(UID) == 0 and len(node.wal.kept()) <= 10)
+        submit(node, delete_records(UID, 290))
+        append(node, 200, 300, pad=PAD)  # the first batch behind the log start begins a new file
+        run_until(node, lambda: len(node.wal.kept()) <= 10)
+        assert values(node, 290) == [f"value {number}" for number in range(290, 500)]
+    with one_node(tmp_path, *SMALL) as node:
+        state = node.machines[GROUP].partitions[UID]
+        run_until(node, lambda: state.next_offset == 500)
+        assert values(node, 290) == [f"value {number}" for number in range(290, 500)]

@@ -8,10 +8,8 @@ from broker.commands import delete_records
 from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Why
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Accept, Accepted, Learn, Learned, Promise
-from runtime.engine import (
-    SERVE_BYTES_MAX,
-)
 from runtime.forwarded import FORWARD_TIMEOUT_NS
+from runtime.serving import SERVE_BYTES_MAX
 from storage.errors import StorageFailed
 from tests.runtime.engines import GROUP, Member, Net, command, why
 

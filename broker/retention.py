@@ -1,0 +1,216 @@
+"""Which records have to go, and who says so: their deletion is a command like any other.
+
+A partition's first offset is part of the replicated state: it is the master who finds that records
+are too old or too many (`retention.ms`, `retention.bytes`, `cleanup.policy` of their topic), and
+proposes a DELETE_RECORDS. Every member then lets go of the same offsets, and reclaims its disk by
+itself: cold segments that lie below the start, and the log's segments when nothing needs them.
+
+Kafka deletes whole segments, of a size and an age that are settings of the topic. So do we where
+the data is in cold segments. What is still in the log has no segments of its own: of that, as many
+batches go as are due, in steps that are worth a command.
+
+Time is the greatest timestamp of a batch, by its producer or by the log (message.timestamp.type),
+as in Kafka: one batch from the future keeps what lies behind it. A batch without any time goes with
+the next one that has one.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+import attrs
+
+from balancer.registry import Registry
+from broker.commands import DELETE_RECORDS_RESULT, delete_records
+from broker.config import BrokerConfig
+from broker.intake import Done, Outcome
+from broker.machine import GroupMachine
+from broker.partition import PartitionState
+from broker.ports import Groups
+from broker.statistics import BrokerStatistics
+from broker.topic_configs import RETENTION_BYTES, RETENTION_MS, SEGMENT_BYTES, is_deleted, setting
+from paxos.ids import MS, GroupId, Now
+from wire.error_codes import ErrorCode
+
+LOOKS_MAX: Final = 200
+LOOKS_NS: Final = 2 * MS
+"""Partitions looked at in one tick, and how long that may take: the cold store may have to read the
+end of a file when it is asked for the first time."""
+UNDER_WAY_MAX: Final = 200
+"""Deletions proposed and not answered: the others wait for the next pass."""
+STEP: Final = 16
+"""What is in the log is deleted when it is over the limit by one part in so many, or by the size of
+a segment, or as a whole."""
+KEEP: Final = -1
+
+
+@attrs.frozen
+class Retention:
+    """A topic's rules as numbers; negative: no limit."""
+
+    ms: int = KEEP
+    bytes: int = KEEP
+    segment_bytes: int = 1 << 26
+
+
+def retention_of(configs: Mapping[str, str], config: BrokerConfig) -> Retention | None:
+    """None where nothing goes by age or size."""
+    if not is_deleted(configs):
+        return None
+    ms, size = (int(setting(configs, name, config)) for name in (RETENTION_MS, RETENTION_BYTES))
+    if ms < 0 and size < 0:
+        return None
+    return Retention(ms, size, int(setting(configs, SEGMENT_BYTES, config)))
+
+
+def due(state: PartitionState, rules: Retention, now_wall_ms: int) -> int | None:
+    """The offset below which records should go by now; None if it is not worth a command."""
+    wanted = state.log_start
+    if wanted == state.next_offset:
+        return None
+    if rules.ms >= 0:
+        wanted = max(wanted, _too_old(state, rules, now_wall_ms - rules.ms))
+    if rules.bytes >= 0:
+        wanted = max(wanted, _too_many(state, rules))
+    wanted = min(wanted, state.next_offset)
+    return wanted if wanted > state.log_start else None
+
+
+def _too_old(state: PartitionState, rules: Retention, before_ms: int) -> int:
+    wanted = state.log_start
+    for segment in state.cold.segments(state.uid):
+        if segment.max_timestamp_ms >= before_ms:
+            return wanted
+        if segment.max_timestamp_ms >= 0:
+            wanted = segment.end
+    index = state.index
+    reaching = index.reaching(before_ms)
+    number = index.behind_last_timed(index.stop if reaching is None else reaching)
+    if number == index.first:
+        return wanted
+    freed = index.bytes_before(number) - index.bytes_before(index.first)
+    late_ms = before_ms - index.timestamp(index.first)
+    if number == index.stop or late_ms >= rules.ms // STEP or freed >= rules.segment_bytes:
+        return _base(state, number)
+    return wanted
+
+
+def _too_many(state: PartitionState, rules: Retention) -> int:
+    wanted = state.log_start
+    over = state.bytes_held - rules.bytes
+    if over <= 0:
+        return wanted
+    for segment in state.cold.segments(state.uid):
+        if segment.end > wanted:
+            if segment.bytes > over:
+                return wanted
+            over -= segment.bytes
+            wanted = segment.end
+    index = state.index
+    if len(index) and over >= min(rules.segment_bytes, rules.bytes // STEP):
+        wanted = max(wanted, _base(state, index.within(index.first, over)))
+    return wanted
+
+
+def _base(state: PartitionState, number: int) -> int:
+    index = state.index
+    return index.base(number) if number < index.stop else state.next_offset
+
+
+@attrs.define
+class TopicSize:
+    """What this node keeps of a topic: bytes in log and cold segments, and records."""
+
+    bytes: int = 0
+    records: int = 0
+
+
+class Retainer:
+    """Looks at all partitions of this node, some in each tick: how large they are, and whether
+    something is due where this node is master.
+
+    `sizes` are those of the last pass that came to its end, by name of the topic.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        registry: Registry,
+        machines: Mapping[GroupId, GroupMachine],
+        config: BrokerConfig,
+        statistics: BrokerStatistics,
+    ) -> None:
+        self._groups, self._registry, self._machines = groups, registry, machines
+        self._config, self._statistics = config, statistics
+        self._left: Iterator[tuple[GroupId, PartitionState]] | None = None
+        self._began_boot_ns = 0
+        self.sizes: Mapping[str, TopicSize] = {}
+        self._adding: dict[str, TopicSize] = {}
+        self._under_way: set[int] = set()
+        self._rules: dict[str, Retention | None] = {}
+        self._topics_seen = -1
+
+    def tick(self, now: Now) -> None:
+        """Go on with the pass over all partitions, or begin one if it is time. Call it often."""
+        if self._left is None:
+            if now.boot_ns - self._began_boot_ns < self._config.retention_check_ms * MS:
+                return
+            self._began_boot_ns = now.boot_ns
+            self._left = self._partitions()
+        until_ns = now.boot_ns + LOOKS_NS
+        for _ in range(LOOKS_MAX):
+            found = next(self._left, None)
+            if found is None:
+                self._left = None
+                self.sizes, self._adding = self._adding, {}
+                return
+            self._look(*found, now)
+            if self._groups.now().boot_ns >= until_ns or len(self._under_way) >= UNDER_WAY_MAX:
+                return
+
+    def _partitions(self) -> Iterator[tuple[GroupId, PartitionState]]:
+        for group in sorted(self._machines):
+            machine = self._machines.get(group)
+            for state in [] if machine is None else list(machine.partitions.values()):
+                yield group, state
+
+    def _look(self, group: GroupId, state: PartitionState, now: Now) -> None:
+        uid = state.uid
+        partition = self._registry.partition(uid)
+        if partition is None or state.dropped:
+            return
+        self._add(partition.topic, state)
+        rules = self._rules_of(partition.topic)
+        groups = self._groups
+        if rules is None or uid in self._under_way or not now.trusted or not groups.acting(group):
+            return
+        offset = due(state, rules, now.wall_ns // MS)
+        if offset is not None and groups.caught_up(group):
+            self._under_way.add(uid)
+            done = partial(self._done, uid, state.log_start)
+            groups.submit(group, delete_records(uid, offset), done)
+
+    def _add(self, topic: str, state: PartitionState) -> None:
+        size = self._adding.setdefault(topic, TopicSize())
+        size.bytes += state.index.bytes_held
+        size.bytes += sum(one.bytes for one in state.cold.segments(state.uid))
+        size.records += state.next_offset - state.log_start
+
+    def _rules_of(self, name: str) -> Retention | None:
+        if self._topics_seen != self._registry.versions.topics:
+            self._topics_seen = self._registry.versions.topics
+            self._rules.clear()
+        if name not in self._rules:
+            topic = self._registry.topic(name)
+            assert topic is not None, f"a partition of {name}, which is no topic"
+            self._rules[name] = retention_of(topic.configs, self._config)
+        return self._rules[name]
+
+    def _done(self, uid: int, log_start: int, outcome: Outcome) -> None:
+        """What was refused, or may yet come true, is looked at again in the next pass."""
+        self._under_way.discard(uid)
+        if isinstance(outcome, Done):
+            error, start = DELETE_RECORDS_RESULT.unpack(outcome.result)
+            if error == ErrorCode.NONE:
+                self._statistics.retention_trims += 1
+                self._statistics.retention_records += max(0, start - log_start)

@@ -1,0 +1,381 @@
+"""Carries out what the machines of broker.catchup want done: the node's half of a state transfer.
+
+Sink and source decide; here are their questions to this node, the threads that read and write for
+them, and the order that makes a transfer safe: data, then the checkpoint, both durable, then the
+state machine, the log and the replica, all in one go on the loop.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, Protocol
+
+from balancer.registry import Registry
+from broker.catchup.bucket import Bucket
+from broker.catchup.effects import (
+    Append,
+    Batch,
+    Fetched,
+    Install,
+    Mend,
+    Open,
+    Read,
+    Restart,
+    Save,
+    Send,
+    Settle,
+    SinkEffect,
+)
+from broker.catchup.messages import AskData, AskManifest, AskState, Message, Part, Why
+from broker.catchup.sink import Candidate, Sink
+from broker.catchup.source import Source
+from broker.image import PORTABLE, ChunkKind, ImageError, decode_chunk
+from broker.machine import GroupMachine
+from broker.partition import PartitionState
+from broker.partition_image import extent_of
+from broker.topic_configs import is_compacted
+from paxos.base import BaseError
+from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
+from paxos.step import FetchState
+from runtime.checkpointing import Checkpointing
+from runtime.copying import Copied, copy
+from runtime.engine import Engine
+from runtime.journal import Journal
+from runtime.recovering import base_of
+from runtime.settling import Settling, written
+from runtime.worker import Worker
+from storage.checkpoints import CheckpointFiles
+from storage.cold import ColdStore
+from storage.errors import ColdDamaged, DiskFull, NotInLog, StorageError
+
+READ_BATCHES_MAX: Final = 1024
+
+
+class Links(Protocol):
+    def catch_up(self, to: NodeId, message: Message) -> None: ...
+
+    def connected(self, node: NodeId) -> bool: ...
+
+
+class CatchingUp:
+    """`scratch` makes a state machine that nothing depends on: a state from a peer is tried there
+    before it becomes this node's checkpoint."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        machines: Mapping[GroupId, GroupMachine],
+        files: CheckpointFiles,
+        cold: ColdStore,
+        checkpointing: Checkpointing,
+        settling: Settling,
+        workers: tuple[Worker, Worker, Worker],
+        buckets: tuple[Bucket, Bucket],
+        registry: Registry,
+        scratch: Callable[[GroupId], GroupMachine],
+        journal: Journal,
+    ) -> None:
+        self._engine, self._machines, self._files, self._cold = engine, machines, files, cold
+        self._checkpointing, self._settling = checkpointing, settling
+        self._saver, self._mover, self._reader = workers
+        self._registry, self._scratch, self._journal = registry, scratch, journal
+        self.links: Links | None = None
+        # Answers to questions of an earlier life may still come: no number is used twice.
+        first_number = (engine.multi.incarnation & 0xFFFF_FFFF) << 32
+        self.sink = Sink(self, buckets[0], first_number)
+        self.source = Source(self, buckets[1])
+        settling.wants = self.sink
+        self._held: set[GroupId] = set()
+        self.bytes_per_s = 0.0
+        self._measured = (0, 0)
+
+    # -- events -------------------------------------------------------------------------------
+
+    def want(self, fetch: FetchState) -> None:
+        """A replica is told that only a transfer will help."""
+        self.sink.want(fetch.group)
+
+    def on_message(self, node: NodeId, message: Message) -> None:
+        now_ns = self._engine.boot_ns()
+        if isinstance(message, AskData | AskManifest | AskState):
+            self.source.on_question(now_ns, node, message)
+        else:
+            self.sink.on_answer(now_ns, node, message)
+        self._carry_out()
+
+    def peer_down(self, node: NodeId) -> None:
+        self.sink.peer_down(self._engine.boot_ns(), node)
+        self.source.peer_down(node)
+
+    def dropped(self, group: GroupId) -> None:
+        """This node keeps the group no more."""
+        self.sink.forget(group)
+        self._release()
+
+    def tick(self, now_ns: int) -> None:
+        if not self._engine.takes_part:
+            return
+        self.sink.tick(now_ns)
+        self.source.tick(now_ns)
+        self._carry_out()
+        self._release()
+        since_ns, before = self._measured
+        if now_ns - since_ns >= 1_000_000_000:
+            received = self.sink.statistics.bytes_received
+            self.bytes_per_s = (received - before) * 1e9 / (now_ns - since_ns)
+            self._measured = (now_ns, received)
+
+    def _release(self) -> None:
+        """Groups whose transfer has ended are looked after as all others again."""
+        for group in [one for one in self._held if not self.sink.catches_up(one)]:
+            self._held.discard(group)
+            self._settling.release(group)
+            self._checkpointing.held.discard(group)
+
+    def _carry_out(self) -> None:
+        while effects := self.sink.take():
+            for effect in effects:
+                self._do(effect)
+        for one in self.source.take():
+            if isinstance(one, Send):
+                self._send(one)
+            elif isinstance(one, Read):
+                self._read(one)
+            else:
+                self._open(one)
+
+    def _send(self, send: Send) -> None:
+        assert self.links is not None
+        self.links.catch_up(send.to, send.message)
+
+    # -- what the sink asks of this node ------------------------------------------------------
+
+    def applied(self, group: GroupId) -> Slot:
+        replica = self._engine.multi.replicas.get(group)
+        return SLOT_ZERO if replica is None else replica.learner.applied
+
+    def cold_end(self, uid: int) -> int | None:
+        return self._cold.end(uid)
+
+    def compacted(self, uid: int) -> bool:
+        place = self._registry.partition(uid)
+        topic = None if place is None else self._registry.topics.get(place.topic)
+        return topic is not None and is_compacted(topic.configs)
+
+    def part_of(self, chunk: bytes) -> Part | None:
+        found = decode_chunk(chunk)
+        if found.kind != ChunkKind.PARTITION:
+            return None
+        return Part(found.key, *extent_of(found.body))
+
+    def candidates(self, group: GroupId) -> Iterable[Candidate]:
+        replica = self._engine.multi.replicas.get(group)
+        if replica is None or self.links is None:
+            return
+        masters = [self._engine.master(one) for one in self._engine.multi.replicas]
+        for node in replica.others(replica.members):
+            if self.links.connected(node):
+                yield Candidate(node, replica.peer(node).applied, masters.count(node))
+
+    # -- what the sink wants done -------------------------------------------------------------
+
+    def _do(self, effect: SinkEffect) -> None:
+        if isinstance(effect, Send):
+            self._send(effect)
+        elif isinstance(effect, Settle):
+            self._settle(effect.group)
+        elif isinstance(effect, Restart):
+            self._mover.submit(partial(self._cold.drop, effect.uid), lambda _: None)
+        elif isinstance(effect, Append):
+            self._append(effect)
+        elif isinstance(effect, Mend):
+            self._mend(effect)
+        elif isinstance(effect, Fetched):
+            self._settling.fetched(effect.group, effect.uid, effect.end)
+        elif isinstance(effect, Save):
+            self._save(effect)
+        else:
+            self._install(effect)
+
+    def _settle(self, group: GroupId) -> None:
+        if group not in self._held:
+            self._journal.warning("state transfer begins", group=group, applied=self.applied(group))
+        self._held.add(group)
+        self._checkpointing.held.add(group)
+        self._checkpointing.forget(group)
+
+        def settled(_: object) -> None:
+            self.sink.settled(self._engine.boot_ns(), group)
+
+        # Behind everything that is on its way to the cold store: then its ends are known.
+        self._settling.settle_all(group, lambda: self._mover.submit(lambda: None, settled))
+
+    def _append(self, effect: Append) -> None:
+        def appended(_: int) -> None:
+            self.sink.appended(self._engine.boot_ns(), effect.size)
+
+        def refused(error: StorageError) -> None:
+            if not isinstance(error, DiskFull):
+                raise error
+            self._journal.warning("no room to catch up", reason=str(error))
+            self.sink.not_appended(effect.size)
+
+        rows = [written(one) for one in effect.batches]
+        self._mover.submit(
+            partial(self._cold.append, effect.uid, rows, gaps=True), appended, refused
+        )
+
+    def _mend(self, effect: Mend) -> None:
+        def mended(_: None) -> None:
+            what = {"partition": effect.uid, "start": effect.start, "end": effect.end}
+            self._journal.info("cold data mended", **what)
+
+        rows = [written(one) for one in effect.batches]
+        work = partial(self._cold.replace, effect.uid, effect.start, effect.end, rows)
+        self._mover.submit(work, mended, self._not_mended)
+
+    def _not_mended(self, error: StorageError) -> None:
+        """Dropped meanwhile, or there is no room: it is found again if it is still there."""
+        if not isinstance(error, NotInLog | DiskFull):
+            raise error
+
+    def _save(self, effect: Save) -> None:
+        group, chunks = effect.group, effect.chunks
+        needs = self._engine.wal.kept().stop - 1
+
+        def save() -> Slot:
+            decoded = [decode_chunk(chunk) for chunk in chunks]
+            base = base_of(decoded)
+            self._scratch(group).restore(base.slot, decoded)
+            self._files.save(group, base.slot, needs, chunks)
+            return base.slot
+
+        def checked() -> Slot | Exception:
+            try:
+                return save()
+            except (ImageError, BaseError) as error:
+                return error
+
+        def saved(result: Slot | Exception) -> None:
+            now_ns = self._engine.boot_ns()
+            if isinstance(result, Exception):
+                self._journal.error("a peer's state is none", group=group, reason=str(result))
+                self.sink.not_saved(now_ns, group)
+                return
+            self._checkpointing.came(now_ns, group, result, sum(map(len, chunks)))
+            self.sink.saved(now_ns, group)
+            self._carry_out()
+
+        def refused(error: StorageError) -> None:
+            if not isinstance(error, DiskFull):
+                raise error
+            self._journal.warning("no room to catch up", reason=str(error))
+            self.sink.not_saved(self._engine.boot_ns(), group)
+
+        self._saver.submit(checked, saved, refused)
+
+    def _install(self, effect: Install) -> None:
+        """From here to the end nothing may come in between: it is one step of the node."""
+        group, engine = effect.group, self._engine
+        replica, machine = engine.multi.replicas.get(group), self._machines.get(group)
+        now = engine.now()
+        chunks = [decode_chunk(chunk) for chunk in effect.chunks]
+        base = base_of(chunks)
+        if replica is not None and machine is not None and base.slot > replica.learner.applied:
+            assert machine.applied == replica.learner.applied
+            machine.restore(base.slot, chunks)
+            engine.wal.skip(group, base.slot)
+            installed = replica.install(now, base, engine.step)
+            assert installed
+            engine.intakes[group].forget_proposed(now)
+            self._checkpointing.soon(group)  # of which a restart knows the log as well
+            self._journal.warning("state transfer done", group=group, slot=base.slot)
+            if engine.hooks is not None:
+                engine.hooks.groups_applied(now, {group})
+        self.sink.installed(now.boot_ns, group)
+
+    # -- what a source serves from ------------------------------------------------------------
+
+    def has(self, group: GroupId) -> bool:
+        return group in self._machines and not self.sink.catches_up(group)
+
+    def saved(self, group: GroupId) -> Slot | None:
+        taken = self._checkpointing.taken.get(group)
+        return None if taken is None else taken.slot
+
+    def parts(self, group: GroupId) -> tuple[Part, ...]:
+        return tuple(
+            Part(uid, state.log_start, state.next_offset)
+            for uid, state in sorted(self._machines[group].partitions.items())
+            if not state.blank
+        )
+
+    def _open(self, one: Open) -> None:
+        def load() -> list[bytes]:
+            checkpoint = self._files.load(one.ask.group)
+            chunks = () if checkpoint is None else checkpoint.chunks
+            return [chunk for chunk in chunks if decode_chunk(chunk).kind in PORTABLE]
+
+        def loaded(chunks: list[bytes]) -> None:
+            now_ns = self._engine.boot_ns()
+            if chunks:
+                self.source.opened(now_ns, one.to, one.ask, chunks)
+            else:
+                self.source.not_read(one.to, one.ask, Why.BEHIND)
+            self._carry_out()
+
+        self._reader.submit(load, loaded)
+
+    def _read(self, one: Read) -> None:
+        ask = one.ask
+        machine = self._machines.get(ask.group)
+        state = None if machine is None else machine.partitions.get(ask.uid)
+        if state is None or ask.offset < state.log_start:
+            self.source.not_read(one.to, ask, Why.GONE)
+        elif ask.offset >= state.next_offset:
+            self.source.not_read(one.to, ask, Why.BEHIND)
+        elif ask.offset < (self._cold.end(ask.uid) or 0):
+            self._read_cold(one, state)
+        else:
+            self._read_log(one, state)
+
+    def _read_cold(self, one: Read, state: PartitionState) -> None:
+        ask, until, index_start = one.ask, state.next_offset, state.index_start
+
+        def read() -> tuple[Batch, ...]:
+            found = self._cold.batches(ask.uid, ask.offset, ask.bytes_max)
+            return tuple(Batch(*batch) for batch in found if batch.end <= until)
+
+        def done(batches: tuple[Batch, ...]) -> None:
+            end = batches[-1].end if batches else max(index_start, ask.offset + 1)
+            self._answer(one, batches, end)
+
+        def failed(error: StorageError) -> None:
+            if not isinstance(error, NotInLog | ColdDamaged):
+                raise error
+            why = Why.GONE if isinstance(error, NotInLog) else Why.DAMAGED
+            self.source.not_read(one.to, ask, why)
+            self._carry_out()
+
+        self._reader.submit(read, done, failed)
+
+    def _read_log(self, one: Read, state: PartitionState) -> None:
+        plan = state.read_plan(one.ask.offset, READ_BATCHES_MAX)
+
+        def done(copied: Copied) -> None:
+            if copied.batches:
+                self._answer(one, copied.batches, copied.batches[-1].end)
+                return
+            self.source.not_read(one.to, one.ask, Why.DAMAGED)
+            self._carry_out()
+
+        self._reader.submit(partial(copy, self._engine.wal, plan, one.ask.bytes_max), done)
+
+    def _answer(self, one: Read, batches: tuple[Batch, ...], end: int) -> None:
+        """Where something is missing between the batches, compaction has left it out: a gap that is
+        damage is told apart by the cold store."""
+        ends = [one.ask.offset, *(batch.end for batch in batches)]
+        starts = [*(batch.base for batch in batches), end]
+        gaps = any(start > reached for start, reached in zip(starts, ends, strict=True))
+        payload = tuple(batch.data for batch in batches)
+        self.source.was_read(one.to, one.ask, end, payload, gaps=gaps)
+        self._carry_out()

@@ -1,0 +1,284 @@
+"""Moving data out of the log into the cold store, so that segments of the log can go.
+
+Theory of operation. What lies below the log window is settled: partition by partition, the batches
+that lie there are read from the log, checked, given their offsets and epochs, and appended to the
+partition's cold data, all of it in a thread and no faster than the bucket allows (but as fast as
+the disk where the log has become twice as long as it should be). When that is durable, the loop
+drops them from the partition's index, so that readers find them in the cold store. A pass over all
+partitions that has found nothing more below a segment makes that segment the bound for retiring.
+
+A batch that cannot be read here is asked of a peer, by its offsets (broker.catchup), and the
+partition goes on behind it. Cold data of deleted partitions, and files that lie wholly below their
+partition's first offset, go here as well.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, Protocol
+
+import attrs
+
+from broker.catchup.bucket import Bucket
+from broker.catchup.effects import Batch
+from broker.machine import GroupMachine
+from broker.partition import PartitionState
+from broker.partition import Settling as Plan
+from paxos.ids import MS, GroupId
+from runtime.copying import Copied, copy
+from runtime.journal import Journal
+from runtime.worker import Worker
+from storage.cold import ColdStore
+from storage.cold_format import Written
+from storage.errors import DiskFull, StorageError
+from storage.format import Place, place_of
+from storage.wal import Wal
+
+JOB_BYTES: Final = 4 * 1024 * 1024
+"""Copied by one job of the thread: what a peer's question for cold data may have to wait for."""
+LOOKS_PER_TICK: Final = 2000
+"""Partitions looked at in one tick."""
+TIDY_EVERY_NS: Final = 1_000 * MS
+RETRY_NS: Final = 5_000 * MS
+"""After the disk was found full."""
+EVERYTHING: Final = place_of(1 << 31, 0)
+"""Above every place of the log."""
+
+
+class Wants(Protocol):
+    """Who gets from peers what cannot be read here (broker.catchup.sink)."""
+
+    def want_data(self, group: GroupId, uid: int, start: int, end: int, *, mends: bool) -> None: ...
+
+
+@attrs.define(eq=False)
+class SettlingStatistics:
+    bytes_settled: int = 0
+    batches_settled: int = 0
+    damaged: int = 0
+    """Batches that could not be read, and were asked of peers."""
+    dropped: int = 0
+    """Deleted partitions whose cold data went."""
+
+
+@attrs.define(eq=False)
+class _Whole:
+    """All of one group's data, for a state transfer."""
+
+    group: GroupId
+    left: deque[int]
+    done: Callable[[], None]
+
+
+class Settling:
+    """`suspect` is told of places in the log that are not what was written."""
+
+    def __init__(
+        self,
+        wal: Wal,
+        machines: Mapping[GroupId, GroupMachine],
+        cold: ColdStore,
+        worker: Worker,
+        bucket: Bucket,
+        is_gone: Callable[[int], bool],
+        suspect: Callable[[Place], None],
+        journal: Journal,
+    ) -> None:
+        self._wal, self._machines, self._cold, self._worker = wal, machines, cold, worker
+        self._bucket, self._is_gone, self._suspect = bucket, is_gone, suspect
+        self._journal = journal
+        self.wants: Wants | None = None
+        self.held: set[GroupId] = set()
+        """Groups whose state is on its way here: their data is not settled by passes."""
+        self.clear_below = wal.kept().start
+        """No batch is read from segments below this one any more."""
+        self._cut = self.clear_below
+        self._left: deque[tuple[GroupId, int]] = deque()
+        self._complete = True
+        self._busy = False
+        self._not_before_ns = self._now_ns = 0
+        self._whole: _Whole | None = None
+        self._waiting: dict[int, int] = {}
+        """Partitions that wait for data of a peer, and up to which offset."""
+        self._tidied_ns = 0
+        self._to_tidy: deque[tuple[GroupId, int]] = deque()
+        self.statistics = SettlingStatistics()
+
+    # -- on the loop --------------------------------------------------------------------------
+
+    def tick(self, now_ns: int, window_start: int) -> None:
+        """Go on with what is to be done; `window_start`: the lowest segment of the log window."""
+        self._now_ns = now_ns
+        if now_ns - self._tidied_ns >= TIDY_EVERY_NS:
+            self._tidied_ns = now_ns
+            self._tidy()
+        if self._busy or now_ns < self._not_before_ns:
+            return
+        if self._whole is not None:
+            self._go_on_whole(self._whole)
+            return
+        if not self._left and not self._new_pass(window_start):
+            return
+        kept = self._wal.kept()
+        urgent = 2 * (window_start - kept.start) > kept.stop - kept.start
+        if urgent or self._bucket.open(now_ns):
+            self._go_on()
+
+    def settle_all(self, group: GroupId, done: Callable[[], None]) -> None:
+        """Move all of the group's data out of the log, then call back. Until `release` no pass
+        touches the group any more."""
+        self.held.add(group)
+        machine = self._machines.get(group)
+        self._whole = _Whole(group, deque(machine.partitions if machine else ()), done)
+
+    def release(self, group: GroupId) -> None:
+        """The state that was on its way is here, or is not coming."""
+        self.held.discard(group)
+        if self._whole is not None and self._whole.group == group:
+            self._whole = None
+
+    def fetched(self, group: GroupId, uid: int, end: int) -> None:
+        """A peer's copy of what could not be read here is in the cold store, up to `end`."""
+        self._waiting.pop(uid, None)
+        state = self._state(group, uid)
+        if state is not None:
+            self._settled(state, end)
+
+    def _state(self, group: GroupId, uid: int) -> PartitionState | None:
+        machine = self._machines.get(group)
+        return None if machine is None else machine.partitions.get(uid)
+
+    # -- passes -------------------------------------------------------------------------------
+
+    def _new_pass(self, window_start: int) -> bool:
+        if window_start <= self.clear_below:
+            return False
+        self._cut, self._complete = window_start, True
+        self._left.extend(
+            (group, uid) for group, machine in self._machines.items() for uid in machine.partitions
+        )
+        if not self._left:
+            self.clear_below = self._cut
+        return bool(self._left)
+
+    def _go_on(self) -> None:
+        below = place_of(self._cut, 0)
+        for _ in range(LOOKS_PER_TICK):
+            if self._busy or not self._left:
+                break
+            if self._is_done(*self._left[0], below, passing=True):
+                self._left.popleft()
+        if not self._left and self._complete:
+            self.clear_below = self._cut
+
+    def _go_on_whole(self, whole: _Whole) -> None:
+        for _ in range(LOOKS_PER_TICK):
+            if self._busy:
+                return
+            if not whole.left:
+                self._whole = None
+                whole.done()
+                return
+            if self._is_done(whole.group, whole.left[0], EVERYTHING, passing=False):
+                whole.left.popleft()
+
+    def _is_done(self, group: GroupId, uid: int, below: Place, *, passing: bool) -> bool:
+        """Whether nothing of the partition is to be settled, or not now; else a piece of it is."""
+        state = self._state(group, uid)
+        if state is None:
+            return True
+        end = self._cold.end(uid)
+        if end is not None and end > state.index_start:
+            self._settled(state, end)  # it is there already: from before a restart, or a peer
+        plan = state.settle_plan(below)
+        if plan is None:
+            return True
+        if (passing and group in self.held) or uid in self._waiting:
+            self._complete = False
+            return True
+        missing = state.missing()
+        if missing is not None:
+            self._want(group, uid, *missing)
+            return True
+        self._busy = True
+        # Where the cold data ends below what there is, all of it was deleted.
+        drops_first = end is not None and end < plan.bases[0]
+
+        def work() -> Copied:
+            return self._copy(plan, drops_first=drops_first)
+
+        self._worker.submit(work, partial(self._copied, group, state), self._refused)
+        return False
+
+    def _copied(self, group: GroupId, state: PartitionState, copied: Copied) -> None:
+        self._busy = False
+        self._bucket.take(copied.size)
+        self.statistics.bytes_settled += copied.size
+        self.statistics.batches_settled += len(copied.batches)
+        if copied.batches:
+            self._settled(state, copied.batches[-1].end)
+        if copied.damaged is not None:
+            self.statistics.damaged += 1
+            self._suspect(copied.damaged)
+            self._want(group, state.uid, copied.damaged_from, copied.damaged_to)
+
+    def _refused(self, error: StorageError) -> None:
+        """What was written before the disk was full is found by the next try."""
+        if not isinstance(error, DiskFull):
+            raise error
+        self._busy = False
+        self._not_before_ns = self._now_ns + RETRY_NS
+        self._journal.warning("no room for cold data", reason=str(error))
+
+    def _settled(self, state: PartitionState, end: int) -> None:
+        if not state.dropped:
+            state.settled(end)
+
+    def _want(self, group: GroupId, uid: int, start: int, end: int) -> None:
+        """Get from a peer what is missing between the cold data and the log."""
+        self._waiting[uid] = end
+        self._complete = False
+        assert self.wants is not None
+        self.wants.want_data(group, uid, start, end, mends=False)
+
+    def _tidy(self) -> None:
+        """Files that hold only what was deleted go."""
+        if not self._to_tidy:
+            for uid in self._cold.uids():
+                if self._is_gone(uid):
+                    self.statistics.dropped += 1
+                    self._worker.submit(partial(self._cold.drop, uid), _nothing)
+            self._to_tidy.extend(
+                (group, uid)
+                for group, machine in self._machines.items()
+                for uid in machine.partitions
+            )
+        for _ in range(min(LOOKS_PER_TICK, len(self._to_tidy))):
+            group, uid = self._to_tidy.popleft()
+            state, start = self._state(group, uid), self._cold.start(uid)
+            if state is not None and start is not None and start < state.log_start:
+                dropping = partial(self._cold.drop_before, uid, state.log_start)
+                self._worker.submit(dropping, _nothing)
+
+    # -- in the worker's thread ---------------------------------------------------------------
+
+    def _copy(self, plan: Plan, *, drops_first: bool) -> Copied:
+        copied = copy(self._wal, plan, JOB_BYTES)
+        if drops_first:
+            self._cold.drop(plan.uid)
+        if copied.batches:
+            append(self._cold, plan.uid, copied.batches)
+        return copied
+
+
+def append(cold: ColdStore, uid: int, batches: tuple[Batch, ...]) -> None:
+    """Add batches to a partition's cold data, durably; any thread."""
+    cold.append(uid, [written(one) for one in batches])
+
+
+def written(one: Batch) -> Written:
+    return one.base, one.end, one.max_timestamp_ms, (one.data,)
+
+
+def _nothing(_result: object) -> None:
+    """What was done says nothing."""
