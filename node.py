@@ -43,7 +43,7 @@ from runtime.balancer_admin import BalancerAdmin
 from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
-from runtime.clock import Clock
+from runtime.clock import Clock, SystemClock
 from runtime.config import Config, ConfigError, load
 from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
@@ -177,9 +177,10 @@ def _leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
 class Node:
     """The parts of one node, built in order; `shell` joins them."""
 
-    def __init__(self, config: Config, journal: Journal) -> None:
+    def __init__(self, config: Config, journal: Journal, system: SystemClock | None = None) -> None:
         self.config, self.journal = config, journal
-        self.clock = Clock(config.lease.clock_margin_ms * MS, others_needed=len(config.peers) // 2)
+        others = len(config.peers) // 2
+        self.clock = Clock(config.lease.clock_margin_ms * MS, system, others_needed=others)
         self.started_boot_ns = self.clock.now().boot_ns
         self.disk = disk = RealDisk(config.node.data_dir)
         first = self.clock.now().wall_ns // 1_000_000_000

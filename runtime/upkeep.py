@@ -131,6 +131,11 @@ class Upkeep:
         for uid in machine.partitions:
             self._mover.submit(partial(self.cold.drop, uid), lambda _: None)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a thread has something to do, or its result waits to be taken."""
+        return any(worker.jobs for worker in self._workers)
+
     def stop(self) -> bool:
         """False: a thread is still busy with the disk."""
         stopped = [worker.stop() for worker in self._workers]

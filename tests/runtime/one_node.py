@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from node import Node
+from runtime.clock import SystemClock
 from runtime.config import load
 from tests.runtime.doubles import Recorder
 
@@ -48,11 +49,15 @@ def config_text(
 
 @contextmanager
 def one_node(
-    tmp_path: Path, *sets: str, groups: int = 3, peers: tuple[int, ...] = (1,)
+    tmp_path: Path,
+    *sets: str,
+    groups: int = 3,
+    peers: tuple[int, ...] = (1,),
+    system: SystemClock | None = None,
 ) -> Iterator[Node]:
     path = tmp_path / "node.toml"
     path.write_text(config_text(tmp_path / "data", groups=groups, peers=peers))
-    node = Node(load(path, {}, sets), Recorder().journal)
+    node = Node(load(path, {}, sets), Recorder().journal, system)
     try:
         yield node
     finally:
