@@ -29,6 +29,7 @@ from broker.handlers import (
     offsets,
     produce,
     producer_ids,
+    reassignments,
     topics,
 )
 from broker.ports import Reply
@@ -70,8 +71,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental,
     ApiKey.OFFSET_DELETE: offsets.handle_delete,
     ApiKey.ELECT_LEADERS: elections.handle_elect,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: elections.handle_reassign,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: elections.handle_reassignments,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignments.handle_reassign,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.handle_reassignments,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: assigned_groups.handle_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: assigned_groups.handle_describe,

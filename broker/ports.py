@@ -45,6 +45,9 @@ class Groups(Protocol):
     def members(self, group: GroupId) -> tuple[NodeId, ...]:
         """The nodes that keep the group's log: Kafka's replicas."""
 
+    def alive(self) -> frozenset[NodeId]:
+        """The nodes heard of lately, this one included."""
+
     def caught_up(self, group: GroupId) -> bool:
         """Whether this master has applied everything chosen before its time."""
 

@@ -26,7 +26,7 @@ from paxos.messages import StealAbort, StealRequest
 from paxos.step import Notice
 from runtime.engine import Engine
 from runtime.journal import Journal
-from runtime.planning import alive, views
+from runtime.planning import views
 from runtime.registry_client import RegistryClient
 
 STEALS_KEPT: Final = 64
@@ -76,7 +76,7 @@ class BalancingLoop:
             now=now,
             me=multi.me,
             incarnation=multi.incarnation,
-            alive=alive(self._engine, now),
+            alive=self._engine.alive(),
             registry_reachable=self._engine.master(REGISTRY_GROUP) is not None,
             groups=views(self._engine, now),
             slow=self.slow(now) | ({multi.me} if self._engine.scarcity.low else set()),

@@ -5,11 +5,15 @@ A group this node hosts is known by its replica. Of the others, their masters sa
 """
 
 from collections.abc import Callable
+from typing import Final
 
-from paxos.ids import NOBODY, GroupId, NodeId, Now
+from paxos.ids import MS, NOBODY, GroupId, NodeId, Now
 from paxos.multigroup import MultiGroup
 from runtime.clock import Clock
 from runtime.masters import Masters
+
+ALIVE_NS: Final = 1_500 * MS
+"""A node not heard for longer is not alive, as far as this node is concerned."""
 
 
 class KnownGroups:
@@ -45,6 +49,11 @@ class KnownGroups:
     def members(self, group: GroupId) -> tuple[NodeId, ...]:
         replica = self.multi.replicas.get(group)
         return self.members_elsewhere(group) if replica is None else replica.members
+
+    def alive(self) -> frozenset[NodeId]:
+        now, multi = self.clock.now(), self.multi
+        heard = (node for node, at in multi.heard.items() if now.boot_ns - at < ALIVE_NS)
+        return frozenset([multi.me, *heard])
 
     def caught_up(self, group: GroupId) -> bool:
         replica = self.multi.replicas.get(group)

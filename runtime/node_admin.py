@@ -15,7 +15,7 @@ from paxos.quorum import quorum_size
 from runtime.engine import Engine
 from runtime.fields import parse_address
 from runtime.http import Answer, BadRequest, Route, json_answer
-from runtime.planning import alive, masters
+from runtime.planning import masters
 from runtime.sections import NODE_ID_MAX
 
 
@@ -107,7 +107,7 @@ class NodeAdmin:
         return {
             "id": node,
             "life": self._life(node),
-            "alive": node in alive(self._engine, now),
+            "alive": node in self._engine.alive(),
             "zone": zone,
             "peer": f"{address.host}:{address.port}",
             "http": None if known is None else f"{known.http.host}:{known.http.port}",
@@ -147,7 +147,7 @@ class NodeAdmin:
                 f"{left} nodes would be left, and every group has {replicas} copies: add a node "
                 "first, or remove it with --force"
             )
-        there = alive(self._engine, self._engine.now()) - {node}
+        there = self._engine.alive() - {node}
         for group in self._groups():
             members = self._members(group)
             up = sum(one in there for one in members)

@@ -5,7 +5,6 @@ plan (dry runs, previews) comes from here, too, on whichever node is asked.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from balancer.load import LoadBook
 from balancer.planning import Planning, PlanningView
@@ -13,21 +12,10 @@ from balancer.problem import Evenness
 from balancer.registry import Registry
 from balancer.registry_commands import AdoptPlan, Done, PlacementSet, Result, SetReplicaSets
 from balancer.view import GroupView
-from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now, Slot
+from paxos.ids import REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now, Slot
 from runtime.engine import Engine
 from runtime.journal import Journal
 from runtime.registry_client import RegistryClient
-
-ALIVE_NS: Final = 1_500 * MS
-"""A node not heard for longer is not alive, as far as this node is concerned."""
-
-
-def alive(engine: Engine, now: Now) -> frozenset[NodeId]:
-    """The nodes heard of lately, this one included."""
-    multi = engine.multi
-    return frozenset(
-        [multi.me, *(node for node, at in multi.heard.items() if now.boot_ns - at < ALIVE_NS)]
-    )
 
 
 def masters(engine: Engine, now: Now) -> Mapping[GroupId, NodeId | None]:
@@ -125,7 +113,7 @@ class PlanningLoop:
             ours=engine.acting(REGISTRY_GROUP),
             registry=registry,
             masters=masters(engine, now),
-            alive=alive(engine, now),
+            alive=engine.alive(),
             unfit=self.book.unfit(
                 now, lag_slots_max=self._lag_slots_max, hold_down_ms=self._hold_down_ms
             ),

@@ -11,7 +11,6 @@ from runtime.balancing import BalancingLoop
 from runtime.config import Config
 from runtime.engine import Engine
 from runtime.handovers import Handovers
-from runtime.planning import alive
 
 VERSION: Final = "0.1.0"
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -91,7 +90,7 @@ def node_status(
 
 
 def _nodes(config: Config, engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
-    there = alive(engine, now)
+    there = engine.alive()
     registered = broker.registry.nodes
     rows: list[dict[str, Any]] = []
     for node in sorted({*config.peers, *registered}):

@@ -30,6 +30,7 @@ from coordinator.model import GroupNotice
 from paxos.entry import Buffer, Entry
 from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.step import Step
+from simulator.balancing import ALIVE_NS
 from simulator.clock import Clock
 from simulator.dice import dice
 from simulator.disk import Disk
@@ -263,6 +264,11 @@ class BrokerNode(SimNode):
     def members(self, group: GroupId) -> tuple[NodeId, ...]:
         held = self.groups.get(group)
         return () if held is None else held.replica.members
+
+    def alive(self) -> frozenset[NodeId]:
+        now = self.now().boot_ns
+        heard = (node for node, at in self.core.heard.items() if now - at < ALIVE_NS)
+        return frozenset([self.me, *heard])
 
     def caught_up(self, group: GroupId) -> bool:
         held = self.groups.get(group)

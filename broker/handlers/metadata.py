@@ -2,13 +2,14 @@
 
 While a wanted partition has no leader the answer is held for a moment: a client that is told
 "nobody" backs off longer than an election takes (kafka.md section 5). Replicas are the members of
-the partition's Paxos group, its ideal master first, since Kafka calls the first the preferred one;
-all of them count as in sync, because which of them voted last is not Kafka's business here.
+the partition's Paxos group and those that are to be, its ideal master first, since Kafka calls the
+first the preferred one. In sync are the members that are heard, because which of them voted last is
+not Kafka's business here; offline is who is not.
 """
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from balancer.catalogue import INTERNAL_TOPICS, name_problem
 from balancer.records import TOPICS_MAX, Topic
@@ -150,7 +151,8 @@ def _state(broker: Broker) -> tuple[object, ...]:
         (broker.leaders.of(GroupId(group)), groups.members(GroupId(group)))
         for group in registry.groups
     )
-    return (versions.nodes, versions.topics, versions.placement, leaders)
+    seen = (versions.nodes, versions.topics, versions.placement, versions.replicas, groups.alive())
+    return (*seen, leaders)
 
 
 def _response(
@@ -202,16 +204,13 @@ def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> Met
 
 
 def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
-    views: dict[GroupId, tuple[ErrorCode, int, int, list[int]]] = {}
+    views: dict[GroupId, _View] = {}
     partitions = []
     for index, place in enumerate(topic.partitions):
         view = views.get(place.group)
         if view is None:
             view = views[place.group] = _view(broker, place.group)
-        error, leader, epoch, replicas = view
-        partitions.append(
-            MetadataResponsePartition(error, index, leader, epoch, replicas, replicas)
-        )
+        partitions.append(MetadataResponsePartition(view.error, index, *view[1:]))
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
@@ -221,17 +220,35 @@ def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
     )
 
 
-def _view(broker: Broker, group: GroupId) -> tuple[ErrorCode, int, int, list[int]]:
-    """What all partitions of a group have in common: error, leader, epoch and replicas."""
+class _View(NamedTuple):
+    """What all partitions of a group have in common, in the order of Kafka's fields."""
+
+    error: ErrorCode
+    leader: int
+    epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+
+def _view(broker: Broker, group: GroupId) -> _View:
     leader, epoch = broker.leaders.of(group)
+    replicas = _replicas(broker, group)
+    members, alive = broker.groups.members(group), broker.groups.alive()
+    nodes = (
+        [int(one) for one in replicas],
+        [int(one) for one in replicas if one in members and one in alive],
+        [int(one) for one in replicas if one not in alive],
+    )
     if leader is None or leader not in broker.registry.nodes:
-        return ErrorCode.LEADER_NOT_AVAILABLE, -1, epoch, _replicas(broker, group)
-    return ErrorCode.NONE, leader, epoch, _replicas(broker, group)
+        return _View(ErrorCode.LEADER_NOT_AVAILABLE, -1, epoch, *nodes)
+    return _View(ErrorCode.NONE, leader, epoch, *nodes)
 
 
-def _replicas(broker: Broker, group: GroupId) -> list[int]:
-    """The members clients can be told of, the group's ideal master first."""
+def _replicas(broker: Broker, group: GroupId) -> list[NodeId]:
+    """The nodes that have a group or are to have it, as far as clients can be told of them, its
+    ideal master first."""
     registry = broker.registry
-    members: list[NodeId] = [one for one in broker.groups.members(group) if one in registry.nodes]
+    there = {*broker.groups.members(group), *registry.replica_set(group)} & registry.nodes.keys()
     ideal = registry.placement.get(group)
-    return [int(one) for one in sorted(members, key=lambda one: (one != ideal, one))]
+    return sorted(there, key=lambda one: (one != ideal, one))

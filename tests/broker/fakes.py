@@ -116,9 +116,13 @@ class FakeCluster:
         self.timers = FakeTimers(self.clock)
         self.masters: dict[GroupId, NodeId | None] = {}
         self.epochs: dict[GroupId, int] = {}
+        self.members: dict[GroupId, tuple[NodeId, ...]] = {}
+        """Where they are not all nodes; every node applies every group all the same."""
         self.slots: dict[GroupId, Slot] = {}
         self._lease_slots: dict[GroupId, Slot] = {}
         self.queues: dict[GroupId, deque[_Submitted]] = {}
+        self.dead: set[NodeId] = set()
+        """Nodes that nobody hears."""
         self.lagging: set[NodeId] = set()
         """Nodes that apply nothing until they are taken out and `catch_up` is called."""
         self._missed: dict[NodeId, list[tuple[GroupId, Slot, Entry]]] = {}
@@ -219,7 +223,10 @@ class FakeGroups:
         return self.cluster.masters.get(group)
 
     def members(self, group: GroupId) -> tuple[NodeId, ...]:
-        return tuple(sorted(self.cluster.nodes))
+        return self.cluster.members.get(group) or tuple(sorted(self.cluster.nodes))
+
+    def alive(self) -> frozenset[NodeId]:
+        return frozenset(self.cluster.nodes) - self.cluster.dead
 
     def caught_up(self, group: GroupId) -> bool:
         return group not in self.behind

@@ -1,12 +1,12 @@
-"""ElectLeaders and the reassignment of partitions, in Kafka's words and with what they do here."""
+"""ElectLeaders, in Kafka's words and with what it does here."""
 
 import pytest
 
-from balancer.registry_commands import DrainNode, PauseBalancer, PinGroup, SetPlacement
+from balancer.registry_commands import DrainNode, PauseBalancer, SetPlacement
 from paxos.ids import GroupId, NodeId
 from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
-from wire.messages import metadata, placement, topics
+from wire.messages import placement, topics
 
 PARTITIONS = 4
 """Partition p lives in group p + 1."""
@@ -105,95 +105,3 @@ def test_nobody_is_elected_uncleanly(world: World) -> None:
     assert elected(elect(world, [0], kind=1)) == {0: ErrorCode.ELECTION_NOT_NEEDED}
     del world.cluster.masters[GroupId(1)]
     assert elected(elect(world, [0], kind=1)) == {0: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
-
-
-# ---- reassignments -------------------------------------------------------------------------------
-
-
-def reassign(world: World, *wishes: tuple[int, list[int] | None]) -> dict[int, ErrorCode]:
-    request = placement.AlterPartitionReassignmentsRequest(
-        1_000,
-        topics=[
-            placement.ReassignableTopic(
-                "t", [placement.ReassignablePartition(index, nodes) for index, nodes in wishes]
-            )
-        ],
-    )
-    asked = world.send(1, request, 0)
-    world.cluster.settle()
-    world.advance(100)
-    assert not world[1].bugs
-    return {
-        one.partition_index: ErrorCode(one.error_code)
-        for topic in asked.response.responses
-        for one in topic.partitions
-    }
-
-
-def under_way(world: World, topics: list[str] | None = None) -> dict[int, list[int]]:
-    named = (
-        None
-        if topics is None
-        else [
-            placement.ListPartitionReassignmentsTopic(name, list(range(PARTITIONS)))
-            for name in topics
-        ]
-    )
-    request = placement.ListPartitionReassignmentsRequest(1_000, named)
-    response = world.ask(1, request, 0)
-    return {
-        one.partition_index: list(one.replicas)
-        for topic in response.topics
-        for one in topic.partitions
-    }
-
-
-def test_the_same_nodes_in_another_order_move_the_group(world: World) -> None:
-    """The first replica is the preferred leader: the group is pinned there, Metadata shows it."""
-    assert reassign(world, (0, [3, 1, 2])) == {0: ErrorCode.NONE}
-    registry = world[1].registry
-    assert registry.pins == {1: 3}
-    assert registry.placement[GroupId(1)] == 3
-    request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name="t")])
-    answer = world.ask(2, request, 12)
-    assert answer.topics[0].partitions[0].replica_nodes[0] == 3
-    assert under_way(world)[0] == [3, 1, 2]
-    moved(world, 1, 3)
-    assert 0 not in under_way(world, ["t"])
-
-
-@pytest.mark.parametrize("nodes", [[1, 2], [1, 2, 3, 4], [1, 1, 2], [], [4, 5, 6]])
-def test_other_nodes_than_the_members_are_refused_with_the_members_names(
-    world: World, nodes: list[int]
-) -> None:
-    assert reassign(world, (0, nodes)) == {0: ErrorCode.INVALID_REPLICA_ASSIGNMENT}
-    assert world[1].registry.pins == {}
-
-
-def test_partitions_of_one_group_cannot_go_to_different_nodes(world: World) -> None:
-    grow = topics.CreatePartitionsRequest(
-        [topics.CreatePartitionsTopic("t", 2 * PARTITIONS)], 1_000
-    )
-    world.ask(1, grow, 3)
-    assert reassign(world, (0, [2, 1, 3]), (4, [3, 1, 2]), (1, [1, 2, 3])) == {
-        0: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        4: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        1: ErrorCode.NONE,
-    }
-    assert reassign(world, (0, [3, 1, 2]), (4, [3, 2, 1])) == dict.fromkeys((0, 4), ErrorCode.NONE)
-
-
-def test_a_move_is_called_off_before_it_is_done(world: World) -> None:
-    assert reassign(world, (0, None)) == {0: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
-    world.run(PinGroup(GroupId(1), NodeId(3)))
-    assert reassign(world, (0, None)) == {0: ErrorCode.NONE}
-    assert world[1].registry.pins == {}
-    assert reassign(world, (9, None)) == {9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-
-
-def test_a_partition_named_twice_is_refused(world: World) -> None:
-    assert reassign(world, (0, [3, 1, 2]), (0, [2, 1, 3])) == {0: ErrorCode.INVALID_REQUEST}
-    assert reassign(world, (0, [3, 1, 2]), (0, [2, 1, 3]), (0, [1, 2, 3])) == {
-        0: ErrorCode.INVALID_REQUEST
-    }
-    assert world[1].registry.pins == {}

@@ -11,7 +11,13 @@ from typing import Any
 
 from balancer.records import Address
 from balancer.registry import Registry
-from balancer.registry_commands import Command, FoundCluster, RegisterNode, encode_command
+from balancer.registry_commands import (
+    Command,
+    FoundCluster,
+    NoteMembers,
+    RegisterNode,
+    encode_command,
+)
 from broker.api import HANDLERS, ApiTable
 from broker.commands import CommandKind, opaque
 from broker.config import BrokerConfig
@@ -113,9 +119,15 @@ class Node:
 
 
 class World:
-    """`nodes` brokers numbered from 1, all registered; node 1 is master of every group."""
+    """`nodes` brokers numbered from 1, all registered; node 1 is master of every group.
 
-    def __init__(self, nodes: int = 3, groups: int = 4, **settings: Any) -> None:
+    With `replicas` they are founders, and every group is on so many of them: as the registry and
+    everybody sees it, for here all nodes apply all groups.
+    """
+
+    def __init__(
+        self, nodes: int = 3, groups: int = 4, *, replicas: int = 0, **settings: Any
+    ) -> None:
         self.cluster = FakeCluster(tuple(range(1, nodes + 1)), self._apply)
         self._topic_ids = 0
         config = BrokerConfig(cluster_id="evenkeel-test", groups_count=groups, **settings)
@@ -123,7 +135,13 @@ class World:
         self.cluster.on_masters_changed.append(self.masters_changed)
         for group in range(groups + 1):
             self.cluster.install(group, 1)
-        self.run(FoundCluster(config.cluster_id, groups))
+        founders = tuple(sorted(self.nodes)) if replicas else ()
+        self.run(FoundCluster(config.cluster_id, groups, founders, replicas))
+        if replicas:
+            registry = self[1].registry
+            self.cluster.members = {
+                GroupId(group): registry.members(GroupId(group)) for group in registry.groups
+            }
         for number in range(1, nodes + 1):
             self.run(register(number))
 
@@ -160,6 +178,12 @@ class World:
         chunks = opaque(CommandKind.REGISTRY, encode_command(command))
         self.cluster.nodes[NodeId(1)].submit(REGISTRY_GROUP, chunks, lambda _: None, anywhere=True)
         self.cluster.settle()
+
+    def members_are(self, group: int, slot: int, *nodes: int) -> None:
+        """The group's log says so, and its master has noted it."""
+        members = tuple(NodeId(node) for node in nodes)
+        self.cluster.members[GroupId(group)] = members
+        self.run(NoteMembers(GroupId(group), Slot(slot), members))
 
     def advance(self, ms: int, *, step_ms: int = 10) -> None:
         for _ in range(0, ms, step_ms):
