@@ -125,7 +125,10 @@ def _flags(options: Any) -> int:  # noqa: ANN401
         spec, running = _found(options)
         spec.node(options.all_on)
         answer = ask(spec, running, "POST", "/admin/placement", {"all_on": options.all_on})
-        return _done(f"all masters belong on node {options.all_on}", answer)
+        others = answer.get("without_replica", [])
+        has_not = f"but of {len(others)} groups it has no replica: they stay where they are"
+        what = f"all masters belong on node {options.all_on}" + (f", {has_not}" if others else "")
+        return _done(what, answer)
     if options.even:
         answer = _asked(options, "POST", "/admin/placement", {"even": True})
         return _done("masters belong evenly spread", answer)
@@ -209,5 +212,5 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def _history(options: Any) -> int:  # noqa: ANN401
     answer = _asked(options, "GET", "/balancer")
-    shown = {name: answer[name] for name in ("plans", "steals")}
+    shown = {name: answer[name] for name in ("plans", "replica_changes", "steals")}
     return _print(options, shown, balance_view.history(answer))

@@ -20,22 +20,34 @@ def show(view: Mapping[str, Any]) -> str:
         + _when(policy["spread_zones"], ", zones first")
         + _when(policy["preferred_zones"], f", zones {' '.join(policy['preferred_zones'])}"),
         "",
-        "node  zone        capacity  masters  ideal  p99 ms   state",
+        "node  zone        capacity  replicas  masters  ideal  p99 ms   state",
     ]
     for node in view["nodes"]:
         p99 = "-" if node["produce_p99_ms"] is None else f"{node['produce_p99_ms']:.1f}"
         lines.append(
             f"{node['id']:>4}  {node['zone'] or '-':<10.10}  {node['capacity']:>7}%  "
-            f"{node['masters']:>7}  {node['ideals']:>5}  {p99:>6}   {node['unfit'] or 'fit'}"
+            f"{node['replicas']:>8}  {node['masters']:>7}  {node['ideals']:>5}  {p99:>6}   "
+            f"{node['unfit'] or 'fit'}"
         )
-    lines += ["", "group  master  ideal  weight  why"]
+    lines += ["", "group  master  ideal  weight  nodes               why"]
     for group in view["groups"]:
         pin = _when(group["pinned"], ", pinned") + _when(group["paused"], ", paused")
         lines.append(
             f"{group['group']:>5}  {_or_dash(group['master']):>6}  {_or_dash(group['ideal']):>5}  "
-            f"{group['weight']:>6.2f}  {group['why']}{pin}"
+            f"{group['weight']:>6.2f}  {_nodes(group):<18}  {group['why']}{pin}"
         )
     return _cut(lines)
+
+
+def _nodes(group: Mapping[str, Any]) -> str:
+    """Who has a group, with `+` who is to get it, and with `-` who is to leave it."""
+    members, wanted = group["members"], group["replica_set"]
+    if not members:
+        return "all"
+    marks = {node: "-" for node in members if node not in wanted}
+    marks |= {node: "+" for node in wanted if node not in members}
+    there = [f"{marks.get(node, '')}{node}" for node in sorted({*members, *wanted})]
+    return " ".join(there) + _when(group["set_by_hand"], " by hand")
 
 
 def _state_line(view: Mapping[str, Any]) -> str:
@@ -45,6 +57,8 @@ def _state_line(view: Mapping[str, Any]) -> str:
         return "placement set by hand: evenkeel balance run plans again, and keeps planning"
     moving = [f"{one['group']} ({one['source']} to {one['target']})" for one in view["tokens"]]
     doing = f"moving group {', '.join(moving)}" if moving else "nothing is being moved"
+    copying = len(view["replica_moves"])
+    doing += _when(copying, f", {copying} group(s) on their way to other nodes")
     return f"automatic, planner {view['planner']}, {doing}"
 
 
@@ -78,6 +92,7 @@ def plan(answer: Mapping[str, Any], without: Iterable[int], *, explain: bool) ->
             f"{node['id']:>4}  {node['groups_before']:>10}  {node['groups_after']:>7}  "
             f"{now:>10.2f}  {then:>7.2f}  {node['unfit'] or 'fit'}"
         )
+    lines += _replica_plan(answer["replicas"])
     shown = decisions if explain else moves
     if shown:
         lines += ["", "group  from  to    reason"]
@@ -88,6 +103,34 @@ def plan(answer: Mapping[str, Any], without: Iterable[int], *, explain: bool) ->
             f"{one['reason']}{detail}"
         )
     return _cut(lines)
+
+
+def _replica_plan(replicas: Mapping[str, Any] | None) -> list[str]:
+    """Which groups should go to other nodes, before their masters do."""
+    if replicas is None or not replicas["moves"]:
+        return []
+    mib = replicas["bytes"] / 2**20
+    lines = ["", f"{len(replicas['moves'])} replica set(s) change, {mib:.1f} MiB are copied"]
+    lines[-1] += f" (proof: {replicas['proof']})"
+    lines += ["group  from                to                  reason"]
+    for one in replicas["moves"]:
+        before, after = (" ".join(map(str, one[key])) for key in ("before", "after"))
+        detail = _when(one["detail"], f": {one['detail']}")
+        lines.append(f"{one['group']:>5}  {before:<18}  {after:<18}  {one['reason']}{detail}")
+    return lines
+
+
+def _replica_changes(changes: list[Mapping[str, Any]]) -> list[str]:
+    lines = ["", "replica sets, newest first"]
+    for one in reversed(changes):
+        lines.append(
+            f"  {_time(one['wall_ms'])}  node {one['node']}: {one['trigger']}; "
+            f"{one['changes_count']} group(s)"
+        )
+        for change in one["changes"]:
+            before, after = (" ".join(map(str, change[key])) for key in ("before", "after"))
+            lines.append(f"    group {change['group']}: {before} to {after}, {change['reason']}")
+    return lines if changes else [*lines, "  (none)"]
 
 
 def history(view: Mapping[str, Any]) -> str:
@@ -107,6 +150,7 @@ def history(view: Mapping[str, Any]) -> str:
         ]
     if not view["plans"]:
         lines.append("  (none)")
+    lines += _replica_changes(view["replica_changes"])
     lines += ["", "steals, newest first", "  finished  group  from  to  outcome      ms"]
     for steal in reversed(view["steals"]):
         lines.append(

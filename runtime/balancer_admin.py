@@ -3,6 +3,7 @@
 Changes are proposals on the registry's log like any other; there is no back door to the masters.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from balancer.registry_commands import (
 )
 from broker.intake import Why
 from paxos.ids import MS, GroupId, NodeId, Now
-from runtime.balancer_view import balancer_status, plan_json
+from runtime.balancer_view import balancer_status, plan_json, replicas_json
 from runtime.balancing import BalancingLoop
 from runtime.http import Answer, BadRequest, Route, json_answer
 from runtime.planning import PlanningLoop
@@ -88,14 +89,21 @@ class BalancerAdmin:
         return json_answer(balancer_status(self._loop, self._planner, self._now()))
 
     async def placement(self, body: dict[str, Any]) -> Answer:
-        """{"all_on": node} | {"even": true} | {"placement": {group: node}}."""
+        """{"all_on": node} | {"even": true} | {"placement": {group: node}}.
+
+        A node can only be master of groups it has: the others stay where they are.
+        """
         registry = self._registry
         expected = body.get("expected_version", registry.versions.placement)
         wanted = None if body.get("even") is True else _wanted_placement(body, registry)
         if not _is_number(expected, VERSION_MAX):
             raise BadRequest("expected_version must be a number")
         if wanted is not None:
-            return await self.propose(SetPlacement(expected, wanted))
+            answer = await self.propose(SetPlacement(expected, wanted))
+            others = [group for group, node in wanted.items() if node != body.get("all_on", node)]
+            if others and answer.status == 200:
+                return json_answer({**json.loads(answer.body), "without_replica": others})
+            return answer
         command, _ = self._planned(frozenset())
         return await self.propose(attrs.evolve(command, expected_version=expected))
 
@@ -123,7 +131,8 @@ class BalancerAdmin:
         problem = self._planner.asked.problem(view, weighed, without)
         plan = solve(problem)
         command = adopt(view, plan, OPERATOR, weighed, automatic=True)
-        return command, plan_json(view.registry, problem, plan, weighed)
+        shown = plan_json(view.registry, problem, plan, weighed)
+        return command, {**shown, "replicas": replicas_json(self._planner, view, without)}
 
     async def pause(self, body: dict[str, Any]) -> Answer:
         """{"paused": bool} for all groups, or for one with "group"."""
@@ -225,7 +234,9 @@ def _wanted_placement(body: dict[str, Any], registry: Registry) -> dict[GroupId,
     groups = [GroupId(group) for group in registry.groups]
     nodes = set(registry.nodes)
     if "all_on" in body:
-        return all_on(groups, _node(body["all_on"], nodes))
+        node = _node(body["all_on"], nodes)
+        has = [group for group in groups if registry.may_have(node, group)]
+        return {**registry.placement, **all_on(has, node)}
     wanted = body.get("placement")
     if not isinstance(wanted, dict):
         raise BadRequest('expected {"all_on": node}, {"even": true} or {"placement": {...}}')

@@ -48,7 +48,34 @@ class BalancerMetrics(Collector):
         all_groups = map(GroupId, self._loop.view(now).groups)
         for group, weight in (self._meter.book.weights(now, all_groups) or {}).items():
             weights.add_metric([str(group)], weight / WEIGHT_NORMAL)
-        yield from (groups, plans, weights, *self._reports())
+        yield from (groups, plans, weights, *self._reports(), *self._replicas())
+
+    def _replicas(self) -> Iterable[Metric]:
+        """Copies of groups: as the registry knows them, and who is heard."""
+        registry, alive = self._loop.registry, self._engine.alive()
+        few = moving = getting = leaving = 0
+        for group in map(GroupId, registry.groups):
+            members, wanted = set(registry.members(group)), set(registry.replica_set(group))
+            few += len(members & alive) < len(wanted)
+            moving += members != wanted
+            getting += len(wanted - members)
+            leaving += len(members - wanted)
+        yield GaugeMetricFamily(
+            "evenkeel_groups_under_replicated",
+            "Groups with fewer members that are heard than they should have.",
+            value=few,
+        )
+        yield GaugeMetricFamily(
+            "evenkeel_groups_moving",
+            "Groups whose members are not their replica set.",
+            value=moving,
+        )
+        copies = GaugeMetricFamily(
+            "evenkeel_replica_moves", "Replicas on their way, and to be dropped.", labels=["what"]
+        )
+        copies.add_metric(["to-get"], getting)
+        copies.add_metric(["to-leave"], leaving)
+        yield copies
 
     def _reports(self) -> Iterable[Metric]:
         meter = self._meter

@@ -6,12 +6,13 @@ from typing import Any
 import attrs
 
 from balancer.planner import Plan
-from balancer.planning import Weighing, loads, weighing
+from balancer.planning import PlanningView, Weighing, loads, weighing
 from balancer.policy import PlanRecord, Policy
 from balancer.problem import WEIGHT_NORMAL, Problem
-from balancer.records import StealRecord
+from balancer.records import ReplicaRecord, StealRecord
 from balancer.registry import Registry
-from paxos.ids import MS, GroupId, NodeId, Now
+from balancer.replica_planning import moving
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from runtime.balancing import BalancingLoop
 from runtime.planning import PlanningLoop
 
@@ -43,6 +44,9 @@ def balancer_status(loop: BalancingLoop, planner: PlanningLoop, now: Now) -> dic
                 "weight": _weight(weighed, group),
                 "pinned": group in registry.pins,
                 "paused": group in registry.paused_groups,
+                "members": list(registry.members(group)),
+                "replica_set": list(registry.replica_set(group)),
+                "set_by_hand": group in registry.sets_by_hand,
             }
             for group in map(GroupId, registry.groups)
         ],
@@ -53,6 +57,10 @@ def balancer_status(loop: BalancingLoop, planner: PlanningLoop, now: Now) -> dic
         ],
         "steals": [_steal(one) for one in registry.history],
         "plans": [_record(one) for one in registry.plans],
+        "replicas_version": registry.versions.replicas,
+        "replicas_state": planner.asked.replicas.state.value,
+        "replica_moves": list(moving(registry)),
+        "replica_changes": [_change(one) for one in registry.replica_history],
     }
 
 
@@ -82,6 +90,9 @@ def _nodes(
                 "unfit": None if offer.why_unfit is None else offer.why_unfit.value,
                 "masters": on.count(offer.node),
                 "ideals": ideals.count(offer.node),
+                "replicas": sum(
+                    offer.node in registry.members(group) for group in map(GroupId, registry.groups)
+                ),
                 "produce_p99_ms": None if report is None else report.produce_p99_us / 1_000,
                 "lag_slots": None if report is None else report.lag_slots,
             }
@@ -111,6 +122,39 @@ def _record(one: PlanRecord) -> dict[str, Any]:
         "moves_count": one.moves_count,
         "at_least": one.at_least,
         "proof": one.proof,
+    }
+
+
+def _change(one: ReplicaRecord) -> dict[str, Any]:
+    return {
+        "wall_ms": one.wall_ns // MS,
+        "node": one.node,
+        "trigger": one.trigger,
+        "changes": [change._asdict() for change in one.changes],
+        "changes_count": one.changes_count,
+    }
+
+
+def replicas_json(planner: PlanningLoop, view: PlanningView, without: frozenset[NodeId]) -> Any:  # noqa: ANN401 # JSON
+    """The replica sets that would be planned now, with the reason of every change."""
+    asked = planner.asked.replica_view(view)
+    if not view.registry.members(REGISTRY_GROUP):
+        return None
+    plan = planner.asked.replicas.plan(attrs.evolve(asked, dead=asked.dead | without))
+    return {
+        "moves": [
+            {
+                "group": move.group,
+                "before": list(move.before),
+                "after": list(move.after),
+                "reason": move.reason.value,
+                "detail": move.detail,
+                "bytes": move.bytes,
+            }
+            for move in plan.moves
+        ],
+        "bytes": plan.bytes_moved,
+        "proof": plan.proof.value,
     }
 
 

@@ -59,6 +59,10 @@ class BalancingLoop:
         """Nodes whose producers wait too long, as far as this node has been told."""
 
     @property
+    def registry(self) -> Registry:
+        return self._registry
+
+    @property
     def busy(self) -> bool:
         """Whether a steal of this node is under way: then it is looked after every tick."""
         return self.machine is not None and self.machine.state is not State.IDLE
@@ -185,9 +189,12 @@ class BalancingLoop:
         ]
         load = Counter(one.master for one in view.groups.values())
         able.sort(key=lambda node: (load[node], node))
+        can_go = 0
         for group in mine:
-            ideal = view.placement.get(group)
-            for target in sorted(able, key=lambda node: node != ideal):  # else who has fewest
+            ideal, members = view.placement.get(group), replicas[group].members
+            targets = [node for node in able if node in members]
+            can_go += bool(targets)
+            for target in sorted(targets, key=lambda node: node != ideal):  # else who has fewest
                 if not self.give(now, group, target):
                     return len(mine)
-        return len(mine) if able else 0
+        return can_go

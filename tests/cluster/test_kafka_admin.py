@@ -95,7 +95,7 @@ async def reassigns(cluster: Launcher) -> None:
             client.close()
 
     wrong, under_way = await in_thread(partial(reassigned, [target]))
-    assert wrong.errno == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert wrong.errno == ErrorCode.INVALID_REPLICATION_FACTOR
     assert under_way == {}
     accepted, _ = await in_thread(partial(reassigned, [target, *others]))
     assert accepted is None

@@ -11,8 +11,18 @@ import pytest
 
 from balancer.policy import Policy
 from balancer.problem import Evenness
-from paxos.ids import GroupId, Slot
+from balancer.records import Address
+from balancer.registry_commands import (
+    AddNode,
+    FoundCluster,
+    NoteMembers,
+    PauseBalancer,
+    SetReplicaSets,
+)
+from cluster import balance_view
+from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from paxos.messages import StealRequest
+from tests.balancer.literals import register
 from tests.runtime.offices import GROUPS, Cluster, everything_on
 from tests.runtime.test_http import Operator
 
@@ -221,3 +231,52 @@ async def test_what_makes_no_sense_is_refused(
     operator: Operator, path: str, body: object, why: str
 ) -> None:
     assert why in await operator.refused(path, body)
+
+
+async def test_a_group_that_is_not_everywhere_is_shown_and_no_master_goes_where_it_is_not(
+    cluster: Cluster, operator: Operator
+) -> None:
+    """Group 3 has left node 3, as its log would say; the planner and the operator keep to that."""
+    office, founders = cluster[1], (NodeId(1), NodeId(2), NodeId(3))
+    office.propose(FoundCluster("test", GROUPS, founders, 3))
+    cluster.until(lambda: office.registry.members(GroupId(3)) == founders)
+    office.propose(SetReplicaSets(None, {GroupId(3): founders[:2]}, by_hand=True, trigger="test"))
+    office.propose(NoteMembers(GroupId(3), Slot(5), founders[:2]))
+    cluster.until(lambda: office.registry.members(GroupId(3)) == founders[:2])
+    everything = await done(operator, "/admin/placement", {"all_on": 3})
+    assert everything["without_replica"] == [3]
+    cluster.until(lambda: counts(cluster) == [1, GROUPS])
+    refused = await operator.post("/admin/placement", {"placement": {"3": 3}})
+    assert refused.status == 409
+    assert "node 3 has no replica of group 3" in refused.json()["error"]
+    answer = (await operator.get("/balancer")).json()
+    row = answer["groups"][3]
+    assert (row["members"], row["replica_set"], row["set_by_hand"]) == ([1, 2], [1, 2], True)
+    assert [node["replicas"] for node in answer["nodes"]] == [GROUPS + 1, GROUPS + 1, GROUPS]
+    shown = balance_view.show(answer)
+    assert "1 2 by hand" in shown
+    assert "group 3: 1 2 3 to 1 2" in balance_view.history(answer)
+    planned = await done(operator, "/admin/plan", {"dry_run": False})
+    assert planned["replicas"]["moves"] == []
+    assert balance_view.plan(planned, (), explain=True)
+    cluster.until(lambda: is_even(cluster))
+    gone = await done(operator, "/admin/plan", {"without": [1]})
+    assert {one["reason"] for one in gone["replicas"]["moves"]} <= {"node-dead"}
+
+
+async def test_a_plan_shows_which_groups_would_be_copied_where(
+    cluster: Cluster, operator: Operator
+) -> None:
+    """A fourth node was added: the sets that change are shown before its masters do."""
+    office, founders = cluster[1], (NodeId(1), NodeId(2), NodeId(3))
+    office.propose(PauseBalancer(True))
+    office.propose(FoundCluster("test", GROUPS, founders, 3))
+    office.propose(AddNode(NodeId(4), Address("here", 4)))
+    office.propose(register(NodeId(4), Incarnation(1)))
+    cluster.until(lambda: 4 in office.registry.nodes)
+    cluster.advance(100)
+    planned = await done(operator, "/admin/plan", {"dry_run": True})
+    moves = planned["replicas"]["moves"]
+    assert all(4 in move["after"] for move in moves)
+    assert moves[0]["after"] == [1, 2, 3, 4], "the registry's group first"
+    assert "replica set(s) change" in balance_view.plan(planned, (), explain=False)

@@ -14,7 +14,7 @@ from broker.intake import Done, Elsewhere, Outcome, Why
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import StealAbort, StealRequest
 from runtime.balancing import STEALS_KEPT
-from runtime.planning import ALIVE_NS
+from runtime.known_groups import ALIVE_NS
 from runtime.registry_client import RETRY_NS, RegistryClient
 from tests.runtime.engines import TICK_MS, command, why
 from tests.runtime.offices import GROUPS, Cluster, everything_on
