@@ -129,8 +129,9 @@ def _problem(
             return wrong(f"and node {node} is leaving the cluster")
     cluster = broker.registry.cluster
     assert cluster is not None, "it has partitions"
-    if len(replicas) != cluster.replicas:
-        text = f"and groups have {cluster.replicas} members in this cluster"
+    size = min(cluster.replicas, sum(not one.leaving for one in nodes.values()))
+    if len(replicas) != size:
+        text = f"and groups have {size} members in this cluster"
         return wrong(text, ErrorCode.INVALID_REPLICATION_FACTOR)
     return None
 
