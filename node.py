@@ -245,7 +245,6 @@ class Node:
         )
         self.upkeep.begin(self.clock.now(), self.checkpoints)
         self.checkpoints.clear()
-        self.hosting.dropped = self.upkeep.dropped
         scrubber = self.engine.scrubber
         assert scrubber is not None
         scrubber.cold, scrubber.checkpoints = self.cold, files
@@ -409,7 +408,7 @@ class Node:
 
     def _dropped(self, group: GroupId, machine: GroupMachine) -> None:
         """This node has the group no more: whoever waits for it here looks elsewhere."""
-        self.upkeep.dropped(group)
+        self.upkeep.dropped(group, machine)
         self.broker.consumer_groups.forget(group)
         uids = list(machine.partitions)
         for uid in uids:
