@@ -182,7 +182,7 @@ class Node:
         others = len(config.peers) // 2
         self.clock = Clock(config.lease.clock_margin_ms * MS, system, others_needed=others)
         self.started_boot_ns = self.clock.now().boot_ns
-        self.disk = disk = RealDisk(config.node.data_dir)
+        self.disk = disk = RealDisk(config.node.data_dir, config.storage.data_bytes_max)
         first = self.clock.now().wall_ns // 1_000_000_000
         identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
         groups = [GroupId(number) for number in range(config.groups.count + 1)]

@@ -1,35 +1,47 @@
-"""`evenkeel data`: what is in a stopped node's directory, and whether it is what was written."""
+"""`evenkeel data`: what is in a stopped node's directory, whether it is what was written, and what
+it is full of."""
 
 import argparse
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from runtime.config import load
+from runtime.sections import StorageSection
 from storage.disk import RealDisk
 from storage.errors import DirectoryRefused
 from storage.format import OFFSET_BITS, OFFSET_MASK, Place, segment_name
 from storage.identity import IDENTITY_COPY_NAME, IDENTITY_NAME
 from storage.inspection import Inspection, inspect
+from storage.usage import Usage, usage
 
 PROBLEMS_SHOWN_MAX: Final = 100
+PARTITIONS_SHOWN_MAX: Final = 100
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, do, text in (
-        ("verify", _verify, "check every record and entry; 1 if anything is not as it was written"),
-        ("show", _show, "show what a start would find: segments, groups, promises, gaps"),
+        ("verify", _verify, "check every record, checkpoint and cold segment; 1 if one is damaged"),
+        ("show", _show, "show what a start would find: checkpoints, segments, groups, promises"),
+        ("usage", _usage, "show what the directory is full of, and what bounds it"),
     ):
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
         command.add_argument("--json", action="store_true", help="for programs")
+        if name == "usage":
+            command.add_argument(
+                "--config", type=Path, metavar="FILE", help="the node's, for limits"
+            )
         command.set_defaults(do=do)
 
 
-def _inspect(options: Any, *, entries: bool) -> Inspection:  # noqa: ANN401 (argparse's)
+@contextmanager
+def _opened(options: Any, bytes_max: int = 0) -> Iterator[RealDisk]:  # noqa: ANN401 (argparse's)
     """Raises:
     DirectoryRefused: there is no such directory, or a node uses it.
     """
@@ -40,12 +52,17 @@ def _inspect(options: Any, *, entries: bool) -> Inspection:  # noqa: ANN401 (arg
         nodes = sorted(path.name for path in directory.glob("node-*/") if path.is_dir())
         hint = f"; it holds those of {', '.join(nodes)}" if nodes else ""
         raise DirectoryRefused(f"{directory} is no data directory of a node{hint}")
-    disk = RealDisk(directory)
+    disk = RealDisk(directory, bytes_max)
     try:
         disk.lock()
-        return inspect(disk, entries=entries)
+        yield disk
     finally:
         disk.close()
+
+
+def _inspect(options: Any, *, entries: bool) -> Inspection:  # noqa: ANN401 (argparse's)
+    with _opened(options) as disk:
+        return inspect(disk, entries=entries)
 
 
 def _verify(options: Any) -> int:  # noqa: ANN401 (argparse's)
@@ -60,6 +77,22 @@ def _verify(options: Any) -> int:  # noqa: ANN401 (argparse's)
 def _show(options: Any) -> int:  # noqa: ANN401 (argparse's)
     found = _inspect(options, entries=False)
     print(json.dumps(_everything(found), indent=2) if options.json else "\n".join(_lines(found)))
+    return 0
+
+
+def _usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    limits = None
+    if options.config is not None:
+        limits = load(options.config, {}).storage
+    with _opened(options, limits.data_bytes_max if limits else 0) as disk:
+        found = usage(disk)
+    if options.json:
+        told = attrs.asdict(found) | {"held": found.held}
+        if limits is not None:
+            told |= {"log_bytes": limits.log_bytes, "data_bytes_max": limits.data_bytes_max}
+        print(json.dumps(told, indent=2))
+    else:
+        print("\n".join(_usage_lines(found, limits)))
     return 0
 
 
@@ -81,6 +114,10 @@ def _damage(found: Inspection) -> Iterator[str]:
 def _verdict_lines(found: Inspection) -> Iterator[str]:
     yield from _damage(found)
     checked = f"{found.records} records and {found.entries} entries in {len(found.segments)} files"
+    if found.checkpoints:
+        checked += f", {len(found.checkpoints)} checkpoints"
+    if found.partitions:
+        checked += f", {sum(part.files for part in found.partitions)} cold segments"
     yield f"{checked}: {f'{len(found.problems)} problems' if found.problems else 'sound'}"
 
 
@@ -97,16 +134,59 @@ def _lines(found: Inspection) -> Iterator[str]:
         begun = "(not begun)" if one.incarnation is None else str(one.incarnation)
         yield f"{one.name:<24} {one.size:>12} {one.used:>12}  {begun}"
     yield ""
+    if found.checkpoints:
+        yield f"{'CHECKPOINT':<58} {'BYTES':>12}  READS THE LOG FROM"
+        for file in found.checkpoints:
+            needs = "damaged" if file.needs is None else f"segment {file.needs}"
+            yield f"{file.name:<58} {file.size:>12}  {needs}"
+        yield f"a start reads the log from segment {found.started_at}"
+        yield ""
+    if found.partitions:
+        yield f"{'COLD DATA OF PARTITION':<24} {'FILES':>6} {'BYTES':>15}  OFFSETS"
+        for part in found.partitions[:PARTITIONS_SHOWN_MAX]:
+            yield f"{part.uid:<24} {part.files:>6} {part.size:>15}  {part.start}-{part.end - 1}"
+        hidden = len(found.partitions) - PARTITIONS_SHOWN_MAX
+        if hidden > 0:
+            yield f"... and of {hidden} more"
+        yield ""
     yield f"{'GROUP':>5} {'SLOTS':>21} {'CHOSEN TO':>10} {'MISSING':>8}  {'PROMISED':<16} VOTES"
     for group in found.groups:
         slots = f"{group.first}-{group.highest}" if group.highest >= group.first else "none"
         promised = f"{group.promised.round} of node {group.promised.node}"
         votes = "yes" if group.voting else "no: it has lost something"
+        if not group.founded:
+            votes = "no: its checkpoints are damaged, it needs a peer's"
         yield (
             f"{group.group:>5} {slots:>21} {group.proven:>10} {group.missing:>8}  "
             f"{promised:<16} {votes}"
         )
     yield from _damage(found)
+
+
+def _usage_lines(found: Usage, limits: StorageSection | None) -> Iterator[str]:
+    yield f"{'HELD BY':<24} {'BYTES':>15}  BOUNDED BY"
+    window = "storage.log_bytes" if limits is None else f"storage.log_bytes = {limits.log_bytes}"
+    rows = (
+        ("log", found.log, f"{window}, or what a checkpoint needs; {found.log_segments} files"),
+        ("checkpoints", found.checkpoints, "two of each group"),
+        ("cold data", found.cold_sum, f"the topics' retention; {len(found.cold)} partitions"),
+        ("reserve", found.reserve, "storage.reserve_bytes"),
+        ("other", found.other, "a few KB"),
+    )
+    for name, size, bound in rows:
+        yield f"{name:<24} {size:>15}  {bound}"
+    bound = "the disk"
+    if limits is not None and limits.data_bytes_max:
+        bound = f"storage.data_bytes_max = {limits.data_bytes_max}"
+    yield f"{'all':<24} {found.held:>15}  {bound}: {found.free} bytes are free"
+    if found.cold:
+        yield ""
+        yield f"{'COLD DATA OF PARTITION':<24} {'BYTES':>15}"
+        largest = sorted(found.cold, key=lambda uid: (-found.cold[uid], uid))
+        for uid in largest[:PARTITIONS_SHOWN_MAX]:
+            yield f"{uid:<24} {found.cold[uid]:>15}"
+        if len(largest) > PARTITIONS_SHOWN_MAX:
+            yield f"... and of {len(largest) - PARTITIONS_SHOWN_MAX} smaller ones"
 
 
 def _say(place: Place) -> str:
@@ -142,6 +222,9 @@ def _everything(found: Inspection) -> dict[str, Any]:  # JSON
     return {
         "identity": who,
         "segments": [attrs.asdict(one) for one in found.segments],
+        "started_at": found.started_at,
+        "checkpoints": [attrs.asdict(one) for one in found.checkpoints],
+        "cold": [attrs.asdict(one) for one in found.partitions],
         "groups": groups,
         "synced": _say(found.synced),
         "end": _say(found.end),

@@ -245,6 +245,19 @@ class StorageSection:
     settle_bytes_per_s: int = int_field(
         64 * MIB, 0, 1 << 40, "how fast data is moved out of the log, more if need be; 0: no limit"
     )
+    data_bytes_max: int = int_field(
+        0, 0, 1 << 50, "as if the disk were no larger for this node's directory; 0: all of it"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        needed = self.log_bytes + 2 * self.segment_bytes
+        needed += 2 * self.low_water_bytes + self.reserve_bytes
+        if 0 < self.data_bytes_max < needed:
+            why = (
+                "the log window, two segments, the reserve and twice the low-water mark need "
+                f"{needed} bytes; raise it above that, or lower storage.log_bytes"
+            )
+            refuse(self, "data_bytes_max", self.data_bytes_max, why)
 
     retention_check_ms: int = int_field(
         10_000, 10, DAY_MS, "how often masters look for records that are too old or too many"

@@ -166,7 +166,7 @@ class CheckpointFiles:
         intact = self._intact(group)
         if len(intact) < GENERATIONS:
             return None
-        return self._needs_of(intact[-GENERATIONS])
+        return self.needs_of(intact[-GENERATIONS])
 
     def slot(self, group: GroupId) -> Slot | None:
         """The slot of the older generation, that of `needs`: the log may be retired up to it."""
@@ -177,7 +177,8 @@ class CheckpointFiles:
         with self._lock:
             return [one for one in self._kept.get(group, []) if one not in self._damaged]
 
-    def _needs_of(self, name: CheckpointName) -> int | None:
+    def needs_of(self, name: CheckpointName) -> int | None:
+        """What one file says it needs; None: its header is damaged."""
         needs = self._needs.get(name)
         if needs is None:
             try:

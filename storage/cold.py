@@ -292,11 +292,22 @@ class ColdStore(ColdReading):
 
         What the file says about itself, its header and its seal, is mended here.
         """
+        found, intact = self.survey(uid, base, pause)
+        if not found and not intact:
+            with self._write_lock:
+                if base in self._bases_of(uid):
+                    self._rewrite(uid, base, None)
+        return found
+
+    def survey(
+        self, uid: int, base: int, pause: Callable[[int], None] = lambda size: None
+    ) -> tuple[list[ColdDamaged], bool]:
+        """As `check`, and whether what the file says about itself is intact; nothing is mended."""
         try:
             end, is_last = self._extent(uid, base)
             file = self._load(uid, base)
         except NotInLog:
-            return []
+            return [], True
         fresh = open_cold(file.file, uid, base, file.seed)
         if is_last and not fresh.index.sealed:
             fresh.index.cut(file.index.position)
@@ -305,8 +316,4 @@ class ColdStore(ColdReading):
         intact = intact and (is_last or fresh.index.sealed)
         with self._lock:
             self._damaged += len(found)
-        if not found and not intact:
-            with self._write_lock:
-                if base in self._bases_of(uid):
-                    self._rewrite(uid, base, None)
-        return found
+        return found, intact

@@ -176,10 +176,12 @@ class RealFile:
 
 
 class RealDisk:
-    """A directory of the operating system; made if it is missing."""
+    """A directory of the operating system; made if it is missing. `bytes_max`: how much of the disk
+    its files may take, 0 for all."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, bytes_max: int = 0) -> None:
         self.directory = directory
+        self._bytes_max = bytes_max
         self._staging = Staging()
         try:
             missing = not directory.exists()
@@ -267,7 +269,10 @@ class RealDisk:
             found = os.fstatvfs(self._descriptor)
         except OSError as error:
             raise storage_failed("statvfs", str(self.directory), error) from error
-        return found.f_bavail * found.f_frsize
+        free = found.f_bavail * found.f_frsize
+        if self._bytes_max:
+            free = min(free, max(0, self._bytes_max - sum(self.sizes().values())))
+        return free
 
 
 def _sync_path(path: Path) -> None:

@@ -1,16 +1,20 @@
 """What a stopped node's directory holds, and whether it is what was written; nothing is changed.
 
-The log is read by the very code of a restart (recovery.py), so what is told here is what the node
-would find. Besides, entries can be read back one by one and decoded, and both copies of what is
-kept twice are looked at.
+Checkpoints and log are read by the very code of a restart (checkpoints.py, recovery.py), so what is
+told here is what the node would find. Besides, all of the log and of the cold segments can be read,
+entries decoded one by one, and both copies of what is kept twice are looked at.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import attrs
 
 from paxos.entry import EntryError, decode
 from paxos.ids import Ballot, GroupId, Incarnation, Slot
+from storage.checkpoints import CheckpointFiles, checkpoint_name
+from storage.cold import ColdStore
+from storage.cold_format import cold_name
 from storage.disk import Disk, read_around
 from storage.errors import WalDamaged
 from storage.format import (
@@ -43,8 +47,34 @@ class SegmentSeen:
 
 
 @attrs.frozen(kw_only=True)
+class CheckpointSeen:
+    name: str
+    group: GroupId
+    slot: int
+    needs: int | None
+    """The segment from which it needs the log; None: it is damaged."""
+    size: int
+
+
+@attrs.frozen(kw_only=True)
+class PartitionSeen:
+    """Cold data of a partition."""
+
+    uid: int
+    files: int
+    size: int
+    start: int
+    end: int
+    """The offset behind the last one."""
+
+
+@attrs.frozen(kw_only=True)
 class GroupSeen:
     group: GroupId
+    base: int
+    """The slot of the checkpoint that a start begins with; 0: there is none."""
+    founded: bool
+    """False: all its checkpoints are damaged, and the log does not begin at its beginning."""
     voting: bool
     promised: Ballot
     first: int
@@ -62,6 +92,10 @@ class Inspection:
     identity: Identity | None
     """None: an empty directory."""
     segments: tuple[SegmentSeen, ...] = ()
+    started_at: int = 1
+    """The segment from which a start reads the log."""
+    checkpoints: tuple[CheckpointSeen, ...] = ()
+    partitions: tuple[PartitionSeen, ...] = ()
     groups: tuple[GroupSeen, ...] = ()
     records: int = 0
     entries: int = 0
@@ -78,7 +112,7 @@ class Inspection:
 
 
 def inspect(disk: Disk, *, entries: bool) -> Inspection:
-    """Look at a directory that no process uses; with `entries`, read all of them back.
+    """Look at a directory that no process uses; with `entries`, read all of it.
 
     Raises:
         DirectoryRefused: it is of another format, or nobody can say whose it is.
@@ -90,15 +124,23 @@ def inspect(disk: Disk, *, entries: bool) -> Inspection:
         return Inspection(identity=None, problems=tuple(problems))
     problems += _header_problems(disk)
     synced = _synced(disk, identity)
+    checkpoints, bases, damage = _checkpoints(disk, identity, every=entries)
+    partitions, more = _partitions(disk, identity, every=entries)
+    problems += damage + more
     try:
-        log = Recovery(disk, identity, synced, {}).examine()
+        start = Recovery(disk, identity, synced, bases).examine()
+        log = Recovery(disk, identity, synced, bases, whole=True).examine() if entries else start
     except WalDamaged as damage:
         problems.append(f"{damage.file}, byte {damage.byte}: {damage.what}; a start is refused")
         log = None
-    if log is None:
-        segments = tuple(_segments(disk, None))
+    if log is None or start is None:
         return Inspection(
-            identity=identity, segments=segments, synced=synced, problems=tuple(problems)
+            identity=identity,
+            segments=tuple(_segments(disk, None)),
+            checkpoints=checkpoints,
+            partitions=partitions,
+            synced=synced,
+            problems=tuple(problems),
         )
     states = [state for _, state in sorted(log.groups.items())]
     new = log.new_damage
@@ -112,7 +154,10 @@ def inspect(disk: Disk, *, entries: bool) -> Inspection:
     return Inspection(
         identity=identity,
         segments=tuple(_segments(disk, log)),
-        groups=tuple(map(_seen, states)),
+        started_at=start.started_at,
+        checkpoints=checkpoints,
+        partitions=partitions,
+        groups=tuple(_seen(state, bases.get(state.group, (0, 0))[0]) for state in states),
         records=log.records,
         entries=read,
         synced=synced,
@@ -157,11 +202,57 @@ def _segments(disk: Disk, log: LogState | None) -> Iterator[SegmentSeen]:
         )
 
 
-def _seen(state: GroupState) -> GroupSeen:
+def _checkpoints(
+    disk: Disk, identity: Identity, *, every: bool
+) -> tuple[tuple[CheckpointSeen, ...], dict[GroupId, tuple[Slot, int]], list[str]]:
+    """All there are, what a start would begin with, and problems: of those a start would read, or
+    of `every` one."""
+    files = CheckpointFiles(disk, identity)
+    loaded = {group: files.load(group) for group in files.groups()}
+    bases = {g: (one.slot, one.needs) for g, one in loaded.items() if one and not one.lost}
+    damaged = {name for one in loaded.values() if one for name in one.damaged}
+    if every:
+        damaged |= {name for name in files.files() if files.check(name) is not None}
+    seen = []
+    for text in files.files():
+        name = checkpoint_name(text)
+        assert name is not None
+        needs = None if text in damaged else files.needs_of(name)
+        size = disk.open(text).size()
+        seen.append(
+            CheckpointSeen(name=text, group=name.group, slot=name.slot, needs=needs, size=size)
+        )
+    problems = [f"{name}: the checkpoint is damaged" for name in sorted(damaged)]
+    return tuple(seen), bases, problems
+
+
+def _partitions(
+    disk: Disk, identity: Identity, *, every: bool
+) -> tuple[tuple[PartitionSeen, ...], list[str]]:
+    store = ColdStore(disk, identity)
+    held, files = store.held(), Counter(uid for uid, _ in store.files())
+    seen: list[PartitionSeen] = []
+    problems: list[str] = []
+    for uid in store.uids():
+        start, end = store.start(uid), store.end(uid)
+        assert start is not None
+        assert end is not None
+        seen.append(PartitionSeen(uid=uid, files=files[uid], size=held[uid], start=start, end=end))
+    for uid, base in store.files() if every else ():
+        found, intact = store.survey(uid, base)
+        problems += map(str, found)
+        if not intact:
+            problems.append(f"{cold_name(uid, base)}: its header or seal is damaged; mended by use")
+    return tuple(seen), problems
+
+
+def _seen(state: GroupState, base: int) -> GroupSeen:
     kept = state.places[: max(0, state.proven - state.first + 1)]
     beyond = max(0, state.proven - max(state.highest, state.first - 1))
     return GroupSeen(
         group=state.group,
+        base=base,
+        founded=state.founded,
         voting=state.voting,
         promised=max(state.promised, state.floor),
         first=state.first,

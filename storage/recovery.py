@@ -128,12 +128,16 @@ class Recovery:
         identity: Identity,
         known_synced: Place,
         bases: Mapping[GroupId, tuple[Slot, int]],
+        *,
+        whole: bool = False,
     ) -> None:
         self._disk = disk
         self._identity = identity
         self._known = known_synced
         self._bases = bases
         """For groups with a checkpoint: its slot, and the segment from which it needs the log."""
+        self._whole = whole
+        """Read all of it, whatever the checkpoints need."""
         self._heads: dict[int, Head] = {}
         self._hunted = False
         """Whether `_known` takes the whole log into account, what lies behind damage included."""
@@ -251,7 +255,7 @@ class Recovery:
 
     def _choose_start(self, oldest: int) -> int:
         """The segment to read from; `_known` takes all heads into account afterwards."""
-        if not self._bases:
+        if self._whole or not self._bases:
             return oldest
         for number in range(oldest + 1, max(self._headers) + 1):
             header, following = self._headers[number], self._headers.get(number + 1)

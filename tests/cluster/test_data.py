@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from cluster import cli
-from paxos.ids import GroupId, Slot
+from paxos.ids import GroupId, Incarnation, NodeId, Slot
+from storage.cold import ColdStore
 from storage.disk import RealDisk
 from storage.format import OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
-from tests.storage.log_maker import accept, promise, start, sync
+from storage.identity import Identity
+from tests.storage.log_maker import accept, promise, start, start_from, sync
 
 
 @pytest.fixture
@@ -101,3 +103,46 @@ def test_what_is_no_nodes_directory(
         assert cli.run(["data", "show", str(path)]) == 1
         assert message in capsys.readouterr().err
         assert sorted(tmp_path.iterdir()) == before
+
+
+def test_checkpoints_and_cold_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are shown, counted, and damage in them is found; nothing is changed by looking."""
+    directory = tmp_path / "node-1"
+    disk = RealDisk(directory)
+    wal, _, checkpoints, _ = start_from(disk)
+    for slot in range(1, 41):
+        wal.stage(accept(slot, bytes(300), applied=slot - 1))
+        sync(wal)
+        if slot in (20, 30):
+            checkpoints.save(
+                GroupId(1), Slot(slot), wal.needed_from(GroupId(1), Slot(slot)), [b"state"]
+            )
+    store = ColdStore(disk, Identity("test-cluster", NodeId(7), Incarnation(1)))
+    store.append(12, [(at, at + 1, 0, (bytes(200),)) for at in range(100, 110)])
+    cold = sum(disk.sizes()[name] for name in disk.names() if name.startswith("cold"))
+    disk.close()
+    before = files(directory)
+    assert cli.run(["data", "show", str(directory)]) == 0
+    shown = capsys.readouterr().out
+    assert "checkpoint-0000000001-00000000000000000030-0000000002.ckpt" in shown
+    assert "a start reads the log from segment 4" in shown
+    assert ["12", "1", str(cold), "100-109"] in [line.split() for line in shown.splitlines()]
+    assert cli.run(["data", "verify", str(directory)]) == 0
+    assert "sound" in (told := capsys.readouterr().out)
+    assert "2 checkpoints, 1 cold segments" in told
+    assert cli.run(["data", "usage", str(directory)]) == 0
+    used = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert ["cold", "data", str(cold)] in used
+    assert ["12", str(cold)] in used
+    assert cli.run(["data", "usage", "--json", str(directory)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["held"] == sum(map(len, before.values()))
+    assert files(directory) == before
+    for name in before:
+        if name.startswith(("check", "cold")):
+            (directory / name).write_bytes(before[name][:-90] + b"?" + before[name][-89:])
+    assert cli.run(["data", "verify", str(directory)]) == 1
+    told = capsys.readouterr().out
+    assert told.count("the checkpoint is damaged") == 2
+    assert cli.run(["data", "show", str(directory)]) == 0
+    assert "a start reads the log from segment 1" in capsys.readouterr().out

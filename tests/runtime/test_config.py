@@ -127,6 +127,7 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         ),
         ("lease.renew_every_ms=400", "(2 * clock_margin_ms = 400 ms), or a renewal may shorten"),
         ("paxos.election_backoff_ms_min=200", "raise paxos.election_backoff_ms_max above 200"),
+        ("storage.data_bytes_max=1000", "raise it above that, or lower storage.log_bytes"),
         ("paxos.steal_settle_ms=400", "raise it above paxos.retransmit_ms = 400"),
         ("balancer.token_ms=2000", "raise it above balancer.steal_deadline_ms = 2000"),
         ("balancer.steal_deadline_ms=700", "raise it above 700 or lower those"),

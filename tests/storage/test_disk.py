@@ -134,6 +134,18 @@ def test_a_file_closes_with_its_last_reference(tmp_path: Path) -> None:
     disk.close()
 
 
+def test_a_directory_may_be_given_a_part_of_the_disk(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path, bytes_max=10_000)
+    disk.lock()
+    assert disk.free_bytes() == 10_000
+    disk.create("a").reserve(4000)
+    assert disk.free_bytes() == 6000
+    disk.create("b").reserve(7000)
+    assert disk.free_bytes() == 0
+    assert RealDisk(tmp_path).free_bytes() > 10_000
+    disk.close()
+
+
 def test_a_full_disk_is_told_apart() -> None:
     file = MemoryDisk(capacity_bytes=100).create("big")
     write_all(file, [bytes(100)], 0)
