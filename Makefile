@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench bench-handoff plans faults compat fuzz clean
+.PHONY: setup demo test check sim model mutants bench bench-handoff bench-long-kept plans faults compat fuzz clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -59,6 +59,10 @@ plans: .venv/product.stamp
 # The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5").
 bench-handoff: .venv/bench.stamp
 	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
+
+# What data costs that is kept longer than the log (ADR 20; 8 minutes on a quiet disk; ARGS="--rounds 1").
+bench-long-kept: .venv/product.stamp
+	$(RUN) -m benchmarks.long_kept --rounds 3 $(ARGS)
 
 # The tests that start real node processes and hurt them, in full dose (docs/exam.md): about an hour.
 # `make test` has all of them, the long ones as a taste. ARGS="-k crash" chooses.
