@@ -8,7 +8,6 @@ import argparse
 import gc
 import os
 import random
-import resource
 import signal
 import socket
 import sys
@@ -61,6 +60,7 @@ from runtime.metrics import NodeMetrics
 from runtime.node_admin import NodeAdmin
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
+from runtime.process import raise_descriptor_limit
 from runtime.recovering import (
     as_paxos,
     log_bases,
@@ -76,6 +76,7 @@ from runtime.scrubber import Scrubber
 from runtime.shell import Shell
 from runtime.status import node_status
 from runtime.upkeep import Upkeep
+from runtime.upkeep_metrics import UpkeepMetrics
 from storage.checkpoints import CheckpointFiles
 from storage.cold import ColdStore
 from storage.disk import RealDisk
@@ -152,16 +153,6 @@ def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
     if failed:
         raise failed[0]
     return 0
-
-
-def raise_descriptor_limit(wanted: int, journal: Journal) -> None:
-    """A shell's usual 1024 are fewer than the clients this node lets in, and the log needs some."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        if hard != resource.RLIM_INFINITY and hard < wanted:
-            journal.warning("few file descriptors: raise ulimit -n", hard=hard, wanted=wanted)
-            wanted = hard
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
@@ -365,6 +356,7 @@ class Node:
         )
         wait_ms = config.balancer.progress_wait_ms
         self.handovers = Handovers(engine, self.broker.progress, wait_ms, self.loop, journal)
+        UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
         BalancerMetrics(self.metrics_registry, engine, self.loop, self.planner, self.meter)
         self.shell = Shell(
             engine=engine,
@@ -392,7 +384,13 @@ class Node:
         self.admin = Admin(
             self.metrics_registry,
             status=lambda: node_status(
-                self.config, engine, self.broker, self.loop, self.handovers, self.started_boot_ns
+                self.config,
+                engine,
+                self.broker,
+                self.loop,
+                self.handovers,
+                self.upkeep,
+                self.started_boot_ns,
             ),
             not_ready=self.shell.not_ready,
         )

@@ -11,6 +11,8 @@ from runtime.balancing import BalancingLoop
 from runtime.config import Config
 from runtime.engine import Engine
 from runtime.handovers import Handovers
+from runtime.upkeep import Upkeep
+from runtime.upkeep_metrics import group_status, upkeep_status
 
 VERSION: Final = "0.1.0"
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -28,6 +30,7 @@ def node_status(
     broker: Broker,
     loop: BalancingLoop,
     handovers: Handovers,
+    upkeep: Upkeep,
     started_boot_ns: int,
 ) -> dict[str, Any]:
     now = engine.now()
@@ -59,7 +62,8 @@ def node_status(
             if token is None or token.expires_wall_ns < now.wall_ns
             else {"group": token.group, "source": token.source, "target": token.target},
         },
-        "groups": _groups(engine, broker, now),
+        "groups": _groups(engine, broker, upkeep, now),
+        "storage": upkeep_status(upkeep),
         "steals": [
             {
                 "group": steal.group,
@@ -106,7 +110,7 @@ def _nodes(config: Config, engine: Engine, broker: Broker, now: Now) -> list[dic
     return rows
 
 
-def _groups(engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
+def _groups(engine: Engine, broker: Broker, upkeep: Upkeep, now: Now) -> list[dict[str, Any]]:
     placement = broker.registry.placement
     return [
         {
@@ -132,6 +136,7 @@ def _groups(engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
                 for node, applied in one.peers_applied.items()
                 if node in one.members or node in broker.registry.replica_set(one.group)
             },
+            **group_status(upkeep, one.group),
         }
         for one in engine.multi.statistics(now)
     ]

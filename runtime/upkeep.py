@@ -55,7 +55,8 @@ class Upkeep:
         journal: Journal,
     ) -> None:
         self._engine, self._machines, self._statistics = engine, machines, statistics
-        self.files, self.cold = files, cold
+        self.files, self.cold, self.wal = files, cold, engine.wal
+        self.segment_bytes = config.checkpoints.segment_bytes
         self.wakeup = Wakeup()
         wake = self.wakeup.set
         self._saver = Worker("evenkeel-checkpoint", wake)
