@@ -181,6 +181,7 @@ def test_status_is_plain_json(node: Node) -> None:
             node.broker,
             node.loop,
             node.handovers,
+            node.upkeep,
             node.started_boot_ns,
         )
     )
