@@ -30,6 +30,7 @@ def produced(node: Node, topic: str, *ages_ms: int) -> None:
 
 def test_old_records_go_and_others_stay(tmp_path: Path) -> None:
     with one_node(tmp_path, "storage.retention_check_ms=20", groups=1) as node:
+        run_until(node, lambda: node.registry.cluster is not None and node.registry.placement)
         run_until(node, lambda: all(map(node.engine.acting, node.engine.intakes)))
         made: list[object] = []
         node.client.propose(CreateTopic("t", b"t" * 16, 1, 1), made.append)
