@@ -133,7 +133,7 @@ class _Turn:
         if own is None or not own["clock_trusted"]:
             return False
         here = {one["group"]: one["applied"] for one in own["groups"]}
-        return all(here.get(group, -1) >= applied for group, applied in goal.items())
+        return all(applied >= goal.get(group, 0) for group, applied in here.items())
 
     def _is_back(self) -> bool:
         """Everything is where it belongs, and it has got something."""
