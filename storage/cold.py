@@ -21,7 +21,6 @@ from typing import Final
 
 import attrs
 
-from storage.cold_file import damage_in, open_cold
 from storage.cold_format import (
     HEADER_BYTES,
     Block,
@@ -29,12 +28,13 @@ from storage.cold_format import (
     Written,
     cold_name,
 )
-from storage.cold_merge import Merged
+from storage.cold_merge import Merged, finish_merges
 from storage.cold_reading import ColdReading
 from storage.cold_rewrite import Replacement, Tile, check_order, rewritten, tiles
 from storage.cold_writing import Tail
-from storage.disk import File
-from storage.errors import ColdDamaged, DiskFull, NotInLog, StorageFailed
+from storage.disk import Disk, File
+from storage.errors import ColdDamaged, DiskFull, StorageFailed
+from storage.identity import Identity
 
 SEGMENT_BYTES: Final = 1 << 30
 """Kafka's default of `segment.bytes`."""
@@ -44,6 +44,10 @@ SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
 
 class ColdStore(ColdReading):
     """See the module's docstring for who may call what, and the format in cold_format.py."""
+
+    def __init__(self, disk: Disk, identity: Identity) -> None:
+        finish_merges(disk)
+        super().__init__(disk, identity)
 
     # ---- writing --------------------------------------------------------------------------------
 
@@ -161,19 +165,6 @@ class ColdStore(ColdReading):
                 if low < high:
                     mine = [one for one in batches if low <= one[0] and one[1] <= high]
                     self._rewrite(uid, base, Replacement(low, high, mine))
-
-    def _extent(self, uid: int, base: int) -> tuple[int, bool]:
-        """Where a file ends, and whether it is the partition's last one.
-
-        Raises:
-            NotInLog: it was dropped.
-        """
-        tail = self._tail(uid)
-        bases = self._bases_of(uid)
-        if tail is None or base not in bases:
-            raise NotInLog(f"{cold_name(uid, base)} was dropped")
-        following = bases[bisect_right(bases, base) :]
-        return (following[0], False) if following else (tail.end, True)
 
     def _rewrite(self, uid: int, base: int, new: Replacement | None) -> None:
         end, is_last = self._extent(uid, base)
@@ -298,22 +289,3 @@ class ColdStore(ColdReading):
                 if base in self._bases_of(uid):
                     self._rewrite(uid, base, None)
         return found
-
-    def survey(
-        self, uid: int, base: int, pause: Callable[[int], None] = lambda size: None
-    ) -> tuple[list[ColdDamaged], bool]:
-        """As `check`, and whether what the file says about itself is intact; nothing is mended."""
-        try:
-            end, is_last = self._extent(uid, base)
-            file = self._load(uid, base)
-        except NotInLog:
-            return [], True
-        fresh = open_cold(file.file, uid, base, file.seed)
-        if is_last and not fresh.index.sealed:
-            fresh.index.cut(file.index.position)
-        found = list(damage_in(fresh, end, pause))
-        intact = self._header(file) is not None and fresh.intact
-        intact = intact and (is_last or fresh.index.sealed)
-        with self._lock:
-            self._damaged += len(found)
-        return found, intact

@@ -9,7 +9,7 @@ rename, and goes when all is done. A start that finds it knows how far it came:
     the temporary file is not      it has the first one's name: the other ones go
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -38,18 +38,30 @@ def parse_mark_name(name: str) -> tuple[int, int, int] | None:
     return (uid, start, end) if mark_name(uid, start, end) == name else None
 
 
+def superseded(names: Collection[str]) -> list[str]:
+    """The files whose batches are in a merged one already: a crash has left them there."""
+    marks = [mark for name in names if (mark := parse_mark_name(name)) is not None]
+    if not marks or MERGE_NAME in names:
+        return []
+    return [
+        old
+        for old in names
+        if (found := parse_cold_name(old)) is not None
+        and any(
+            found[0] == uid and start < found[1] < end and cold_name(uid, start) in names
+            for uid, start, end in marks
+        )
+    ]
+
+
 def finish_merges(disk: Disk) -> None:
     """At a start, before anything else: as if the merge that a crash broke off was done, or had
     never begun. A crash in the middle of this leads to the same decision again."""
     names = disk.names()
-    marks = {name: mark for name in names if (mark := parse_mark_name(name)) is not None}
+    marks = [name for name in names if parse_mark_name(name) is not None]
     renamed = MERGE_NAME not in names
-    for uid, start, end in marks.values():
-        if renamed and cold_name(uid, start) in names:
-            for old in names:
-                found = parse_cold_name(old)
-                if found is not None and found[0] == uid and start < found[1] < end:
-                    disk.remove(old)
+    for old in superseded(names):
+        disk.remove(old)
     if marks:
         disk.sync_directory()
         for name in marks:

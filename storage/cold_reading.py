@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 import attrs
 
 from storage.cold_cache import ColdCache
-from storage.cold_file import ColdFile, open_cold, read_trailer
+from storage.cold_file import ColdFile, damage_in, open_cold, read_trailer
 from storage.cold_format import (
     FORMAT_VERSION,
     HEADER_BYTES,
@@ -21,7 +21,7 @@ from storage.cold_format import (
     decode_header,
     parse_cold_name,
 )
-from storage.cold_merge import Merger, finish_merges
+from storage.cold_merge import Merger, superseded
 from storage.cold_writing import ColdWriter, Tail
 from storage.disk import Disk, read_around
 from storage.errors import ColdDamaged, DirectoryRefused, NotInLog, StorageFailed
@@ -64,10 +64,11 @@ class ColdReading:
         self._changes = 0
         """How often files have taken the place of others."""
         self._damaged = 0
-        finish_merges(disk)
-        for name, size in disk.sizes().items():
+        sizes = disk.sizes()
+        gone = set(superseded(sizes))
+        for name, size in sizes.items():
             found = parse_cold_name(name)
-            if found is not None:
+            if found is not None and name not in gone:
                 self._bases.setdefault(found[0], []).append(found[1])
                 self._sizes[found] = size
         for bases in self._bases.values():
@@ -393,3 +394,42 @@ class ColdReading:
         self._ends.pop(key, None)
         self._headers.pop(key, None)
         self._cache.drop(key)
+
+    # ---- looking for damage ---------------------------------------------------------------------
+
+    def survey(
+        self, uid: int, base: int, pause: Callable[[int], None] = lambda size: None
+    ) -> tuple[list[ColdDamaged], bool]:
+        """As `check`, and whether what the file says about itself is intact; nothing is mended."""
+        key = (uid, base)
+        try:
+            end, is_last = self._extent(uid, base)
+            file = self._load(uid, base)
+        except NotInLog:
+            return [], True
+        with self._lock:
+            size = self._sizes.get(key)
+        fresh = open_cold(file.file, uid, base, file.seed)
+        if is_last and not fresh.index.sealed:
+            fresh.index.cut(file.index.position)
+        found = list(damage_in(fresh, end, pause))
+        intact = self._header(file) is not None and fresh.intact
+        intact = intact and (is_last or fresh.index.sealed)
+        with self._lock:
+            if key not in self._sizes or (not is_last and self._sizes[key] != size):
+                return [], True  # another file has taken its place while it was read
+            self._damaged += len(found)
+        return found, intact
+
+    def _extent(self, uid: int, base: int) -> tuple[int, bool]:
+        """Where a file ends, and whether it is the partition's last one.
+
+        Raises:
+            NotInLog: it was dropped.
+        """
+        tail = self._tail(uid)
+        bases = self._bases_of(uid)
+        if tail is None or base not in bases:
+            raise NotInLog(f"{cold_name(uid, base)} was dropped")
+        following = bases[bisect_right(bases, base) :]
+        return (following[0], False) if following else (tail.end, True)

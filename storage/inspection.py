@@ -13,8 +13,8 @@ import attrs
 from paxos.entry import EntryError, decode
 from paxos.ids import Ballot, GroupId, Incarnation, Slot
 from storage.checkpoints import CheckpointFiles, checkpoint_name
-from storage.cold import ColdStore
 from storage.cold_format import cold_name
+from storage.cold_reading import ColdReading
 from storage.disk import Disk, read_around
 from storage.errors import WalDamaged
 from storage.format import (
@@ -229,7 +229,7 @@ def _checkpoints(
 def _partitions(
     disk: Disk, identity: Identity, *, every: bool
 ) -> tuple[tuple[PartitionSeen, ...], list[str]]:
-    store = ColdStore(disk, identity)
+    store = ColdReading(disk, identity)
     held, files = store.held(), Counter(uid for uid, _ in store.files())
     seen: list[PartitionSeen] = []
     problems: list[str] = []

@@ -12,6 +12,7 @@ from storage import cold_rewrite
 from storage.cold import ColdStore
 from storage.cold_format import ColdFacts, Written
 from storage.cold_merge import MARK_SUFFIX, MERGE_NAME
+from storage.cold_reading import ColdReading
 from storage.disk import RealDisk
 from storage.errors import DiskFull, NotInLog, StorageFailed
 from storage.memory_disk import MemoryDisk
@@ -209,3 +210,19 @@ def test_readers_go_on_while_files_are_merged(tmp_path: Path) -> None:
     assert min(rounds) >= 3
     with pytest.raises(NotInLog):
         store.batches(3, 0, 1)
+
+
+def test_looking_at_a_directory_finishes_no_merge() -> None:
+    """`evenkeel data show` tells what a start would find, and leaves it to the start."""
+    told = set()
+    for where, disk in every_crash(grown, lambda one: merged(ColdStore(one, OWNER), 1, 4, 24)):
+        before = {name: disk.content(name) for name in disk.names()}
+        looked = ColdReading(disk, OWNER)
+        files, held = looked.files(), looked.bytes_held
+        problems = [looked.survey(*one) for one in files]
+        assert problems == [([], True)] * len(files), where
+        assert {name: disk.content(name) for name in disk.names()} == before, where
+        store = ColdStore(disk, OWNER)
+        assert (store.files(), store.bytes_held) == (files, held), where
+        told.add(len(files))
+    assert told == {4, 6}
