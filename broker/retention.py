@@ -16,7 +16,7 @@ the next one that has one.
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -28,7 +28,14 @@ from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.ports import Groups
 from broker.statistics import BrokerStatistics
-from broker.topic_configs import RETENTION_BYTES, RETENTION_MS, SEGMENT_BYTES, is_deleted, setting
+from broker.topic_configs import (
+    RETENTION_BYTES,
+    RETENTION_MS,
+    SEGMENT_BYTES,
+    SEGMENT_MS,
+    is_deleted,
+    setting,
+)
 from paxos.ids import MS, GroupId, Now
 from wire.error_codes import ErrorCode
 
@@ -42,6 +49,29 @@ STEP: Final = 16
 """What is in the log is deleted when it is over the limit by one part in so many, or by the size of
 a segment, or as a whole."""
 KEEP: Final = -1
+SHARES: Final = 8
+"""A cold segment goes as a whole, when the last of it may: so that it does not keep much that may
+go, it is ended when it holds one part in so many of what is kept, whatever the topic's own settings
+say; but not for less than this:"""
+SEGMENT_BYTES_LEAST: Final = 64 * 1024
+SEGMENT_MS_LEAST: Final = 60_000
+
+
+class Segments(NamedTuple):
+    """When a cold segment of a topic is ended: at a size, or an age by its records' times."""
+
+    bytes: int
+    ms: int
+
+
+def segments_of(configs: Mapping[str, str], config: BrokerConfig) -> Segments:
+    size, ms = (int(setting(configs, name, config)) for name in (SEGMENT_BYTES, SEGMENT_MS))
+    rules = retention_of(configs, config)
+    if rules is not None and rules.bytes >= 0:
+        size = min(size, max(rules.bytes // SHARES, SEGMENT_BYTES_LEAST))
+    if rules is not None and rules.ms >= 0:
+        ms = min(ms, max(rules.ms // SHARES, SEGMENT_MS_LEAST))
+    return Segments(size, ms)
 
 
 @attrs.frozen

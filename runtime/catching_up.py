@@ -220,9 +220,11 @@ class CatchingUp:
             self.sink.not_appended(effect.size)
 
         rows = [written(one) for one in effect.batches]
-        self._mover.submit(
-            partial(self._cold.append, effect.uid, rows, gaps=True), appended, refused
+        size, ms = self._settling.segments(effect.uid)
+        work = partial(
+            self._cold.append, effect.uid, rows, segment_bytes=size, segment_ms=ms, gaps=True
         )
+        self._mover.submit(work, appended, refused)
 
     def _mend(self, effect: Mend) -> None:
         def mended(_: None) -> None:

@@ -4,7 +4,9 @@ Theory of operation. A group is due when the node has logged `bytes_each` bytes 
 records since the group's last checkpoint; the groups begin at different points of that, so they
 come one after the other. The state is taken on the loop, part by part, for no more than
 SLICE_NS of a tick; each part knows the slot it was made at (broker.image). The file is written by a
-thread. Nothing waits for any of it: a group whose checkpoint is late is replayed for longer.
+thread, when what it says of the log is durable: a place that a crash takes back would be given to
+other records afterwards, and an index that still names it would read those. Nothing waits for any
+of it: a group whose checkpoint is late is replayed for longer.
 
 Then the log's oldest segments go, as far as three things allow: both generations of every group's
 checkpoints do without them; no batch is read from them any more (runtime.settling); and what is
@@ -26,6 +28,7 @@ from runtime.journal import Journal
 from runtime.worker import Worker
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.errors import DiskFull, StorageError
+from storage.format import Place
 from storage.wal import Wal
 
 SLICE_NS: Final = 2 * MS
@@ -66,6 +69,8 @@ class _Making:
     parts: Iterator[Chunk]
     began_ns: int
     chunks: list[bytes] = attrs.Factory(list)
+    end: Place | None = None
+    """All parts are taken: they speak of nothing in the log from this place on."""
 
 
 @attrs.define(eq=False)
@@ -110,8 +115,13 @@ class Checkpointing:
 
     def tick(self, now_ns: int) -> None:
         """Called on the loop while every machine is level with its replica."""
-        if self._making is not None:
-            self._go_on(now_ns, self._making)
+        making = self._making
+        if making is not None:
+            if making.end is None:
+                self._go_on(now_ns, making)
+            elif self._wal.reached >= making.end:
+                self._making = None
+                self._save(now_ns, making)
         elif self._saving is None and now_ns >= self._not_before_ns:
             group = self._most_due()
             if group is not None:
@@ -187,8 +197,7 @@ class Checkpointing:
             if time.perf_counter_ns() - began >= SLICE_NS:
                 break
         else:
-            self._making = None
-            self._save(now_ns, making)
+            making.end = self._wal.end
         spent = time.perf_counter_ns() - began
         self.statistics.slice_ns_max = max(self.statistics.slice_ns_max, spent)
 

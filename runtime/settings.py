@@ -12,6 +12,7 @@ from balancer.steal import BalancingConfig
 from broker.catchup.bucket import Bucket
 from broker.config import BrokerConfig
 from broker.intake import IntakeConfig
+from broker.retention import segments_of
 from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.timing import Strategy, Timing
@@ -80,6 +81,7 @@ def upkeep(config: Config) -> UpkeepConfig:
         checkpoints=checkpoints(config),
         settling=partial(settling, config),
         catching_up=partial(catching_up, config),
+        segments=partial(segments_of, config=broker(config)),
     )
 
 

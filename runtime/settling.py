@@ -24,6 +24,7 @@ from broker.catchup.effects import Batch
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.partition import Settling as Plan
+from broker.retention import Segments
 from paxos.ids import MS, GroupId
 from runtime.copying import Copied, copy
 from runtime.journal import Journal
@@ -71,7 +72,8 @@ class _Whole:
 
 
 class Settling:
-    """`suspect` is told of places in the log that are not what was written."""
+    """`segments` says of a partition when its segments are ended; `suspect` is told of places in
+    the log that are not what was written."""
 
     def __init__(
         self,
@@ -81,12 +83,13 @@ class Settling:
         worker: Worker,
         bucket: Bucket,
         is_gone: Callable[[int], bool],
+        segments: Callable[[int], Segments],
         suspect: Callable[[Place], None],
         journal: Journal,
     ) -> None:
         self._wal, self._machines, self._cold, self._worker = wal, machines, cold, worker
         self._bucket, self._is_gone, self._suspect = bucket, is_gone, suspect
-        self._journal = journal
+        self.segments, self._journal = segments, journal
         self.wants: Wants | None = None
         self.held: set[GroupId] = set()
         """Groups whose state is on its way here: their data is not settled by passes."""
@@ -203,9 +206,10 @@ class Settling:
         self._busy = True
         # Where the cold data ends below what there is, all of it was deleted.
         drops_first = end is not None and end < plan.bases[0]
+        segments = self.segments(uid)
 
         def work() -> Copied:
-            return self._copy(plan, drops_first=drops_first)
+            return self._copy(plan, segments, drops_first=drops_first)
 
         self._worker.submit(work, partial(self._copied, group, state), self._refused)
         return False
@@ -262,18 +266,14 @@ class Settling:
 
     # -- in the worker's thread ---------------------------------------------------------------
 
-    def _copy(self, plan: Plan, *, drops_first: bool) -> Copied:
+    def _copy(self, plan: Plan, segments: Segments, *, drops_first: bool) -> Copied:
         copied = copy(self._wal, plan, JOB_BYTES)
         if drops_first:
             self._cold.drop(plan.uid)
         if copied.batches:
-            append(self._cold, plan.uid, copied.batches)
+            rows = [written(one) for one in copied.batches]
+            self._cold.append(plan.uid, rows, segment_bytes=segments.bytes, segment_ms=segments.ms)
         return copied
-
-
-def append(cold: ColdStore, uid: int, batches: tuple[Batch, ...]) -> None:
-    """Add batches to a partition's cold data, durably; any thread."""
-    cold.append(uid, [written(one) for one in batches])
 
 
 def written(one: Batch) -> Written:

@@ -18,6 +18,7 @@ import attrs
 from balancer.registry import Registry
 from broker.catchup.bucket import Bucket
 from broker.machine import GroupMachine
+from broker.retention import Segments
 from broker.statistics import BrokerStatistics
 from paxos.ids import GroupId, Now
 from runtime.catching_up import CatchingUp
@@ -37,6 +38,8 @@ class UpkeepConfig:
     checkpoints: CheckpointConfig
     settling: Callable[[], Bucket]
     catching_up: Callable[[], Bucket]
+    segments: Callable[[Mapping[str, str]], Segments]
+    """When a topic's cold segments are ended, by its settings."""
 
 
 class Upkeep:
@@ -70,6 +73,7 @@ class Upkeep:
             self._mover,
             config.settling(),
             registry.is_gone,
+            partial(_segments, registry, config.segments),
             self._suspect,
             journal,
         )
@@ -172,3 +176,12 @@ class Upkeep:
             for group, machine in self._machines.items():
                 if one.uid in machine.partitions:
                     self.catching_up.sink.want_data(group, one.uid, one.base, one.end, mends=True)
+
+
+def _segments(
+    registry: Registry, rule: Callable[[Mapping[str, str]], Segments], uid: int
+) -> Segments:
+    """Of a partition whose topic this node does not know, or not any more: by the defaults."""
+    partition = registry.partition(uid)
+    topic = None if partition is None else registry.topic(partition.topic)
+    return rule({} if topic is None else topic.configs)

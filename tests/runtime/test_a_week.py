@@ -16,6 +16,7 @@ import pytest
 from balancer.registry_commands import ConfigureTopic, CreateTopic
 from broker.commands import records
 from broker.intake import Done
+from broker.retention import SEGMENT_BYTES_LEAST
 from node import Node
 from paxos.ids import GroupId
 from tests.runtime.one_node import one_node, run_until
@@ -30,7 +31,6 @@ MINUTES: Final = 7 * DAY if os.environ.get("EXAM") == "full" else 6 * HOUR
 KIB: Final = 1024
 SEGMENT: Final = 1024 * KIB
 LOG: Final = 4 * SEGMENT
-COLD_SEGMENT: Final = 64 * KIB
 PARTITIONS: Final = 2
 SETS: Final = (
     "lease.duration_ms=7200000",
@@ -58,15 +58,15 @@ class Traffic:
     @property
     def kept_min(self) -> int:
         """Of each partition, once it has run for long enough."""
-        bounds = [one for one in (self._by_age(0), self.bytes) if one is not None]
-        return min(bounds)
+        bounds = [one for one in (self._by_age(-1), self.bytes) if one is not None]
+        return min(bounds) - self.size
 
     @property
     def kept_max(self) -> int:
-        """A sixteenth more is not worth a command, nor is less than a segment (broker.retention);
-        and a segment goes when the last of it may."""
+        """A sixteenth more is not worth a command, and a cold segment, up to an eighth, goes when
+        the last of it may (broker.retention); there is one for what came last as well."""
         bounds = [one for one in (self._by_age(2), self.bytes) if one is not None]
-        return min(bounds) * 17 // 16 + 2 * COLD_SEGMENT + self.size
+        return min(bounds) * 21 // 16 + 2 * SEGMENT_BYTES_LEAST
 
     def _by_age(self, late: int) -> int | None:
         return None if self.minutes is None else (self.minutes + late) * self.size
@@ -107,12 +107,13 @@ def calendar() -> Calendar:
 
 def create(node: Node, traffic: Traffic, number: int) -> None:
     made: list[object] = []
-    settings = {"segment.bytes": str(COLD_SEGMENT), **traffic.configs}
     node.client.propose(
         CreateTopic(traffic.topic, bytes([number]) * 16, PARTITIONS, 1), made.append
     )
     run_until(node, lambda: made)
-    node.client.propose(ConfigureTopic(traffic.topic, bytes([number]) * 16, settings), made.append)
+    node.client.propose(
+        ConfigureTopic(traffic.topic, bytes([number]) * 16, traffic.configs), made.append
+    )
     run_until(node, lambda: len(made) == 2)
 
 

@@ -8,7 +8,8 @@ from broker.intake import Done, Outcome
 from broker.reader import Reader
 from node import Node
 from paxos.entry import Buffer
-from paxos.ids import GroupId
+from paxos.ids import Ballot, GroupId, NodeId
+from paxos.step import PromiseRecord
 from storage.disk import RealDisk
 from tests.broker.batches import batch, contents
 from tests.runtime.one_node import one_node, run_until
@@ -102,6 +103,25 @@ def test_damaged_checkpoints_cost_time_only(tmp_path: Path) -> None:
             machine = node.machines[GROUP]
             run_until(node, lambda: machine.partitions[UID].next_offset == 400)  # noqa: B023
             assert state_of(node)[GROUP] == states[GROUP]
+
+
+def test_a_checkpoint_says_nothing_that_a_crash_takes_back(tmp_path: Path) -> None:
+    """What is in the log's memory only has a place there that a crash gives to somebody else: an
+    index that named it would read another batch, as whole as its own."""
+    with one_node(tmp_path) as node:
+        append(node, 1)
+        run_until(node, lambda: node.wal.reached == node.wal.end and not node.writer.busy)
+        checkpointing, now = node.upkeep.checkpointing, node.engine.now()
+        written = checkpointing.statistics.written
+        promise = PromiseRecord(GROUP, Ballot(1 << 40, NodeId(1)))
+        node.wal.stage(promise)
+        node.writer.busy = True  # as if it had something else to write
+        checkpointing.soon(GROUP)
+        for _ in range(100):
+            checkpointing.tick(now.boot_ns)
+        assert not node.upkeep.busy, "it is written before the log is"
+        node.writer.busy = False
+        run_until(node, lambda: checkpointing.statistics.written > written)
 
 
 def test_an_idle_node_takes_none(tmp_path: Path) -> None:
