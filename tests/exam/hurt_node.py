@@ -25,13 +25,18 @@ from typing import Any
 import node
 from broker.intake import Intake
 from broker.machine import GroupMachine
+from broker.partition import PartitionState
 from paxos.entry import EntryKind
 from paxos.messages import Accept, Accepted, Commit, Learned
 from paxos.multigroup import MultiGroup
 from paxos.step import PromiseRecord
+from runtime.catching_up import CatchingUp
 from runtime.clock import LinuxClock
 from runtime.peers import Peers
+from runtime.settling import Settling
 from runtime.shell import Shell
+from storage.checkpoints import SUFFIX as CHECKPOINT_SUFFIX
+from storage.checkpoints import TEMPORARY_SUFFIX
 from storage.disk import RealDisk, RealFile
 from storage.format import SEGMENT_SUFFIX
 from storage.identity import IDENTITY_NAME
@@ -115,16 +120,22 @@ def around(orders: Orders, owner: type, method: str, name_of: Namer) -> None:
 def of_write(file: RealFile, _buffers: Any, offset: int) -> str | None:
     if file.name.endswith(SEGMENT_SUFFIX):
         return "segment-switch" if offset == 0 else "wal-write"
+    if file.name.endswith(TEMPORARY_SUFFIX):
+        return "checkpoint-write"
     return "mark-write" if file.name == MARK_NAME else None
 
 
 def of_sync(file: RealFile) -> str | None:
+    if file.name.endswith(TEMPORARY_SUFFIX):
+        return "checkpoint-fsync"
     return "fsync" if file.name.endswith(SEGMENT_SUFFIX) else None
 
 
 def of_rename(_disk: RealDisk, _old: str, new: str) -> str | None:
     if new == IDENTITY_NAME:
         return "identity-rename"
+    if new.endswith(CHECKPOINT_SUFFIX):
+        return "checkpoint-rename"
     return "segment-rename" if new.endswith(SEGMENT_SUFFIX) else None
 
 
@@ -189,6 +200,11 @@ def install(orders: Orders) -> None:
     around(orders, Peers, "send", of_sending)
     around(orders, GroupMachine, "apply", lambda *_: "apply")
     around(orders, Intake, "applied", lambda *_: "answer")
+    around(orders, Wal, "retire", lambda *_: "retire")
+    around(orders, Settling, "_copy", lambda *_: "settle-append")
+    around(orders, PartitionState, "settled", lambda *_: "settle-drop")
+    around(orders, CatchingUp, "_save", lambda *_: "install-write")
+    around(orders, CatchingUp, "_install", lambda *_: "install")
     tick, wall_ns, boot_ns = Shell.tick, LinuxClock.wall_ns, LinuxClock.boot_ns
 
     def looking_tick(self: Shell) -> None:

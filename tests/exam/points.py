@@ -25,4 +25,15 @@ AT_ELECTIONS: Final = _both("promise")
 """Passed where masters are lost with another node."""
 AT_START: Final = _both("identity-rename", "catch-up")
 """Passed by a node that was away for a while."""
+AT_UPKEEP: Final = _both(
+    "checkpoint-write",
+    "checkpoint-fsync",
+    "checkpoint-rename",
+    "retire",
+    "settle-append",
+    "settle-drop",
+)
+"""Passed by a node with a short log, every few seconds under load."""
+AT_TRANSFER: Final = _both("install-write", "install")
+"""Passed by a node that was away until its peers' logs did not reach back to it any more."""
 POINTS: Final = (*UNDER_LOAD, *AT_SEGMENTS, *AT_STEALS, *AT_ELECTIONS, *AT_START)
