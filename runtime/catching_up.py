@@ -17,6 +17,7 @@ from broker.catchup.effects import (
     Fetched,
     Install,
     Mend,
+    NotFetched,
     Open,
     Read,
     Restart,
@@ -191,6 +192,8 @@ class CatchingUp:
             self._mend(effect)
         elif isinstance(effect, Fetched):
             self._settling.fetched(effect.group, effect.uid, effect.end)
+        elif isinstance(effect, NotFetched):
+            self._settling.not_fetched(effect.uid)
         elif isinstance(effect, Save):
             self._save(effect)
         else:

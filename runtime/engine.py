@@ -20,7 +20,7 @@ from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcom
 from paxos import rejoin
 from paxos.entry import Buffer
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
-from paxos.messages import Learned, Message, StealRequest
+from paxos.messages import Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
 from paxos.step import Applied, Send, ServeLog, Step
@@ -177,8 +177,8 @@ class Engine(KnownGroups):
         if not self.takes_part or self.scarcity.refuses(message):
             return  # as legal as losing it
         now = self.clock.now()
-        if type(message) is Learned and not self.repairs.idle:
-            self.repairs.on_learned(sender, message)
+        if not self.repairs.idle:
+            self.repairs.on_message(sender, message)
         if type(message) is StealRequest and message.group in self.intakes:
             self._on_steal_request(now, now.boot_ns, sender, message)
             return

@@ -12,7 +12,7 @@ that were not applied yet come by the usual way. After a restart there is a gap 
 behind it on our own disk is `recalled` once the peers have closed it, and never sent twice.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import attrs
@@ -20,7 +20,7 @@ import attrs
 from paxos import rejoin
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Now, Slot
-from paxos.messages import Learn, Learned
+from paxos.messages import Learn, Learned, Message, Trimmed
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
 from paxos.step import LearnedRecord, Send, Step
@@ -60,6 +60,10 @@ class Repairs:
         self._machines = machines
         self._lost: dict[GroupId, dict[Slot, Lost]] = {}
         self._proven: dict[GroupId, Slot] = {}
+        self._trimmed: dict[GroupId, dict[NodeId, Slot]] = {}
+        """Where the logs of peers begin that were asked in vain."""
+        self.given_up: Callable[[GroupId, Place], None] = lambda _group, _place: None
+        """Told that no peer's log has what was lost here below a place: only data can be got."""
         self._ask_at = 0
         self._turn = 0
         self.found = 0
@@ -135,6 +139,12 @@ class Repairs:
                 node = others[self._turn % len(others)]
                 step.before.append(Send(node, Learn(group, Slot(min(slots) - 1))))
 
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        if type(message) is Learned:
+            self.on_learned(sender, message)
+        elif type(message) is Trimmed:
+            self.on_trimmed(sender, message)
+
     def on_learned(self, sender: NodeId, message: Learned) -> None:
         """Take what we miss from a peer's answer."""
         lost = self._lost.get(message.group)
@@ -148,6 +158,28 @@ class Repairs:
         if not lost:
             del self._lost[message.group]
         self._ask_at = 0
+
+    def on_trimmed(self, sender: NodeId, message: Trimmed) -> None:
+        """A peer's log begins later. Where that is so with all of them, what was lost is not to be
+        had as entries any more: the group needs a checkpoint instead of them, and its batches come
+        from the peers' cold data."""
+        lost = self._lost.get(message.group)
+        if lost is None:
+            return
+        begins = self._trimmed.setdefault(message.group, {})
+        begins[sender] = message.first
+        replica = self._multi.replicas[message.group]
+        others = replica.others(replica.members)
+        if not all(node in begins for node in others):
+            return
+        least = min(begins[node] for node in others)
+        gone = [lost.pop(slot) for slot in sorted(lost) if slot < least]
+        del self._trimmed[message.group]
+        if not lost:
+            del self._lost[message.group]
+        if gone:
+            self._journal.warning("entries not repaired", group=message.group, entries=len(gone))
+            self.given_up(message.group, max(one.place + one.size for one in gone))
 
     def _repair(
         self, sender: NodeId, replica: Replica, slot: Slot, lost: Lost, entry: Entry
@@ -170,6 +202,8 @@ class Repairs:
         """Go on with what lies behind a gap, where that is closed."""
         replica, proven = self._multi.replicas[group], self._proven[group]
         start = Slot(replica.learner.applied + 1)
+        if start < self._wal.slots(group).start:
+            return []  # what is missing before it comes as a state (broker.catchup)
         if start > proven:
             del self._proven[group]
             return []

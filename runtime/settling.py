@@ -64,10 +64,11 @@ class SettlingStatistics:
 
 @attrs.define(eq=False)
 class _Whole:
-    """All of one group's data, for a state transfer."""
+    """All of one group's data, or what lies below a place, before passes go on."""
 
     group: GroupId
     left: deque[int]
+    below: Place
     done: Callable[[], None]
 
 
@@ -100,7 +101,7 @@ class Settling:
         self._complete = True
         self._busy = False
         self._not_before_ns = self._now_ns = 0
-        self._whole: _Whole | None = None
+        self._wholes: deque[_Whole] = deque()
         self._waiting: dict[int, int] = {}
         """Partitions that wait for data of a peer, and up to which offset."""
         self._tidied_ns = 0
@@ -117,8 +118,8 @@ class Settling:
             self._tidy()
         if self._busy or now_ns < self._not_before_ns:
             return
-        if self._whole is not None:
-            self._go_on_whole(self._whole)
+        if self._wholes:
+            self._go_on_whole(self._wholes[0])
             return
         if not self._left and not self._new_pass(window_start):
             return
@@ -132,13 +133,13 @@ class Settling:
         touches the group any more."""
         self.held.add(group)
         machine = self._machines.get(group)
-        self._whole = _Whole(group, deque(machine.partitions if machine else ()), done)
+        left = deque(machine.partitions if machine else ())
+        self._wholes.append(_Whole(group, left, EVERYTHING, done))
 
     def release(self, group: GroupId) -> None:
         """The state that was on its way is here, or is not coming."""
         self.held.discard(group)
-        if self._whole is not None and self._whole.group == group:
-            self._whole = None
+        self._wholes = deque(one for one in self._wholes if one.group != group)
 
     def fetched(self, group: GroupId, uid: int, end: int) -> None:
         """A peer's copy of what could not be read here is in the cold store, up to `end`."""
@@ -146,6 +147,16 @@ class Settling:
         state = self._state(group, uid)
         if state is not None:
             self._settled(state, end)
+
+    def not_fetched(self, uid: int) -> None:
+        """Nobody has it: what is still needed is found by the next pass."""
+        self._waiting.pop(uid, None)
+
+    def settle_below(self, group: GroupId, below: Place) -> None:
+        """What the group has in the log below a place is not to be relied on there."""
+        machine = self._machines.get(group)
+        if machine is not None:
+            self._wholes.append(_Whole(group, deque(machine.partitions), below, _do_nothing))
 
     def _state(self, group: GroupId, uid: int) -> PartitionState | None:
         machine = self._machines.get(group)
@@ -179,10 +190,10 @@ class Settling:
             if self._busy:
                 return
             if not whole.left:
-                self._whole = None
+                self._wholes.remove(whole)
                 whole.done()
                 return
-            if self._is_done(whole.group, whole.left[0], EVERYTHING, passing=False):
+            if self._is_done(whole.group, whole.left[0], whole.below, passing=False):
                 whole.left.popleft()
 
     def _is_done(self, group: GroupId, uid: int, below: Place, *, passing: bool) -> bool:
@@ -278,6 +289,10 @@ class Settling:
 
 def written(one: Batch) -> Written:
     return one.base, one.end, one.max_timestamp_ms, (one.data,)
+
+
+def _do_nothing() -> None:
+    """Nobody waits for it."""
 
 
 def _nothing(_result: object) -> None:

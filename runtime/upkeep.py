@@ -31,6 +31,7 @@ from runtime.worker import Worker
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.cold import ColdStore
 from storage.errors import ColdDamaged
+from storage.format import Place
 
 
 @attrs.frozen(kw_only=True)
@@ -101,6 +102,7 @@ class Upkeep:
             journal,
         )
         engine.catching_up = self.catching_up
+        engine.repairs.given_up = self._given_up
 
     def begin(self, now: Now, checkpoints: Mapping[GroupId, Checkpoint]) -> None:
         """Start the threads; these checkpoints were there."""
@@ -150,9 +152,14 @@ class Upkeep:
 
     # -- damage -------------------------------------------------------------------------------
 
-    def _suspect(self, place: int) -> None:
+    def _suspect(self, place: Place) -> None:
         if self._engine.scrubber is not None:
             self._engine.scrubber.suspect(place)
+
+    def _given_up(self, group: GroupId, below: Place) -> None:
+        """No peer's log has what was damaged in ours."""
+        self.checkpointing.soon(group)
+        self.settling.settle_below(group, below)
 
     def _look_at_damage(self) -> None:
         """Where readers have met damaged cold data: how far it goes, and then a peer's copy."""

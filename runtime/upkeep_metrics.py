@@ -93,6 +93,7 @@ def upkeep_status(upkeep: Upkeep) -> dict[str, Any]:
         "cold_bytes": upkeep.cold.bytes_held,
         "settled_bytes": upkeep.settling.statistics.bytes_settled,
         "transfers": sink.statistics.transfers,
+        "mended": sink.statistics.mended,
         "received_bytes": sink.statistics.bytes_received,
         "bytes_per_s": round(upkeep.catching_up.bytes_per_s),
         "waiting": sink.waiting,

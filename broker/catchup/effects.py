@@ -81,6 +81,14 @@ class Fetched:
 
 
 @attrs.frozen
+class NotFetched:
+    """Nobody has it any more, or not now: whoever still needs it says so again."""
+
+    group: GroupId
+    uid: int
+
+
+@attrs.frozen
 class Save:
     """All data is durable: write this state as the group's checkpoint; then `Sink.saved`."""
 
@@ -96,7 +104,9 @@ class Install:
     chunks: tuple[bytes, ...]
 
 
-SinkEffect: TypeAlias = Send | Settle | Restart | Append | Mend | Fetched | Save | Install
+SinkEffect: TypeAlias = (
+    Send | Settle | Restart | Append | Mend | Fetched | NotFetched | Save | Install
+)
 
 
 # -- of the source --------------------------------------------------------------------------------

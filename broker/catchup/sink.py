@@ -35,6 +35,7 @@ from broker.catchup.effects import (
     Fetched,
     Install,
     Mend,
+    NotFetched,
     Restart,
     Save,
     Send,
@@ -154,6 +155,7 @@ class _Wish:
 class _DataJob(_Job):
     wish: _Wish = attrs.field(kw_only=True)
     got: list[OneBatch] = attrs.Factory(list)
+    complete: bool = False
 
 
 @attrs.define(eq=False)
@@ -214,6 +216,8 @@ class Sink:
         or to go on at the cold end where the own log cannot be read."""
         if len(self._wishes) < MENDING_MAX:
             self._wishes[_Wish(group, uid, start, end, mends)] = None
+        elif not mends:
+            self._effects.append(NotFetched(group, uid))
 
     def forget(self, group: GroupId) -> None:
         """This node is no member of the group any more."""
@@ -436,7 +440,7 @@ class Sink:
 
     def _data_complete(self, now_ns: int, job: _Job) -> None:
         if isinstance(job, _DataJob):
-            wish = job.wish
+            wish, job.complete = job.wish, True
             if wish.mends:
                 self._effects.append(Mend(wish.uid, wish.start, wish.end, tuple(job.got)))
                 self.statistics.mended += 1
@@ -522,6 +526,9 @@ class Sink:
             self._wanted[job.group] = None
 
     def _end(self) -> None:
+        job = self._job
+        if isinstance(job, _DataJob) and not job.complete and not job.wish.mends:
+            self._effects.append(NotFetched(job.group, job.wish.uid))
         self._job = self._question = None
 
     def _overtaken(self, job: _Job) -> bool:

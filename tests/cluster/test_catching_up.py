@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.status import ClusterView
 from tests.cluster.scenery import (
     acknowledged,
     everybody_is_level,
@@ -15,7 +16,15 @@ from tests.cluster.scenery import (
     three_nodes,
     until,
 )
-from tests.cluster.trimmed import AWAY, SHORT_LOG, groups_of, is_back, left_behind
+from tests.cluster.trimmed import (
+    AWAY,
+    MIB,
+    SHORT_LOG,
+    groups_of,
+    is_back,
+    left_behind,
+    storage_of,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -42,3 +51,36 @@ async def test_a_node_comes_back_that_the_logs_do_not_reach_back_to(
             await acknowledged(producer, 20)
         await until(cluster, everybody_is_level, "all have applied the same")
         await judge(cluster, producer)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+async def test_damaged_checkpoints_and_cold_data_come_from_peers(tmp_path: Path) -> None:
+    """A group whose checkpoints are all damaged gets its state, cold data is mended in its place."""
+    quick = ("storage.scrub_every_s=1", f"storage.scrub_bytes_per_s={64 * MIB}")
+    async with three_nodes(tmp_path, *SHORT_LOG, *quick) as cluster:
+        async with load(cluster, "p", rate=RATE, pad_bytes=PAD_BYTES) as producer:
+            await acknowledged(producer, 20)
+            view = await until(cluster, everything_has_a_master, "masters")
+            slots = {number: one["applied"] for number, one in groups_of(view, AWAY).items()}
+            await left_behind(cluster, slots)
+            await until(cluster, is_settled, "node 3 has cold data")
+            await cluster.kill(AWAY)
+            data = cluster.spec.data_dir / f"node-{AWAY}"
+            for checkpoint in data.glob(f"checkpoint-{2:010d}-*.ckpt"):
+                flip(checkpoint)
+            flip(max(data.glob("cold-*.seg"), key=lambda path: path.stat().st_size))
+            await cluster.restart(AWAY)
+            await until(cluster, is_back, "the group's state is back")
+            await until(cluster, lambda view: storage_of(view, AWAY)["mended"] > 0, "it is mended")
+            await acknowledged(producer, 20)
+        await judge(cluster, producer)
+
+
+def is_settled(view: ClusterView) -> bool:
+    storage = storage_of(view, AWAY)
+    return storage["cold_bytes"] > MIB and storage["segments_retired"] > 3

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from paxos.ids import GroupId, NodeId, Slot
-from paxos.messages import Learned
+from paxos.messages import Learned, Trimmed
 from paxos.timing import WINDOW_MAX
 from storage.format import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
 from tests.runtime.engines import GROUP, Member, Net
@@ -226,3 +226,26 @@ def test_another_entry_than_the_lost_one_is_refused(net: Net) -> None:
     assert (refused["peer"], refused["slot"]) == (1, 5)
     victim.engine.on_message(NodeId(1), Learned(GROUP, Slot(5), (right,)))
     assert victim.engine.repairs.missing == 0
+
+
+def test_what_no_log_has_any_more_is_given_up_for_a_checkpoint_and_data(net: Net) -> None:
+    """All peers have trimmed what was damaged here: waiting for it would never end."""
+    master = net.elect(1)
+    produce(net, master, 20)
+    victim = net[3]
+    told: list[tuple[int, int]] = []
+    victim.engine.repairs.given_up = lambda group, below: told.append((group, below))
+    places = [victim.wal.entry_place(GROUP, Slot(slot)) for slot in (5, 6)]
+    net.cut(1, 3)
+    net.cut(2, 3)
+    for slot in (5, 15):
+        flip(victim, slot, PAYLOAD)
+        suspect(victim, slot)
+    net.until(lambda: victim.engine.repairs.missing == 2)
+    victim.engine.on_message(NodeId(1), Trimmed(GROUP, Slot(11), Slot(20)))
+    assert not told, "the other one may have it"
+    victim.engine.on_message(NodeId(2), Trimmed(GROUP, Slot(9), Slot(20)))
+    ((group, below),) = told
+    assert group == GROUP
+    assert places[0] < below <= places[1]
+    assert victim.engine.repairs.missing == 1, "slot 15 is still to be had"

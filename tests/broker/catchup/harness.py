@@ -14,6 +14,7 @@ from broker.catchup.effects import (
     Fetched,
     Install,
     Mend,
+    NotFetched,
     Open,
     Read,
     Restart,
@@ -116,6 +117,7 @@ class World:
     installed: list[tuple[bytes, ...]] = attrs.Factory(list)
     mended: list[Mend] = attrs.Factory(list)
     fetched: list[Fetched] = attrs.Factory(list)
+    not_fetched: list[NotFetched] = attrs.Factory(list)
     saved: bool = False
     sink: Sink = attrs.field(init=False)
     sources: dict[NodeId, Source] = attrs.field(init=False)
@@ -228,6 +230,8 @@ class World:
             self.mended.append(effect)
         elif isinstance(effect, Fetched):
             self.fetched.append(effect)
+        elif isinstance(effect, NotFetched):
+            self.not_fetched.append(effect)
         return True
 
     def check_data(self, chunks: tuple[bytes, ...]) -> None:

@@ -225,6 +225,17 @@ def test_what_the_own_log_cannot_give_back_is_appended_from_a_peer() -> None:
     assert world.mine.logs[2][:10] == log[:10]
 
 
+def test_what_was_deleted_meanwhile_is_not_waited_for() -> None:
+    """Whoever asked for it looks again, and finds that it is below the log start."""
+    log = log_of(2, 300)
+    world = World(Store(Slot(900), {2: log[:7]}), {TWO: full()})
+    world.others[TWO].starts[2] = 250
+    world.sink.want_data(GROUP, 2, log[7][0], log[9][1], mends=False)
+    world.run(lambda: bool(world.not_fetched))
+    assert not world.fetched
+    assert world.sink.idle
+
+
 def test_a_group_nobody_can_help_with_lets_the_next_one_go_first() -> None:
     world = World(empty(), {TWO: full()})
     world.others[TWO].applied_to = Slot(0)
