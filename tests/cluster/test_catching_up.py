@@ -60,7 +60,7 @@ def flip(path: Path) -> None:
 
 
 async def test_damaged_checkpoints_and_cold_data_come_from_peers(tmp_path: Path) -> None:
-    """A group whose checkpoints are all damaged gets its state, cold data is mended in its place."""
+    """A group whose checkpoints are all damaged gets its state; cold data is mended in place."""
     quick = ("storage.scrub_every_s=1", f"storage.scrub_bytes_per_s={64 * MIB}")
     async with three_nodes(tmp_path, *SHORT_LOG, *quick) as cluster:
         async with load(cluster, "p", rate=RATE, pad_bytes=PAD_BYTES) as producer:
