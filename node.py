@@ -43,6 +43,7 @@ from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
 from runtime.clock import Clock, SystemClock
+from runtime.compaction_metrics import CompactionMetrics
 from runtime.config import Config, ConfigError, load
 from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
@@ -357,6 +358,7 @@ class Node:
         wait_ms = config.balancer.progress_wait_ms
         self.handovers = Handovers(engine, self.broker.progress, wait_ms, self.loop, journal)
         UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
+        CompactionMetrics(self.metrics_registry, self.upkeep.compactor)
         BalancerMetrics(self.metrics_registry, engine, self.loop, self.planner, self.meter)
         self.shell = Shell(
             engine=engine,

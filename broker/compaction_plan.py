@@ -11,34 +11,18 @@ files that came from another node, which say nothing, nothing is believed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import attrs
 
-from broker.topic_configs import CompactionRules
+from balancer.records import Topic
+from broker.config import BrokerConfig
+from broker.retention import segments_of
+from broker.topic_configs import CompactionRules, compaction_rules, is_compacted
+from storage.cold_format import ColdFacts
 
 MERGED_FILES_MAX: Final = 1_024
 """Into one; bounds the names that one crash may leave to be removed."""
-
-
-class ColdFileFacts(Protocol):
-    """A file of the cold store (storage.cold)."""
-
-    @property
-    def base(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def first_timestamp_ms(self) -> int: ...
-    @property
-    def max_timestamp_ms(self) -> int: ...
-    @property
-    def sealed(self) -> bool: ...
-    @property
-    def clean_to(self) -> int:
-        """All records below are known to be each the last of its key; 0: nobody knows."""
 
 
 @attrs.frozen
@@ -47,6 +31,17 @@ class Compacted:
 
     rules: CompactionRules
     segment_bytes: int
+
+
+def compacted_partitions(topics: Iterable[Topic], config: BrokerConfig) -> Mapping[int, Compacted]:
+    """All partitions of compacted topics, by uid."""
+    found: dict[int, Compacted] = {}
+    for topic in topics:
+        if is_compacted(topic.configs):
+            rules = compaction_rules(topic.configs, config, 1)
+            compacted = Compacted(rules, segments_of(topic.configs, config).bytes)
+            found.update((place.uid, compacted) for place in topic.partitions)
+    return found
 
 
 class Round(NamedTuple):
@@ -70,12 +65,12 @@ class Round(NamedTuple):
 
 
 def round_of(
-    uid: int, files: Sequence[ColdFileFacts], rules: CompactionRules, now_ms: int
+    uid: int, files: Sequence[ColdFacts], rules: CompactionRules, now_ms: int
 ) -> Round | None:
     """None if there is nothing dirty that may be compacted."""
     clean_to = _clean_to(files)
     end, size, dirty = 0, 0, 0
-    first_dirty: ColdFileFacts | None = None
+    first_dirty: ColdFacts | None = None
     for file in files:
         if not file.sealed:
             break
@@ -87,12 +82,12 @@ def round_of(
         end, size = file.end, size + file.bytes
     if first_dirty is None:
         return None
-    overdue = first_dirty.first_timestamp_ms < now_ms - rules.lag_ms_max
+    overdue = 0 <= first_dirty.first_timestamp_ms < now_ms - rules.lag_ms_max
     due = overdue or dirty >= rules.dirty_ratio_min * size
     return Round(uid, files[0].base, clean_to, end, dirty, size, due, overdue)
 
 
-def _clean_to(files: Sequence[ColdFileFacts]) -> int:
+def _clean_to(files: Sequence[ColdFacts]) -> int:
     """Up to where nothing is dirty: a round goes through the files in order, and may have died."""
     reached = files[0].base if files else 0
     for file in files:
@@ -110,7 +105,7 @@ def dirtiest(rounds: Iterable[Round]) -> Round | None:
 
 def rounds_of(
     partitions: Mapping[int, Compacted],
-    files: Mapping[int, Sequence[ColdFileFacts]],
+    files: Mapping[int, Sequence[ColdFacts]],
     now_ms: int,
 ) -> Iterator[Round]:
     for uid in sorted(partitions.keys() & files.keys()):
@@ -119,12 +114,10 @@ def rounds_of(
             yield found
 
 
-def merges(
-    files: Sequence[ColdFileFacts], until: int, bytes_max: int
-) -> Iterator[Sequence[ColdFileFacts]]:
+def merges(files: Sequence[ColdFacts], until: int, bytes_max: int) -> Iterator[Sequence[ColdFacts]]:
     """Neighbours that become one file each, all those that begin below `until`: what shrinks must
     not fall into ever more files. Not larger than a file that is still written to may become."""
-    run: list[ColdFileFacts] = []
+    run: list[ColdFacts] = []
     size = 0
     for file in files:
         if file.base >= until or not file.sealed:

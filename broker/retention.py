@@ -29,10 +29,12 @@ from broker.partition import PartitionState
 from broker.ports import Groups
 from broker.statistics import BrokerStatistics
 from broker.topic_configs import (
+    MAX_COMPACTION_LAG_MS,
     RETENTION_BYTES,
     RETENTION_MS,
     SEGMENT_BYTES,
     SEGMENT_MS,
+    is_compacted,
     is_deleted,
     setting,
 )
@@ -71,6 +73,8 @@ def segments_of(configs: Mapping[str, str], config: BrokerConfig) -> Segments:
         size = min(size, max(rules.bytes // SHARES, SEGMENT_BYTES_LEAST))
     if rules is not None and rules.ms >= 0:
         ms = min(ms, max(rules.ms // SHARES, SEGMENT_MS_LEAST))
+    if is_compacted(configs):  # only files that are ended are compacted
+        ms = min(ms, int(setting(configs, MAX_COMPACTION_LAG_MS, config)))
     return Segments(size, ms)
 
 

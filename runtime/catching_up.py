@@ -225,7 +225,13 @@ class CatchingUp:
         rows = [written(one) for one in effect.batches]
         size, ms = self._settling.segments(effect.uid)
         work = partial(
-            self._cold.append, effect.uid, rows, segment_bytes=size, segment_ms=ms, gaps=True
+            self._cold.append,
+            effect.uid,
+            rows,
+            segment_bytes=size,
+            segment_ms=ms,
+            gaps=True,
+            start=effect.start,
         )
         self._mover.submit(work, appended, refused)
 

@@ -245,6 +245,9 @@ class StorageSection:
     settle_bytes_per_s: int = int_field(
         64 * MIB, 0, 1 << 40, "how fast data is moved out of the log, more if need be; 0: no limit"
     )
+    compact_check_ms: int = int_field(
+        15_000, 10, DAY_MS, "how often compacted topics are looked at; as fast as settling"
+    )
     data_bytes_max: int = int_field(
         0, 0, 1 << 50, "as if the disk were no larger for this node's directory; 0: all of it"
     )

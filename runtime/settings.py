@@ -82,6 +82,9 @@ def upkeep(config: Config) -> UpkeepConfig:
         settling=partial(settling, config),
         catching_up=partial(catching_up, config),
         segments=partial(segments_of, config=broker(config)),
+        compact_bytes_per_s=config.storage.settle_bytes_per_s,
+        compact_every_ms=config.storage.compact_check_ms,
+        broker=broker(config),
     )
 
 

@@ -8,6 +8,7 @@ themselves. All of it in threads of its own and in small pieces on the loop; not
 | `evenkeel-checkpoint` | writes checkpoint files, tries and writes those that come from a peer |
 | `evenkeel-settle` | appends to the cold store, mends and drops what is there: its one writer |
 | `evenkeel-help` | reads cold data and log for peers, and what somebody has found damaged |
+| `evenkeel-compact` | writes anew what is compacted (runtime.compacting) |
 """
 
 from collections.abc import Callable, Mapping
@@ -17,12 +18,15 @@ import attrs
 
 from balancer.registry import Registry
 from broker.catchup.bucket import Bucket
+from broker.compaction_plan import compacted_partitions
+from broker.config import BrokerConfig
 from broker.machine import GroupMachine
 from broker.retention import Segments
 from broker.statistics import BrokerStatistics
-from paxos.ids import GroupId, Now
+from paxos.ids import MS, GroupId, Now
 from runtime.catching_up import CatchingUp
 from runtime.checkpointing import CheckpointConfig, Checkpointing
+from runtime.compacting import Compactor
 from runtime.dataplane import Wakeup
 from runtime.engine import Engine
 from runtime.journal import Journal
@@ -41,6 +45,9 @@ class UpkeepConfig:
     catching_up: Callable[[], Bucket]
     segments: Callable[[Mapping[str, str]], Segments]
     """When a topic's cold segments are ended, by its settings."""
+    compact_bytes_per_s: int
+    compact_every_ms: int
+    broker: BrokerConfig
 
 
 class Upkeep:
@@ -103,12 +110,22 @@ class Upkeep:
         )
         engine.catching_up = self.catching_up
         engine.repairs.given_up = self._given_up
+        self._registry, self._config, self._topics_seen = registry, config, -1
+        self._wall_ms = 0
+        self.compactor = Compactor(
+            cold,
+            lambda: self._wall_ms,
+            journal,
+            bytes_per_s=config.compact_bytes_per_s,
+            every_s=config.compact_every_ms / 1000,
+        )
 
     def begin(self, now: Now, checkpoints: Mapping[GroupId, Checkpoint]) -> None:
         """Start the threads; these checkpoints were there."""
         self.checkpointing.found(now.boot_ns, checkpoints)
         for worker in self._workers:
             worker.start()
+        self.compactor.start()
 
     def tick(self, now: Now) -> None:
         """Every runtime.dataplane.TICK_S, when all machines are level with their replicas."""
@@ -120,6 +137,18 @@ class Upkeep:
         if self.settling.clear_below > cleared:
             self.checkpointing.retire()
         self.catching_up.tick(now.boot_ns)
+        self._see_to_compaction(now)
+
+    def _see_to_compaction(self, now: Now) -> None:
+        """Only a clock that is trusted says how old tombstones are."""
+        if not now.trusted:
+            return
+        topics = self._registry.versions.topics
+        if topics != self._topics_seen:
+            self._topics_seen = topics
+            every_topic = self._registry.topics.values()
+            self.compactor.assign(compacted_partitions(every_topic, self._config.broker))
+        self._wall_ms = now.wall_ns // MS
 
     def take(self) -> None:
         """What the threads have done.
@@ -145,7 +174,7 @@ class Upkeep:
 
     def stop(self) -> bool:
         """False: a thread is still busy with the disk."""
-        stopped = [worker.stop() for worker in self._workers]
+        stopped = [self.compactor.stop(), *(worker.stop() for worker in self._workers)]
         if all(stopped):
             self.wakeup.close()
         return all(stopped)
@@ -167,6 +196,7 @@ class Upkeep:
         while met:
             uid, offset = met.popleft()
             self._reader.submit(partial(self._damage_at, uid, offset), self.damaged)
+        self.damaged(self.compactor.take_damaged())
         scrubber = self._engine.scrubber
         if scrubber is not None:
             self.damaged(scrubber.take_cold())

@@ -1,43 +1,44 @@
 """Which partition is compacted next, how far, and into which files."""
 
-import attrs
-
 from broker.compaction_plan import Round, dirtiest, merges, round_of
 from broker.topic_configs import CompactionRules, compaction_rules
+from storage.cold_format import ColdFacts
 from tests.broker.world import World
 
 NOW_MS = 1_000_000
 NEVER = 1 << 62
 
 
-@attrs.frozen
-class Facts:
-    base: int
-    end: int
-    bytes: int = 100
-    first_timestamp_ms: int = 0
-    max_timestamp_ms: int = 0
-    sealed: bool = True
-    clean_to: int = 0
+def facts(
+    base: int,
+    end: int,
+    size: int = 100,
+    *,
+    first_timestamp_ms: int = 0,
+    max_timestamp_ms: int = 0,
+    clean_to: int = 0,
+    sealed: bool = True,
+) -> ColdFacts:
+    return ColdFacts(base, end, max_timestamp_ms, size, first_timestamp_ms, clean_to, sealed)
 
 
 def rules(lag_min: int = 0, lag_max: int = NEVER, ratio: float = 0.5) -> CompactionRules:
     return CompactionRules(10, lag_min, lag_max, ratio)
 
 
-def extent(files: list[Facts], given: CompactionRules) -> tuple[int, int, float, bool] | None:
+def extent(files: list[ColdFacts], given: CompactionRules) -> tuple[int, int, float, bool] | None:
     found = round_of(7, files, given, NOW_MS)
     return found and (found.clean_to, found.end, found.dirty_ratio, found.due)
 
 
 def test_the_last_file_is_left_alone_until_it_is_full() -> None:
     assert extent([], rules()) is None
-    assert extent([Facts(5, 9, sealed=False)], rules()) is None
-    assert extent([Facts(5, 9), Facts(9, 12, sealed=False)], rules()) == (5, 9, 1.0, True)
+    assert extent([facts(5, 9, sealed=False)], rules()) is None
+    assert extent([facts(5, 9), facts(9, 12, sealed=False)], rules()) == (5, 9, 1.0, True)
 
 
 def test_enough_of_it_must_be_dirty() -> None:
-    clean, dirty = [Facts(0, 9, 300, clean_to=9)], [Facts(9, 12), Facts(12, 20)]
+    clean, dirty = [facts(0, 9, 300, clean_to=9)], [facts(9, 12), facts(12, 20)]
     assert extent(clean, rules()) is None
     assert extent(clean + dirty, rules(ratio=0.41)) == (9, 20, 0.4, False)
     assert extent(clean + dirty, rules(ratio=0.4)) == (9, 20, 0.4, True)
@@ -45,13 +46,13 @@ def test_enough_of_it_must_be_dirty() -> None:
 
 
 def test_old_records_do_not_wait_for_others() -> None:
-    files = [Facts(0, 9, 900, clean_to=9), Facts(9, 12, first_timestamp_ms=NOW_MS - 50)]
+    files = [facts(0, 9, 900, clean_to=9), facts(9, 12, first_timestamp_ms=NOW_MS - 50)]
     assert extent(files, rules(lag_max=50)) == (9, 12, 0.1, False)
     assert extent(files, rules(lag_max=49)) == (9, 12, 0.1, True)
 
 
 def test_young_records_wait_and_all_that_is_behind_them() -> None:
-    files = [Facts(0, 3), Facts(3, 6, max_timestamp_ms=NOW_MS - 10), Facts(6, 9)]
+    files = [facts(0, 3), facts(3, 6, max_timestamp_ms=NOW_MS - 10), facts(6, 9)]
     assert extent(files, rules(lag_min=10)) == (0, 9, 1.0, True)
     assert extent(files, rules(lag_min=11)) == (0, 3, 1.0, True)
     assert extent(files[1:], rules(lag_min=11)) is None
@@ -60,8 +61,8 @@ def test_young_records_wait_and_all_that_is_behind_them() -> None:
 def test_a_round_goes_on_where_another_one_ended_or_died() -> None:
     """Within a file, where its memory for keys was full; or between two. Nothing behind the first
     dirty file is believed to be clean."""
-    assert extent([Facts(0, 9, clean_to=4), Facts(9, 12)], rules()) == (4, 12, 1.0, True)
-    died = [Facts(0, 9, clean_to=9), Facts(9, 12), Facts(12, 15, clean_to=15)]
+    assert extent([facts(0, 9, clean_to=4), facts(9, 12)], rules()) == (4, 12, 1.0, True)
+    died = [facts(0, 9, clean_to=9), facts(9, 12), facts(12, 15, clean_to=15)]
     assert extent(died, rules()) == (9, 15, 2 / 3, True)
 
 
@@ -76,8 +77,8 @@ def test_what_is_overdue_goes_first_then_the_dirtiest() -> None:
 
 
 def test_small_neighbours_become_one_file() -> None:
-    files = [Facts(at, at + 1, size) for at, size in enumerate([40, 40, 30, 200, 10, 10, 10])]
-    files.append(Facts(7, 8, sealed=False))
+    files = [facts(at, at + 1, size) for at, size in enumerate([40, 40, 30, 200, 10, 10, 10])]
+    files.append(facts(7, 8, sealed=False))
 
     def bases(until: int) -> list[list[int]]:
         return [[one.base for one in run] for run in merges(files, until, 100)]
