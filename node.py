@@ -82,6 +82,7 @@ from storage.checkpoints import CheckpointFiles
 from storage.cold import ColdStore
 from storage.disk import RealDisk
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
+from storage.format import place_of
 from storage.identity import Identity, boot
 from storage.model import Recovered as RecoveredLog
 from storage.model import RecoveredGroup
@@ -282,7 +283,8 @@ class Node:
         """Begin with the group's checkpoint, and go on with what the log has above it."""
         machine = self._make_machine(group)
         checkpoint = None if found is None else self.checkpoints.get(group)
-        base = None if checkpoint is None else restore(machine, checkpoint)
+        log_from = place_of(self.wal.kept().start, 0)
+        base = None if checkpoint is None else restore(machine, checkpoint, log_from)
         replica = self.hosting.open(group, members, as_paxos(found, base), machine)
         if found is not None:
             replay(self.wal, self.clock.now(), replica, machine, found.applied)

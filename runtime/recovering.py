@@ -20,6 +20,7 @@ from runtime.config import Config
 from runtime.journal import Journal
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.errors import DirectoryRefused
+from storage.format import Place
 from storage.identity import Identity
 from storage.model import Recovered as RecoveredLog
 from storage.model import RecoveredGroup
@@ -75,8 +76,9 @@ def base_of(chunks: list[Chunk]) -> Base:
     return base
 
 
-def restore(machine: GroupMachine, checkpoint: Checkpoint) -> Base:
-    """Make the machine what the checkpoint says, and return the replica's part of it.
+def restore(machine: GroupMachine, checkpoint: Checkpoint, log_from: Place) -> Base:
+    """Make the machine what the checkpoint says, and return the replica's part of it. The log
+    begins at `log_from` by now.
 
     Raises:
         DirectoryRefused: the file is what was written, but not by a program that we understand.
@@ -84,7 +86,7 @@ def restore(machine: GroupMachine, checkpoint: Checkpoint) -> Base:
     try:
         chunks = [decode_chunk(chunk) for chunk in checkpoint.chunks]
         base = base_of(chunks)
-        machine.restore(base.slot, chunks)
+        machine.restore(base.slot, chunks, log_from=log_from)
     except (ImageError, BaseError) as error:
         raise DirectoryRefused(
             f"the checkpoint of group {checkpoint.group} at slot {checkpoint.slot}: {error}"

@@ -22,6 +22,7 @@ from broker import commands, partition_image
 from broker.commands import CommandKind
 from broker.image import PORTABLE, Chunk, ChunkKind, ImageError, decode_chunk, encode_chunk
 from broker.machine import GroupMachine
+from broker.ports import NO_COLD, ColdReader
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator import image as group_image
@@ -32,6 +33,7 @@ from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry
 from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
 from tests.broker.batches import batch
+from tests.broker.fakes import FakeCold
 
 GOLDEN = Path(__file__).parent / "golden" / "chunks-v1.txt"
 UIDS = range(1, 5)
@@ -120,13 +122,14 @@ class Story:
         return commands.opaque(CommandKind.REGISTRY, encode_command(command))
 
 
-def machine(is_gone: Any = lambda uid: False) -> GroupMachine:
+def machine(is_gone: Any = lambda uid: False, cold: ColdReader = NO_COLD) -> GroupMachine:
     return GroupMachine(
         REGISTRY_GROUP,
         tail=Tail(1 << 16),
         statistics=BrokerStatistics(),
         registry=Registry(),
         is_gone=is_gone,
+        cold=cold,
     )
 
 
@@ -285,6 +288,23 @@ def test_the_bytes_of_version_1_stay_readable_and_are_what_we_write() -> None:
 def test_what_is_no_chunk_is_named(data: bytes, complaint: str) -> None:
     with pytest.raises(ImageError, match=complaint):
         decode_chunk(data)
+
+
+def test_what_the_log_has_given_up_since_is_not_looked_for_there() -> None:
+    """A checkpoint may be older than the log that is left: its positions below that mean nothing,
+    whether the log's beginning is said or has to be concluded from the cold store."""
+    cold = FakeCold()
+    one, told, concluded = machine(), machine(cold=cold), machine(cold=cold)
+    for slot in range(1, 9):
+        apply(one, slot, entries.batch(commands.records(1, memoryview(batch("x")))))
+    plan = one.partition(1).settle_plan(50_000)
+    assert plan is not None
+    cold.settle(plan, lambda position, size: memoryview(batch("x")))
+    told.restore(one.applied, one.chunks(local=True), log_from=50_000)
+    concluded.restore(one.applied, one.chunks(local=True))
+    assert [each.partition(1).index_start for each in (one, told, concluded)] == [0, 4, 4]
+    assert told.needed_from() == concluded.needed_from() == one.partition(1).index.position(4)
+    assert told.partition(1).missing() is None
 
 
 def test_another_node_leaves_out_what_only_this_one_can_use() -> None:
