@@ -13,6 +13,7 @@ from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
     FoundCluster,
+    Refused,
     RegisterNode,
     Result,
     SetPlacement,
@@ -66,6 +67,8 @@ class Joining:
         self._nodes = frozenset(nodes)
         self._asked: Command | None = None
         self._asked_boot_ns = 0
+        self.refusal = ""
+        """What the registry said last to what this node wanted of it."""
 
     def tick(self, now: Now) -> None:
         """Ask for what is missing; for the same thing again only after RETRY_NS."""
@@ -75,7 +78,12 @@ class Joining:
         if command == self._asked and now.boot_ns - self._asked_boot_ns < RETRY_NS:
             return
         self._asked, self._asked_boot_ns = command, now.boot_ns
-        self._client.propose(command, lambda _result: None)
+        self._client.propose(command, self._told)
+
+    def _told(self, result: Result | None) -> None:
+        self.refusal = ""
+        if isinstance(result, Refused):
+            self.refusal = result.detail or result.reason.name.lower().replace("_", " ")
 
     @property
     def registered(self) -> bool:

@@ -258,7 +258,8 @@ class Shell:
         if complaint:  # first: whose clock is ahead sees no lease, so no master either
             return complaint
         if not self.joining.registered:
-            return "not registered with the cluster yet: is a majority of the nodes up?"
+            why = self.joining.refusal or "is a majority of the nodes up?"
+            return f"not registered with the cluster yet: {why}"
         for group in map(GroupId, self.registry.groups):
             if self.engine.master(group) is None:
                 return f"group {group} has no master yet"
