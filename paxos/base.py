@@ -134,6 +134,8 @@ def begin_with(replica: "Replica", base: Base) -> None:
     replica.acceptor.recorded = base.slot
     replica.chain = ChainHash.after(base.slot, base.chain)
     replica.members, replica.configured = base.members, base.configured
+    if replica.me in base.members:
+        replica.contacts = ()
     replica.lease = lease_of(base)
 
 

@@ -136,7 +136,7 @@ def stop_voting(
     if replica.proposer.role is not Role.FOLLOWER:
         replica.step_down(now, step)
     ask = RejoinAsk(replica.group, replica.incarnation)
-    step.before.extend(Send(node, ask) for node in replica.others(replica.members))
+    step.before.extend(Send(node, ask) for node in replica.acquaintances())
 
 
 def try_to_vote_again(replica: "Replica", step: Step) -> None:

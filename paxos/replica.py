@@ -97,6 +97,9 @@ class Replica:
         self.members: tuple[NodeId, ...] = tuple(sorted(members))
         self.configured: Slot = SLOT_ZERO
         """The Config that made them members."""
+        self.contacts: tuple[NodeId, ...] = ()
+        """Whom to ask beside the members we know of: a node that begins a group knows its founders,
+        and nothing of those who came after them but by hearsay, which is no base for a quorum."""
         self.changing: membership.Change | None = None
         self.timing = timing
         self.election = Election(timing=timing, dice=dice)
@@ -495,6 +498,8 @@ class Replica:
                     self.election.called(now)  # two proposes: the second is ours
         elif isinstance(control, Config):
             self.members, self.configured = tuple(sorted(control.members)), slot
+            if self.me in self.members:
+                self.contacts = ()
             if self.proposer.role is not Role.FOLLOWER and step is not None:
                 self.step_down(now, step)  # the ballot is bound to the older members (R10)
                 self.election.backoff_until = 0
@@ -575,6 +580,11 @@ class Replica:
 
     def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
         return [node for node in members if node != self.me]
+
+    def acquaintances(self) -> list[NodeId]:
+        """Who may tell us something."""
+        others = self.others(self.members)
+        return others + [node for node in self.others(self.contacts) if node not in others]
 
     def is_heard(self, node: NodeId, now: Now) -> bool:
         heard = self.heard.get(node)

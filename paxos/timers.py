@@ -107,7 +107,7 @@ def _retransmit(replica: "Replica", now: "Now", step: Step) -> None:
 
 
 def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
-    others = replica.others(replica.members)
+    others = replica.acquaintances()
     if now.boot_ns >= replica.progress_at:
         replica.progress_at = now.boot_ns + replica.timing.progress_every_ns
         step.before.extend(Send(node, replica.progress_for(node)) for node in others)
@@ -139,7 +139,7 @@ def _gap_needs_values(replica: "Replica", now: "Now") -> bool:
 def _learn_from_somebody(replica: "Replica", now: "Now", step: Step) -> None:
     """Ask one who is ahead of us, as far as we know; else anybody: the answer says who is."""
     applied = replica.learner.applied
-    others = replica.others(replica.members)
+    others = replica.acquaintances()
     ahead = [n for n in others if replica.peer(n).applied > applied and replica.is_heard(n, now)]
     candidates = ahead or others
     if candidates:

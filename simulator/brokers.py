@@ -168,6 +168,14 @@ class BrokerNode(SimNode):
         """Up to where parts of a checkpoint may have seen the log when it was taken."""
         self._armed: set[object] = set()
 
+    def begin_group(self, group: GroupId) -> None:
+        assert group != REGISTRY_GROUP
+        for uid in list(self.machines[group].partitions):
+            self.machines[group].drop(uid)
+        tail, statistics = self.broker.tail, self.broker.statistics
+        self.machines[group] = GroupMachine(group, tail=tail, statistics=statistics)
+        self._floors.pop(group, None)
+
     def _group_notice(self, group: GroupId, notice: GroupNotice) -> None:
         world = self.world
         world.statistics[f"consumer group {notice.what}"] += 1

@@ -23,8 +23,8 @@ from simulator.recovery import Saved
 if TYPE_CHECKING:
     from simulator.node import SimNode
 
-PARTS_AT_ONCE: Final = 3
-PAUSE_NS_MAX: Final = 30 * MS
+PARTS_AT_ONCE: Final = 2
+PAUSE_NS_MAX: Final = 250 * MS
 """Between some parts of a checkpoint and the next ones."""
 WRITE_NS_MAX: Final = 60 * MS
 AGAIN_NS: Final = 300 * MS
@@ -41,6 +41,8 @@ class Checkpoints:
         self._last: dict[GroupId, Slot] = {}
         self._busy = False
         self._asked: dict[GroupId, int] = {}
+        self._lives: dict[GroupId, int] = {}
+        """How often the node has left a group."""
 
     @property
     def _gone(self) -> bool:
@@ -71,31 +73,34 @@ class Checkpoints:
         base = self._node.groups[ident].replica.base()
         self._last[ident] = base.slot
         first = encode_chunk(Chunk(ChunkKind.REPLICA, 0, base.slot, bases.encode(base)))
-        self._take(ident, base.slot, [first], self._node.parts(ident))
+        life = self._lives.get(ident, 0)
+        self._take(ident, life, base.slot, [first], self._node.parts(ident))
+
+    def _over(self, ident: GroupId, life: int) -> bool:
+        return self._gone or self._lives.get(ident, 0) != life
 
     def _take(
-        self, ident: GroupId, slot: Slot, chunks: list[bytes], parts: Iterator[bytes]
+        self, ident: GroupId, life: int, slot: Slot, chunks: list[bytes], parts: Iterator[bytes]
     ) -> None:
         """Some more parts, and entries are applied before the next ones are taken."""
-        if self._gone:
+        if self._over(ident, life):
+            self._busy = False
             return
         node, loop = self._node, self._node.world.loop
         for part in parts:
             chunks.append(part)
             if len(chunks) % PARTS_AT_ONCE == 0:
                 pause = between(self._chance, 0, PAUSE_NS_MAX)
-                loop.after(pause, self._take, ident, slot, chunks, parts)
+                loop.after(pause, self._take, ident, life, slot, chunks, parts)
                 return
         node.reach(Boundary.STATE_TAKEN)
         saved = Saved(slot, tuple(chunks))
-        loop.after(between(self._chance, MS, WRITE_NS_MAX), self._save, ident, saved)
+        loop.after(between(self._chance, MS, WRITE_NS_MAX), self._save, ident, life, saved)
 
-    def _save(self, ident: GroupId, saved: Saved) -> None:
-        if self._gone:
-            return
+    def _save(self, ident: GroupId, life: int, saved: Saved) -> None:
         self._busy = False
         node = self._node
-        if not self.is_saved(ident, saved):
+        if self._over(ident, life) or not self.is_saved(ident, saved):
             return
         node.world.statistics["checkpoints"] += 1
         node.reach(Boundary.STATE_SAVED)
@@ -112,6 +117,11 @@ class Checkpoints:
 
     def retire(self, ident: GroupId) -> None:
         self._node.groups[ident].retire(self._node.disk.retire(ident))
+
+    def left(self, ident: GroupId) -> None:
+        """The node has dropped the group: what is being taken of it is of no use."""
+        self._last.pop(ident, None)
+        self._lives[ident] = self._lives.get(ident, 0) + 1
 
     # -- a peer's -----------------------------------------------------------------------------
 
@@ -134,12 +144,15 @@ class Checkpoints:
         if what.saved.slot > node.groups[what.group].replica.learner.applied:
             node.reach(Boundary.STATE_RECEIVED)
             delay = between(self._chance, MS, WRITE_NS_MAX)
-            node.world.loop.after(delay, self._keep, what)
+            node.world.loop.after(delay, self._keep, self._lives.get(what.group, 0), what)
 
-    def _keep(self, what: GiveState) -> None:
+    def _keep(self, life: int, what: GiveState) -> None:
         """First it is durable, then it is used."""
         node, saved = self._node, what.saved
-        if self._gone or saved.slot <= node.groups[what.group].replica.learner.applied:
+        if (
+            self._over(what.group, life)
+            or saved.slot <= node.groups[what.group].replica.learner.applied
+        ):
             return
         if self.is_saved(what.group, saved):
             node.reach(Boundary.STATE_KEPT)

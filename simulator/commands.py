@@ -43,6 +43,9 @@ class CommandNode(SimNode):
     def begin_life(self) -> None:
         self.machines = {group: self.world.new_machine(group) for group in self.world.members}
 
+    def begin_group(self, group: GroupId) -> None:
+        self.machines[group] = self.world.new_machine(group)
+
     @property
     def registry(self) -> Registry | None:
         first = self.machines.get(REGISTRY_GROUP)

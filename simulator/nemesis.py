@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from paxos.ids import MS, NodeId
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.proposer import Role
 from simulator.dice import between, dice, exponential
 from simulator.doom import draw_doom
+from simulator.hosting import leave
 from simulator.nemesis_clocks import ClockFaults
 from simulator.nemesis_disks import DiskFaults
 from simulator.nemesis_network import NetworkFaults
@@ -28,6 +29,10 @@ Strike: TypeAlias = Callable[[Random], None]
 
 FIRST_AT_NS: Final = 2_000 * MS
 MEMBERS_MIN: Final = 3
+LEAVE_CHANCE: Final = 0.4
+JOIN_CHANCE: Final = 0.6
+MEMBER_TRIES: Final = 10
+TRY_AGAIN_NS: Final = 150 * MS
 NOTES_MAX: Final = 30
 CORE_CHANCE: Final = 0.6
 """Of the worlds, so many heal a majority first, and must make progress with it."""
@@ -183,24 +188,46 @@ class Nemesis:
             node.act(replica.group, "prepare")
 
     def _members(self, chance: Random) -> None:
-        """One node joins or leaves a group, if its master is willing and all vote: what is a
-        minority of impaired members must not become half of them."""
+        """One node joins or leaves a group, as soon as its master is willing."""
+        ident = chance.choice(list(self._world.members))
+        self._try_members(chance, ident, MEMBER_TRIES)
+        nodes = self._world.nodes.values()
+        outside = [one for one in nodes if one.me not in one.groups[ident].replica.members]
+        if outside and chance.random() < LEAVE_CHANCE:
+            self._leave_group(chance.choice(outside), ident)
+
+    def _try_members(self, chance: Random, ident: GroupId, tries: int) -> None:
+        if tries and not self._members_changed(chance, ident):
+            self.later(TRY_AGAIN_NS, self._try_members, chance, ident, tries - 1)
+
+    def _members_changed(self, chance: Random, ident: GroupId) -> bool:
+        """Not unless all vote: what is a minority of impaired members must not become half."""
         world = self._world
         if self.disks.impaired():
-            return
-        ident = chance.choice(list(world.members))
+            return False
         for node in world.nodes.values():
-            if world.runs(node):
-                replica = node.groups[ident].replica
-                if replica.can_propose(node.now()):
-                    who = chance.choice(world.addresses)
-                    votes = world.nodes[NodeId(who)].groups[ident].replica.rejoin is None
-                    joins, spare = who not in replica.members, len(replica.members) > MEMBERS_MIN
-                    if (joins and votes) or (spare and not joins):
-                        world.chosen.members_change(ident)
-                        self.note("members", ident, node.me, who)
-                        node.act(ident, "members", NodeId(who))
-                    return
+            replica = node.groups[ident].replica
+            if not (world.runs(node) and replica.can_propose(node.now())):
+                continue
+            outside = [n for n in world.addresses if n not in replica.members]
+            joins = bool(outside) and chance.random() < JOIN_CHANCE
+            who = NodeId(chance.choice(outside if joins else list(replica.members)))
+            votes = world.nodes[who].groups[ident].replica.rejoin is None
+            if (joins and votes) or (not joins and len(replica.members) > MEMBERS_MIN):
+                world.chosen.members_change(ident)
+                self.note("members", ident, node.me, who)
+                return node.act(ident, "members", who) == ""
+        return False
+
+    def _leave_group(self, node: "SimNode", ident: GroupId) -> None:
+        """Who is no member drops what it has; it may be added again, and has forgotten all then."""
+        world, replica = self._world, node.groups[ident].replica
+        registry = ident == REGISTRY_GROUP and (world.brokers or world.options.balancing)
+        if world.options.judged or registry or not world.runs(node):
+            return
+        if replica.me not in replica.members and not world.may_be_member(replica):
+            self.note("leaves", ident, node.me)
+            leave(node, ident)
 
     # -- aimed --------------------------------------------------------------------------------
 

@@ -8,12 +8,10 @@ appended; `after` leaves when everything appended so far is durable; what is cho
 answered. A crash forgets everything but the disk.
 """
 
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, ParamSpec
 
-from balancer.registry import Registry
 from broker.intake import Elsewhere, Forward, IntakeConfig, Outcome, Pending, Why
 from paxos import codec, handover, invariants, rejoin
 from paxos.entry import Buffer, Entry
@@ -29,6 +27,7 @@ from simulator.dice import between, dice
 from simulator.disk import Disk, DiskFailed
 from simulator.doom import Boundary, Doom
 from simulator.held import AskState, Forwarded, Frame, GiveState, Group, Settled
+from simulator.kinds import NodeKind
 from simulator.loop import Died
 from simulator.recovery import Restart
 
@@ -41,7 +40,7 @@ FULL_RETRY_NS: Final = 50 * MS
 """A full disk is asked again so often whether it has room."""
 
 
-class SimNode(ABC):
+class SimNode(NodeKind):
     def __init__(self, world: "World", me: NodeId, disk: Disk, clock: Clock) -> None:
         self.world, self.me, self.disk, self.clock = world, me, disk, clock
         self.up = False
@@ -69,39 +68,6 @@ class SimNode(ABC):
         self._busy: dict[Group, None] = {}
         """Groups that got commands while a round was under way."""
         self._chance = dice(world.options.seed, "node", me)
-
-    # -- what the two kinds of node say -------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def registry(self) -> Registry | None:
-        """This life's copy of the registry, where there is one."""
-
-    @abstractmethod
-    def begin_life(self) -> None:
-        """Make anew what is neither the core's nor on the disk."""
-
-    @abstractmethod
-    def apply(self, group: GroupId, slot: Slot, entry: Entry, *, live: bool) -> list[bytes]:
-        """Apply a chosen entry to the group's state machine: a result for each of its commands."""
-
-    @abstractmethod
-    def parts(self, group: GroupId) -> Iterator[bytes]:
-        """The group's state, to be written down; what is given out later may be of a later slot."""
-
-    @abstractmethod
-    def restore(self, group: GroupId, base: Slot, parts: Sequence[bytes]) -> None:
-        """Become what `parts` say; the next slot to be applied is that after `base`."""
-
-    @abstractmethod
-    def asked(self, client: int, what: object) -> None:
-        """A client's request has arrived."""
-
-    def masters_changed(self, now: Now) -> None:  # noqa: B027 (most have nothing to do)
-        """We begin or cease to act for some group, or it has changed hands."""
-
-    def keep_house(self, now: Now) -> None:  # noqa: B027
-        """Once a tick."""
 
     # -- life ---------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ BROKER_SHARE: Final = 0.5
 """Of the worlds, so many run the production broker."""
 JUDGED_SHARE: Final = 0.25
 """... and so many are judged by the specification, which knows of no checkpoints: it sees slots."""
+MEMBERS_SHARE: Final = 0.4
 CHECKPOINT_SLOTS: Final = (0, 20, 60, 200)
 RECOVERY_LEASES_MAX: Final = 10
 """I10 as a number (exam.md D2): within so many lease times of the heal every group has a master."""
@@ -277,7 +278,7 @@ def draw(
         clocks=d.choice((Clocks.EXACT, Clocks.WITHIN, Clocks.WITHIN, Clocks.WITHIN, Clocks.BEYOND)),
         boot_ppm_max=d.choice((0, 200, 200, 20_000)),
         disk=drawn if disk is None else disk,
-        faults=_faults(d, narrow=narrow),
+        faults=_faults(d, narrow=narrow) | _members_change(seed, narrow=narrow),
         fault_gap_ns=between(d, 100, 600 if hostile else 2_500) * MS,
         steal_gap_ns=between(d, 50, 400 if hostile else 1_500) * MS,
         temper=temper,
@@ -319,6 +320,12 @@ def _faults(d: random.Random, *, narrow: bool) -> frozenset[Fault]:
     share = d.choice((0.15, 0.5, 0.7))
     chosen = frozenset(fault for fault in Fault if d.random() < share)
     return chosen or frozenset((Fault.CRASH,))
+
+
+def _members_change(seed: int, *, narrow: bool) -> frozenset[Fault]:
+    """On top of what else goes wrong: a new configuration is what changes the rules of the rest."""
+    often = not narrow and dice(seed, "membership").random() < MEMBERS_SHARE
+    return frozenset((Fault.MEMBERS,) if often else ())
 
 
 def _timing(d: random.Random, *, hostile: bool, window: int) -> Timing:

@@ -1,0 +1,169 @@
+"""Planted bugs of checkpoints, state transfers and changes of members (simulator/mutants.py)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from broker.machine import GroupMachine
+from paxos import base, membership
+from paxos.rejoin import Rejoin
+from paxos.replica import Replica
+from simulator import planting
+from simulator.checkpointing import Checkpoints
+from simulator.disk import RecordDisk
+from simulator.node import SimNode
+from simulator.options import Workload
+from simulator.planting import Mutant
+
+SCENARIOS: Final = "tests/paxos/scenarios"
+
+mutant = partial(planting.mutant, tests="tests/paxos/test_base.py")
+
+STATES: Final[Mapping[str, Mutant]] = {
+    "install-takes-over": mutant(
+        "R5, R6",
+        "who finds in a peer's state that it is master leads on under the last ballot it promised",
+        (
+            base.install,
+            "replica.trimmed_boot_ns = None",
+            "if replica.lease.held_by(replica.me, replica.incarnation):\n"
+            "        replica.proposer.take_over(\n"
+            "            base.slot, replica.acceptor.promised, base.members, now.boot_ns)",
+        ),
+        why_not="a master's log must be retired within its lease while it hears nothing: "
+        "scenario 28 does it",
+        tests=f"{SCENARIOS}/test_s28_trimmed_log.py",
+    ),
+    "install-acts": mutant(
+        "R11",
+        "who finds in a peer's state that it is master acts at once",
+        (
+            base.install,
+            "replica.lease.deadline_boot_ns = now.boot_ns",
+            "replica.lease.heard(now, replica.timing.lease_ns)",
+        ),
+        why_not="nobody else can be master then: the rule is a margin of safety",
+    ),
+    "install-keeps-votes": mutant(
+        "ADR 3",
+        "votes of slots that a base covers are kept",
+        (base.install, "replica.acceptor.forget(slot)", "pass"),
+    ),
+    "install-keeps-suspension": mutant(
+        "R7",
+        "a Steal whose slot a base covers is waited for on and on",
+        (base.install, "handover.entry_applied(replica)", "pass"),
+        why_not="a suspended master must fall so far behind that nobody has the log from there on",
+    ),
+    "base-without-members": mutant(
+        "R10",
+        "who goes on from a base has the members that it knew before",
+        (
+            base.begin_with,
+            "replica.members, replica.configured = base.members, base.configured",
+            "pass",
+        ),
+    ),
+    "base-without-lease": mutant(
+        "R8",
+        "who goes on from a base knows of no lease",
+        (base.begin_with, "replica.lease = lease_of(base)", "replica.lease = Lease()"),
+    ),
+    "chain-begins-anew": mutant(
+        "I3",
+        "the hash of the chain begins anew at a base",
+        (
+            base.begin_with,
+            "ChainHash.after(base.slot, base.chain)",
+            "ChainHash.after(base.slot, 0)",
+        ),
+    ),
+    "trimmed-slots-served": mutant(
+        "I3",
+        "who is asked for slots that its log no longer has sends others",
+        (SimNode._answer_learn, "serve.start < group.log_start", "False"),
+    ),
+    "trimmed-ignored": mutant(
+        "liveness",
+        "who is told that the log is gone asks on and on",
+        (Replica._on_trimmed, "step.fetch.append(FetchState(self.group, sender))", "pass"),
+    ),
+    "elections-while-behind": mutant(
+        "liveness",
+        "who waits for a state stands for elections",
+        (base.is_fetching, "since is not None and", "False and"),
+        why_not="its ballots cost the others one election each, and worlds end in peace",
+        tests=f"{SCENARIOS}/test_s28_trimmed_log.py",
+    ),
+    "retired-behind-the-newest": mutant(
+        "checkpoints",
+        "the log is retired up to the newest checkpoint, and only that is left if it is damaged",
+        (
+            RecordDisk.retire,
+            "kept[0].slot if len(kept) > 1 else SLOT_ZERO",
+            "kept[-1].slot if kept else SLOT_ZERO",
+        ),
+        why_not="the node notices, and gets its state from a peer: it is slower, not wrong",
+        tests=f"{SCENARIOS}/test_s29_crashes_around_checkpoints.py",
+    ),
+    "used-before-durable": mutant(
+        "checkpoints",
+        "a peer's state is used, and not written down",
+        (Checkpoints._keep, "self.is_saved(what.group, saved)", "True"),
+        why_not="the log tells at the next start that something is missing",
+        tests=f"{SCENARIOS}/test_s29_crashes_around_checkpoints.py",
+    ),
+    "floors-ignored": mutant(
+        "checkpoints",
+        "a restart applies again what a part of the checkpoint had seen already",
+        (GroupMachine.apply, "slot <= self._floor_max", "False"),
+        workload=Workload.BROKER,
+        tests="tests/broker",
+    ),
+}
+
+MEMBERS: Final[Mapping[str, Mutant]] = {
+    "vote-after-leaving": mutant(
+        "ADR 22",
+        "who has left a group and dropped its data votes as if it had never been in it",
+        (
+            RecordDisk.forget,
+            "VotingRecord(group, False, floor)",
+            "VotingRecord(group, True, floor)",
+        ),
+        (RecordDisk.forget, "voting=False, floor=floor", "voting=True"),
+        why_not="it takes a member that is so far behind that it still counts on the one that left",
+        tests=f"{SCENARIOS}/test_s30_left_and_back.py",
+    ),
+    "bar-of-older-members": mutant(
+        "ADR 22",
+        "a change of members does not raise the bar of who may not vote",
+        (Rejoin.may_vote, "max(self.bar, configured)", "self.bar"),
+        why_not="it takes members none of whom was one when the bar was set",
+    ),
+    "anybody-added": mutant(
+        "ADR 22",
+        "a node is made a member though it is behind, silent, or does not vote",
+        (membership._refusal, "differing.isdisjoint(able)", "False"),
+        why_not="the others go on without it: it costs a spare, and shows when one more fails",
+        tests="tests/paxos/test_membership.py",
+    ),
+    "change-among-others": mutant(
+        "R10",
+        "a change of members is proposed while other slots are under way",
+        (
+            membership.try_to_place,
+            "not proposer.in_flight and replica.learner.applied == proposer.next - 1",
+            "True",
+        ),
+        why_not="it takes two changes, at ballots that do not see each other, in a group of four",
+        tests="tests/paxos/test_membership.py",
+    ),
+    "change-during-a-handover": mutant(
+        "scenario 23",
+        "the members change while the group is being handed over",
+        (membership._refusal, "replica.handover is not None", "False"),
+        why_not="a master that hands over takes no commands but under an older strategy",
+        tests="tests/paxos/test_membership.py",
+    ),
+}
