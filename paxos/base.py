@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from paxos import handover
 from paxos.chain import ChainHash
 from paxos.entry import CONFIG_MEMBERS_MAX
 from paxos.ids import Epoch, Incarnation, NodeId, Now, Slot
@@ -171,11 +170,9 @@ def install(replica: "Replica", now: Now, base: Base, step: Step) -> bool:
         replica.lease.deadline_boot_ns = now.boot_ns  # to be renewed before we act on it
     else:
         replica.lease.heard(now, replica.timing.lease_ns)
-    if replica.handover is not None:
-        handover.entry_applied(replica)
     replica.trimmed_boot_ns = None
     step.notices.append(Notice(replica.group, "installed", f"slot {base.slot}"))
-    replica._apply_ready(now, step)
+    replica._apply_ready(now, step)  # what follows from it: of a Steal, a rejoin, waiting entries
     return True
 
 

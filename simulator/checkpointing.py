@@ -162,6 +162,7 @@ class Checkpoints:
     def _install(self, ident: GroupId, saved: Saved) -> None:
         node, world = self._node, self._node.world
         node.disk.skip(ident, saved.slot)
+        node.wrote()
         group, base = node.groups[ident], saved.base
         world.bases.used(node.me, ident, base)
         world.statistics["states installed"] += 1

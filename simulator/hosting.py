@@ -21,6 +21,7 @@ def leave(node: "SimNode", ident: GroupId) -> None:
     assert node.me not in members
     node.enter(old.intake.close, now)
     recovered = node.disk.forget(ident)
+    node.wrote()
     del node.core.replicas[ident]
     replica = node.core.add(ident, world.members[ident], recovered)
     replica.contacts = members

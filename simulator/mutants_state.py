@@ -49,12 +49,6 @@ STATES: Final[Mapping[str, Mutant]] = {
         "votes of slots that a base covers are kept",
         (base.install, "replica.acceptor.forget(slot)", "pass"),
     ),
-    "install-keeps-suspension": mutant(
-        "R7",
-        "a Steal whose slot a base covers is waited for on and on",
-        (base.install, "handover.entry_applied(replica)", "pass"),
-        why_not="a suspended master must fall so far behind that nobody has the log from there on",
-    ),
     "base-without-members": mutant(
         "R10",
         "who goes on from a base has the members that it knew before",

@@ -461,10 +461,19 @@ class SimNode(NodeKind):
 
     def _begin_sync(self) -> None:
         self._syncing = self.disk.begin()
-        if self._syncing:
+        if not self._syncing:
+            self._synced = self._syncing_to = self._appended
+        else:
             self._syncing_to = self._appended
             delay = self.world.fsync_ns(self.me)
             self.world.loop.after(delay, self._sync_ended, self.life)
+
+    def wrote(self) -> None:
+        """Something was written to the log that is not the core's; what it says next, it says when
+        that is durable."""
+        self._appended += 1
+        if not self._syncing:
+            self._begin_sync()
 
     def _sync_ended(self, life: int) -> None:
         if not self._alive(life):

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
-from paxos import replica
 from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
+from paxos.replica import Recovered
 from paxos.step import Record
 from simulator.dice import between
 from simulator.disk import Boot, DiskFailed, settle
@@ -19,7 +19,7 @@ from storage.direct import BLOCK_BYTES
 from storage.errors import DiskFull, NoSegment, StorageError, StorageFailed
 from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, Place, segment_name
 from storage.memory_disk import MemoryDisk, PowerCut
-from storage.model import Recovered, WalConfig, WriteBatch
+from storage.model import WalConfig, WriteBatch
 from storage.opening import open_wal
 from storage.wal import Wal
 
@@ -30,17 +30,6 @@ FLIPS: Final = 2
 BAD_BLOCK_CHANCE: Final = 0.15
 """Instead of a flipped bit: the block cannot be read at all. Never one that is still written to,
 for that would be a loss of later (seed 3038)."""
-
-
-def _slot_of(name: str) -> Slot:
-    found = checkpoint_name(name)
-    assert found is not None
-    return found.slot
-
-
-def _applied(recovered: Recovered, group: GroupId) -> Slot:
-    state = recovered.groups.get(group)
-    return SLOT_ZERO if state is None else state.applied
 
 
 class WalDisk:
@@ -81,11 +70,6 @@ class WalDisk:
             self.wipe()  # what the message tells the operator to do
             return self.boot(groups)
         self._wal, self._checkpoints, self._booted = wal, checkpoints, who.incarnation
-        self._forgotten |= {
-            group
-            for group, one in saved.items()
-            if one and any(_slot_of(name) > _applied(recovered, group) for name in one.damaged)
-        }
         unfounded = {group for group, state in recovered.groups.items() if not state.founded}
         lost = frozenset(groups if recovered.damage else unfounded)
         if self._all_forgotten or recovered.end < self._reached:
@@ -101,7 +85,7 @@ class WalDisk:
             )
             chunks = begun[group].chunks if group in begun else ()
             base = Saved(state.base, chunks).base if chunks else None
-            from_disk = replica.Recovered(
+            from_disk = Recovered(
                 state.promised, state.votes, state.learned, state.voting, state.floor, base
             )
             found[group] = Restart(from_disk, chosen, chunks)
@@ -186,13 +170,13 @@ class WalDisk:
         assert self._wal is not None
         self._wal.skip(group, slot)
 
-    def forget(self, group: GroupId) -> replica.Recovered:
+    def forget(self, group: GroupId) -> Recovered:
         assert self._wal is not None
         assert self._checkpoints is not None
         self._checkpoints.remove(group)
         self._wal.forget_group(group)
         promised, _, floor = self._wal.acceptor(group)
-        return replica.Recovered(promised, voting=False, floor=max(promised, floor))
+        return Recovered(promised, voting=False, floor=max(promised, floor))
 
     def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
         assert self._wal is not None
