@@ -93,6 +93,8 @@ class Trial:
         self._settled = threading.Event()
         self._stopping = False
         self._latencies: list[int] = []
+        self._disturbed: list[int] = []
+        """Those of batches that were written while long-kept data was copied."""
         self.failures: list[Exception] = []
 
     def run(self) -> dict[str, Any]:
@@ -129,21 +131,24 @@ class Trial:
                 self._keep(slot, place, record.entry.size)
                 waiting.append(due)
                 due += every_ns
-            self._clean()
+            copying = self._clean()
             taken = wal.take()
             assert taken is not None
             wal.write(taken)
             wal.written(taken)
             done = time.monotonic_ns()
             self._latencies += [done - one for one in waiting]
+            if copying:
+                self._disturbed += [done - one for one in waiting]
 
     def _keep(self, slot: int, place: Place, size: int) -> None:
         if slot % 100 < self._load.long_kept_percent:
             live = self._live.setdefault(place >> OFFSET_BITS, [])
             live.append((place, size, slot % self._load.partitions))
 
-    def _clean(self) -> None:
-        """What has to be done before the oldest segment goes, and then let it go."""
+    def _clean(self) -> bool:
+        """What has to be done before the oldest segment goes, and then let it go; whether anything
+        is being copied."""
         wal = self._wal
         if self._cleaning is None:
             number = wal.kept().start
@@ -154,7 +159,7 @@ class Trial:
                     self._load.segment_bytes
                 )
             if len(wal.kept()) <= window:
-                return
+                return False
             self._cleaning = _Cleaning(number, deque(live))
             self._settled.clear()
             if self._strategy == "cold":
@@ -163,12 +168,13 @@ class Trial:
         if self._strategy == "forward":
             self._forward(cleaning)
             if cleaning.live:
-                return
+                return True
         elif self._strategy == "cold" and not self._settled.is_set():
-            return
+            return True
         self._live.pop(cleaning.number, None)
         wal.retire({PRODUCED: ENDLESS, COPIED: ENDLESS}, cleaning.number + 1)
         self._cleaning = None
+        return self._strategy == "forward"
 
     def _forward(self, cleaning: _Cleaning) -> None:
         for _ in range(min(COPIES_PER_ROUND, len(cleaning.live))):
@@ -210,21 +216,24 @@ class Trial:
             self.failures.append(failure)
 
     def _result(self, seconds: float) -> dict[str, Any]:
-        histogram = Histogram(self._latencies)
         produced = self._load.batches * self._load.batch_bytes
         cold = self._cold.statistics()
         written = self._wal.statistics().bytes_staged + cold.bytes_appended
         return {
             "strategy": self._strategy,
             "seconds": round(seconds, 1),
-            "ack_us": {
-                f"p{percent:g}": histogram.percentile(percent) // 1000 for percent in (50, 99, 99.9)
-            }
-            | {"max": histogram.max // 1000},
+            "ack_us": _percentiles(self._latencies),
+            "ack_us_while_copying": _percentiles(self._disturbed),
             "written_per_byte_produced": round(written / produced, 3),
             "log_segments_at_the_end": len(self._wal.kept()),
             "cold_bytes": cold.bytes_held,
         }
+
+
+def _percentiles(latencies: list[int]) -> dict[str, int]:
+    histogram = Histogram(latencies)
+    found = {f"p{one:g}": histogram.percentile(one) // 1000 for one in (50, 99, 99.9)}
+    return found | {"max": histogram.max // 1000, "count": len(latencies)}
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:

@@ -1,6 +1,7 @@
 """Every way in which a power cut can end a few operations on a disk, one after the other."""
 
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Final
 
 from storage.memory_disk import MemoryDisk, PowerCut
@@ -9,11 +10,14 @@ OPERATIONS: Final = ("list", "open", "write", "fdatasync", "truncate", "rename",
 
 
 class _Script:
-    """Answers that are counted up like a binary number from one run to the next."""
+    """Answers that are counted up like a binary number from one run to the next; where that would
+    take too long, and there are `samples`, so many of them by chance."""
 
-    def __init__(self) -> None:
+    def __init__(self, samples: int | None) -> None:
         self.answers: list[bool] = []
         self._at = 0
+        self._samples = samples
+        self._dice = Random(1)
 
     def __call__(self) -> bool:
         if self._at == len(self.answers):
@@ -23,6 +27,13 @@ class _Script:
 
     def next(self) -> bool:
         """Go over to the next run; False after the last one."""
+        assert self._at <= len(self.answers)
+        if self._samples is not None and len(self.answers) > self._samples.bit_length():
+            self._samples -= 1
+            chance = self._dice.choice([0.1, 0.5, 0.9])
+            self.answers = [self._dice.random() < chance for _ in self.answers]
+            self._at = 0
+            return self._samples > 0
         assert self._at == len(self.answers), "the run before asked less: it is no function"
         while self.answers and self.answers[-1]:
             self.answers.pop()
@@ -34,13 +45,17 @@ class _Script:
 
 
 def every_crash(
-    make: Callable[[], MemoryDisk], work: Callable[[MemoryDisk], object]
+    make: Callable[[], MemoryDisk],
+    work: Callable[[MemoryDisk], object],
+    *,
+    samples: int | None = None,
 ) -> Iterator[tuple[str, MemoryDisk]]:
     """The disks that a power cut before each operation of `work`, and after the last one, can leave
-    behind: each subset of un-synced sectors, and each beginning of the changes of names."""
+    behind: each subset of un-synced sectors, and each beginning of the changes of names; or some
+    `samples` of them, where there are more."""
     for operation in OPERATIONS:
         for after in range(1000):
-            script, stopped = _Script(), True
+            script, stopped = _Script(samples), True
             while True:
                 disk = make()
                 disk.stop(operation, after=after)

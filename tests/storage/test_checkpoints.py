@@ -173,6 +173,42 @@ def test_the_bytes_of_a_checkpoint_do_not_change() -> None:
 # ---- with the log -------------------------------------------------------------------------------
 
 
+def test_a_crash_at_any_step_of_retiring_loses_nothing_that_is_needed() -> None:
+    """Of a start, a checkpoint, retiring what it allows, and using the files again."""
+
+    def lives_on(disk: MemoryDisk) -> None:
+        wal, _, files, _ = start_from(disk)
+        files.save(GROUP, Slot(95), wal.needed_from(GROUP, Slot(95)), [b"95"])
+        until, below = files.slot(GROUP), files.needs(GROUP)
+        assert until is not None
+        assert below is not None
+        assert wal.retire({GROUP: until}, below) > 1
+        wal.stage(accept(101, b"more", applied=99))
+        sync(wal)
+        wal.prepare_next()
+
+    bases, starts, tried = set(), set(), 0
+    for where, disk in every_crash(lived, lives_on, samples=4):
+        tried += 1
+        wal, recovered, files, loaded = start_from(disk)
+        group = recovered.groups[GROUP]
+        assert loaded[GROUP].damaged == (), where
+        assert (group.founded, group.voting, group.applied) == (True, True, 99), where
+        found = entries_of(wal, GROUP)
+        assert sorted(found.keys() - {101}) == list(range(group.base + 1, 101)), where
+        assert recovered.damage == (), where
+        disk.kill()
+        disk.corrupt(files.files()[-1], 140, 1)  # and the one before would do as well
+        _, recovered, _, _ = start_from(disk)
+        assert recovered.groups[GROUP].applied == 99, where
+        assert recovered.groups[GROUP].founded, where
+        bases.add((int(group.base), int(recovered.groups[GROUP].base)))
+        starts.add(min(wal.kept()))
+    assert bases == {(70, 40), (95, 70)}
+    assert len(starts) == 2, "with what was retired, and without"
+    assert tried > 100
+
+
 def lived() -> MemoryDisk:
     """A log of which two checkpoints have let the oldest segments go."""
     disk = MemoryDisk()
