@@ -100,7 +100,8 @@ class GroupState:
     def drop(self, slot: int) -> None:
         """Never read the slot's entry from where it lies now."""
         at = slot - self.first
-        self.places[at] = self.sizes[at] = 0
+        if 0 <= at < len(self.places):  # else it is held by a checkpoint
+            self.places[at] = self.sizes[at] = 0
         self.votes.pop(slot, None)
 
     def lose_open(self) -> None:
@@ -124,6 +125,7 @@ class GroupState:
 
     def readable_to(self, slot: int, end: int) -> Slot:
         """The last slot from `slot` to `end` before the first one that is missing."""
+        assert slot >= self.first, f"slot {slot} was retired: the first one is {self.first}"
         try:
             return Slot(
                 self.first + self.places.index(0, slot - self.first, end - self.first + 1) - 1

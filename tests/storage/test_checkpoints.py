@@ -188,7 +188,7 @@ def test_a_crash_at_any_step_of_retiring_loses_nothing_that_is_needed() -> None:
         wal.prepare_next()
 
     bases, starts, tried = set(), set(), 0
-    for where, disk in every_crash(lived, lives_on, samples=4):
+    for where, disk in every_crash(lived, lives_on, samples=2):
         tried += 1
         wal, recovered, files, loaded = start_from(disk)
         group = recovered.groups[GROUP]
