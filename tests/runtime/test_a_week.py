@@ -30,6 +30,8 @@ DAY: Final = 24 * HOUR
 MINUTES: Final = 7 * DAY if os.environ.get("EXAM") == "full" else 6 * HOUR
 KIB: Final = 1024
 SEGMENT: Final = 1024 * KIB
+HEADERS: Final = 80
+"""Of a batch with one record, a little more than they take."""
 LOG: Final = 4 * SEGMENT
 PARTITIONS: Final = 2
 SETS: Final = (
@@ -58,7 +60,8 @@ class Traffic:
     @property
     def kept_min(self) -> int:
         """Of each partition, once it has run for long enough."""
-        bounds = [one for one in (self._by_age(-1), self.bytes) if one is not None]
+        minutes = None if self.minutes is None else (self.minutes - 1) * (self.size - HEADERS)
+        bounds = [one for one in (minutes, self.bytes) if one is not None]
         return min(bounds) - self.size
 
     @property
@@ -122,7 +125,7 @@ def produce(node: Node, minute: int, wall_ms: int) -> None:
     for traffic in TRAFFIC:
         topic = node.registry.topic(traffic.topic)
         assert topic is not None
-        value = minute.to_bytes(4, "big") * (traffic.size // 4 - 20)
+        value = minute.to_bytes(4, "big") * ((traffic.size - HEADERS) // 4)
         batch = memoryview(build_batch([Record(value, timestamp_ms=wall_ms)]))
         for place in topic.partitions:
             node.engine.submit(GroupId(place.group), records(place.uid, batch), outcomes.append)
@@ -177,7 +180,7 @@ def test_disk_use_is_bounded_for_a_week(tmp_path: Path, node: Node, calendar: Ca
         assert topic is not None
         for place in topic.partitions:
             state = node.machines[GroupId(place.group)].partition(place.uid)
-            produced = MINUTES * (traffic.size - 80)
+            produced = MINUTES * (traffic.size - HEADERS)
             assert state.bytes_held >= min(traffic.kept_min, produced), traffic
             assert state.bytes_held <= traffic.kept_max, traffic
             assert state.next_offset == MINUTES
