@@ -39,6 +39,7 @@ from broker.topic_configs import (
     setting,
 )
 from paxos.ids import MS, GroupId, Now
+from storage.errors import ColdDamaged
 from wire.error_codes import ErrorCode
 
 LOOKS_MAX: Final = 200
@@ -198,7 +199,10 @@ class Retainer:
                 self._left = None
                 self.sizes, self._adding = self._adding, {}
                 return
-            self._look(*found, now)
+            try:
+                self._look(*found, now)
+            except ColdDamaged as damage:  # mended by whoever looks after that; then it is due
+                self._statistics.damaged_cold.append((damage.uid, damage.base))
             if self._groups.now().boot_ns >= until_ns or len(self._under_way) >= UNDER_WAY_MAX:
                 return
 

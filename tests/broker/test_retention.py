@@ -13,6 +13,8 @@ from broker.intake import Why
 from broker.partition import PartitionState
 from broker.retention import STEP, Retention, due, retention_of
 from paxos.ids import MS
+from storage.cold_format import ColdSegment
+from storage.errors import ColdDamaged
 from tests.broker.batches import START_MS, batch
 from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld, want
 from tests.broker.fakes import START_WALL_NS, FakeCold
@@ -184,6 +186,23 @@ def test_nothing_is_deleted_by_a_clock_that_is_not_trusted() -> None:
     world.cluster.clock.trusted = False
     tick(world, times=3)
     assert starts(world) == [0, 0, 0]
+
+
+def test_damage_is_reported_and_the_pass_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = aged_world(retention_ms="3600000")
+    world.produce(1, 1, batch("x", at_ms=-4_000_000))
+    segments, damaged = FakeCold.segments, world.uid(0)
+
+    def read(cold: FakeCold, uid: int) -> list[ColdSegment]:
+        if uid == damaged:
+            raise ColdDamaged(uid, 5, 9, "cold", 512)
+        return segments(cold, uid)
+
+    monkeypatch.setattr(FakeCold, "segments", read)
+    tick(world)
+    assert starts(world) == [0, 0, 0]
+    assert world[1].statistics.retention_trims == 1, "of the other partition"
+    assert list(world[1].statistics.damaged_cold) == [(damaged, 5)]
 
 
 def test_a_pass_looks_at_a_bounded_number_of_partitions_at_a_time(
