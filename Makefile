@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench bench-handoff bench-long-kept plans faults compat fuzz clean
+.PHONY: setup demo test check sim model mutants bench bench-handoff bench-long-kept bench-catchup plans faults compat fuzz clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -63,6 +63,10 @@ bench-handoff: .venv/bench.stamp
 # What data costs that is kept longer than the log (ADR 20; 8 minutes on a quiet disk; ARGS="--rounds 1").
 bench-long-kept: .venv/product.stamp
 	$(RUN) -m benchmarks.long_kept --rounds 3 $(ARGS)
+
+# How soon a node with much data serves again, and how it catches up (docs/operations.md).
+bench-catchup: .venv/product.stamp
+	$(RUN) -m benchmarks.catchup $(ARGS)
 
 # The tests that start real node processes and hurt them, in full dose (docs/exam.md): about an hour.
 # `make test` has all of them, the long ones as a taste. ARGS="-k crash" chooses.
