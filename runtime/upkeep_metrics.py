@@ -97,6 +97,10 @@ def upkeep_status(upkeep: Upkeep) -> dict[str, Any]:
         "received_bytes": sink.statistics.bytes_received,
         "bytes_per_s": round(upkeep.catching_up.bytes_per_s),
         "waiting": sink.waiting,
+        "refusals": sink.statistics.refusals,
+        "timeouts": sink.statistics.timeouts,
+        "bad_answers": sink.statistics.bad_answers,
+        "complaint": sink.statistics.complaint,
         "catching_up": None
         if view is None
         else {"group": view.group, "phase": view.phase, "source": view.source},

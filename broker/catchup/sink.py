@@ -169,6 +169,8 @@ class SinkStatistics:
     refusals: int = 0
     bad_answers: int = 0
     source_changes: int = 0
+    complaint: str = ""
+    """What was wrong with the last bad answer."""
 
 
 @attrs.frozen
@@ -318,9 +320,10 @@ class Sink:
                 self._on_data(job, answer)
             else:
                 self._on_state(job, answer)
-        except ValueError:
+        except ValueError as error:
             # Told wrong things in whole frames: damage at the source, or a bug. Others may be well.
             self.statistics.bad_answers += 1
+            self.statistics.complaint = f"node {sender}, group {job.group}: {error}"
             self._shun(now_ns, sender)
         self._go_on(now_ns)
 
@@ -508,7 +511,12 @@ class Sink:
             wish = next(iter(self._wishes))
             del self._wishes[wish]
             job = _DataJob(wish.group, Phase.DATA, began_ns=now_ns, wish=wish)
-            job.spans.append(_Span(wish.uid, wish.start, wish.end, wish.mends))
+            at = wish.start
+            if not wish.mends:  # a transfer may have got some of it meanwhile
+                at = max(at, self._local.cold_end(wish.uid) or 0)
+            if at < wish.end:
+                fresh = wish.mends or self._local.cold_end(wish.uid) is None
+                job.spans.append(_Span(wish.uid, at, wish.end, fresh))
             self._job = job
         elif self._wanted:
             group = next(iter(self._wanted))

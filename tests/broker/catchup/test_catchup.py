@@ -225,6 +225,15 @@ def test_what_the_own_log_cannot_give_back_is_appended_from_a_peer() -> None:
     assert world.mine.logs[2][:10] == log[:10]
 
 
+@pytest.mark.parametrize("here", [8, 10, 12])
+def test_what_has_come_meanwhile_is_not_appended_again(here: int) -> None:
+    log = log_of(2, 300)
+    world = World(Store(Slot(900), {2: log[:here]}), {TWO: full()})
+    world.sink.want_data(GROUP, 2, log[7][0], log[9][1], mends=False)
+    world.run(lambda: bool(world.fetched))
+    assert world.mine.logs[2] == log[: max(10, here)]
+
+
 def test_what_was_deleted_meanwhile_is_not_waited_for() -> None:
     """Whoever asked for it looks again, and finds that it is below the log start."""
     log = log_of(2, 300)
