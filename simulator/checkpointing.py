@@ -42,7 +42,7 @@ class Checkpoints:
         self._busy = False
         self._asked: dict[GroupId, int] = {}
         self._lives: dict[GroupId, int] = {}
-        """How often the node has left a group."""
+        """How often a group's state here was replaced by another one."""
 
     @property
     def _gone(self) -> bool:
@@ -121,6 +121,9 @@ class Checkpoints:
     def left(self, ident: GroupId) -> None:
         """The node has dropped the group: what is being taken of it is of no use."""
         self._last.pop(ident, None)
+        self._give_up(ident)
+
+    def _give_up(self, ident: GroupId) -> None:
         self._lives[ident] = self._lives.get(ident, 0) + 1
 
     # -- a peer's -----------------------------------------------------------------------------
@@ -154,6 +157,9 @@ class Checkpoints:
             or saved.slot <= node.groups[what.group].replica.learner.applied
         ):
             return
+        # One that is being taken just now is older: it must not come to lie above this one
+        # (seed 1157: the node began with it after a crash, and the log had nothing in between).
+        self._give_up(what.group)
         if self.is_saved(what.group, saved):
             node.reach(Boundary.STATE_KEPT)
             self._install(what.group, saved)
