@@ -29,7 +29,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from benchmarks.environment import describe
 from benchmarks.histogram import Histogram
 from cluster import status, workload
-from cluster.launcher import Launcher, launch
+from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import plan
 from cluster.status import ClusterView
 
@@ -139,7 +139,11 @@ async def away(cluster: Launcher, load: Load, *, emptied: bool) -> dict[str, Any
         shutil.rmtree(cluster.spec.data_dir / f"node-{AWAY}")
     load.figures()
     began = time.monotonic()
-    await cluster.restart(AWAY)
+    try:
+        await cluster.restart(AWAY)
+    except StartError:  # not ready in the launcher's time: it has more to get than that
+        if cluster.exit_code_of(AWAY) is not None:
+            raise
     await until(cluster, is_level, "the node is level")
     seconds = time.monotonic() - began
     view = await status.collect(cluster.spec, cluster.now())

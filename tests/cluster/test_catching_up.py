@@ -23,6 +23,7 @@ from tests.cluster.trimmed import (
     groups_of,
     is_back,
     left_behind,
+    restart,
     storage_of,
 )
 
@@ -46,7 +47,7 @@ async def test_a_node_comes_back_that_the_logs_do_not_reach_back_to(
             await left_behind(cluster, slots)
             if emptied:
                 shutil.rmtree(cluster.spec.data_dir / f"node-{AWAY}")
-            await cluster.restart(AWAY)
+            await restart(cluster, AWAY)
             await until(cluster, is_back, "the node is back")
             await acknowledged(producer, 20)
         await until(cluster, everybody_is_level, "all have applied the same")
@@ -74,7 +75,7 @@ async def test_damaged_checkpoints_and_cold_data_come_from_peers(tmp_path: Path)
             for checkpoint in data.glob(f"checkpoint-{2:010d}-*.ckpt"):
                 flip(checkpoint)
             flip(max(data.glob("cold-*.seg"), key=lambda path: path.stat().st_size))
-            await cluster.restart(AWAY)
+            await restart(cluster, AWAY)
             await until(cluster, is_back, "the group's state is back")
             await until(cluster, lambda view: storage_of(view, AWAY)["mended"] > 0, "it is mended")
             await acknowledged(producer, 20)

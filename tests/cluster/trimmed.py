@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cluster.launcher import Launcher
+from cluster.launcher import Launcher, StartError
 from cluster.status import ClusterView
 from tests.cluster.scenery import until
 
@@ -43,6 +43,15 @@ async def left_behind(cluster: Launcher, slots: Mapping[int, int]) -> None:
         )
 
     await until(cluster, trimmed, "the logs of the others are trimmed")
+
+
+async def restart(cluster: Launcher, node: int) -> None:
+    """Start it again; on a busy machine it may have more to get than the launcher waits for."""
+    try:
+        await cluster.restart(node)
+    except StartError:
+        if cluster.exit_code_of(node) is not None:
+            raise
 
 
 def is_back(view: ClusterView) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.workload import SteadyProducer
 from tests.cluster.scenery import FULL, acknowledged, everything_has_a_master, judge, load, until
-from tests.cluster.trimmed import AWAY, SHORT_LOG, groups_of, is_back, left_behind
+from tests.cluster.trimmed import AWAY, SHORT_LOG, groups_of, is_back, left_behind, restart
 from tests.exam.hurting import ONLY_IN_FULL, Hurting, hurting
 from tests.exam.points import AT_TRANSFER, AT_UPKEEP
 
@@ -25,7 +25,7 @@ async def die_at_upkeep(hurt: Hurting, producer: SteadyProducer, point: str) -> 
     hurt.order(AWAY, "crash", f"{point} 0")
     await hurt.died(AWAY)
     await acknowledged(producer, A_FEW)
-    await hurt.cluster.restart(AWAY)
+    await restart(hurt.cluster, AWAY)
     await acknowledged(producer, A_FEW)
 
 
@@ -39,7 +39,7 @@ async def die_at_transfer(hurt: Hurting, producer: SteadyProducer, point: str) -
     await hurt.restart_to_die(AWAY)
     await hurt.died(AWAY)
     await acknowledged(producer, A_FEW)
-    await cluster.restart(AWAY)
+    await restart(cluster, AWAY)
     await until(cluster, is_back, "the node is back")
 
 
