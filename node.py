@@ -381,6 +381,7 @@ class Node:
         )
         engine.hooks = self.shell
         self.shell.prefer()
+        self.shell.follow_nodes()  # as far as our own log knows them
         self._wire_admin()
 
     def _wire_admin(self) -> None:
@@ -545,6 +546,8 @@ async def _start(
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.peers.run)
     shell.on_removed = stop.set
+    if shell.removed:
+        stop.set()
     admins = (node.admin, node.balancer_admin, node.node_admin)
     routes = {key: route for admin in admins for key, route in admin.routes().items()}
     server = HttpServer(routes, node.journal.bug)

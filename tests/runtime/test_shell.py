@@ -10,7 +10,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from balancer.catalogue import INTERNAL_TOPICS
-from balancer.registry_commands import CreateTopic, DeleteTopic
+from balancer.records import Address
+from balancer.registry_commands import AddNode, CreateTopic, DeleteTopic
 from broker.commands import CommandKind, opaque, records
 from broker.intake import Done, Elsewhere, Outcome, Why
 from coordinator.commands import DropGroup, encode
@@ -261,3 +262,16 @@ def test_scraping_changes_nothing(node: Node) -> None:
         assert gap_s(node) == 0.7
     node.metrics.tick()
     assert gap_s(node) < 0.7
+
+
+def test_links_of_a_restarted_node_are_those_of_its_log(tmp_path: Path) -> None:
+    """Its configuration may be of before others came; without them it may find no majority."""
+    with one_node(tmp_path) as node:
+        ready(node)
+        for number in (4, 5):  # the second one proves that the first is chosen
+            done: list[object] = []
+            node.client.propose(AddNode(NodeId(number), Address("10.0.0.4", number)), done.append)
+            run_until(node, lambda done=done: done)
+        assert list(node.peers.outgoing) == [4, 5]
+    with one_node(tmp_path) as node:
+        assert 4 in node.peers.outgoing
