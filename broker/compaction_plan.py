@@ -24,6 +24,9 @@ from storage.cold_format import ColdFacts
 MERGED_FILES_MAX: Final = 1_024
 """Into one; bounds the names that one crash may leave to be removed."""
 
+MENDED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Held in memory until all of it is here."""
+
 
 @attrs.frozen
 class Compacted:
@@ -129,3 +132,19 @@ def merges(files: Sequence[ColdFacts], until: int, bytes_max: int) -> Iterator[S
         size += file.bytes
     if run:
         yield run
+
+
+def to_mend(files: Sequence[ColdFacts], log_start: int, start: int, end: int) -> tuple[int, int]:
+    """Which offsets a peer's copy should replace where those from `start` to `end` are damaged.
+
+    What is left of a compacted partition differs from node to node. A peer may still have a value
+    whose tombstone is gone here, or be done with a tombstone of which the value is still here: so
+    everything from the beginning on, up to where either may have been compacted, comes from one
+    peer. A partition that is too large for that gets what is damaged only.
+    """
+    reach = max([end, *(min(file.clean_to, file.end) for file in files)])
+    concerned = [file for file in files if file.base < reach]
+    size = sum(file.bytes for file in concerned)
+    if not concerned or size > MENDED_BYTES_MAX or concerned[0].base < log_start:
+        return start, end
+    return concerned[0].base, concerned[-1].end

@@ -114,6 +114,9 @@ class Compactor:
         """These partitions are compacted from now on; the mapping is not changed any more."""
         self._partitions = partitions
 
+    def compacts(self, uid: int) -> bool:
+        return uid in self._partitions
+
     def take_damaged(self) -> list[ColdDamaged]:
         """Places that could not be read.
 

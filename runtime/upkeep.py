@@ -18,7 +18,7 @@ import attrs
 
 from balancer.registry import Registry
 from broker.catchup.bucket import Bucket
-from broker.compaction_plan import compacted_partitions
+from broker.compaction_plan import compacted_partitions, to_mend
 from broker.config import BrokerConfig
 from broker.machine import GroupMachine
 from broker.retention import Segments
@@ -211,8 +211,20 @@ class Upkeep:
         """Get these offsets from a peer."""
         for one in found:
             for group, machine in self._machines.items():
-                if one.uid in machine.partitions:
-                    self.catching_up.sink.want_data(group, one.uid, one.base, one.end, mends=True)
+                state = machine.partitions.get(one.uid)
+                if state is None:
+                    continue
+                want = partial(self._want, group, one.uid)
+                if self.compactor.compacts(one.uid):
+                    self._reader.submit(partial(self._to_mend, one, state.log_start), want)
+                else:
+                    want((one.base, one.end))
+
+    def _want(self, group: GroupId, uid: int, offsets: tuple[int, int]) -> None:
+        self.catching_up.sink.want_data(group, uid, *offsets, mends=True)
+
+    def _to_mend(self, damage: ColdDamaged, log_start: int) -> tuple[int, int]:
+        return to_mend(self.cold.facts(damage.uid), log_start, damage.base, damage.end)
 
 
 def _segments(

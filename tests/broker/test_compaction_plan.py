@@ -1,6 +1,13 @@
 """Which partition is compacted next, how far, and into which files."""
 
-from broker.compaction_plan import Round, dirtiest, merges, round_of
+from broker.compaction_plan import (
+    MENDED_BYTES_MAX,
+    Round,
+    dirtiest,
+    merges,
+    round_of,
+    to_mend,
+)
 from broker.topic_configs import CompactionRules, compaction_rules
 from storage.cold_format import ColdFacts
 from tests.broker.world import World
@@ -98,3 +105,12 @@ def test_rules_come_from_the_topics_settings() -> None:
         "min.cleanable.dirty.ratio": ".25",
     }
     assert compaction_rules(own, config, 3) == CompactionRules(1, 2, 3, 0.25)
+
+
+def test_a_damaged_partition_comes_from_one_peer_as_far_as_it_is_compacted() -> None:
+    files = [facts(0, 9, clean_to=9), facts(9, 12, clean_to=11), facts(12, 20), facts(20, 25)]
+    assert to_mend(files, 0, 2, 4) == (0, 12)
+    assert to_mend(files, 0, 13, 15) == (0, 20)
+    assert to_mend(files, 3, 2, 4) == (2, 4), "a peer has nothing below the log start"
+    assert to_mend([facts(0, 9, MENDED_BYTES_MAX + 1)], 0, 2, 4) == (2, 4)
+    assert to_mend([], 0, 2, 4) == (2, 4)
