@@ -1,5 +1,5 @@
 """A compacted topic on real processes: it shrinks on every node, and a consumer that begins at the
-beginning learns the last value of each key, whoever leads and whatever was restarted."""
+beginning learns the last value of each key, whoever leads and whatever was damaged meanwhile."""
 
 import random
 from collections.abc import Callable
@@ -104,6 +104,20 @@ def is_small(view: ClusterView) -> bool:
     return all(one and 0 < one["cold_bytes"] < 3 * MIB for one in found)
 
 
+def is_mended(view: ClusterView, node: int) -> bool:
+    mended: int = storage_of(view, node)["mended"]
+    return mended > 0
+
+
+def damage(directory: Path) -> None:
+    """In the middle of what was compacted: the largest file but the one that is written to."""
+    files = sorted(directory.glob("cold-*.seg"))[:-1]
+    largest = max(files, key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+
+
 async def test_a_compacted_topic_shrinks_and_every_key_keeps_its_last_value(tmp_path: Path) -> None:
     async with three_nodes(tmp_path, *SHORT_LOG, "storage.compact_check_ms=100") as cluster:
         bootstrap = cluster.spec.bootstrap
@@ -127,8 +141,11 @@ async def test_a_compacted_topic_shrinks_and_every_key_keeps_its_last_value(tmp_
         await in_thread(partial(table.write, 500))
         for node in (target, source):
             await cluster.kill(node)
+            if node == target:
+                damage(cluster.spec.data_dir / f"node-{node}")
             await cluster.restart(node)
         await until(cluster, everything_has_a_master, "masters again")
         await in_thread(partial(table.write, 500))
         await until(cluster, is_small, "and have done so again")
         assert await in_thread(table.read) < 5_000 * 2 / 3
+        await until(cluster, partial(is_mended, node=target), "a peer's data is in its place")
