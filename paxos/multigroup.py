@@ -58,8 +58,9 @@ class MultiGroup:
         self._strangers.discard(node)
         for replica in self.replicas.values():
             replica.proposer.send_again()
-            if reborn:  # with another log, perhaps: it is compared anew
+            if reborn:  # with another log, perhaps: it is compared anew, and asked what it has
                 replica.diverged.discard(node)
+                replica.peer(node).told_boot_ns = None
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         self.heard[sender] = now.boot_ns

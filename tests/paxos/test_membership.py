@@ -4,8 +4,8 @@ import pytest
 
 from paxos import handover
 from paxos.entry import Config, EntryKind, config
-from paxos.ids import BALLOT_ZERO, NodeId, Slot
-from paxos.membership import next_change
+from paxos.ids import BALLOT_ZERO, Incarnation, NodeId, Slot
+from paxos.membership import is_able, next_change
 from paxos.messages import Accept, Learned, Prepare, Progress, Promise, RejoinAsk
 from paxos.proposer import Role
 from paxos.step import Step
@@ -126,6 +126,19 @@ def test_a_node_that_is_not_ready_is_not_added(state: str) -> None:
     why, sent = change(one, 0, 1, 2, 3)
     assert why == "the new member is not heard, not caught up, or does not vote"
     assert not sent
+
+
+def test_who_begins_a_new_life_has_to_say_anew_what_it_has() -> None:
+    """It may come back with an empty disk, and must not be added for what it had before."""
+    one = heard_master()
+    told(one, 3, 1)
+    assert is_able(one.replica, one.now, NodeId(3))
+    for _ in range(2):
+        one.multi.peer_up(one.now, NodeId(3), Incarnation(9))
+        assert not is_able(one.replica, one.now, NodeId(3))
+    told(one, 3, 1)
+    one.multi.peer_up(one.now, NodeId(3), Incarnation(9))
+    assert is_able(one.replica, one.now, NodeId(3)), "the same life, another link"
 
 
 def test_nobody_is_removed_if_too_few_able_ones_are_left() -> None:
