@@ -42,7 +42,15 @@ SEQUENCES: Final = 3
 """Batches of ten records each in partition 0, of the idempotent producer."""
 PLAIN: Final = 5
 """Records in partition 1; all before the last but one are deleted."""
-SETS: Final = ("storage.segment_bytes=1048576", "storage.reserve_bytes=0")
+FILLER: Final = "filler"
+FILLER_BYTES: Final = 700_000
+SETS: Final = (
+    "storage.segment_bytes=1048576",
+    "storage.reserve_bytes=0",
+    "storage.log_bytes=2097152",
+    "storage.checkpoint_records=100",
+    "storage.checkpoint_bytes=1048576",
+)
 
 
 def ask(node: Node, message: Request, version: int) -> Any:
@@ -101,12 +109,32 @@ def fill(node: Node) -> None:
     assert node.engine.acting(REGISTRY_GROUP)
 
 
+def fill_the_log(node: Node) -> None:
+    """Until what `fill` has written is in checkpoints and cold segments, and its log is gone."""
+    topic = CreatableTopic(FILLER, 1, 1, [], [])
+    assert ask(node, CreateTopicsRequest([topic]), 5).topics[0].error_code == 0
+    orders = node.registry.topic(TOPIC)
+    assert orders is not None
+    filler = build_batch([Record(bytes(FILLER_BYTES))])
+    data = TopicProduceData(FILLER, [PartitionProduceData(0, memoryview(filler))])
+    first = node.wal.kept().start
+    for _ in range(100):
+        answer = ask(node, ProduceRequest(None, -1, 5_000, [data]), 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        run_until(node, lambda: not node.upkeep.busy)
+        settled = all(node.cold.end(place.uid) for place in orders.partitions)
+        if settled and node.wal.kept().start > first + 2:
+            return
+    raise AssertionError("the log goes on and on")
+
+
 def make(name: str) -> Path:
     archive = GOLDEN / f"{name}.tar.xz"
     assert not archive.exists(), f"{archive} is an old program's, it is not made again"
     with tempfile.TemporaryDirectory() as scratch:
         with one_node(Path(scratch), *SETS, groups=GROUPS) as node:
             fill(node)
+            fill_the_log(node)
         (Path(scratch) / "data" / "lock").unlink()
         with tarfile.open(archive, "w:xz") as packed:
             packed.add(Path(scratch) / "data", "data")
