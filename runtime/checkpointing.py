@@ -28,13 +28,15 @@ from runtime.journal import Journal
 from runtime.worker import Worker
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.errors import DiskFull, StorageError
-from storage.format import Place
+from storage.format import OFFSET_BITS, Place
 from storage.wal import Wal
 
 SLICE_NS: Final = 2 * MS
 """Of a tick of 20 ms: what a client's request may have to wait for."""
 RETRY_NS: Final = 10_000 * MS
 """A checkpoint that found no room is tried again after so long."""
+NO_SLOTS: Final = range(1, 1)
+"""Of a group whose entries the log has never had, or is to forget."""
 
 
 @attrs.frozen(kw_only=True)
@@ -240,13 +242,21 @@ class Checkpointing:
     def retire(self) -> None:
         """Let the log's oldest segments go, as far as nobody needs them."""
         below = min(self.window_start(), self._clear_below())
+        if below <= self._wal.kept().start:
+            return
         until: dict[GroupId, Slot] = {}
         for group in self._wal.groups():
+            if self._wal.slots(group) == NO_SLOTS:
+                continue  # one that was left, or that has not begun: promises stay in any case
             slot, needs = self._files.slot(group), self._files.needs(group)
             if slot is None or needs is None:
                 return  # there are not two of its checkpoints yet
             until[group] = slot
             below = min(below, needs)
+        # What was written long before it was applied lies below what has been cleared already.
+        for machine in self._machines.values() if below > self._wal.kept().start else ():
+            lowest = machine.needed_from()
+            below = below if lowest is None else min(below, lowest >> OFFSET_BITS)
         freed = self._wal.retire(until, below)
         if freed:
             self.statistics.segments_retired += freed

@@ -114,7 +114,7 @@ class ColdReading:
         found = []
         for number, (base, end, latest_ms, size) in enumerate(segments):
             with self._lock:
-                header = self._headers.get((uid, base))
+                header, changes = self._headers.get((uid, base)), self._changes
             if header is None:
                 try:
                     said = self._header(self._load(uid, base))
@@ -123,7 +123,8 @@ class ColdReading:
                 first_ms = NO_TIMESTAMP if said is None else said.first_timestamp_ms
                 header = first_ms, 0 if said is None else said.clean_to
                 with self._lock:
-                    self._headers[uid, base] = header
+                    if changes == self._changes:
+                        self._headers[uid, base] = header
             found.append(ColdFacts(base, end, latest_ms, size, *header, number + 1 < len(segments)))
         return found
 
@@ -296,9 +297,7 @@ class ColdReading:
         with self._lock:
             if key not in self._sizes:
                 raise NotInLog(f"{cold_name(uid, base)} was dropped")
-            tail = self._tails.get(uid)
-            stop = tail.position if tail is not None and tail.base == base else None
-            changes = self._changes
+            stop, changes = self._stop(uid, base), self._changes
         if cached is not None and stop in (None, cached.index.position):
             return cached
         try:
@@ -312,22 +311,34 @@ class ColdReading:
         if stop is not None and not found.index.sealed:
             found.index.cut(stop)
         with self._lock:
-            if changes == self._changes:  # else it may be one that is not there any more
+            # Else it may not be there any more, or was ended since, with blocks that are not seen.
+            if (stop, changes) == (self._stop(uid, base), self._changes):
                 self._cache.put(key, found)
         return found
 
+    def _stop(self, uid: int, base: int) -> int | None:
+        """Where a file ends that may still be appended to; None: where it ends. With the lock."""
+        tail = self._tails.get(uid)
+        return tail.position if tail is not None and tail.base == base else None
+
     def _tail(self, uid: int) -> Tail | None:
-        with self._lock:
-            tail, bases = self._tails.get(uid), self._bases.get(uid)
-            if tail is not None or not bases:
-                return tail
-            base = bases[-1]
-        file = self._load(uid, base)
-        index = file.index
-        first = self._first_timestamp(file)
-        tail = Tail(base, index.position, index.end, index.synced, first, index.sealed, found=True)
-        with self._lock:
-            return self._tails.setdefault(uid, tail)
+        while True:
+            with self._lock:
+                tail, bases = self._tails.get(uid), self._bases.get(uid)
+                if tail is not None or not bases:
+                    return tail
+                base, changes = bases[-1], self._changes
+            try:
+                file = self._load(uid, base)
+                first = self._first_timestamp(file)
+            except NotInLog:
+                continue  # dropped meanwhile
+            index = file.index
+            end, position, synced = index.end, index.position, index.synced
+            tail = Tail(base, position, end, synced, first, index.sealed, found=True)
+            with self._lock:
+                if changes == self._changes:  # else it may be the end of what is not there any more
+                    return self._tails.setdefault(uid, tail)
 
     def _first_timestamp(self, file: ColdFile) -> int:
         header = self._header(file)
@@ -364,7 +375,7 @@ class ColdReading:
                 return None
             bases = self._bases[uid]
             following = bases[bisect_right(bases, base) :][:1]
-            found = self._ends.get(key)
+            found, changes = self._ends.get(key), self._changes
         if found is not None:
             return found
         try:
@@ -384,7 +395,7 @@ class ColdReading:
                     raise
             return None
         with self._lock:
-            if key in self._sizes:
+            if key in self._sizes and changes == self._changes:
                 self._ends[key] = found
         return found
 

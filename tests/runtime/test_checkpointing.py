@@ -173,3 +173,35 @@ def test_what_is_deleted_goes_from_the_cold_store_as_well(tmp_path: Path) -> Non
         state = node.machines[GROUP].partitions[UID]
         run_until(node, lambda: state.next_offset == 500)
         assert values(node, 290) == [f"value {number}" for number in range(290, 500)]
+
+
+def test_a_group_that_was_left_keeps_nothing_of_the_log(tmp_path: Path) -> None:
+    """Its promises are known for ever, and it has no checkpoint."""
+    left = GroupId(9)
+    with one_node(tmp_path, *SMALL) as node:
+        node.wal.stage(PromiseRecord(left, Ballot(1, NodeId(2))))
+        node.wal.forget_group(left)
+        append(node, 300, pad=PAD)
+        run_until(node, lambda: len(node.wal.kept()) <= 10)
+        assert left in node.wal.groups()
+
+
+def test_no_segment_goes_that_a_batch_is_still_read_from(tmp_path: Path) -> None:
+    """An entry may be applied long after it was written, when all that had been applied by then had
+    left its segment: its group had no majority meanwhile."""
+    with one_node(tmp_path, *SMALL) as node:
+        settling = node.upkeep.settling
+        settling.held.add(GROUP)
+        settling.clear_below = 1 << 20  # passes have found nothing below
+        append(node, 300, pad=PAD)
+        written = node.upkeep.checkpointing.statistics.written
+        append(node, 200, 300)
+        run_until(node, lambda: node.upkeep.checkpointing.statistics.written >= written + 8)
+        needed = node.machines[GROUP].needed_from()
+        assert needed is not None
+        assert needed >= place_of(node.wal.kept().start, 0)
+        assert values(node) == [f"value {number}" for number in range(500)]
+        settling.held.clear()
+        settling.clear_below = 0
+        run_until(node, lambda: len(node.wal.kept()) <= 10)
+        assert values(node) == [f"value {number}" for number in range(500)]

@@ -4,12 +4,14 @@ import errno
 import threading
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from paxos.ids import Incarnation, NodeId
-from storage import cold_cache, cold_rewrite
+from storage import cold_cache, cold_reading, cold_rewrite
 from storage.cold import ColdStore
+from storage.cold_file import ColdFile
 from storage.cold_format import BLOCK_BYTES, HEADER_BYTES, Written, cold_name
 from storage.disk import Disk, RealDisk
 from storage.errors import (
@@ -443,3 +445,45 @@ def test_readers_are_right_while_another_thread_writes_replaces_and_drops(tmp_pa
         thread.join(30)
     assert wrong == []
     assert everything(store, 1, end - 600) == expected(end - 600, end)
+
+
+def test_a_file_that_is_ended_while_it_is_opened_is_not_remembered_as_it_was(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all that was appended in between would seem to be damaged: for good, if it were mended
+    from nothing but the file itself."""
+    store = ColdStore(disk, OWNER)
+    store.append(1, made(0, 3000))
+    opened = cold_reading.open_cold
+
+    def slowly(*args: Any) -> ColdFile:
+        found = opened(*args)
+        monkeypatch.setattr(cold_reading, "open_cold", opened)
+        for at in (3000, 6000):  # by another thread
+            store.append(1, made(at, at + 3000), segment_bytes=130_000)
+        return found
+
+    monkeypatch.setattr(cold_reading, "open_cold", slowly)
+    assert store.batches(1, 0, 1000)
+    for one in (store, ColdStore(disk, OWNER)):
+        assert everything(one) == expected(0, 9000)
+        assert one.check(1, 0) == []
+
+
+def test_a_partition_that_is_dropped_while_it_is_opened_ends_nowhere(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ColdStore(disk, OWNER).append(1, made(0, 3000))
+    store = ColdStore(disk, OWNER)
+    opened = cold_reading.open_cold
+
+    def slowly(*args: Any) -> ColdFile:
+        found = opened(*args)
+        monkeypatch.setattr(cold_reading, "open_cold", opened)
+        store.drop(1)  # by another thread
+        return found
+
+    monkeypatch.setattr(cold_reading, "open_cold", slowly)
+    assert store.end(1) is None
+    assert store.append(1, made(6000, 6300)) == 6300
+    assert everything(store) == expected(6000, 6300)
