@@ -131,7 +131,8 @@ def test_the_quorum_of_a_ballot_is_that_of_its_configuration() -> None:
     """After a member was added the ballot is prepared anew, among four."""
     one = acting_master()
     step, four = Step(), [NodeId(n) for n in range(4)]
-    one.give(3, Progress(GROUP, Slot(1), Slot(1), BALLOT_ZERO, LIFE))
+    for node in (1, 2, 3):
+        one.give(node, Progress(GROUP, Slot(1), Slot(1), BALLOT_ZERO, LIFE))
     assert one.replica.change_members(one.now, four, step) == ""
     assert messages(step.before, Accept)
     one.accepted(2, 0, 1)
