@@ -40,6 +40,9 @@ JOB_BYTES: Final = 4 * 1024 * 1024
 LOOKS_PER_TICK: Final = 2000
 """Partitions looked at in one tick."""
 TIDY_EVERY_NS: Final = 1_000 * MS
+SECURED_AT_ONCE: Final = 32
+"""Partitions whose cold data is made sure of by one job, each with a file to be walked and an
+fdatasync."""
 RETRY_NS: Final = 5_000 * MS
 """After the disk was found full."""
 EVERYTHING: Final = place_of(1 << 31, 0)
@@ -100,6 +103,9 @@ class Settling:
         self._left: deque[tuple[GroupId, int]] = deque()
         self._complete = True
         self._busy = False
+        self._unsure = deque(cold.uids())
+        """Their cold data is as a start has found it. Nothing leaves the log before it is durable;
+        and the thread is the one to find out where it ends, which takes long in large files."""
         self._not_before_ns = self._now_ns = 0
         self._wholes: deque[_Whole] = deque()
         self._waiting: dict[int, int] = {}
@@ -117,6 +123,9 @@ class Settling:
             self._tidied_ns = now_ns
             self._tidy()
         if self._busy or now_ns < self._not_before_ns:
+            return
+        if self._unsure:
+            self._make_sure()
             return
         if self._wholes:
             self._go_on_whole(self._wholes[0])
@@ -196,6 +205,15 @@ class Settling:
             if self._is_done(whole.group, whole.left[0], whole.below, passing=False):
                 whole.left.popleft()
 
+    def _make_sure(self) -> None:
+        self._busy = True
+        some = [self._unsure.popleft() for _ in range(min(SECURED_AT_ONCE, len(self._unsure)))]
+
+        def secured(_: None) -> None:
+            self._busy = False
+
+        self._worker.submit(partial(self._cold.secure, some), secured)
+
     def _is_done(self, group: GroupId, uid: int, below: Place, *, passing: bool) -> bool:
         """Whether nothing of the partition is to be settled, or not now; else a piece of it is."""
         state = self._state(group, uid)
@@ -242,6 +260,9 @@ class Settling:
         if not isinstance(error, DiskFull):
             raise error
         self._busy = False
+        self._unsure = deque(cold.uids())
+        """Their cold data is as a start has found it. Nothing leaves the log before it is durable;
+        and the thread is the one to find out where it ends, which takes long in large files."""
         self._not_before_ns = self._now_ns + RETRY_NS
         self._journal.warning("no room for cold data", reason=str(error))
 

@@ -112,6 +112,21 @@ class ColdStore(ColdReading):
         self._commit(uid, tail, file, added)
         return tail.end
 
+    def secure(self, uids: Iterable[int]) -> None:
+        """Make durable what a start has found of these partitions, torn tails cut off. `end` says
+        what can be read: what a failed or unfinished call of an earlier life has left may be in the
+        page cache only. Ask for this before the log is to forget what is here as well."""
+        for uid in uids:
+            with self._write_lock:
+                found = self._tail(uid)
+                if found is None or not found.found or found.sealed:
+                    continue
+                tail = attrs.evolve(found)
+                self._writer.mend_tail(self._disk.open(cold_name(uid, tail.base)), tail)
+                with self._lock:
+                    self._tails[uid] = tail
+                    self._sizes[uid, tail.base] = tail.position
+
     def _begin(self, uid: int, tile: Tile) -> Tail:
         tail = self._writer.begin(uid, tile.base, tile.max_timestamp_ms)
         with self._lock:

@@ -487,3 +487,24 @@ def test_a_partition_that_is_dropped_while_it_is_opened_ends_nowhere(
     assert store.end(1) is None
     assert store.append(1, made(6000, 6300)) == 6300
     assert everything(store) == expected(6000, 6300)
+
+
+def test_what_a_failed_call_has_left_is_durable_once_it_is_secured() -> None:
+    """Its blocks read well after a restart, and would be gone after a power cut."""
+    disk = MemoryDisk()
+    store = ColdStore(disk, OWNER)
+    for uid in (1, 2):
+        store.append(uid, made(0, 300))
+        disk.fail("fdatasync", errno.EIO)
+        with pytest.raises(StorageFailed):
+            store.append(uid, made(300, 600))
+    disk.kill()
+    store = ColdStore(disk, OWNER)
+    assert (store.end(1), store.end(2)) == (600, 600)
+    store.secure([1, 3])
+    disk.crash(lambda: False)
+    store = ColdStore(disk, OWNER)
+    assert (store.end(1), store.end(2)) == (600, 300)
+    assert everything(store) == expected(0, 600)
+    store.append(1, made(600, 900))
+    assert everything(store) == expected(0, 900)
