@@ -346,6 +346,8 @@ class CatchingUp:
             self.source.not_read(one.to, ask, Why.BEHIND)
         elif ask.offset < (self._cold.end(ask.uid) or 0):
             self._read_cold(one, state)
+        elif ask.offset < state.index_start:
+            self.source.not_read(one.to, ask, Why.DAMAGED)  # a peer is to give it to us as well
         else:
             self._read_log(one, state)
 

@@ -15,6 +15,7 @@ left is not less than the log window, from which peers catch up that were away f
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import attrs
@@ -150,10 +151,13 @@ class Checkpointing:
             self._making = None
 
     def dropped(self, group: GroupId) -> None:
-        """The group is not kept here any more: its files go at once, and one that is just being
-        written goes when it is."""
+        """The group is not kept here any more: its files go, with one that is just being written.
+
+        It may be that the log has forgotten the group when a crash leaves them: then it is begun
+        with them, without a vote, and is left once more.
+        """
         self.forget(group)
-        self._files.remove(group)
+        self._worker.submit(partial(self._files.remove, group), _nothing)
 
     def _most_due(self) -> GroupId | None:
         config, statistics = self._config, self._wal.statistics()
@@ -215,8 +219,7 @@ class Checkpointing:
         def written(seconds: float) -> None:
             self._saving = None
             if group not in self._multi.replicas:
-                self._files.remove(group)
-                return
+                return  # what removes it is on its way
             self.statistics.written += 1
             self.statistics.bytes_written += size
             self.taken[group] = Taken(making.slot, making.began_ns, size, seconds)
@@ -261,3 +264,7 @@ class Checkpointing:
         if freed:
             self.statistics.segments_retired += freed
             self._journal.debug("log retired", segments=freed, oldest=self._wal.kept().start)
+
+
+def _nothing(_result: object) -> None:
+    """What was done says nothing."""

@@ -165,6 +165,7 @@ class Upkeep:
         self.checkpointing.dropped(group)
         self.catching_up.dropped(group)
         for uid in machine.partitions:
+            self.settling.not_fetched(uid)  # should it come back, it is asked for once more
             self._mover.submit(partial(self.cold.drop, uid), lambda _: None)
 
     @property

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from broker.catchup.messages import AskData, Message, Refused, Why
 from broker.commands import delete_records, records
 from broker.image import ChunkKind
 from broker.intake import Done, Outcome
@@ -205,3 +206,44 @@ def test_no_segment_goes_that_a_batch_is_still_read_from(tmp_path: Path) -> None
         settling.clear_below = 0
         run_until(node, lambda: len(node.wal.kept()) <= 10)
         assert values(node) == [f"value {number}" for number in range(500)]
+
+
+class _Letters:
+    """Links on which everything is written down."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def catch_up(self, _to: NodeId, message: Message) -> None:
+        self.sent.append(message)
+
+    def connected(self, _node: NodeId) -> bool:
+        return False
+
+
+def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
+    tmp_path: Path,
+) -> None:
+    """The end of a partition's cold data is gone, and the log has let go of it."""
+    with one_node(tmp_path, *SMALL) as node:
+        append(node, 300, pad=PAD)
+        run_until(node, lambda: len(node.wal.kept()) <= 10 and not node.upkeep.busy)
+        (name,) = [name for name in node.disk.names() if name.startswith(f"cold-{UID:010d}")]
+    cold_file = tmp_path / "data" / name
+    cold_file.write_bytes(cold_file.read_bytes()[: 5 * PAD])
+    with one_node(tmp_path, *SMALL) as node:
+        catching_up, letters = node.upkeep.catching_up, _Letters()
+        catching_up.links = letters
+        state = node.machines[GROUP].partitions[UID]
+        missing = state.missing()
+        assert missing is not None
+        catching_up.on_message(NodeId(2), AskData(1, GROUP, UID, missing[0], 1000))
+        run_until(node, lambda: letters.sent)
+        assert letters.sent == [Refused(1, GROUP, Why.DAMAGED)]
+        catching_up.sink.want_data(GroupId(2), 99, 0, 10, mends=True)  # first
+        append(node, 100, 300, pad=PAD)
+        run_until(node, lambda: catching_up.sink.waiting)
+        node.upkeep.dropped(GROUP, node.machines[GROUP])
+        assert not catching_up.sink.waiting
+        append(node, 100, 400, pad=PAD)
+        run_until(node, lambda: catching_up.sink.waiting)
