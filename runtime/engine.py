@@ -118,6 +118,7 @@ class Engine(KnownGroups):
         self.intakes.pop(group).close(self.clock.now())
         del self.machines[group], self._acting[group]
         self._busy.discard(group)
+        self.repairs.forget(group)
 
     # -- broker.ports.Groups ------------------------------------------------------------------
 

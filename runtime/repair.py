@@ -80,6 +80,11 @@ class Repairs:
     def idle(self) -> bool:
         return not self._lost and not self._proven
 
+    def forget(self, group: GroupId) -> None:
+        """This node is no member of the group any more."""
+        for one in (self._lost, self._proven, self._trimmed):
+            one.pop(group, None)
+
     # -- damage -------------------------------------------------------------------------------
 
     def at_boot(self, holes: Iterable[Hole]) -> None:

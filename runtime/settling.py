@@ -260,9 +260,6 @@ class Settling:
         if not isinstance(error, DiskFull):
             raise error
         self._busy = False
-        self._unsure = deque(cold.uids())
-        """Their cold data is as a start has found it. Nothing leaves the log before it is durable;
-        and the thread is the one to find out where it ends, which takes long in large files."""
         self._not_before_ns = self._now_ns + RETRY_NS
         self._journal.warning("no room for cold data", reason=str(error))
 

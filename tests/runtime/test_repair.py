@@ -249,3 +249,19 @@ def test_what_no_log_has_any_more_is_given_up_for_a_checkpoint_and_data(net: Net
     assert group == GROUP
     assert places[0] < below <= places[1]
     assert victim.engine.repairs.missing == 1, "slot 15 is still to be had"
+
+
+def test_a_group_that_is_dropped_is_not_repaired(net: Net) -> None:
+    """Its replica is gone: whoever looks for it fails, and with it the node."""
+    net.elect(1)
+    produce(net, net[1], 3)
+    net.cut(1, 3)
+    net.cut(2, 3)
+    flip(net[3], 1, PAYLOAD)
+    suspect(net[3])
+    net.advance(40)
+    assert net[3].engine.repairs.missing == 1
+    net[3].engine.repairs.recall_to(GROUP, Slot(100))
+    net[3].engine.remove_group(GROUP)
+    net.advance(2_000)
+    assert net[3].engine.repairs.idle
