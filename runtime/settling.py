@@ -297,10 +297,12 @@ class Settling:
 
     def _copy(self, plan: Plan, segments: Segments, *, drops_first: bool) -> Copied:
         copied = copy(self._wal, plan, JOB_BYTES)
-        if drops_first:
+        # What a peer sent may have been waiting here when this was planned: it is there by now.
+        end = self._cold.end(plan.uid) or 0
+        if drops_first and end < plan.bases[0]:
             self._cold.drop(plan.uid)
-        if copied.batches:
-            rows = [written(one) for one in copied.batches]
+        rows = [written(one) for one in copied.batches if one.base >= end]
+        if rows:
             self._cold.append(plan.uid, rows, segment_bytes=segments.bytes, segment_ms=segments.ms)
         return copied
 

@@ -1,5 +1,6 @@
 """A whole node takes checkpoints while it works, and starts again from them."""
 
+import threading
 from pathlib import Path
 
 from broker.catchup.messages import AskData, Message, Refused, Why
@@ -11,6 +12,8 @@ from node import Node
 from paxos.entry import Buffer
 from paxos.ids import Ballot, GroupId, NodeId
 from paxos.step import PromiseRecord
+from runtime.copying import copy
+from runtime.settling import written
 from storage.disk import RealDisk
 from storage.format import place_of
 from tests.broker.batches import batch, contents
@@ -247,3 +250,25 @@ def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
         assert not catching_up.sink.waiting
         append(node, 100, 400, pad=PAD)
         run_until(node, lambda: catching_up.sink.waiting)
+
+
+def test_what_a_peer_has_sent_meanwhile_is_not_settled_once_more(tmp_path: Path) -> None:
+    """A transfer was given up, for the log has caught up by itself: its last data is still on its
+    way to the cold store when the same offsets are to be settled."""
+    with one_node(tmp_path, *SMALL) as node:
+        append(node, 20, pad=PAD)
+        plan = node.machines[GROUP].partitions[UID].read_plan(0, 12)
+        sent = [written(one) for one in copy(node.wal, plan, 10**9).batches]
+        goes_on = threading.Event()
+        mover = node.upkeep.catching_up._mover
+        run_until(node, lambda: not node.upkeep.busy)
+        mover.submit(goes_on.wait, lambda _: None)
+        mover.submit(lambda: node.cold.append(UID, sent), lambda _: None)
+        node.upkeep.settling.settle_all(GROUP, lambda: None)
+        run_until(node, lambda: mover.jobs > 2)  # settling is behind it
+        goes_on.set()
+        run_until(node, lambda: node.cold.end(UID) == 20)
+        node.upkeep.settling.release(GROUP)
+        append(node, 280, 20, pad=PAD)
+        run_until(node, lambda: len(node.wal.kept()) <= 10)
+        assert values(node) == [f"value {number}" for number in range(300)]
