@@ -78,6 +78,7 @@ from runtime.shell import Shell
 from runtime.status import node_status
 from runtime.upkeep import Upkeep
 from runtime.upkeep_metrics import UpkeepMetrics
+from runtime.usage_metrics import UsageMetrics
 from storage.checkpoints import CheckpointFiles
 from storage.cold import ColdStore
 from storage.disk import RealDisk
@@ -323,6 +324,7 @@ class Node:
     def _wire(self) -> None:
         config, engine, journal = self.config, self.engine, self.journal
         self.broker = build_broker(self)
+        self.disk_use = self.upkeep.watch(self.disk, self.broker, settings.disk(config))
         balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
         self.loop = BalancingLoop(engine, self.client, balancing, journal)
         self._wire_planner(LoadBook())
@@ -361,6 +363,7 @@ class Node:
         self.handovers = Handovers(engine, self.broker.progress, wait_ms, self.loop, journal)
         UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
         CompactionMetrics(self.metrics_registry, self.upkeep.compactor)
+        UsageMetrics(self.metrics_registry, self.disk_use)
         BalancerMetrics(self.metrics_registry, engine, self.loop, self.planner, self.meter)
         self.shell = Shell(
             engine=engine,
@@ -548,7 +551,7 @@ async def _start(
     shell.on_removed = stop.set
     if shell.removed:
         stop.set()
-    admins = (node.admin, node.balancer_admin, node.node_admin)
+    admins = (node.admin, node.balancer_admin, node.node_admin, node.disk_use)
     routes = {key: route for admin in admins for key, route in admin.routes().items()}
     server = HttpServer(routes, node.journal.bug)
     await nursery.start(trio.serve_listeners, server.handle, http)

@@ -27,6 +27,7 @@ from broker.intake import Done, Outcome
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.ports import Groups
+from broker.rates import Rates
 from broker.statistics import BrokerStatistics
 from broker.topic_configs import (
     MAX_COMPACTION_LAG_MS,
@@ -158,6 +159,10 @@ class TopicSize:
 
     bytes: int = 0
     records: int = 0
+    log_bytes: int = 0
+    """Of `bytes`: those of the batches that are only in the log."""
+    log_batches: int = 0
+    partitions: int = 0
 
 
 class Retainer:
@@ -181,6 +186,7 @@ class Retainer:
         self._began_boot_ns = 0
         self.sizes: Mapping[str, TopicSize] = {}
         self._adding: dict[str, TopicSize] = {}
+        self.rates = Rates()
         self._under_way: set[int] = set()
         self._rules: dict[str, Retention | None] = {}
         self._topics_seen = -1
@@ -198,6 +204,8 @@ class Retainer:
             if found is None:
                 self._left = None
                 self.sizes, self._adding = self._adding, {}
+                held = {topic: size.bytes for topic, size in self.sizes.items()}
+                self.rates.end_pass(held, now.boot_ns)
                 return
             try:
                 self._look(*found, now)
@@ -218,6 +226,7 @@ class Retainer:
         if partition is None or state.dropped:
             return
         self._add(partition.topic, state)
+        self.rates.see(partition.topic, uid, state.index, now.boot_ns)
         rules = self._rules_of(partition.topic)
         groups = self._groups
         if rules is None or uid in self._under_way or not now.trusted or not groups.acting(group):
@@ -230,9 +239,12 @@ class Retainer:
 
     def _add(self, topic: str, state: PartitionState) -> None:
         size = self._adding.setdefault(topic, TopicSize())
+        size.log_bytes += state.index.bytes_held
+        size.log_batches += len(state.index)
         size.bytes += state.index.bytes_held
         size.bytes += sum(one.bytes for one in state.cold.segments(state.uid))
         size.records += state.next_offset - state.log_start
+        size.partitions += 1
 
     def _rules_of(self, name: str) -> Retention | None:
         if self._topics_seen != self._registry.versions.topics:

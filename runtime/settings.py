@@ -13,6 +13,7 @@ from broker.catchup.bucket import Bucket
 from broker.config import BrokerConfig
 from broker.intake import IntakeConfig
 from broker.retention import segments_of
+from broker.usage import Limits
 from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.timing import Strategy, Timing
@@ -101,6 +102,19 @@ def catching_up(config: Config) -> Bucket:
 def space(config: Config) -> SpaceConfig:
     section = config.storage
     return SpaceConfig(low_water_bytes=section.low_water_bytes, reserve_bytes=section.reserve_bytes)
+
+
+def disk(config: Config) -> Limits:
+    section = config.storage
+    return Limits(
+        log_bytes=section.log_bytes,
+        segment_bytes=section.segment_bytes,
+        checkpoint_bytes=section.checkpoint_bytes,
+        settle_bytes_per_s=section.settle_bytes_per_s,
+        reserve_bytes=section.reserve_bytes,
+        low_water_bytes=section.low_water_bytes,
+        check_ms=section.retention_check_ms,
+    )
 
 
 def balancing(config: Config) -> BalancingConfig:

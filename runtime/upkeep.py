@@ -7,7 +7,7 @@ themselves. All of it in threads of its own and in small pieces on the loop; not
 |---|---|
 | `evenkeel-checkpoint` | writes checkpoint files, tries and writes those that come from a peer |
 | `evenkeel-settle` | appends to the cold store, mends and drops what is there: its one writer |
-| `evenkeel-help` | reads cold data and log for peers, and what somebody has found damaged |
+| `evenkeel-help` | reads for peers, and what somebody has found damaged; counts what files take |
 | `evenkeel-compact` | writes anew what is compacted (runtime.compacting) |
 """
 
@@ -20,20 +20,24 @@ from balancer.registry import Registry
 from broker.catchup.bucket import Bucket
 from broker.compaction_plan import compacted_partitions, to_mend
 from broker.config import BrokerConfig
+from broker.context import Broker
 from broker.machine import GroupMachine
 from broker.retention import Segments
 from broker.statistics import BrokerStatistics
+from broker.usage import Limits
 from paxos.ids import MS, GroupId, Now
 from runtime.catching_up import CatchingUp
 from runtime.checkpointing import CheckpointConfig, Checkpointing
 from runtime.compacting import Compactor
 from runtime.dataplane import Wakeup
+from runtime.disk_use import DiskUse
 from runtime.engine import Engine
 from runtime.journal import Journal
 from runtime.settling import Settling
 from runtime.worker import Worker
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.cold import ColdStore
+from storage.disk import Disk
 from storage.errors import ColdDamaged
 from storage.format import Place
 
@@ -72,8 +76,8 @@ class Upkeep:
         wake = self.wakeup.set
         self._saver = Worker("evenkeel-checkpoint", wake)
         self._mover = Worker("evenkeel-settle", wake)
-        self._reader = Worker("evenkeel-help", wake)
-        self._workers = (self._saver, self._mover, self._reader)
+        self.reader = Worker("evenkeel-help", wake)
+        self._workers = (self._saver, self._mover, self.reader)
         self.settling = Settling(
             engine.wal,
             machines,
@@ -112,6 +116,7 @@ class Upkeep:
         engine.repairs.given_up = self._given_up
         self._registry, self._config, self._topics_seen = registry, config, -1
         self._wall_ms = 0
+        self.disk_use: DiskUse | None = None
         self.compactor = Compactor(
             cold,
             lambda: self._wall_ms,
@@ -119,6 +124,19 @@ class Upkeep:
             bytes_per_s=config.compact_bytes_per_s,
             every_s=config.compact_every_ms / 1000,
         )
+
+    def watch(self, disk: Disk, broker: Broker, limits: Limits) -> DiskUse:
+        """Look at the directory now and then, in the reader's thread."""
+        taken = self.checkpointing.taken
+        self.disk_use = DiskUse(
+            disk,
+            broker,
+            self.reader,
+            log_bytes=lambda: self.wal.statistics().bytes_staged,
+            checkpoints=lambda: [one.size for one in taken.values()],
+            limits=limits,
+        )
+        return self.disk_use
 
     def begin(self, now: Now, checkpoints: Mapping[GroupId, Checkpoint]) -> None:
         """Start the threads; these checkpoints were there."""
@@ -137,6 +155,8 @@ class Upkeep:
         if self.settling.clear_below > cleared:
             self.checkpointing.retire()
         self.catching_up.tick(now.boot_ns)
+        if self.disk_use is not None:
+            self.disk_use.tick(now.boot_ns)
         self._see_to_compaction(now)
 
     def _see_to_compaction(self, now: Now) -> None:
@@ -196,7 +216,7 @@ class Upkeep:
         met = self._statistics.damaged_cold
         while met:
             uid, offset = met.popleft()
-            self._reader.submit(partial(self._damage_at, uid, offset), self.damaged)
+            self.reader.submit(partial(self._damage_at, uid, offset), self.damaged)
         self.damaged(self.compactor.take_damaged())
         scrubber = self._engine.scrubber
         if scrubber is not None:
@@ -217,7 +237,7 @@ class Upkeep:
                     continue
                 want = partial(self._want, group, one.uid)
                 if self.compactor.compacts(one.uid):
-                    self._reader.submit(partial(self._to_mend, one, state.log_start), want)
+                    self.reader.submit(partial(self._to_mend, one, state.log_start), want)
                 else:
                     want((one.base, one.end))
 
