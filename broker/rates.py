@@ -55,6 +55,16 @@ class Counter:
         return self._rate.mean
 
 
+@attrs.define
+class _Looks:
+    """At partitions of a topic that were known before. Each has its own time since the last look:
+    a pass takes many ticks, and rates would be wrong if that were not counted."""
+
+    count: int = 0
+    appended: int = 0
+    elapsed_ns: int = 0
+
+
 @attrs.define(eq=False)
 class Rates:
     """`see` each partition in a pass, then `end_pass`."""
@@ -62,8 +72,7 @@ class Rates:
     passes: int = 0
     _seen: dict[int, tuple[BatchIndex, int, int]] = attrs.Factory(dict)
     _seeing: dict[int, tuple[BatchIndex, int, int]] = attrs.Factory(dict)
-    _now: dict[str, float] = attrs.Factory(dict)
-    """Bytes per second of each topic in this pass, of the partitions that were known before."""
+    _now: dict[str, _Looks] = attrs.Factory(dict)
     _appended: dict[str, Smoothed] = attrs.Factory(dict)
     _held: dict[str, int] = attrs.Factory(dict)
     _growth: dict[str, Smoothed] = attrs.Factory(dict)
@@ -75,19 +84,22 @@ class Rates:
         self._seeing[uid] = (index, end, now_ns)
         before = self._seen.get(uid)
         if before is not None and before[0] is index and now_ns > before[2]:
-            per_s = (end - before[1]) * NS / (now_ns - before[2])
-            self._now[topic] = self._now.get(topic, 0.0) + per_s
+            looks = self._now.setdefault(topic, _Looks())
+            looks.count += 1
+            looks.appended += end - before[1]
+            looks.elapsed_ns += now_ns - before[2]
 
     def end_pass(self, held: Mapping[str, int], now_ns: int) -> None:
         """`held`: bytes of each topic that is there."""
         self._seen, self._seeing = self._seeing, {}
-        elapsed_s = (now_ns - self._ended_ns) / NS
-        if self.passes and elapsed_s > 0:
-            for topic, size in held.items():
-                if topic in self._now:
-                    self._appended.setdefault(topic, Smoothed()).add(self._now[topic], elapsed_s)
-                    change = (size - self._held.get(topic, size)) / elapsed_s
-                    self._growth.setdefault(topic, Smoothed()).add(change, elapsed_s)
+        for topic, looks in self._now.items():
+            if topic in held:
+                elapsed_s = looks.elapsed_ns / looks.count / NS
+                change = held[topic] - self._held.get(topic, held[topic])
+                smoothed = self._appended.setdefault(topic, Smoothed())
+                smoothed.add(looks.appended / elapsed_s, elapsed_s)
+                smoothed = self._growth.setdefault(topic, Smoothed())
+                smoothed.add(change / elapsed_s, elapsed_s)
         for gone in self._appended.keys() - held.keys():
             del self._appended[gone], self._growth[gone]
         if not self.passes:

@@ -29,10 +29,10 @@ from storage.cold_format import (
 )
 from storage.usage import Usage
 
-FILES_READY: Final = 3
-"""Of the log, beside those in use: one that is written next, two that will be used again."""
-FILES_LATE: Final = 2
-"""More of them when the log waits for a checkpoint, or for data to be moved out of it."""
+FILES_READY: Final = 2
+"""Of the log, beside those in use: one that is written next, and one that is just done with."""
+FILES_LATE: Final = 3
+"""More of them where two lie ready to be used again, and the log waits for a checkpoint."""
 BATCH_BYTES: Final = 1024
 """Of a batch, where none is in the log that could be asked."""
 FOREVER_S: Final = 10 * 365 * 24 * 3600.0

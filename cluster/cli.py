@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     demo_parser = command("demo", demo.run, "show in two minutes what this is, with real processes")
     demo.add_options(demo_parser)
 
-    data_help = "look at a stopped node's directory"
+    data_help = "look at a stopped node's directory, or at what running nodes need"
     data.add_commands(commands.add_parser("data", help=data_help, description=data_help))
 
     history_parser = command("history", history_cli.run_check, "judge what clients saw")

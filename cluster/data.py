@@ -1,15 +1,19 @@
 """`evenkeel data`: what is in a stopped node's directory, whether it is what was written, and what
-it is full of."""
+it is full of; or what the nodes that run hold, and will need."""
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import trio
 
+from cluster import state, usage_cli
+from cluster.spec import read as spec_of
 from runtime.config import load
 from runtime.sections import StorageSection
 from storage.disk import RealDisk
@@ -28,15 +32,19 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     for name, do, text in (
         ("verify", _verify, "check every record, checkpoint and cold segment; 1 if one is damaged"),
         ("show", _show, "show what a start would find: checkpoints, segments, groups, promises"),
-        ("usage", _usage, "show what the directory is full of, and what bounds it"),
+        ("usage", _usage, "show what disks are full of, what they will need, and what bounds it"),
     ):
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
         command.add_argument("--json", action="store_true", help="for programs")
         if name == "usage":
-            command.add_argument(
-                "--config", type=Path, metavar="FILE", help="the node's, for limits"
-            )
+            text = "of one stopped node; without it: of the local cluster that runs"
+            command.add_argument("directory", type=Path, nargs="?", metavar="DIR", help=text)
+            text = "with DIR, the node's, for limits"
+            command.add_argument("--config", type=Path, metavar="FILE", help=text)
+            text = "without DIR: the cluster's directory (./data, or the one started last)"
+            command.add_argument("--data", type=Path, metavar="DIR", help=text)
+        else:
+            command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
         command.set_defaults(do=do)
 
 
@@ -81,6 +89,8 @@ def _show(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 def _usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    if options.directory is None:
+        return _cluster_usage(options)
     limits = None
     if options.config is not None:
         limits = load(options.config, {}).storage
@@ -93,6 +103,14 @@ def _usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
         print(json.dumps(told, indent=2))
     else:
         print("\n".join(_usage_lines(found, limits)))
+    return 0
+
+
+def _cluster_usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    data_dir = state.find(options.data, os.environ)
+    running = state.read(data_dir)
+    uses = trio.run(usage_cli.collect, spec_of(data_dir), running)
+    print(json.dumps(usage_cli.to_json(uses), indent=2) if options.json else usage_cli.render(uses))
     return 0
 
 

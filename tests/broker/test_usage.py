@@ -25,7 +25,7 @@ LIMITS = Limits(
     low_water_bytes=16 * MIB,
     check_ms=10_000,
 )
-LOG = 130 * MIB
+LOG = 120 * MIB
 """The window, and files that are ready."""
 
 
@@ -50,7 +50,7 @@ def use(
 def look(*topics: TopicUse, free: int = 10_000, limits: Limits = LIMITS) -> Forecast:
     found = Usage(
         log=LOG,
-        log_segments=13,
+        log_segments=12,
         checkpoints=2 * MIB,
         cold={number: one.cold for number, one in enumerate(topics)},
         reserve=8 * MIB,

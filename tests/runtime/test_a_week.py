@@ -19,6 +19,7 @@ from broker.intake import Done
 from broker.retention import SEGMENT_BYTES_LEAST
 from node import Node
 from paxos.ids import GroupId
+from runtime.disk_use import Look
 from tests.runtime.one_node import one_node, run_until
 from wire.batch import Record
 from wire.batch_writer import build_batch
@@ -34,6 +35,8 @@ HEADERS: Final = 80
 """Of a batch with one record, a little more than they take."""
 LOG: Final = 4 * SEGMENT
 PARTITIONS: Final = 2
+DISK: Final = 64 * SEGMENT
+FACTOR: Final = 1.25
 SETS: Final = (
     "lease.duration_ms=7200000",
     "lease.renew_every_ms=1200000",
@@ -42,6 +45,8 @@ SETS: Final = (
     f"storage.log_bytes={LOG}",
     f"storage.checkpoint_bytes={SEGMENT}",
     "storage.reserve_bytes=0",
+    "storage.low_water_bytes=0",
+    f"storage.data_bytes_max={DISK}",
     "storage.retention_check_ms=60000",
     "storage.settle_bytes_per_s=0",
 )
@@ -147,6 +152,17 @@ def let_it_work(node: Node) -> None:
         quiet = 0 if busy else quiet + 1
 
 
+def foretold(node: Node, calendar: Calendar) -> Look:
+    """What the node says of its disk, as of now."""
+    passes = node.broker.retainer.rates.passes
+    calendar.boot += MINUTE_NS
+    run_until(node, lambda: node.broker.retainer.rates.passes > passes)
+    let_it_work(node)
+    look = node.disk_use.last
+    assert look is not None
+    return look
+
+
 def used(directory: Path) -> dict[str, int]:
     """Bytes of the directory by kind of file."""
     kinds: dict[str, int] = {}
@@ -184,3 +200,37 @@ def test_disk_use_is_bounded_for_a_week(tmp_path: Path, node: Node, calendar: Ca
             assert state.bytes_held >= min(traffic.kept_min, produced), traffic
             assert state.bytes_held <= traffic.kept_max, traffic
             assert state.next_offset == MINUTES
+    look = foretold(node, calendar)
+    check_foretold(look, sum(used(tmp_path / "data").values()))
+    shown = node.metrics_registry.get_sample_value
+    assert shown("evenkeel_disk_held_bytes", {"kind": "cold"}) == look.usage.cold_sum
+    assert shown("evenkeel_disk_limit_bytes") == DISK
+    assert shown("evenkeel_disk_predicted_bytes") == look.forecast.predicted
+    assert shown("evenkeel_disk_full_seconds") == look.forecast.full_in_s
+
+
+def check_foretold(look: Look, held: int) -> None:
+    """The bound holds. Of what has run for long enough as much is there as was predicted, within
+    a tenth in all and within FACTOR of each topic; and what has no end is named."""
+    found = look.forecast
+    still_to_come = 0.0
+    topics = {one.use.topic: one for one in found.topics}
+    for traffic in TRAFFIC:
+        one = topics[traffic.topic]
+        assert one.use.rate == pytest.approx(PARTITIONS * traffic.size / 60, rel=0.1), one
+        if one.steady is None or one.bound is None or one.cold_steady is None:
+            continue
+        assert one.use.held <= one.bound, one
+        if traffic.minutes is not None and 2 * traffic.minutes > MINUTES:
+            still_to_come += one.cold_steady - one.use.cold
+        else:
+            assert one.use.held / FACTOR <= one.steady <= one.use.held * FACTOR, one
+    assert held - 100 <= look.usage.held <= held  # but the process's lock
+    assert held <= found.bound, f"{held} bytes are held"
+    assert found.predicted - still_to_come == pytest.approx(held, rel=0.1)
+    (endless,) = found.unbounded
+    assert endless.use.topic == "long"
+    assert endless.use.rate is not None
+    left_s = (found.usable - found.predicted) / endless.use.rate
+    assert found.full_in_s == pytest.approx(left_s, rel=0.1)
+    assert not found.fits
