@@ -8,17 +8,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from cluster import spec, state, status
 from cluster.state import NodeState
+from storage.format import segment_name
 from tests.cluster.scenery import QUICK
 
 pytestmark = pytest.mark.cluster
 
 STEP_S = 40.0
+LOOKS = "storage.retention_check_ms=500"
+"""How often sizes are looked at; rates are known from the second time on."""
 ROOT = str(Path(__file__).parents[2])
 
 
@@ -53,7 +57,7 @@ def up(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A running `evenkeel up` of three nodes, with its output read up to the welcome."""
     command = [sys.executable, "-m", "cluster.cli", "up", "-n", "3", "--groups", "4"]
     with subprocess.Popen(
-        [*command, "--free-ports", *(f"--set={one}" for one in QUICK)],
+        [*command, "--free-ports", *(f"--set={one}" for one in (*QUICK, LOOKS))],
         cwd=tmp_path,
         env=environment(tmp_path),
         stdout=subprocess.PIPE,
@@ -97,6 +101,20 @@ def test_another_terminal_sees_and_hurts_the_cluster(
     text = evenkeel(tmp_path, "status")
     assert max(len(line) for line in text.splitlines()) <= 80
     assert text.count("fsync") == 3
+
+    def usage() -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = json.loads(evenkeel(tmp_path, "data", "usage", "--json"))
+        return told
+
+    until(lambda: all(one.get("rates_known") for one in usage()))
+    for one in usage():
+        first = data / f"node-{one['node']}" / segment_name(1)
+        assert first.stat().st_size <= one["held"]["log"] <= one["held_bytes"]
+        assert 0 < one["held_bytes"] < one["predicted_bytes"] < one["bound_bytes"]
+        assert one["held_bytes"] < one["limit_bytes"]
+    text = evenkeel(tmp_path, "data", "usage")
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert text.startswith("node ")
 
     assert "all masters belong on node 3" in evenkeel(tmp_path, "balance", "--all-on", "3")
     until(lambda: set(masters().values()) == {3})
