@@ -21,6 +21,8 @@ import struct
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from paxos import base as bases
+from paxos.base import Base
 from paxos.entry import Buffer
 from paxos.ids import Epoch, Incarnation, NodeId, Slot
 from paxos.lease import Lease
@@ -172,3 +174,17 @@ class Bytes:
     def finish(self) -> None:
         if self._at != len(self._view):
             raise ImageError(f"{len(self._view) - self._at} bytes too many")
+
+
+def base_of(chunks: list[Chunk]) -> Base:
+    """The replica's part of a state, which comes first.
+
+    Raises:
+        ImageError, BaseError: it is not there, or is none.
+    """
+    if not chunks or chunks[0].kind != ChunkKind.REPLICA:
+        raise ImageError("a state without a base")
+    base = bases.decode(memoryview(chunks[0].body))
+    if base.slot != chunks[0].slot:
+        raise ImageError(f"a base of slot {base.slot} in a chunk of slot {chunks[0].slot}")
+    return base

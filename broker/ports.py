@@ -1,12 +1,15 @@
 """What the broker needs from the shell around it; the runtime and the simulator provide it."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from broker.intake import Outcome
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now
 from storage.cold_format import ColdSegment
+from storage.errors import StorageError
+
+T = TypeVar("T")
 
 
 class Reply(Protocol):
@@ -132,6 +135,29 @@ class NoCold:
 
 
 NO_COLD: Final = NoCold()
+
+
+class Worker(Protocol):
+    """Does jobs one after the other, where the loop does not wait for them."""
+
+    def submit(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[StorageError], None] | None = None,
+    ) -> None:
+        """What comes of the work is told on the loop, or the refusal where there is a use for it;
+        what nobody has a use for ends the node."""
+
+
+class Journal(Protocol):
+    """Where the node says what it does, for its operator."""
+
+    def info(self, event: str, **fields: object) -> None: ...
+
+    def warning(self, event: str, **fields: object) -> None: ...
+
+    def error(self, event: str, **fields: object) -> None: ...
 
 
 class Timers(Protocol):

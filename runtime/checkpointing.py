@@ -9,7 +9,7 @@ other records afterwards, and an index that still names it would read those. Not
 of it: a group whose checkpoint is late is replayed for longer.
 
 Then the log's oldest segments go, as far as three things allow: both generations of every group's
-checkpoints do without them; no batch is read from them any more (runtime.settling); and what is
+checkpoints do without them; no batch is read from them any more (broker.settling); and what is
 left is not less than the log window, from which peers catch up that were away for a while.
 """
 
@@ -138,6 +138,10 @@ class Checkpointing:
     def came(self, now_ns: int, group: GroupId, slot: Slot, size: int) -> None:
         """This one came from a peer."""
         self.taken[group] = Taken(slot, now_ns, size)
+
+    def newest(self, group: GroupId) -> Slot | None:
+        taken = self.taken.get(group)
+        return None if taken is None else taken.slot
 
     def soon(self, group: GroupId) -> None:
         """What the log has of the group is not to be relied on: write its state down."""

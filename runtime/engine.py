@@ -18,6 +18,7 @@ from broker.commands import trims
 from broker.homes import Homes
 from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import rejoin
+from paxos.base import Base
 from paxos.entry import Buffer
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest
@@ -409,6 +410,15 @@ class Engine(KnownGroups):
         self._watch_masters(now, touched)
         if self.hooks is not None:
             self.hooks.groups_applied(now, touched)
+
+    def install(self, now: Now, group: GroupId, base: Base) -> None:
+        """Go on from a peer's state, which the group's machine has and a checkpoint here."""
+        self.wal.skip(group, base.slot)
+        installed = self.multi.replicas[group].install(now, base, self._step)
+        assert installed
+        self.intakes[group].forget_proposed(now)
+        if self.hooks is not None:
+            self.hooks.groups_applied(now, {group})
 
     def _serve(self, serve: ServeLog) -> None:
         replica = self.multi.replicas.get(serve.group)

@@ -8,11 +8,10 @@ vote, and gets its state from a peer (broker.catchup).
 from collections.abc import Mapping
 
 from balancer.registry import Registry
-from broker.image import Chunk, ChunkKind, ImageError, decode_chunk
+from broker.image import ImageError, base_of, decode_chunk
 from broker.machine import GroupMachine
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
-from paxos import base as bases
 from paxos.base import Base, BaseError
 from paxos.ids import REGISTRY_GROUP, GroupId, Now, Slot
 from paxos.replica import Recovered, Replica
@@ -60,20 +59,6 @@ def say_what_was_found(
 def log_bases(checkpoints: Mapping[GroupId, Checkpoint]) -> dict[GroupId, tuple[Slot, int]]:
     """From where the log has to be read (storage.opening)."""
     return {group: (one.slot, one.needs) for group, one in checkpoints.items()}
-
-
-def base_of(chunks: list[Chunk]) -> Base:
-    """The replica's part of a state, which comes first.
-
-    Raises:
-        ImageError, BaseError: it is not there, or is none.
-    """
-    if not chunks or chunks[0].kind != ChunkKind.REPLICA:
-        raise ImageError("a state without a base")
-    base = bases.decode(memoryview(chunks[0].body))
-    if base.slot != chunks[0].slot:
-        raise ImageError(f"a base of slot {base.slot} in a chunk of slot {chunks[0].slot}")
-    return base
 
 
 def restore(machine: GroupMachine, checkpoint: Checkpoint, log_from: Place) -> Base:

@@ -18,22 +18,22 @@ import attrs
 
 from balancer.registry import Registry
 from broker.catchup.bucket import Bucket
+from broker.catchup.driver import CatchingUp
 from broker.compaction_plan import compacted_partitions, to_mend
 from broker.config import BrokerConfig
 from broker.context import Broker
 from broker.machine import GroupMachine
 from broker.retention import Segments
+from broker.settling import Settling
 from broker.statistics import BrokerStatistics
 from broker.usage import Limits
 from paxos.ids import MS, GroupId, Now
-from runtime.catching_up import CatchingUp
 from runtime.checkpointing import CheckpointConfig, Checkpointing
 from runtime.compacting import Compactor
 from runtime.dataplane import Wakeup
 from runtime.disk_use import DiskUse
 from runtime.engine import Engine
 from runtime.journal import Journal
-from runtime.settling import Settling
 from runtime.worker import Worker
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.cold import ColdStore
@@ -55,7 +55,7 @@ class UpkeepConfig:
 
 
 class Upkeep:
-    """`scratch`: see runtime.catching_up."""
+    """`scratch`: see broker.catchup.driver."""
 
     def __init__(
         self,

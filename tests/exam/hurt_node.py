@@ -23,17 +23,17 @@ from pathlib import Path
 from typing import Any
 
 import node
+from broker.catchup.driver import CatchingUp
 from broker.intake import Intake
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
+from broker.settling import Settling
 from paxos.entry import EntryKind
 from paxos.messages import Accept, Accepted, Commit, Learned
 from paxos.multigroup import MultiGroup
 from paxos.step import PromiseRecord
-from runtime.catching_up import CatchingUp
 from runtime.clock import LinuxClock
 from runtime.peers import Peers
-from runtime.settling import Settling
 from runtime.shell import Shell
 from storage.checkpoints import SUFFIX as CHECKPOINT_SUFFIX
 from storage.checkpoints import TEMPORARY_SUFFIX

@@ -29,24 +29,22 @@ from broker.catchup.effects import (
 from broker.catchup.messages import AskData, AskManifest, AskState, Message, Part, Why
 from broker.catchup.sink import Candidate, Sink
 from broker.catchup.source import Source
-from broker.image import PORTABLE, ChunkKind, ImageError, decode_chunk
+from broker.copying import Copied, copy
+from broker.image import PORTABLE, ChunkKind, ImageError, base_of, decode_chunk
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.partition_image import extent_of
+from broker.ports import Journal, Worker
+from broker.settling import Settling, written
 from broker.topic_configs import is_compacted
-from paxos.base import BaseError
-from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
+from paxos.base import Base, BaseError
+from paxos.ids import SLOT_ZERO, GroupId, NodeId, Now, Slot
+from paxos.multigroup import MultiGroup
 from paxos.step import FetchState
-from runtime.checkpointing import Checkpointing
-from runtime.copying import Copied, copy
-from runtime.engine import Engine
-from runtime.journal import Journal
-from runtime.recovering import base_of
-from runtime.settling import Settling, written
-from runtime.worker import Worker
 from storage.checkpoints import CheckpointFiles
 from storage.cold import ColdStore
 from storage.errors import ColdDamaged, DiskFull, NotInLog, StorageError
+from storage.wal import Wal
 
 READ_BATCHES_MAX: Final = 1024
 
@@ -57,17 +55,59 @@ class Links(Protocol):
     def connected(self, node: NodeId) -> bool: ...
 
 
+class Node(Protocol):
+    """This node's groups and its log."""
+
+    @property
+    def multi(self) -> MultiGroup: ...
+
+    @property
+    def wal(self) -> Wal: ...
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it may say anything to its peers."""
+
+    def boot_ns(self) -> int: ...
+
+    def now(self) -> Now: ...
+
+    def master(self, group: GroupId) -> NodeId | None: ...
+
+    def install(self, now: Now, group: GroupId, base: Base) -> None:
+        """The state machine is what a peer's state says, and the state is a checkpoint here: so be
+        the log and the replica, at once."""
+
+
+class States(Protocol):
+    """The checkpoints of this node; none is taken of the groups in `held`."""
+
+    held: set[GroupId]
+
+    def newest(self, group: GroupId) -> Slot | None:
+        """The slot of the last one."""
+
+    def forget(self, group: GroupId) -> None:
+        """What is being taken is worth nothing."""
+
+    def came(self, now_ns: int, group: GroupId, slot: Slot, size: int) -> None:
+        """One came from a peer, and is durable."""
+
+    def soon(self, group: GroupId) -> None:
+        """The next one is to be taken of this group."""
+
+
 class CatchingUp:
     """`scratch` makes a state machine that nothing depends on: a state from a peer is tried there
     before it becomes this node's checkpoint."""
 
     def __init__(
         self,
-        engine: Engine,
+        node: Node,
         machines: Mapping[GroupId, GroupMachine],
         files: CheckpointFiles,
         cold: ColdStore,
-        checkpointing: Checkpointing,
+        checkpointing: States,
         settling: Settling,
         workers: tuple[Worker, Worker, Worker],
         buckets: tuple[Bucket, Bucket],
@@ -75,13 +115,13 @@ class CatchingUp:
         scratch: Callable[[GroupId], GroupMachine],
         journal: Journal,
     ) -> None:
-        self._engine, self._machines, self._files, self._cold = engine, machines, files, cold
+        self._node, self._machines, self._files, self._cold = node, machines, files, cold
         self._checkpointing, self._settling = checkpointing, settling
         self._saver, self._mover, self._reader = workers
         self._registry, self._scratch, self._journal = registry, scratch, journal
         self.links: Links | None = None
         # Answers to questions of an earlier life may still come: no number is used twice.
-        first_number = (engine.multi.incarnation & 0xFFFF_FFFF) << 32
+        first_number = (node.multi.incarnation & 0xFFFF_FFFF) << 32
         self.sink = Sink(self, buckets[0], first_number)
         self.source = Source(self, buckets[1])
         settling.wants = self.sink
@@ -96,7 +136,7 @@ class CatchingUp:
         self.sink.want(fetch.group)
 
     def on_message(self, node: NodeId, message: Message) -> None:
-        now_ns = self._engine.boot_ns()
+        now_ns = self._node.boot_ns()
         if isinstance(message, AskData | AskManifest | AskState):
             self.source.on_question(now_ns, node, message)
         else:
@@ -104,7 +144,7 @@ class CatchingUp:
         self._carry_out()
 
     def peer_down(self, node: NodeId) -> None:
-        self.sink.peer_down(self._engine.boot_ns(), node)
+        self.sink.peer_down(self._node.boot_ns(), node)
         self.source.peer_down(node)
 
     def dropped(self, group: GroupId) -> None:
@@ -113,7 +153,7 @@ class CatchingUp:
         self._release()
 
     def tick(self, now_ns: int) -> None:
-        if not self._engine.takes_part:
+        if not self._node.takes_part:
             return
         self.sink.tick(now_ns)
         self.source.tick(now_ns)
@@ -151,7 +191,7 @@ class CatchingUp:
     # -- what the sink asks of this node ------------------------------------------------------
 
     def applied(self, group: GroupId) -> Slot:
-        replica = self._engine.multi.replicas.get(group)
+        replica = self._node.multi.replicas.get(group)
         return SLOT_ZERO if replica is None else replica.learner.applied
 
     def cold_end(self, uid: int) -> int | None:
@@ -169,10 +209,10 @@ class CatchingUp:
         return Part(found.key, *extent_of(found.body))
 
     def candidates(self, group: GroupId) -> Iterable[Candidate]:
-        replica = self._engine.multi.replicas.get(group)
+        replica = self._node.multi.replicas.get(group)
         if replica is None or self.links is None:
             return
-        masters = [self._engine.master(one) for one in self._engine.multi.replicas]
+        masters = [self._node.master(one) for one in self._node.multi.replicas]
         for node in replica.others(replica.members):
             if self.links.connected(node):
                 yield Candidate(node, replica.peer(node).applied, masters.count(node))
@@ -207,14 +247,14 @@ class CatchingUp:
         self._checkpointing.forget(group)
 
         def settled(_: object) -> None:
-            self.sink.settled(self._engine.boot_ns(), group)
+            self.sink.settled(self._node.boot_ns(), group)
 
         # Behind everything that is on its way to the cold store: then its ends are known.
         self._settling.settle_all(group, lambda: self._mover.submit(lambda: None, settled))
 
     def _append(self, effect: Append) -> None:
         def appended(_: int) -> None:
-            self.sink.appended(self._engine.boot_ns(), effect.size)
+            self.sink.appended(self._node.boot_ns(), effect.size)
 
         def refused(error: StorageError) -> None:
             if not isinstance(error, DiskFull):
@@ -251,7 +291,7 @@ class CatchingUp:
 
     def _save(self, effect: Save) -> None:
         group, chunks = effect.group, effect.chunks
-        needs = self._engine.wal.kept().stop - 1
+        needs = self._node.wal.kept().stop - 1
 
         def save() -> Slot:
             decoded = [decode_chunk(chunk) for chunk in chunks]
@@ -267,7 +307,7 @@ class CatchingUp:
                 return error
 
         def saved(result: Slot | Exception) -> None:
-            now_ns = self._engine.boot_ns()
+            now_ns = self._node.boot_ns()
             if isinstance(result, Exception):
                 self._journal.error("a peer's state is none", group=group, reason=str(result))
                 self.sink.not_saved(now_ns, group)
@@ -280,28 +320,23 @@ class CatchingUp:
             if not isinstance(error, DiskFull):
                 raise error
             self._journal.warning("no room to catch up", reason=str(error))
-            self.sink.not_saved(self._engine.boot_ns(), group)
+            self.sink.not_saved(self._node.boot_ns(), group)
 
         self._saver.submit(checked, saved, refused)
 
     def _install(self, effect: Install) -> None:
         """From here to the end nothing may come in between: it is one step of the node."""
-        group, engine = effect.group, self._engine
-        replica, machine = engine.multi.replicas.get(group), self._machines.get(group)
-        now = engine.now()
+        group, node = effect.group, self._node
+        replica, machine = node.multi.replicas.get(group), self._machines.get(group)
+        now = node.now()
         chunks = [decode_chunk(chunk) for chunk in effect.chunks]
         base = base_of(chunks)
         if replica is not None and machine is not None and base.slot > replica.learner.applied:
             assert machine.applied == replica.learner.applied
             machine.restore(base.slot, chunks)
-            engine.wal.skip(group, base.slot)
-            installed = replica.install(now, base, engine.step)
-            assert installed
-            engine.intakes[group].forget_proposed(now)
+            node.install(now, group, base)
             self._checkpointing.soon(group)  # of which a restart knows the log as well
             self._journal.warning("state transfer done", group=group, slot=base.slot)
-            if engine.hooks is not None:
-                engine.hooks.groups_applied(now, {group})
         self.sink.installed(now.boot_ns, group)
 
     # -- what a source serves from ------------------------------------------------------------
@@ -310,8 +345,7 @@ class CatchingUp:
         return group in self._machines and not self.sink.catches_up(group)
 
     def saved(self, group: GroupId) -> Slot | None:
-        taken = self._checkpointing.taken.get(group)
-        return None if taken is None else taken.slot
+        return self._checkpointing.newest(group)
 
     def parts(self, group: GroupId) -> tuple[Part, ...]:
         return tuple(
@@ -327,7 +361,7 @@ class CatchingUp:
             return [chunk for chunk in chunks if decode_chunk(chunk).kind in PORTABLE]
 
         def loaded(chunks: list[bytes]) -> None:
-            now_ns = self._engine.boot_ns()
+            now_ns = self._node.boot_ns()
             if chunks:
                 self.source.opened(now_ns, one.to, one.ask, chunks)
             else:
@@ -381,7 +415,7 @@ class CatchingUp:
             self.source.not_read(one.to, one.ask, Why.DAMAGED)
             self._carry_out()
 
-        self._reader.submit(partial(copy, self._engine.wal, plan, one.ask.bytes_max), done)
+        self._reader.submit(partial(copy, self._node.wal, plan, one.ask.bytes_max), done)
 
     def _answer(self, one: Read, batches: tuple[Batch, ...], end: int) -> None:
         """Where something is missing between the batches, compaction has left it out: a gap that is

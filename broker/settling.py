@@ -21,14 +21,13 @@ import attrs
 
 from broker.catchup.bucket import Bucket
 from broker.catchup.effects import Batch
+from broker.copying import Copied, copy
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.partition import Settling as Plan
+from broker.ports import Journal, Worker
 from broker.retention import Segments
 from paxos.ids import MS, GroupId
-from runtime.copying import Copied, copy
-from runtime.journal import Journal
-from runtime.worker import Worker
 from storage.cold import ColdStore
 from storage.cold_format import Written
 from storage.errors import DiskFull, StorageError
