@@ -210,6 +210,11 @@ class GroupMachine:
             self._forget_floors()
         return results
 
+    @property
+    def seen_to(self) -> Slot:
+        """Parts of this machine may have seen slots up to this one before the log was applied."""
+        return self._floor_max
+
     def relocate(self, entry: Entry, old: int, new: int) -> None:
         """An applied entry was damaged on the disk and is written again: it begins at `new`."""
         payload = entry.payload()
@@ -257,9 +262,9 @@ class GroupMachine:
         begins with the first part, at a slot that is the base of this machine.
         """
         count, indexes = 1, 0
-        yield Chunk(ChunkKind.LEASE, 0, self.applied, encode_lease(self._lease))
+        yield Chunk(*_LEASE, self._seen(_LEASE), encode_lease(self._lease))
         for kind, pieces in self._stores():
-            slot = self.applied
+            slot = self._seen((kind, 0))
             for number, piece in enumerate(pieces):
                 yield Chunk(kind, number, slot, piece)
                 count += 1
@@ -267,7 +272,7 @@ class GroupMachine:
             state = self.partitions.get(uid)
             if state is None or state.blank:  # dropped since; or there is nothing to remember
                 continue
-            slot = self.applied
+            slot = self._seen((ChunkKind.PARTITION, uid))
             pieces = index_pieces(state.index, state.index.stop)
             yield Chunk(ChunkKind.PARTITION, uid, slot, encode_partition(state))
             count += 1
@@ -275,6 +280,13 @@ class GroupMachine:
                 yield Chunk(ChunkKind.INDEX, uid, slot, piece)
                 indexes += 1
         yield Chunk(ChunkKind.END, count, self.applied, encode_end(indexes))
+
+    def _seen(self, part: tuple[ChunkKind, int]) -> Slot:
+        """The slot that a part is at: after a restore it may be ahead of what is applied. One that
+        was not in that checkpoint was blank, and at the slot of the lease at least."""
+        if not self._floor_max:
+            return self.applied
+        return max(self.applied, self._floors.get(part, self._floors[_LEASE]))
 
     def restore(self, base: Slot, chunks: Iterable[Chunk], *, log_from: int | None = None) -> None:
         """Become what a checkpoint says, to go on with the slot behind `base`.

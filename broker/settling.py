@@ -15,6 +15,7 @@ partition's first offset, go here as well.
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol
 
 import attrs
@@ -31,7 +32,7 @@ from paxos.ids import MS, GroupId
 from storage.cold import ColdStore
 from storage.cold_format import Written
 from storage.errors import DiskFull, StorageError
-from storage.format import Place, place_of
+from storage.format import OFFSET_BITS, Place, place_of
 from storage.wal import Wal
 
 JOB_BYTES: Final = 4 * 1024 * 1024
@@ -97,7 +98,7 @@ class Settling:
         self.held: set[GroupId] = set()
         """Groups whose state is on its way here: their data is not settled by passes."""
         self.clear_below = wal.kept().start
-        """No batch is read from segments below this one any more."""
+        """What lay in segments below this one has been settled; see `read_from`."""
         self._cut = self.clear_below
         self._left: deque[tuple[GroupId, int]] = deque()
         self._complete = True
@@ -135,6 +136,16 @@ class Settling:
         urgent = 2 * (window_start - kept.start) > kept.stop - kept.start
         if urgent or self._bucket.open(now_ns):
             self._go_on()
+
+    def read_from(self) -> int:
+        """The lowest segment that batches are still read from. Some may lie below what passes have
+        found to be clear: what was written long before it was applied, as its group had no majority
+        or the state below it came from a peer."""
+        if self.clear_below <= self._wal.kept().start:
+            return self.clear_below
+        places = (machine.needed_from() for machine in self._machines.values())
+        numbers = (place >> OFFSET_BITS for place in places if place is not None)
+        return min(chain(numbers, (self.clear_below,)))
 
     def settle_all(self, group: GroupId, done: Callable[[], None]) -> None:
         """Move all of the group's data out of the log, then call back. Until `release` no pass

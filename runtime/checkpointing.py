@@ -29,7 +29,7 @@ from runtime.journal import Journal
 from runtime.worker import Worker
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.errors import DiskFull, StorageError
-from storage.format import OFFSET_BITS, Place
+from storage.format import Place
 from storage.wal import Wal
 
 SLICE_NS: Final = 2 * MS
@@ -87,7 +87,7 @@ class CheckpointStatistics:
 
 
 class Checkpointing:
-    """`clear_below`: the lowest segment that batches are still read from."""
+    """`read_from`: the lowest segment that batches are still read from."""
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class Checkpointing:
         worker: Worker,
         config: CheckpointConfig,
         journal: Journal,
-        clear_below: Callable[[], int],
+        read_from: Callable[[], int],
     ) -> None:
         self._multi, self._wal, self._machines = multi, wal, machines
         self._files, self._worker, self._config = files, worker, config
         self._journal = journal
-        self._clear_below = clear_below
+        self._read_from = read_from
         self._logged: dict[GroupId, tuple[int, int]] = {}
         """Bytes and records of the log at each group's last checkpoint."""
         self._making: _Making | None = None
@@ -248,7 +248,7 @@ class Checkpointing:
 
     def retire(self) -> None:
         """Let the log's oldest segments go, as far as nobody needs them."""
-        below = min(self.window_start(), self._clear_below())
+        below = self.window_start()
         if below <= self._wal.kept().start:
             return
         until: dict[GroupId, Slot] = {}
@@ -260,10 +260,8 @@ class Checkpointing:
                 return  # there are not two of its checkpoints yet
             until[group] = slot
             below = min(below, needs)
-        # What was written long before it was applied lies below what has been cleared already.
-        for machine in self._machines.values() if below > self._wal.kept().start else ():
-            lowest = machine.needed_from()
-            below = below if lowest is None else min(below, lowest >> OFFSET_BITS)
+        if below > self._wal.kept().start:
+            below = min(below, self._read_from())
         freed = self._wal.retire(until, below)
         if freed:
             self.statistics.segments_retired += freed

@@ -97,7 +97,7 @@ class Upkeep:
             self._saver,
             config.checkpoints,
             journal,
-            clear_below=lambda: self.settling.clear_below,
+            read_from=self.settling.read_from,
         )
         self.catching_up = CatchingUp(
             engine,

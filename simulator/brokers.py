@@ -23,13 +23,14 @@ from broker.image import decode_chunk, encode_chunk
 from broker.intake import Outcome, Pending
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
+from broker.ports import NO_COLD, ColdReader
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import GroupNotice
 from paxos.entry import Buffer, Entry
 from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
-from paxos.step import Step
+from paxos.step import FetchState, Step
 from simulator.balancing import ALIVE_NS
 from simulator.clock import Clock
 from simulator.dice import dice
@@ -37,6 +38,8 @@ from simulator.disk import Disk
 from simulator.held import Forwarded
 from simulator.node import SimNode
 from simulator.registry_client import CLUSTER, RegistryClient
+from simulator.upkeep import Upkeep
+from simulator.wal_disk import WalDisk
 
 if TYPE_CHECKING:
     from simulator.world import World
@@ -123,18 +126,21 @@ class BrokerNode(SimNode):
 
     def __init__(self, world: "World", me: NodeId, disk: Disk, clock: Clock) -> None:
         super().__init__(world, me, disk, clock)
+        self.upkeep: Upkeep | None = None
         self._forwards_seen: set[tuple[NodeId, int]] = set()
 
     def begin_life(self) -> None:
         world = self.world
         options, members = world.options, world.members
         statistics, tail, registry = BrokerStatistics(), Tail(options.tail_bytes), Registry()
+        cold = self.cold
         self.machines = {
             group: GroupMachine(
                 group,
                 tail=tail,
                 statistics=statistics,
                 registry=registry if group == REGISTRY_GROUP else None,
+                cold=cold,
             )
             for group in members
         }
@@ -164,17 +170,38 @@ class BrokerNode(SimNode):
         self._client = RegistryClient(self, registry)
         self._connections: dict[int, _Connection] = {}
         self._timers = 0
-        self._floors: dict[GroupId, Slot] = {}
-        """Up to where parts of a checkpoint may have seen the log when it was taken."""
         self._armed: set[object] = set()
+
+    @property
+    def cold(self) -> ColdReader:
+        cold = self.disk.cold if isinstance(self.disk, WalDisk) else None
+        return cold or NO_COLD
+
+    def booted(self) -> None:
+        self.upkeep = None
+        if self.world.settles:
+            assert isinstance(self.disk, WalDisk)
+            self.upkeep = Upkeep(self, self.disk)
+
+    def left(self, group: GroupId) -> None:
+        if self.upkeep is not None:
+            self.upkeep.left(group, self.machines[group])
+
+    def state_needed(self, fetch: FetchState) -> bool:
+        if self.upkeep is not None:
+            self.upkeep.fetch(fetch)
+        return self.upkeep is not None
+
+    def caught_up_with(self, source: NodeId, frame: bytes) -> None:
+        assert self.upkeep is not None
+        self.upkeep.received(source, frame)
 
     def begin_group(self, group: GroupId) -> None:
         assert group != REGISTRY_GROUP
         for uid in list(self.machines[group].partitions):
             self.machines[group].drop(uid)
         tail, statistics = self.broker.tail, self.broker.statistics
-        self.machines[group] = GroupMachine(group, tail=tail, statistics=statistics)
-        self._floors.pop(group, None)
+        self.machines[group] = GroupMachine(group, tail=tail, statistics=statistics, cold=self.cold)
 
     def _group_notice(self, group: GroupId, notice: GroupNotice) -> None:
         world = self.world
@@ -191,8 +218,9 @@ class BrokerNode(SimNode):
         machine = self.machines[group]
         position = self.disk.place(group, slot, entry)
         keep = live and self.groups[group].mastership_seen[0]
+        seen = slot <= machine.seen_to
         results = machine.apply(slot, entry, position, keep_in_tail=keep)
-        if slot <= self._floors.get(group, 0):
+        if seen:
             results = []  # parts of it have seen this slot, and say nothing
         if not live:
             machine.take_grown()
@@ -203,8 +231,8 @@ class BrokerNode(SimNode):
 
     def restore(self, group: GroupId, base: Slot, parts: Sequence[bytes]) -> None:
         chunks = [decode_chunk(part) for part in parts]
-        self.machines[group].restore(base, chunks)
-        self._floors[group] = max(chunk.slot for chunk in chunks)
+        log_from = self.disk.log_from if isinstance(self.disk, WalDisk) else None
+        self.machines[group].restore(base, chunks, log_from=log_from)
 
     def _carry_out(self, now: Now, step: Step) -> None:
         super()._carry_out(now, step)
@@ -224,6 +252,8 @@ class BrokerNode(SimNode):
         self._client.tick(now)
         self.broker.consumer_groups.tick(now)
         self.broker.retainer.tick(now)
+        if self.upkeep is not None:
+            self.upkeep.tick(now)
 
     def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
         """Links are TCP: what the network repeats does not arrive again, in whatever life."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.image import Chunk, ChunkKind, encode_chunk
 from paxos import base as bases
+from paxos.base import Base
 from paxos.ids import MS, GroupId, NodeId, Slot
 from paxos.step import FetchState, Step
 from simulator.dice import between, dice
@@ -41,6 +42,9 @@ class Checkpoints:
         self._last: dict[GroupId, Slot] = {}
         self._busy = False
         self._asked: dict[GroupId, int] = {}
+        self.held: set[GroupId] = set()
+        """Groups whose state is on its way here: theirs is worth nothing."""
+        self._saved: dict[GroupId, Slot] = {}
         self._lives: dict[GroupId, int] = {}
         """How often a group's state here was replaced by another one."""
 
@@ -54,7 +58,7 @@ class Checkpoints:
         """The node has booted with this one: its replica already has the base."""
         replica = group.replica
         base = replica.base()
-        self._last[replica.group] = base.slot
+        self._last[replica.group] = self._saved[replica.group] = base.slot
         self._node.restore(replica.group, base.slot, chunks[1:])
         self._node.world.bases.used(self._node.me, replica.group, base)
 
@@ -63,7 +67,7 @@ class Checkpoints:
             return
         for ident, group in self._node.groups.items():
             applied = group.replica.learner.applied
-            if applied - self._last.get(ident, 0) >= self._every:
+            if ident not in self.held and applied - self._last.get(ident, 0) >= self._every:
                 self.begin(ident)
                 return
 
@@ -94,14 +98,20 @@ class Checkpoints:
                 loop.after(pause, self._take, ident, life, slot, chunks, parts)
                 return
         node.reach(Boundary.STATE_TAKEN)
-        saved = Saved(slot, tuple(chunks))
-        loop.after(between(self._chance, MS, WRITE_NS_MAX), self._save, ident, life, saved)
+        saved, until = Saved(slot, tuple(chunks)), node.appended
+        loop.after(between(self._chance, MS, WRITE_NS_MAX), self._save, ident, life, saved, until)
 
-    def _save(self, ident: GroupId, life: int, saved: Saved) -> None:
-        self._busy = False
+    def _save(self, ident: GroupId, life: int, saved: Saved, until: int) -> None:
+        """Where parts of it name places of the log, it waits until what is there is durable."""
         node = self._node
-        if self._over(ident, life) or not self.is_saved(ident, saved):
+        over = self._over(ident, life)
+        if not over and node.world.settles and not self.may_save(until):
+            node.world.loop.after(MS, self._save, ident, life, saved, until)
             return
+        self._busy = False
+        if over or not self.is_saved(ident, saved):
+            return
+        self._saved[ident] = saved.slot
         node.world.statistics["checkpoints"] += 1
         node.reach(Boundary.STATE_SAVED)
         self.retire(ident)
@@ -115,12 +125,34 @@ class Checkpoints:
             self._node.fail(failed)
             return False
 
+    def may_save(self, until: int) -> bool:
+        return self._node.is_durable(until)
+
     def retire(self, ident: GroupId) -> None:
         self._node.groups[ident].retire(self._node.disk.retire(ident))
+
+    def retire_all(self) -> None:
+        for ident in self._node.groups:
+            self.retire(ident)
+
+    # -- broker.catchup.driver.States ---------------------------------------------------------
+
+    def newest(self, group: GroupId) -> Slot | None:
+        return self._saved.get(group)
+
+    def forget(self, group: GroupId) -> None:
+        self._give_up(group)
+
+    def came(self, now_ns: int, group: GroupId, slot: Slot, size: int) -> None:
+        self._saved[group] = slot
+
+    def soon(self, group: GroupId) -> None:
+        self._last[group] = Slot(-self._every)
 
     def left(self, ident: GroupId) -> None:
         """The node has dropped the group: what is being taken of it is of no use."""
         self._last.pop(ident, None)
+        self._saved.pop(ident, None)
         self._give_up(ident)
 
     def _give_up(self, ident: GroupId) -> None:
@@ -162,20 +194,21 @@ class Checkpoints:
         self._give_up(what.group)
         if self.is_saved(what.group, saved):
             node.reach(Boundary.STATE_KEPT)
-            self._install(what.group, saved)
+            node.restore(what.group, saved.slot, saved.chunks[1:])
+            self.go_on_from(what.group, saved.base)
             node.reach(Boundary.STATE_INSTALLED)
 
-    def _install(self, ident: GroupId, saved: Saved) -> None:
+    def go_on_from(self, ident: GroupId, base: Base) -> None:
+        """The state machine is that of the base, and the state is durable here."""
         node, world = self._node, self._node.world
-        node.disk.skip(ident, saved.slot)
+        node.disk.skip(ident, base.slot)
         node.wrote()
-        group, base = node.groups[ident], saved.base
+        group = node.groups[ident]
         world.bases.used(node.me, ident, base)
         world.statistics["states installed"] += 1
         world.trace.note(world.loop.now_ns, "install", node.me, ident, base.slot)
         group.log, group.log_start = [], Slot(base.slot + 1)
         self._last[ident] = base.slot
-        node.restore(ident, base.slot, saved.chunks[1:])
         now, step = node.now(), Step()
         group.replica.install(now, base, step)
         group.intake.forget_proposed(now)

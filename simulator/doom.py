@@ -38,6 +38,9 @@ class Boundary(Enum):
     STATE_RECEIVED = "a peer's state has come"
     STATE_KEPT = "a peer's state is durable, and not in use"
     STATE_INSTALLED = "a peer's state is in use"
+    JOB_GIVEN = "a thread is to write cold data or a checkpoint, and has not begun"
+    JOB_DONE = "a thread has written cold data or a checkpoint, and nobody knows"
+    JOB_TOLD = "the node goes on with cold data or a checkpoint that a thread has written"
 
 
 MESSAGES: Final = (Accept, Accepted, Prepare, Promise, Commit, Learned, RejoinAnswer)
@@ -50,7 +53,8 @@ AT_CHECKPOINTS: Final = (
     Boundary.STATE_KEPT,
     Boundary.STATE_INSTALLED,
 )
-AT_EFFECTS: Final = tuple(one for one in Boundary if one not in AT_CHECKPOINTS)
+AT_JOBS: Final = (Boundary.JOB_GIVEN, Boundary.JOB_DONE, Boundary.JOB_TOLD)
+AT_EFFECTS: Final = tuple(one for one in Boundary if one not in AT_CHECKPOINTS + AT_JOBS)
 EARLY: Final = (Boundary.FIRST, Boundary.SENDING, Boundary.SENT)
 """Where an Accept has not left yet, or not to everybody."""
 
@@ -92,7 +96,9 @@ class Doom:
         return self.fits_sends(step.before if boundary is Boundary.SENT else step.after)
 
 
-def draw_doom(chance: random.Random, *, checkpoints: bool = False) -> Doom:
+def draw_doom(chance: random.Random, *, checkpoints: bool = False, settles: bool = False) -> Doom:
+    if settles and chance.random() < CHECKPOINT_SHARE:
+        return Doom(chance.choice(AT_JOBS))
     if checkpoints and chance.random() < CHECKPOINT_SHARE:
         return Doom(chance.choice(AT_CHECKPOINTS))
     boundary = chance.choice(AT_EFFECTS)

@@ -44,6 +44,12 @@ class GiveState(NamedTuple):
     saved: Saved
 
 
+class CatchUp(NamedTuple):
+    """A message of broker.catchup."""
+
+    frame: bytes
+
+
 class Group:
     """What a node keeps beside the replica: the commands' way in, the log, what was seen last."""
 

@@ -26,6 +26,7 @@ def leave(node: "SimNode", ident: GroupId) -> None:
     replica = node.core.add(ident, world.members[ident], recovered)
     replica.contacts = members
     group = node.groups[ident] = Group(replica, old.intake.config)
+    node.left(ident)
     node.begin_group(ident)
     node.checkpoints.left(ident)
     world.statistics["groups left"] += 1

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from balancer.registry import Registry
 from paxos.entry import Entry
-from paxos.ids import GroupId, Now, Slot
+from paxos.ids import GroupId, NodeId, Now, Slot
+from paxos.step import FetchState
 
 
 class NodeKind(ABC):
@@ -33,6 +34,19 @@ class NodeKind(ABC):
     @abstractmethod
     def restore(self, group: GroupId, base: Slot, parts: Sequence[bytes]) -> None:
         """Become what `parts` say; the next slot to be applied is that after `base`."""
+
+    def booted(self) -> None:  # noqa: B027
+        """All groups are as the disk has them."""
+
+    def left(self, group: GroupId) -> None:  # noqa: B027
+        """This node has no part in the group any more; its state machine is still there."""
+
+    def state_needed(self, fetch: FetchState) -> bool:
+        """A replica needs a peer's state; whether the node sees to that by itself."""
+        return False
+
+    def caught_up_with(self, source: NodeId, frame: bytes) -> None:  # noqa: B027
+        """A message of broker.catchup has arrived."""
 
     @abstractmethod
     def asked(self, client: int, what: object) -> None:

@@ -22,6 +22,7 @@ from paxos.replica import Replica
 from simulator import planting
 from simulator.commands import CommandNode
 from simulator.mutants_broker import DATA, GROUPS, PRODUCERS
+from simulator.mutants_cold import COLD
 from simulator.mutants_state import MEMBERS, STATES
 from simulator.node import SimNode
 from simulator.planting import Mutant, plant
@@ -564,4 +565,5 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **GROUPS,
     **STATES,
     **MEMBERS,
+    **COLD,
 }

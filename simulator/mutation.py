@@ -27,7 +27,7 @@ import pytest
 from simulator.checkers import Violation
 from simulator.mutants import MUTANTS, planted
 from simulator.mutants_state import MEMBERS, STATES
-from simulator.options import draw
+from simulator.options import changed, draw
 from simulator.swarm import PROCESSES, checker_of, make_world
 
 SEEDS: Final = 300
@@ -126,7 +126,8 @@ def noticed_by(name: str, seed: int) -> str:
     signal.signal(signal.SIGALRM, _give_up)
     options = draw(seed, workload=MUTANTS[name].workload)
     judged = MUTANTS[name] not in UNJUDGED.values() or not options.checkpoint_slots
-    world = make_world(attrs.evolve(options, judged=judged))
+    options = changed(attrs.evolve(options, judged=judged), MUTANTS[name].settings)
+    world = make_world(options)
     with planted(name):
         signal.setitimer(signal.ITIMER_REAL, WORLD_SECONDS_MAX)
         try:

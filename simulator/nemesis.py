@@ -154,7 +154,9 @@ class Nemesis:
         if masters and chance.random() < 0.5:
             node = chance.choice(masters)[0]
         checkpoints = self._world.options.checkpoint_slots > 0
-        node.doom = draw_doom(chance, checkpoints=checkpoints) if node.up else None
+        node.doom = None
+        if node.up:
+            node.doom = draw_doom(chance, checkpoints=checkpoints, settles=self._world.settles)
         self.note("doomed", node.me, node.doom)
 
     def died(self, node: "SimNode") -> None:

@@ -26,7 +26,7 @@ from simulator.clock import Clock
 from simulator.dice import between, dice
 from simulator.disk import Disk, DiskFailed
 from simulator.doom import Boundary, Doom
-from simulator.held import AskState, Forwarded, Frame, GiveState, Group, Settled
+from simulator.held import AskState, CatchUp, Forwarded, Frame, GiveState, Group, Settled
 from simulator.kinds import NodeKind
 from simulator.loop import Died
 from simulator.recovery import Restart
@@ -122,6 +122,7 @@ class SimNode(NodeKind):
             replica.replayed(now, step)
             if ident in booted.forgotten and self.knows_it_forgot():
                 rejoin.distrust(replica, now, (), "not the directory the peers know", step)
+        self.booted()
         self._carry_out(now, step)
         self._after_event(now, self.groups.values())
         registry = self.registry if world.options.balancing else None
@@ -235,6 +236,8 @@ class SimNode(NodeKind):
             self.checkpoints.asked(NodeId(source), what)
         elif type(what) is GiveState:
             self.checkpoints.given(what)
+        elif type(what) is CatchUp:
+            self.caught_up_with(NodeId(source), what.frame)
         else:
             self.asked(source, what)
 
@@ -400,7 +403,8 @@ class SimNode(NodeKind):
         for serve in step.serve:
             self._send([Send(serve.to, self._answer_learn(self.groups[serve.group], serve))])
         for fetch in step.fetch:
-            self.checkpoints.fetch(fetch)
+            if not self.state_needed(fetch):
+                self.checkpoints.fetch(fetch)
 
     def _answer_learn(self, group: Group, serve: ServeLog) -> Message:
         if serve.start < group.log_start:
@@ -474,6 +478,14 @@ class SimNode(NodeKind):
         self._appended += 1
         if not self._syncing:
             self._begin_sync()
+
+    @property
+    def appended(self) -> int:
+        """Counts what was given to the disk."""
+        return self._appended
+
+    def is_durable(self, appended: int) -> bool:
+        return self._synced >= appended
 
     def _sync_ended(self, life: int) -> None:
         if not self._alive(life):

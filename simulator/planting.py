@@ -50,6 +50,8 @@ class Mutant:
     """Why the swarm is not expected to notice."""
     workload: Workload = Workload.COMMANDS
     """The worlds in which it is looked for."""
+    settings: tuple[str, ...] = ()
+    """What is changed of them (`--set`)."""
 
 
 def mutant(
@@ -59,8 +61,10 @@ def mutant(
     tests: str,
     why_not: str = "",
     workload: Workload = Workload.COMMANDS,
+    settings: tuple[str, ...] = (),
 ) -> Mutant:
-    return Mutant(rule, what, tuple(Edit(*edit) for edit in edits), tests, why_not, workload)
+    changes = tuple(Edit(*edit) for edit in edits)
+    return Mutant(rule, what, changes, tests, why_not, workload, settings)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import errno
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
@@ -15,15 +15,24 @@ from simulator.disk import Boot, DiskFailed, settle
 from simulator.recovery import Restart, Saved
 from storage import identity
 from storage.checkpoints import CheckpointFiles, checkpoint_name
+from storage.cold import ColdStore
 from storage.direct import BLOCK_BYTES
 from storage.errors import DiskFull, NoSegment, StorageError, StorageFailed
-from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, Place, segment_name
+from storage.format import (
+    OFFSET_BITS,
+    OFFSET_MASK,
+    SEGMENT_HEADER_BYTES,
+    Place,
+    place_of,
+    segment_name,
+)
 from storage.memory_disk import MemoryDisk, PowerCut
 from storage.model import WalConfig, WriteBatch
 from storage.opening import open_wal
 from storage.wal import Wal
 
 SEGMENT_BYTES: Final = 64 * 1024
+SMALL_BYTES: Final = 16 * 1024
 CLUSTER: Final = "simulated"
 FLIPS: Final = 2
 """Damaged bytes at a time (exam.md section 2, `bitflip-file-chunks`)."""
@@ -33,7 +42,9 @@ for that would be a loss of later (seed 3038)."""
 
 
 class WalDisk:
-    def __init__(self, node: NodeId) -> None:
+    """`settles`: there are cold segments, and the log's own segments are small."""
+
+    def __init__(self, node: NodeId, *, settles: bool = False) -> None:
         self.durable: list[Record] = []
         self.slow_ns = 0
         self._node = node
@@ -41,6 +52,12 @@ class WalDisk:
         self._copy: MemoryDisk | None = None
         self._wal: Wal | None = None
         self._checkpoints: CheckpointFiles | None = None
+        self._settles = settles
+        self.cold: ColdStore | None = None
+        self.retires_below: Callable[[], int] | None = None
+        """The lowest segment of the log that batches may still be read from."""
+        self.in_hand: list[Callable[[random.Random], None]] = []
+        """Told when the power goes: what threads are writing is torn."""
         self._staged: list[Record] = []
         self._batch: tuple[WriteBatch, list[Record]] | None = None
         self._booted = 0
@@ -58,12 +75,13 @@ class WalDisk:
             files.fail("fdatasync", errno.EIO)
         try:
             who = identity.boot(files, CLUSTER, self._node, first=self._booted + 1)
-            config = WalConfig(segment_bytes=SEGMENT_BYTES)
+            config = WalConfig(segment_bytes=SMALL_BYTES if self._settles else SEGMENT_BYTES)
             checkpoints = CheckpointFiles(files, who)
             saved = {group: checkpoints.load(group) for group in checkpoints.groups()}
             begun = {group: one for group, one in saved.items() if one and not one.lost}
             places = {group: (one.slot, one.needs) for group, one in begun.items()}
             wal, recovered = open_wal(files, who, config, groups, places)
+            self.cold = ColdStore(files, who) if self._settles else None
         except StorageFailed as failed:
             raise DiskFailed(str(failed)) from failed
         except StorageError:
@@ -93,6 +111,31 @@ class WalDisk:
                 self._forgotten.discard(group)
         return Boot(who.incarnation, found, frozenset(self._forgotten), lost)
 
+    @property
+    def files(self) -> MemoryDisk:
+        return self._files
+
+    @property
+    def wal(self) -> Wal:
+        assert self._wal is not None
+        return self._wal
+
+    @property
+    def checkpoints(self) -> CheckpointFiles:
+        assert self._checkpoints is not None
+        return self._checkpoints
+
+    @property
+    def log_from(self) -> Place | None:
+        """Where the log begins, for who knows what lay below."""
+        return place_of(self.wal.kept().start, 0) if self._settles else None
+
+    def arm(self) -> None:
+        """If the disk is to fail, it does so in what is written next."""
+        if self._failing:
+            self._failing = False
+            self._files.fail("fdatasync", errno.EIO)
+
     def append(self, records: list[Record]) -> None:
         assert self._wal is not None
         for record in records:
@@ -118,9 +161,7 @@ class WalDisk:
         assert wal is not None
         assert self._batch is not None
         batch, records = self._batch
-        if self._failing:
-            self._failing = False
-            self._files.fail("fdatasync", errno.EIO)
+        self.arm()
         try:
             wal.write(batch)
         except NoSegment:
@@ -141,9 +182,7 @@ class WalDisk:
     def save(self, group: GroupId, saved: Saved) -> bool:
         assert self._wal is not None
         assert self._checkpoints is not None
-        if self._failing:
-            self._failing = False
-            self._files.fail("fdatasync", errno.EIO)
+        self.arm()
         needs = self._wal.needed_from(group, saved.slot)
         try:
             self._checkpoints.save(group, saved.slot, needs, saved.chunks)
@@ -163,7 +202,10 @@ class WalDisk:
         checkpoints = self._checkpoints
         assert checkpoints is not None
         slots = {one: checkpoints.slot(one) or SLOT_ZERO for one in checkpoints.groups()}
-        self._wal.retire(slots)
+        if self.retires_below is None:
+            self._wal.retire(slots)
+        elif all(group in slots or not self._wal.slots(group) for group in self._wal.groups()):
+            self._wal.retire(slots, self.retires_below())
         return slots.get(group, SLOT_ZERO)
 
     def skip(self, group: GroupId, slot: Slot) -> None:
@@ -188,6 +230,8 @@ class WalDisk:
 
     def cut_power(self, chance: random.Random) -> None:
         files = self._files
+        for cut in self.in_hand:
+            cut(chance)
         if self._batch is not None and self._wal is not None and chance.random() < 0.7:
             files.stop("fdatasync")
             with suppress(PowerCut, NoSegment):  # what we asked for, or too full for it
@@ -201,7 +245,8 @@ class WalDisk:
         self._let_go()
 
     def _let_go(self) -> None:
-        self._wal = self._batch = self._checkpoints = None
+        self._wal = self._batch = self._checkpoints = self.cold = self.retires_below = None
+        self.in_hand = []
         self._staged = []
 
     def fail_next(self) -> None:

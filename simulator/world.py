@@ -47,7 +47,7 @@ from simulator.member import Member
 from simulator.nemesis import Nemesis
 from simulator.network import Network
 from simulator.node import SimNode
-from simulator.options import Clocks, DiskKind, Options, Workload
+from simulator.options import Clocks, DiskKind, Fault, Options, Workload
 from simulator.producer import Producer
 from simulator.reader import Reader
 from simulator.trace import Trace
@@ -120,8 +120,12 @@ class World:
         self.acknowledged = Acknowledged(self.agreement)
         self.reads = Reads(enforced=within)
         self.checkpoint_slots = options.checkpoint_slots
-        if self.brokers and options.disk is DiskKind.WAL:
-            self.checkpoint_slots = 0  # batches are read from the log as long as there are any
+        real = self.brokers and options.disk is DiskKind.WAL
+        damaged = Fault.DAMAGE in options.faults
+        if real and damaged:
+            self.checkpoint_slots = 0  # what mends data that has left the log is not in any world
+        self.settles = real and self.checkpoint_slots > 0
+        """Batches leave the log for cold segments, and come from peers with the state."""
         self.leases = Leases()
         self.bases = Bases(self.agreement.logs, self.members)
         self.nodes: dict[NodeId, SimNode] = {}
@@ -157,7 +161,7 @@ class World:
         clock = Clock(boot_ppm=between(layout, -ppm, ppm))
         disk: Disk = RecordDisk(self.agreement.logs)
         if self.options.disk is DiskKind.WAL:
-            disk = WalDisk(me)
+            disk = WalDisk(me, settles=self.settles)
         node = self.nodes[me] = self.make_node(me, disk, clock)
         self.network.attach(me, node.deliver)
 

@@ -224,6 +224,37 @@ def test_a_restored_machine_is_the_one_that_never_stopped(
     assert apply(restored, len(story.entries), story.entries[-1]) == told
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    meanwhile=st.lists(st.integers(0, 2), max_size=15),
+    applied=st.integers(0, 15),
+)
+def test_a_restored_machine_is_checkpointed_before_its_parts_are_level(
+    seed: int, meanwhile: list[int], applied: int
+) -> None:
+    """After a transfer the next checkpoint is taken at once: its parts say what they have seen, or
+    a restart would apply it again (found by the simulator: a registry that refused to go back)."""
+    story, one = Story(seed), machine()
+    apply(one, 1, story.entries[0])
+    for _ in range(10):
+        apply(one, len(story.entries) + 1, story.next())
+    base, making, chunks = one.applied, one.chunks(local=False), list[Chunk]()
+    for taken in meanwhile:
+        chunks += [chunk for _ in range(taken) for chunk in [next(making, None)] if chunk]
+        if chunks:
+            apply(one, len(story.entries) + 1, story.next())
+    chunks += making
+    second, third = machine(), machine()
+    second.restore(base, sent(chunks))
+    for slot in range(base + 1, min(base + applied, len(story.entries)) + 1):
+        apply(second, slot, story.entries[slot - 1])
+    third.restore(second.applied, sent([*second.chunks(local=True)]))
+    for slot in range(third.applied + 1, len(story.entries) + 1):
+        apply(third, slot, story.entries[slot - 1])
+    assert all_of(third, local=False) == all_of(one, local=False)
+
+
 def busy() -> GroupMachine:
     """The same every time: golden bytes are made from it."""
     story, one = Story(7), machine()

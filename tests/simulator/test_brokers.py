@@ -35,3 +35,29 @@ def test_brokers_on_the_real_log(seed: int) -> None:
 def test_a_seed_with_brokers_is_the_same_world_under_every_hash_seed() -> None:
     (found,) = digests((3, 5), [*BROKER, "consumers=2"])
     assert len(set(found)) == 2, "and different seeds are different worlds"
+
+
+SETTLING = (
+    *BROKER,
+    "judged=0",
+    "checkpoint_slots=20",
+    "faults=AMNESIA,BAD_LINK,CRASH_ALL,CUT_ONE,DOOM,FAILED_DISK,FULL_DISK,LOST_DISK,MEMBERS",
+)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        0,
+        73,  # a state that had just come was written down as if its parts were level
+        130,  # entries that were applied late lay in segments that were taken for clear
+    ],
+)
+def test_data_leaves_the_log_and_comes_from_peers(seed: int) -> None:
+    """With the real log, checkpoints and cold segments, and threads that die in the middle: what
+    was acknowledged is read, on every node, wherever it lies by then."""
+    verdict = run_world(Job(seed, DiskKind.WAL, settings=SETTLING))
+    assert not verdict.failure, verdict.report
+    assert verdict.statistics["checkpoints"] > 20
+    assert verdict.statistics["log windows settled"] > 10
+    assert verdict.statistics["state transfer done"] > 0

@@ -1,0 +1,88 @@
+"""Planted bugs of settling, checkpoints of places, transfers with data (simulator/mutants.py)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from broker.catchup.driver import CatchingUp
+from broker.catchup.sink import Sink
+from broker.machine import GroupMachine
+from broker.reader import Reader
+from broker.settling import Settling
+from simulator import planting
+from simulator.checkpointing import Checkpoints
+from simulator.options import Workload
+from simulator.planting import Mutant
+from simulator.upkeep import Upkeep
+
+SETTLING: Final = (
+    "disk=wal",
+    "judged=0",
+    "checkpoint_slots=20",
+    "faults=AMNESIA,BAD_LINK,CRASH_ALL,CUT_ONE,DOOM,FAILED_DISK,FULL_DISK,LOST_DISK,MEMBERS",
+)
+"""The worlds in which data leaves the log, and nothing mends it."""
+
+mutant = partial(planting.mutant, workload=Workload.BROKER, settings=SETTLING, tests="tests/broker")
+
+COLD: Final[Mapping[str, Mutant]] = {
+    "index-dropped-first": mutant(
+        "ADR 20",
+        "batches are read from the cold store before they are durable there",
+        (Settling._is_done, "self._busy = True", "self._busy = True; state.settled(plan.end)"),
+    ),
+    "log-retired-under-readers": mutant(
+        "ADR 20",
+        "the log is retired though batches are still read from it",
+        (Upkeep._retires_below, "self.settling.read_from()", "self._window_start()"),
+    ),
+    "applied-late-and-retired": mutant(
+        "ADR 20",
+        "what is applied after a pass has gone by is taken for settled",
+        (Settling.read_from, "chain(numbers, (self.clear_below,))", "(self.clear_below,)"),
+        tests="tests/runtime/test_checkpointing.py",
+    ),
+    "parts-taken-for-level": mutant(
+        "ADR 21",
+        "a checkpoint after a restore says that its parts are where the log is",
+        (
+            GroupMachine._seen,
+            "max(self.applied, self._floors.get(part, self._floors[_LEASE]))",
+            "self.applied",
+        ),
+    ),
+    "places-before-durable": mutant(
+        "ADR 21",
+        "a checkpoint is written before the log that it names is durable",
+        (Checkpoints.may_save, "self._node.is_durable(until)", "True"),
+        tests="tests/runtime/test_checkpointing.py",
+    ),
+    "state-before-data": mutant(
+        "ADR 27",
+        "a peer's state becomes our checkpoint while its data is on the way to the disk",
+        (Sink._go_on, "if self._unwritten:", "if False:"),
+        tests="tests/broker/catchup",
+    ),
+    "rest-not-fetched": mutant(
+        "ADR 27",
+        "what has grown while the data came is not fetched",
+        (Sink._on_state, "job.phase = Phase.REST", "job.phase = Phase.REST; job.spans.clear()"),
+        tests="tests/broker/catchup",
+    ),
+    "anothers-cold-end": mutant(
+        "ADR 27",
+        "where a partition's data ends here is taken from another partition",
+        (
+            CatchingUp.cold_end,
+            "self._cold.end(uid)",
+            "self._cold.end(max(self._cold.uids(), default=uid))",
+        ),
+        tests="tests/broker/catchup",
+    ),
+    "cold-tail-shown": mutant(
+        "I7",
+        "a reader is given what the cold store has above the partition's end",
+        (Reader._from_cold, "if end > partition.next_offset:", "if False:"),
+        tests="tests/broker/test_cold.py",
+    ),
+}
