@@ -5,15 +5,15 @@ from pathlib import Path
 
 from broker.catchup.messages import AskData, Message, Refused, Why
 from broker.commands import delete_records, records
+from broker.copying import copy
 from broker.image import ChunkKind
 from broker.intake import Done, Outcome
 from broker.reader import Reader
+from broker.settling import written
 from node import Node
 from paxos.entry import Buffer
 from paxos.ids import Ballot, GroupId, NodeId
 from paxos.step import PromiseRecord
-from runtime.copying import copy
-from runtime.settling import written
 from storage.disk import RealDisk
 from storage.format import place_of
 from tests.broker.batches import batch, contents
