@@ -58,7 +58,7 @@ from broker.catchup.messages import (
 )
 from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Slot
 
-PULL_BYTES: Final = 256 * 1024
+PULL_BYTES: Final = 1024 * 1024
 """Asked for at once: what a heartbeat may have to wait behind on the link."""
 UNWRITTEN_BYTES_MAX: Final = 4 * 1024 * 1024
 STATE_BYTES_MAX: Final = 1024 * 1024 * 1024
