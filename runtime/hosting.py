@@ -135,9 +135,18 @@ class Hosting:
                 self.changed()
             elif group in replicas and group != REGISTRY_GROUP and self._is_over(group):
                 self._drop(group)
+            elif group in replicas:
+                self._introduce(replicas[group])
         self._drive(now)
         if self._engine.acting(REGISTRY_GROUP):
             self._finish_removals(now)
+
+    def _introduce(self, replica: Replica) -> None:
+        """Tell a group whom to ask beside the members its log knows of. These may all have left it
+        while this node was away, or may have been replaced since where it has got to by now; nobody
+        else would ever tell it so. Who counts in a quorum its own log alone says."""
+        noted = self._registry.members(replica.group)
+        replica.contacts = tuple(node for node in noted if node not in replica.members)
 
     def _is_over(self, group: GroupId) -> bool:
         """Whether this node's part in a group is over: it is no member, and shall not be one."""

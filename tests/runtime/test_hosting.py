@@ -179,3 +179,17 @@ def test_a_node_that_cannot_catch_up_is_not_added(world: World) -> None:
     for node in FOUNDERS:
         world.net.heal(4, node)
     world.until(lambda: world.dropped == [(3, G)])
+
+
+def test_who_was_away_until_no_member_it_knows_was_left_hears_of_it(world: World) -> None:
+    """Its own log says for ever that it is a member, and those it would ask have left as well."""
+    for node in (1, 2, 4):
+        world.net.cut(3, node)
+    world.ask(SetReplicaSets(None, {G: (FOUR,)}))
+    world.until(lambda: sorted(world.dropped) == [(1, G), (2, G)], 60_000)
+    assert world.registries[NodeId(1)].members(G) == (4,)
+    for node in (1, 2, 4):
+        world.net.heal(3, node)
+    world.until(lambda: (3, G) in world.dropped)
+    world.ask(SetReplicaSets(None, {G: (NodeId(3), FOUR)}))
+    world.until(lambda: world.net[4].multi.replicas[G].members == (3, 4))
