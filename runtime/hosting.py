@@ -133,7 +133,7 @@ class Hosting:
                 self._journal.info("group begun", group=group, members=self.members(group))
                 self.begin(group, self.members(group))
                 self.changed()
-            elif group in replicas and group != REGISTRY_GROUP and self._is_over(group):
+            elif group in replicas and self._is_over(group):
                 self._drop(group)
             elif group in replicas:
                 self._introduce(replicas[group])
@@ -148,10 +148,18 @@ class Hosting:
         noted = self._registry.members(replica.group)
         replica.contacts = tuple(node for node in noted if node not in replica.members)
 
+    @property
+    def _is_current(self) -> bool:
+        """Whether our copy of the registry is not one of long ago: enough members have told this
+        life how far they are, and we are as far. After a restart that takes a moment."""
+        replica = self._engine.multi.replicas[REGISTRY_GROUP]
+        return replica.can_vote() and not replica.learner.behind
+
     def _is_over(self, group: GroupId) -> bool:
         """Whether this node's part in a group is over: it is no member, and shall not be one."""
         replica = self._engine.multi.replicas[group]
         out = replica.me not in replica.members or replica.rejoin is not None
+        out = out and group != REGISTRY_GROUP and self._is_current
         return out and not self.is_wanted(group) and not replica.acting(self._engine.now())
 
     def _drop(self, group: GroupId) -> None:

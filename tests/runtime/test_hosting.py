@@ -19,7 +19,7 @@ from balancer.registry_commands import (
 )
 from broker.intake import Done, Outcome
 from paxos import handover
-from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.membership import first_members
 from runtime.hosting import GIVE_AFTER_NS, Hosting
 from runtime.registry_client import RegistryClient
@@ -193,3 +193,17 @@ def test_who_was_away_until_no_member_it_knows_was_left_hears_of_it(world: World
     world.until(lambda: (3, G) in world.dropped)
     world.ask(SetReplicaSets(None, {G: (NodeId(3), FOUR)}))
     world.until(lambda: world.net[4].multi.replicas[G].members == (3, 4))
+
+
+def test_nothing_is_dropped_because_of_an_old_copy_of_the_registry(world: World) -> None:
+    """A node that has restarted may not know yet that it has got the group since."""
+    two = world.net[2]
+    learner = two.multi.replicas[REGISTRY_GROUP].learner
+    learner.heard(Slot(learner.applied + 1_000))
+    world.ask(SetReplicaSets(None, {G: (NodeId(1), NodeId(3), FOUR)}))
+    world.until(lambda: world.registries[NodeId(2)].members(G) == (1, 3, 4))
+    began = two.engine.now().boot_ns
+    world.until(lambda: two.engine.now().boot_ns - began > 2_000 * MS)
+    assert world.has(2), "there is more of the registry than it has seen"
+    learner.chosen_to = learner.applied
+    world.until(lambda: not world.has(2))
