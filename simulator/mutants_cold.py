@@ -40,6 +40,7 @@ COLD: Final[Mapping[str, Mutant]] = {
         "ADR 20",
         "what is applied after a pass has gone by is taken for settled",
         (Settling.read_from, "chain(numbers, (self.clear_below,))", "(self.clear_below,)"),
+        why_not="it takes a transfer that lasts as long as the log window, and slots above it",
         tests="tests/runtime/test_checkpointing.py",
     ),
     "parts-taken-for-level": mutant(
@@ -55,7 +56,7 @@ COLD: Final[Mapping[str, Mutant]] = {
         "ADR 21",
         "a checkpoint is written before the log that it names is durable",
         (Checkpoints.may_save, "self._node.is_durable(until)", "True"),
-        tests="tests/runtime/test_checkpointing.py",
+        settings=(*SETTLING[:-1], "faults=CRASH,CRASH_ALL,SLOW_DISK"),
     ),
     "state-before-data": mutant(
         "ADR 27",
@@ -67,6 +68,7 @@ COLD: Final[Mapping[str, Mutant]] = {
         "ADR 27",
         "what has grown while the data came is not fetched",
         (Sink._on_state, "job.phase = Phase.REST", "job.phase = Phase.REST; job.spans.clear()"),
+        why_not="whoever settles finds what is missing, and gets it from a peer",
         tests="tests/broker/catchup",
     ),
     "anothers-cold-end": mutant(
@@ -83,6 +85,7 @@ COLD: Final[Mapping[str, Mutant]] = {
         "I7",
         "a reader is given what the cold store has above the partition's end",
         (Reader._from_cold, "if end > partition.next_offset:", "if False:"),
+        why_not="what lies there is chosen: nobody is told anything that is not so",
         tests="tests/broker/test_cold.py",
     ),
 }
