@@ -8,6 +8,7 @@ import pytest
 
 from cluster.status import ClusterView
 from tests.cluster.scenery import (
+    FULL,
     acknowledged,
     everybody_is_level,
     everything_has_a_master,
@@ -26,6 +27,7 @@ from tests.cluster.trimmed import (
     restart,
     storage_of,
 )
+from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 
@@ -60,6 +62,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_damaged_checkpoints_and_cold_data_come_from_peers(tmp_path: Path) -> None:
     """A group whose checkpoints are all damaged gets its state; cold data is mended in place."""
     quick = ("storage.scrub_every_s=1", f"storage.scrub_bytes_per_s={64 * MIB}")

@@ -33,6 +33,7 @@ from tests.cluster.scenery import (
     until,
 )
 from tests.cluster.trimmed import SHORT_LOG, left_behind, storage_of
+from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 READ_ALONG = 60_000 if FULL else 12_000
@@ -199,7 +200,8 @@ async def test_an_empty_disk_takes_the_place_of_a_lost_one(tmp_path: Path) -> No
         await judge(cluster, producer)
 
 
-@pytest.mark.parametrize("count", [7, 9] if FULL else [9])
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+@pytest.mark.parametrize("count", [7, 9])
 async def test_more_nodes_start(tmp_path: Path, count: int) -> None:
     """The registry is on all of them, each group on three; one client reads what another wrote."""
     async with nodes_of(tmp_path, count) as cluster:

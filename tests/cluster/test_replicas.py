@@ -14,6 +14,7 @@ from cluster.launcher import Launcher, launch
 from cluster.spec import plan
 from cluster.status import ClusterView
 from tests.cluster.scenery import (
+    FULL,
     GROUPS,
     PARTITIONS,
     QUICK,
@@ -26,6 +27,7 @@ from tests.cluster.scenery import (
     load,
     until,
 )
+from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 POLL_S = 0.1
@@ -62,6 +64,7 @@ def level(view: ClusterView, nodes: tuple[int, ...]) -> bool:
     )
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_what_a_lost_node_had_goes_to_the_others_and_comes_back_with_it(
     tmp_path: Path,
 ) -> None:
