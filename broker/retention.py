@@ -183,7 +183,9 @@ class Retainer:
         self._groups, self._registry, self._machines = groups, registry, machines
         self._config, self._statistics = config, statistics
         self._left: Iterator[tuple[GroupId, PartitionState]] | None = None
-        self._began_boot_ns = 0
+        self._began_boot_ns: int | None = None
+        """None: the first pass waits as long as any other. A start has let threads find out where
+        cold data ends, and it is not the loop that should wait for that."""
         self.sizes: Mapping[str, TopicSize] = {}
         self._adding: dict[str, TopicSize] = {}
         self.rates = Rates()
@@ -194,6 +196,8 @@ class Retainer:
     def tick(self, now: Now) -> None:
         """Go on with the pass over all partitions, or begin one if it is time. Call it often."""
         if self._left is None:
+            if self._began_boot_ns is None:
+                self._began_boot_ns = now.boot_ns
             if now.boot_ns - self._began_boot_ns < self._config.retention_check_ms * MS:
                 return
             self._began_boot_ns = now.boot_ns
