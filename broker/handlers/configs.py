@@ -104,8 +104,11 @@ def topic_settings(broker: Broker, topic: Topic) -> Iterator[Setting]:
 
 
 def replicas_of(broker: Broker) -> int:
-    """How many copies a partition has: its group's members, all groups having as many."""
-    return max(1, min(broker.config.replication, len(broker.registry.nodes)))
+    """How many copies a partition has: its group's members, all groups having as many. Founders are
+    members before they have registered."""
+    cluster, nodes = broker.registry.cluster, len(broker.registry.nodes)
+    founders = 0 if cluster is None else len(cluster.founders)
+    return max(1, min(broker.config.replication, max(nodes, founders)))
 
 
 def _broker_settings(broker: Broker) -> Iterator[Setting]:

@@ -2,6 +2,9 @@
 
 import pytest
 
+from balancer.registry_commands import FoundCluster
+from broker.handlers.configs import replicas_of
+from paxos.ids import NodeId
 from tests.broker.world import World
 from wire.error_codes import ErrorCode
 from wire.messages.configs import (
@@ -262,3 +265,13 @@ def test_settings_of_a_node_are_told_by_itself() -> None:
     assert describe(world, 2, BROKER, "1").error_code == ErrorCode.INVALID_REQUEST
     assert describe(world, 2, 99, "x").error_code == ErrorCode.INVALID_REQUEST
     assert describe(world, 2, TOPIC, "x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_founders_count_before_they_have_registered() -> None:
+    """A client that comes early must not be told for good that three copies are too many."""
+    world = World(nodes=2)
+    assert replicas_of(world[1].broker) == 2
+    founded = world.run  # completes a founding that named nobody, as of old clusters
+    founded(FoundCluster("evenkeel-test", 4, (NodeId(1), NodeId(2), NodeId(3)), 3))
+    assert len(world[1].registry.nodes) == 2
+    assert replicas_of(world[1].broker) == 3
