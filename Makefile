@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench bench-handoff bench-long-kept bench-catchup plans faults compat fuzz clean
+.PHONY: setup demo test check sim model mutants bench bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans faults compat fuzz spark wheel clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -18,10 +18,20 @@ PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 .venv/dev.stamp: pyproject.toml | .venv/bin/pip
 	$(PIP) -e '.[dev]' && touch .venv/product.stamp $@
 
+.venv/spark.stamp: pyproject.toml | .venv/bin/pip
+	@echo "installing Spark: 450 MB, and pip builds a wheel of it once"
+	$(PIP) -e '.[dev,spark]' && touch .venv/product.stamp .venv/dev.stamp $@
+
 .venv/bench.stamp: pyproject.toml | .venv/bin/pip
 	$(PIP) -e '.[bench]' && touch .venv/product.stamp $@
 
+# Spark's parts are for those who have Java.
+ifneq ($(or $(wildcard $(JAVA_HOME)/bin/java),$(shell command -v java)),)
+setup: .venv/spark.stamp
+else
 setup: .venv/dev.stamp
+	@echo "no java here: Spark is not installed, and tests that need it will be skipped"
+endif
 
 # Three real nodes and a real Kafka client; needs nothing but the product's own dependencies.
 demo: .venv/product.stamp
@@ -60,6 +70,14 @@ plans: .venv/product.stamp
 bench-handoff: .venv/bench.stamp
 	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
 
+# All masters on one node against masters evenly spread, by message size (5 minutes; ARGS="--pairs 1"),
+# and the report of all such runs, where Spark is installed.
+bench-placements: .venv/product.stamp
+	$(RUN) -m benchmarks.placements --samples bench-results/placements $(ARGS)
+	@if $(RUN) -c "import pyspark" 2>/dev/null; \
+	then $(RUN) -m pipeline report bench-results/placements --output bench-results/placements-report; \
+	else echo "no report, only samples: Spark is not installed (make setup, where there is Java)"; fi
+
 # What data costs that is kept longer than the log (ADR 20; 8 minutes on a quiet disk; ARGS="--rounds 1").
 bench-long-kept: .venv/product.stamp
 	$(RUN) -m benchmarks.long_kept --rounds 3 $(ARGS)
@@ -67,6 +85,14 @@ bench-long-kept: .venv/product.stamp
 # How soon a node with much data serves again, and how it catches up (docs/operations.md).
 bench-catchup: .venv/product.stamp
 	$(RUN) -m benchmarks.catchup $(ARGS)
+
+# What a row costs through Spark, beside a plain client (docs/spark.md; 5 minutes; ARGS="--sections read").
+bench-spark: .venv/spark.stamp
+	$(RUN) -m benchmarks.spark $(ARGS)
+
+# Writing a topic from Spark against a plain client (5 minutes; needs Java; ARGS="--rounds 1").
+bench-spark-write: .venv/product.stamp
+	$(RUN) -m benchmarks.spark_write $(ARGS)
 
 # The tests that start real node processes and hurt them, in full dose (docs/exam.md): about an hour.
 # `make test` has all of them, the long ones as a taste. ARGS="-k crash" chooses.
@@ -83,6 +109,15 @@ compat: .venv/compat.stamp
 # Every decoder under mutated input, each target for its share of the time.
 fuzz: setup
 	$(RUN) -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
+
+# The Spark source, sink and jobs (docs/spark.md): local[2] on three real nodes. EXAM=full for all of it.
+spark: .venv/spark.stamp
+	$(RUN) -m pytest tests/pyspark_evenkeel tests/pipeline tests/spark -o faulthandler_timeout=1800 $(ARGS)
+
+# Two wheels in dist/: the product, and what Spark's executors need of it.
+wheel: .venv/dev.stamp
+	.venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist . tools/spark_wheel
+	@ls dist/*.whl
 
 # What can be made again; ./data, where clusters keep their logs, stays.
 clean:

@@ -37,10 +37,16 @@ IDLE_US: Final = 1_000.0
 """Below this mean cost per second (a thousandth of a CPU) all groups weigh the same."""
 NS_PER_BYTE: Final = 1.0
 """Cost of a byte beside the measured CPU time: links and disks have limits, too."""
+REQUEST_BYTES: Final = 4_096
+"""A request costs about as much CPU as so many bytes."""
 
 
 class LoadError(ValueError):
     """The bytes are no report."""
+
+
+class UnknownVersionError(LoadError):
+    """A report of a node that is newer than we are."""
 
 
 class GroupLoad(NamedTuple):
@@ -97,16 +103,20 @@ def decode_report(data: bytes | memoryview) -> LoadReport:
     """The report these bytes stand for; fields it does not know are passed over.
 
     Raises:
+        UnknownVersionError: if it is one of another version.
         LoadError: if they stand for none.
     """
     if len(data) > REPORT_BYTES_MAX:
         raise LoadError(f"{len(data)} bytes, at most {REPORT_BYTES_MAX}")
     try:
-        value = json.loads(bytes(data))
+        value = json.loads(str(data, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise LoadError(f"not JSON: {error}") from error
-    if not isinstance(value, dict) or value.get("version") != REPORT_VERSION:
-        raise LoadError("not a report of a known version")
+    version = value.get("version") if isinstance(value, dict) else None
+    if type(version) is not int:
+        raise LoadError("no object with a version")
+    if version != REPORT_VERSION:
+        raise UnknownVersionError(f"version {version}")
     groups = value.get("groups")
     if not isinstance(groups, dict) or len(groups) > GROUPS_MAX + 1:
         raise LoadError("no groups, or too many")
@@ -150,9 +160,31 @@ class _Heard:
     boot_ns: int
 
 
-def cost_us_per_s(load: GroupLoad, interval_ms: int) -> float:
-    bytes_us = (load.bytes_in + load.bytes_out) * NS_PER_BYTE / 1_000
-    return (load.cpu_us + bytes_us) * 1_000 / interval_ms
+def work(load: GroupLoad) -> int:
+    """What was asked of the group's master, in bytes: how nodes share their CPU time out."""
+    return load.requests * REQUEST_BYTES + load.bytes_in + load.bytes_out
+
+
+def cost_us(load: GroupLoad) -> float:
+    return load.cpu_us + (load.bytes_in + load.bytes_out) * NS_PER_BYTE / 1_000
+
+
+def enough(known: int, wanted: int) -> bool:
+    """Whether the costs of so many groups are known that weights of all may be told: of half."""
+    return wanted > 0 and known * 2 >= wanted
+
+
+def relative(
+    wanted: Iterable[GroupId], costs_us: Mapping[GroupId, float], mean_us: float
+) -> dict[GroupId, int]:
+    """Weights by cost per second, in thousandths of the mean's; who has no cost is average."""
+    if mean_us < IDLE_US:
+        return dict.fromkeys(wanted, WEIGHT_NORMAL)
+    floor = WEIGHT_NORMAL * FLOOR_PERCENT // 100
+    return {
+        group: floor + round((WEIGHT_NORMAL - floor) * costs_us.get(group, mean_us) / mean_us)
+        for group in wanted
+    }
 
 
 class LoadBook:
@@ -178,7 +210,7 @@ class LoadBook:
         seconds = report.interval_ms / 1_000
         keep = 0.5 ** (seconds / HALF_LIFE_S)
         for load in report.groups:
-            cost = cost_us_per_s(load, report.interval_ms)
+            cost = cost_us(load) / seconds
             known_cost = self._estimates.get(load.group)
             if known_cost is None:
                 self._estimates[load.group] = _Estimate(cost, seconds)
@@ -213,18 +245,14 @@ class LoadBook:
             for group in wanted
             if group in told and self._estimates[group].seen_s >= WARM_UP_S
         ]
-        if not wanted or len(known) * 2 < len(wanted):
+        if not enough(len(known), len(wanted)):
             return None
-        mean = sum(known) / len(known)
-        if mean < IDLE_US:
-            return dict.fromkeys(wanted, WEIGHT_NORMAL)
-        floor = WEIGHT_NORMAL * FLOOR_PERCENT // 100
-        weights = {}
-        for group in wanted:
-            estimate = self._estimates.get(group)
-            cost = mean if estimate is None or estimate.seen_s < WARM_UP_S else estimate.cost_us
-            weights[group] = floor + round((WEIGHT_NORMAL - floor) * cost / mean)
-        return weights
+        warm = {
+            group: estimate.cost_us
+            for group, estimate in self._estimates.items()
+            if estimate.seen_s >= WARM_UP_S
+        }
+        return relative(wanted, warm, sum(known) / len(known))
 
     def bytes_kept(self, now: Now) -> dict[GroupId, int]:
         """What groups keep, as far as their masters have told of it lately."""

@@ -32,6 +32,7 @@ from balancer.policy import (
     TEXT_CHARS_MAX,
     PlanMove,
     PlanRecord,
+    Weights,
 )
 from balancer.problem import (
     WEIGHT_NORMAL,
@@ -121,12 +122,20 @@ class Weighing:
     weights: Mapping[GroupId, int]
 
 
+def fresh(published: Weights, now: Now, config: PlanningConfig) -> bool:
+    """Whether published weights are believed: neither old, nor of a time that is to come.
+
+    Who computed them by a clock that is years ahead would else be believed for years.
+    """
+    age_ns = now.wall_ns - published.computed_wall_ns
+    return bool(published.weights) and abs(age_ns) <= config.weights_age_ns
+
+
 def weighing(view: PlanningView, config: PlanningConfig) -> Weighing:
     """Published weights while they are fresh, else the built-in ones, else counts."""
     if view.registry.policy.evenness is Evenness.WEIGHT:
         published = view.registry.weights
-        age_ns = view.now.wall_ns - published.computed_wall_ns
-        if published.weights and age_ns <= config.weights_age_ns:
+        if fresh(published, view.now, config):
             return Weighing(Evenness.WEIGHT, published.source, published.weights)
         if view.weights is not None:
             return Weighing(Evenness.WEIGHT, BUILT_IN, view.weights)

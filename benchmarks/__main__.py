@@ -19,6 +19,7 @@ from benchmarks.bench import FULL, QUICK, Benchmark
 from benchmarks.frames import TargetError
 from benchmarks.progress import view_of
 from benchmarks.runs import Run
+from benchmarks.samples import SampleFolder
 from benchmarks.suite import BENCHMARKS
 from benchmarks.target import NODES, given_brokers
 from cluster import state
@@ -39,6 +40,9 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="about a minute instead of four")
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the result is kept")
+    parser.add_argument(
+        "--samples", type=Path, metavar="DIR", help="keep every request as a row of a file there"
+    )
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier result")
     parser.add_argument(
         "--bootstrap-servers",
@@ -67,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         earlier = None if options.compare is None else results.read(options.compare)
         context = environment.describe(state.DEFAULT_DATA_DIR)
-        run = _measure(options, chosen)
+        samples = None if options.samples is None else SampleFolder.of(options.samples, context)
+        run = _measure(options, chosen, samples)
     except (results.ResultError, *Refusals) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
@@ -84,14 +89,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("data was kept in memory, so fsync has cost nothing")
     if earlier is not None:
         print(f"\n{report.comparison(run.outcomes, earlier)}")
+    if samples is not None:
+        print(f"\nsamples of run {samples.run} are in {samples.folder}")
     print(f"\nkept in {path}; took {time.monotonic() - began:.0f} s")
     complete = len(run.outcomes) == len(chosen)
     return 0 if complete and all(outcome.passed for outcome in run.outcomes) else 1
 
 
-def _measure(options: argparse.Namespace, chosen: Sequence[Benchmark]) -> Run:
+def _measure(
+    options: argparse.Namespace, chosen: Sequence[Benchmark], samples: SampleFolder | None
+) -> Run:
     view = view_of(Console(), len(chosen))
-    run = Run(scale=QUICK if options.quick else FULL, view=view, overrides=options.overrides)
+    scale = QUICK if options.quick else FULL
+    run = Run(scale=scale, view=view, overrides=options.overrides, samples=samples)
     try:
         if options.bootstrap_servers is None:
             run.until_done(partial(run.on_fresh_clusters, chosen))

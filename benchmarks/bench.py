@@ -10,8 +10,18 @@ from typing import Any, Final
 import attrs
 import trio
 
-from benchmarks.jobs import Job, Measured, job_to_json, measured_from_json, measured_to_json
+from benchmarks.jobs import (
+    ConsumeJob,
+    Job,
+    Measured,
+    ProduceJob,
+    RequestJob,
+    job_to_json,
+    measured_from_json,
+    measured_to_json,
+)
 from benchmarks.results import Figure, Outcome, merged
+from benchmarks.samples import UNKNOWN, SampleFile, SampleFolder
 from benchmarks.target import Target
 from cluster import child
 from cluster.launcher import node_environment
@@ -66,6 +76,12 @@ class Bench:
     scale: Scale
     say: Callable[[str], None]
     retried: list[str] = attrs.Factory(list)
+    benchmark: str = ""
+    samples: SampleFolder | None = None
+    """Where every load leaves its raw samples."""
+    layout: str = UNKNOWN
+    """Where the masters are, for the samples' labels; so is the number of the pair of layouts."""
+    pair: int | None = None
 
     async def repeat(
         self, make_job: Callable[[int], Job], tell: Callable[[Measured], str]
@@ -95,11 +111,27 @@ class Bench:
         Raises:
             BenchmarkFailed: if it is no measurement.
         """
+        if self.samples is not None:
+            job = attrs.evolve(job, samples=self._sample_file(self.samples, job))
         worker = _start_worker()
         try:
             return await trio.to_thread.run_sync(_finish, worker, job, abandon_on_cancel=True)
         finally:
             worker.kill()
+
+    def _sample_file(self, folder: SampleFolder, job: Job) -> SampleFile:
+        return folder.next_load(
+            pair=self.pair,
+            benchmark=self.benchmark,
+            layout=self.layout,
+            nodes=self.target.configuration.get("nodes"),
+            groups=self.target.configuration.get("groups"),
+            client=_client_of(job),
+            message_bytes=_message_bytes_of(job),
+            rate=job.rate if isinstance(job, RequestJob) else 0.0,
+            connections=job.connections if isinstance(job, RequestJob) else 1,
+            in_flight=job.in_flight if isinstance(job, RequestJob) and not job.rate else None,
+        )
 
     def outcome(
         self,
@@ -122,6 +154,21 @@ class Bench:
             others_share=max(one.usage.others_share for one in measured),
             retried=tuple(self.retried),
         )
+
+
+def _client_of(job: Job) -> str:
+    if isinstance(job, RequestJob):
+        return "one record per request"
+    kind = "consumer" if isinstance(job, ConsumeJob) else "producer"
+    idempotent = isinstance(job, ProduceJob) and job.idempotent
+    return f"confluent-kafka {kind}{', idempotent' if idempotent else ''}"
+
+
+def _message_bytes_of(job: Job) -> int | None:
+    """A consumer takes what is there."""
+    if isinstance(job, RequestJob):
+        return job.record_bytes
+    return job.message_bytes if isinstance(job, ProduceJob) else None
 
 
 def _start_worker() -> "subprocess.Popen[bytes]":

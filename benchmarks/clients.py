@@ -22,6 +22,7 @@ from confluent_kafka import (
 from benchmarks import usage
 from benchmarks.generator import LoadFailed
 from benchmarks.jobs import ConsumeJob, Measured, ProduceJob
+from benchmarks.samples import FETCH, PRODUCE, Samples, write_samples
 from cluster.workload import WorkloadError, stored
 
 CHUNK: Final = 500
@@ -61,6 +62,9 @@ class LoadingProducer:
         }
         self._producer = Producer(settings)
         self._value = b"x" * job.message_bytes
+        self.samples = None if job.samples is None else Samples()
+        self._looked_ns = time.monotonic_ns()
+        self._told = self._told_failed = 0
 
     @property
     def acknowledged(self) -> int:
@@ -77,10 +81,27 @@ class LoadingProducer:
             self.sent += 1
         self._producer.poll(0)
 
+    def look(self) -> None:
+        """Write down what has been acknowledged since the last look."""
+        if self.samples is None:
+            return
+        now, acknowledged = time.monotonic_ns(), self.acknowledged
+        if (records := acknowledged - self._told) > 0:
+            size = records * self._job.message_bytes
+            self.samples.add_batch(PRODUCE, self._looked_ns, now, records, size)
+            self._told = acknowledged
+        if (failed := self.failed - self._told_failed) > 0:
+            self.samples.add_failure(PRODUCE, now, failed, self.errors[-1])
+            self._told_failed = self.failed
+        self._looked_ns = now
+
     def flush(self) -> None:
         left = self._producer.flush(FLUSH_S)
         if left:
             self.errors.append(f"{left} messages without an answer after {FLUSH_S:.0f} s")
+            if self.samples is not None:
+                self.samples.add_failure(PRODUCE, time.monotonic_ns(), left, self.errors[-1])
+        self.look()
 
     def _on_failure(self, error: KafkaError | None, _message: Message) -> None:
         self.failed += 1
@@ -106,6 +127,7 @@ def produce(job: ProduceJob) -> Measured:
     passed: list[tuple[usage.Snapshot, int]] = []
     for number in count():
         producer.send_chunk(number % job.partitions)
+        producer.look()
         if time.monotonic() >= edges[len(passed)]:
             passed.append((usage.snapshot(job.pids), producer.acknowledged))
         if len(passed) == len(edges) or (job.messages and producer.acknowledged >= job.messages):
@@ -119,6 +141,7 @@ def produce(job: ProduceJob) -> Measured:
     (begin, acknowledged_before), (end, acknowledged) = passed
     spent = usage.between(begin, end)
     messages = acknowledged - acknowledged_before
+    _keep(job, producer.samples, begin, end)
     return Measured(
         seconds=spent.seconds,
         count=messages,
@@ -126,6 +149,22 @@ def produce(job: ProduceJob) -> Measured:
         usage=spent,
         errors=tuple(producer.errors),
     )
+
+
+def _keep(
+    job: ProduceJob | ConsumeJob,
+    samples: Samples | None,
+    begin: usage.Snapshot,
+    end: usage.Snapshot,
+) -> None:
+    """Write the samples of a load between whose snapshots lies its window."""
+    if job.samples is not None and samples is not None:
+        write_samples(
+            job.samples,
+            samples,
+            window_ns=(begin.at_ns, end.at_ns),
+            others_share=usage.between(begin, end).others_share,
+        )
 
 
 def _stored(job: ProduceJob) -> int:
@@ -171,11 +210,14 @@ def _consume(job: ConsumeJob, consumer: Consumer) -> Measured:
     deadline = time.monotonic() + job.seconds_max
     gulp = min(CONSUME_MESSAGES_MAX, 1 + job.messages // CONSUME_GULPS_MIN)
     read = size = 0
+    samples = None if job.samples is None else Samples()
+    looked_ns = time.monotonic_ns()
     begin: usage.Snapshot | None = None
     read_before = size_before = 0
     while read < job.messages:
         if time.monotonic() > deadline:
             raise LoadFailed(f"{read} of {job.messages} messages read in {job.seconds_max:.0f} s")
+        taken, taken_size = read, size
         for message in consumer.consume(gulp, timeout=0.1):
             error = message.error()
             if error is not None:
@@ -184,11 +226,17 @@ def _consume(job: ConsumeJob, consumer: Consumer) -> Measured:
             assert value is not None, "the producer sends no empty message"
             size += len(value)
             read += 1
+        if samples is not None and read > taken:
+            now = time.monotonic_ns()
+            samples.add_batch(FETCH, looked_ns, now, read - taken, size - taken_size)
+            looked_ns = now
         if begin is None and read >= job.messages // 10:
             begin = usage.snapshot(job.pids)
             read_before, size_before = read, size
     assert begin is not None
-    spent = usage.between(begin, usage.snapshot(job.pids))
+    end = usage.snapshot(job.pids)
+    spent = usage.between(begin, end)
+    _keep(job, samples, begin, end)
     return Measured(
         seconds=spent.seconds, count=read - read_before, bytes=size - size_before, usage=spent
     )

@@ -31,6 +31,7 @@ from benchmarks.frames import (
 )
 from benchmarks.histogram import Histogram
 from benchmarks.jobs import Measured, RequestJob
+from benchmarks.samples import NONE, PRODUCE, Samples, write_samples
 
 NS: Final = 1_000_000_000
 RECEIVE_BYTES: Final = 64 * 1024
@@ -39,8 +40,8 @@ ANSWER_TIMEOUT_S: Final = 10.0
 LATEST_WAKE_S: Final = 0.5
 _LENGTH_AND_CORRELATION: Final = struct.Struct(">ii")
 
-Answered = Callable[[int, int], None]
-"""(when it was sent or due, now)."""
+Answered = Callable[[int, int, int, int], None]
+"""(which connection, from when it counts, when it was sent, now)."""
 
 
 class LoadFailed(RuntimeError):
@@ -50,12 +51,13 @@ class LoadFailed(RuntimeError):
 class Connection:
     """One socket to a node, and the requests on their way over it, oldest first."""
 
-    def __init__(self, leader: Leader, topic: str, record_bytes: int) -> None:
+    def __init__(self, number: int, leader: Leader, topic: str, record_bytes: int) -> None:
+        self._number = number
         self._socket = socket.create_connection((leader.host, leader.port), ANSWER_TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._frames = cycle([produce_frame(topic, one, record_bytes) for one in leader.partitions])
         self._error_at = 4 + error_code_at(topic)
-        self._sent: deque[tuple[int, int]] = deque()
+        self._sent: deque[tuple[int, int, int]] = deque()
         self._correlation = 0
         self._buffer = bytearray(RECEIVE_BYTES)
         self._filled = 0
@@ -72,12 +74,12 @@ class Connection:
         """When the request that has waited longest was sent or due."""
         return self._sent[0][1]
 
-    def send(self, at_ns: int) -> None:
-        """Send the next request; its latency counts from `at_ns`."""
+    def send(self, at_ns: int, now: int) -> None:
+        """Send the next request now; its latency counts from `at_ns`."""
         self._correlation = correlation = (self._correlation + 1) & 0x7FFF_FFFF
         frame = next(self._frames)
         CORRELATION.pack_into(frame, CORRELATION_AT, correlation)
-        self._sent.append((correlation, at_ns))
+        self._sent.append((correlation, at_ns, now))
         self._socket.sendall(frame)
 
     def receive(self, answered: Answered) -> int:
@@ -96,13 +98,13 @@ class Connection:
             size, correlation = _LENGTH_AND_CORRELATION.unpack_from(self._buffer, at)
             if stop - at < 4 + size:
                 break
-            expected, sent_ns = self._sent.popleft() if self._sent else (-1, 0)
+            expected, at_ns, sent_ns = self._sent.popleft() if self._sent else (-1, 0, 0)
             if correlation != expected:
                 raise LoadFailed(f"answer {correlation} came instead of {expected}")
             if ERROR.unpack_from(self._buffer, at + self._error_at)[0]:
                 frame = memoryview(self._buffer)[at + 4 : at + 4 + size]
                 raise LoadFailed(f"refused: {describe_refusal(frame)}")
-            answered(sent_ns, now)
+            answered(self._number, at_ns, sent_ns, now)
             at += 4 + size
             taken += 1
         self._filled = stop - at
@@ -122,9 +124,7 @@ class Generator:
     def __init__(self, job: RequestJob, leaders: Sequence[Leader]) -> None:
         self._job = job
         self._connections = [
-            Connection(
-                leaders[(job.first_node + number) % len(leaders)], job.topic, job.record_bytes
-            )
+            Connection(number, self._node_of(number, leaders), job.topic, job.record_bytes)
             for number in range(job.connections)
         ]
         self._by_fd = {one.fileno(): one for one in self._connections}
@@ -136,6 +136,11 @@ class Generator:
         self._snapshots: list[usage.Snapshot] = []
         self._checked_ns = 0
         self._from_ns = self._to_ns = 0
+        self._samples = None if job.samples is None else Samples()
+        self._spent: usage.Usage | None = None
+
+    def _node_of(self, connection: int, leaders: Sequence[Leader]) -> Leader:
+        return leaders[(self._job.first_node + connection) % len(leaders)]
 
     def run(self) -> Measured:
         """Warm up, measure, wait for what is outstanding.
@@ -152,13 +157,31 @@ class Generator:
             self._closed_loop(began)
         self._drain()
         begin, end = self._snapshots
+        self._spent = usage.between(begin, end)
         return Measured(
             seconds=self._job.window_s,
             count=self._counted,
             bytes=self._counted * self._job.record_bytes,
-            usage=usage.between(begin, end),
+            usage=self._spent,
             latency_ns=Histogram(self._latencies),
         )
+
+    def keep_samples(self) -> None:
+        """Write down every request that was answered, if the job asks for it."""
+        if self._samples is None or self._job.samples is None:
+            return
+        spent = self._spent
+        write_samples(
+            self._job.samples,
+            self._samples,
+            window_ns=(self._from_ns, self._to_ns),
+            others_share=None if spent is None else spent.others_share,
+        )
+
+    def failed(self, why: str) -> None:
+        """The load ends here: its last row says so."""
+        if self._samples is not None:
+            self._samples.add_failure(PRODUCE, time.monotonic_ns(), 1, why)
 
     def close(self) -> None:
         self._epoll.close()
@@ -168,12 +191,13 @@ class Generator:
     def _closed_loop(self, now: int) -> None:
         for connection in self._connections:
             for _ in range(self._job.in_flight):
-                connection.send(now)
+                connection.send(now, now)
         answered = self._answered_closed
         while self._goes_on(now):
             for connection in self._readable(min(LATEST_WAKE_S, (self._to_ns - now) / NS)):
                 for _ in range(connection.receive(answered)):
-                    connection.send(time.monotonic_ns())
+                    now = time.monotonic_ns()
+                    connection.send(now, now)
             now = time.monotonic_ns()
 
     def _open_loop(self, now: int) -> None:
@@ -182,7 +206,7 @@ class Generator:
         began, arrivals, due = now, 0, now
         while self._goes_on(now):
             while due <= now:
-                next(turn).send(due)
+                next(turn).send(due, now)
                 arrivals += 1
                 due = began + int(arrivals * interval)
             for connection in self._readable(max(0, min(due, self._to_ns) - now) / NS):
@@ -204,12 +228,16 @@ class Generator:
         for fd, _ in self._epoll.poll(0):
             yield self._by_fd[fd]
 
-    def _answered_closed(self, sent_ns: int, now: int) -> None:
+    def _answered_closed(self, connection: int, _at_ns: int, sent_ns: int, now: int) -> None:
+        if self._samples is not None:
+            self._samples.add(PRODUCE, connection, NONE, sent_ns, now, self._job.record_bytes)
         if self._from_ns <= now < self._to_ns:
             self._counted += 1
             self._latencies.append(now - sent_ns)
 
-    def _answered_open(self, due_ns: int, now: int) -> None:
+    def _answered_open(self, connection: int, due_ns: int, sent_ns: int, now: int) -> None:
+        if self._samples is not None:
+            self._samples.add(PRODUCE, connection, due_ns, sent_ns, now, self._job.record_bytes)
         if self._from_ns <= now < self._to_ns:
             self._counted += 1
         if self._from_ns <= due_ns < self._to_ns:
@@ -241,7 +269,9 @@ def run(job: RequestJob) -> Measured:
     generator = Generator(job, leaders_of(job.bootstrap, job.topic))
     try:
         return generator.run()
-    except (OSError, usage.ProcessGone) as error:
+    except (LoadFailed, OSError, usage.ProcessGone) as error:
+        generator.failed(str(error))
         raise LoadFailed(str(error)) from error
     finally:
         generator.close()
+        generator.keep_samples()

@@ -12,6 +12,7 @@ import attrs
 
 from benchmarks import usage
 from benchmarks.histogram import Histogram
+from benchmarks.samples import SampleFile
 
 
 @attrs.frozen(kw_only=True)
@@ -28,6 +29,7 @@ class ProduceJob:
     window_s: float
     messages: int = 0
     pids: tuple[int, ...] = ()
+    samples: SampleFile | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +43,7 @@ class ConsumeJob:
     messages: int
     seconds_max: float
     pids: tuple[int, ...] = ()
+    samples: SampleFile | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -60,6 +63,7 @@ class RequestJob:
     warm_up_s: float
     window_s: float
     pids: tuple[int, ...] = ()
+    samples: SampleFile | None = None
 
 
 Job: TypeAlias = ProduceJob | ConsumeJob | RequestJob
@@ -100,6 +104,8 @@ def job_to_json(job: Job) -> str:
 def job_from_json(text: str | bytes) -> Job:
     value: dict[str, Any] = json.loads(text)
     kind = KINDS[value.pop("kind")]
+    samples = value["samples"]
+    value["samples"] = None if samples is None else SampleFile.from_json(samples)
     return kind(**{**value, "pids": tuple(value["pids"])})
 
 

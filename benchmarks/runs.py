@@ -12,6 +12,7 @@ from benchmarks.bench import Bench, Benchmark, BenchmarkFailed, Scale
 from benchmarks.frames import TargetError
 from benchmarks.progress import View
 from benchmarks.results import Outcome
+from benchmarks.samples import BALANCED, UNKNOWN, SampleFolder
 from benchmarks.target import Target, fresh_cluster
 from benchmarks.usage import ProcessGone
 from cluster.workload import WorkloadError
@@ -25,6 +26,7 @@ class Run:
     scale: Scale
     view: View
     overrides: Sequence[str] = ()
+    samples: SampleFolder | None = None
     outcomes: list[Outcome] = attrs.Factory(list)
     configurations: list[dict[str, Any]] = attrs.Factory(list)
     interrupted: bool = False
@@ -75,7 +77,14 @@ class Run:
             skipped = "it needs nodes of our own"
             outcome = Outcome(name=benchmark.name, title=benchmark.title, skipped=skipped)
         else:
-            bench = Bench(target, self.scale, self.view.say)
+            bench = Bench(
+                target,
+                self.scale,
+                self.view.say,
+                benchmark=benchmark.name,
+                samples=self.samples,
+                layout=BALANCED if target.spec is not None else UNKNOWN,
+            )
             try:
                 outcome = await benchmark.measure(bench)
             except NOT_MEASURABLE as error:

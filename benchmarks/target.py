@@ -19,7 +19,7 @@ from benchmarks.frames import TargetError, leaders_of
 from cluster import health, state, status
 from cluster.launcher import Launcher, launch
 from cluster.spec import ClusterSpec, plan
-from cluster.workload import REQUEST_S, create_topic
+from cluster.workload import CLIENT_LOG, REQUEST_S, create_topic
 from runtime import config
 
 NODES: Final = 3
@@ -40,6 +40,8 @@ class Target:
     """Of the nodes, by id; none when they are not ours."""
     configuration: dict[str, Any] = attrs.Factory(dict)
     data_dir: Path | None = None
+    spec: ClusterSpec | None = None
+    """Of a cluster of ours; its masters are evenly spread at first."""
 
     @property
     def full(self) -> bool:
@@ -86,7 +88,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     Raises:
         TargetError: if it is refused.
     """
-    admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap}, logger=CLIENT_LOG)
     try:
         admin.delete_topics([topic], request_timeout=REQUEST_S)[topic].result(REQUEST_S)
     except (KafkaException, TimeoutError) as error:
@@ -135,6 +137,7 @@ def _target_of(spec: ClusterSpec, launcher: Launcher, overrides: Sequence[str]) 
             },
         },
         data_dir=spec.data_dir,
+        spec=spec,
     )
 
 

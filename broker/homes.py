@@ -4,7 +4,8 @@ A Kafka client that is told of a new leader by an error backs off for 100 ms. To
 success (KIP-951's field, which allows that), librdkafka moves without any pause, if it has a
 connection to the new leader; else it sits on its messages for up to a second (seen with 2.16). So
 while the old master still forwards, the new one says of each command whether its producer has been
-here, and only then the old one names the new leader in its answer.
+here, and only then the old one names the new leader in its answer. A writer (`broker.writers`) is a
+producer like any other here, one that has the same id after a restart.
 """
 
 from collections import Counter

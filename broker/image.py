@@ -46,14 +46,17 @@ class ChunkKind(IntEnum):
 VERSIONS: Final = {
     ChunkKind.REPLICA: 1,
     ChunkKind.CONSUMER_GROUPS: 1,
-    ChunkKind.PARTITION: 1,
+    ChunkKind.PARTITION: 2,
     ChunkKind.INDEX: 1,
     ChunkKind.COLD: 1,
     ChunkKind.REGISTRY: 1,
     ChunkKind.LEASE: 1,
     ChunkKind.END: 1,
 }
-"""Consumer groups and the registry carry a version of their own inside as well."""
+"""Consumer groups and the registry carry a version of their own inside as well. PARTITION 2 has
+the positions of write tokens at its end."""
+_SINCE: Final = {(ChunkKind.PARTITION, 1): bytes(4)}
+"""By kind and older version: what a body of today has at its end that those did not have."""
 PORTABLE: Final = frozenset(ChunkKind) - {ChunkKind.INDEX, ChunkKind.COLD}
 """What another node can use."""
 SLOT_MAX: Final = 2**63 - 1
@@ -78,7 +81,7 @@ def encode_chunk(chunk: Chunk) -> bytes:
 
 
 def decode_chunk(data: Buffer) -> Chunk:
-    """A chunk, its body a view into `data`.
+    """A chunk, its body a view into `data`; one of an older version is given as one of today's.
 
     Raises:
         ImageError: if it is none, or none that this release can read.
@@ -91,11 +94,13 @@ def decode_chunk(data: Buffer) -> Chunk:
         kind = ChunkKind(number)
     except ValueError:
         raise ImageError(f"a chunk of kind {number}: made by a later release?") from None
-    if version != VERSIONS[kind]:
+    since = _SINCE.get((kind, version))
+    if since is None and version != VERSIONS[kind]:
         raise ImageError(f"{kind.name} of version {version}, known is {VERSIONS[kind]}")
     if slot > SLOT_MAX:
         raise ImageError(f"{kind.name} of slot {slot}")
-    return Chunk(kind, key, Slot(slot), view[_HEAD.size :])
+    body = view[_HEAD.size :]
+    return Chunk(kind, key, Slot(slot), body if since is None else bytes(body) + since)
 
 
 def encode_lease(lease: Lease) -> bytes:

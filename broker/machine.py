@@ -73,6 +73,7 @@ _NO_TIME: Final = Now(0, 0)
 """Who holds a lease and under which epoch depends on the log alone; only its deadline has a time,
 and here nobody asks for it."""
 _NO_LOG_APPEND_TIME: Final = -1
+_THERE_ALREADY: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 UID_MAX: Final = 2**32 - 1
 _LEASE: Final = (ChunkKind.LEASE, 0)
 _IN_PIECES: Final = (ChunkKind.CONSUMER_GROUPS, ChunkKind.REGISTRY)
@@ -405,7 +406,7 @@ class GroupMachine:
                 self._tail.append(uid, number, batch)
             else:
                 self._tail.drop(uid)  # what is kept must reach to the end
-        elif error is ErrorCode.NONE:
+        elif error in _THERE_ALREADY:
             self._statistics.duplicates += 1
         return RECORDS_RESULT.pack(error, base_offset, append_time_ms)
 

@@ -13,8 +13,10 @@ from typing import Final, NamedTuple
 from broker.batch_index import BatchIndex
 from broker.ports import NO_COLD, ColdReader
 from broker.producers import PRODUCERS_MAX, SEQUENCES, Producers
+from broker.writers import Writers
 from wire.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, MAGIC, parse_header
 from wire.error_codes import ErrorCode
+from wire.write_tokens import FIRST_ID
 
 OFFSET_MAX: Final = 2**63 - 1
 SETTLE_BATCHES_MAX: Final = 16_384
@@ -29,7 +31,9 @@ class DamagedEntryError(ValueError):
 class Append(NamedTuple):
     """What became of a batch. `number` is its place in the index; None if it was not appended.
 
-    A duplicate has no number, no error, and the offset of the first time.
+    A duplicate has no number. An idempotent producer's has no error, and the offset of the first
+    time; DUPLICATE_SEQUENCE_NUMBER is one of which that is not known (-1), or that has a write
+    token.
     """
 
     error: ErrorCode
@@ -83,6 +87,7 @@ class PartitionState:
         "next_offset",
         "producers",
         "uid",
+        "writers",
     )
 
     def __init__(
@@ -96,6 +101,7 @@ class PartitionState:
         """Of the last batch that carries the log's time (LogAppendTime): it does not go back."""
         self.index = BatchIndex()
         self.producers = Producers(producers_max)
+        self.writers = Writers()
         self.dropped = False
         """The topic was deleted: whoever still looks at this partition must not answer from it."""
         self._epoch_starts = array("q")
@@ -115,16 +121,18 @@ class PartitionState:
             raise DamagedEntryError(f"partition {self.uid}: {header} in {len(batch)} bytes")
         producer_id = header.producer_id
         first = last = 0
+        senders: Producers | Writers | None = None
         if producer_id >= 0:
             first = header.base_sequence
             last = (first + header.last_offset_delta) % SEQUENCES
-            verdict = self.producers.judge(producer_id, header.producer_epoch, first, last)
+            senders = self.producers if producer_id < FIRST_ID else self.writers
+            verdict = senders.judge(producer_id, header.producer_epoch, first, last)
             if verdict is not None:
                 return Append(verdict.error, verdict.base_offset, None)
         base = self.next_offset
         self.next_offset = base + count
-        if producer_id >= 0:
-            self.producers.appended(producer_id, header.producer_epoch, first, last, base)
+        if senders is not None:
+            senders.appended(producer_id, header.producer_epoch, first, last, base)
         if not self._epochs or self._epochs[-1] != epoch:
             self._epoch_starts.append(base)
             self._epochs.append(epoch)
@@ -163,6 +171,7 @@ class PartitionState:
         self.append_time_ms = append_time_ms
         self.index = BatchIndex(bytes_end)
         self.producers = Producers(self.producers.limit)
+        self.writers = Writers(self.writers.limit)
         self._epoch_starts = array("q", [start for start, _ in epochs])
         self._epochs = array("q", [epoch for _, epoch in epochs])
 

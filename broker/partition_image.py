@@ -21,7 +21,9 @@ from broker.producers import (
     SEQUENCES,
     ProducerImage,
 )
+from broker.writers import CHUNKS_REMEMBERED, WRITERS_MAX, Writer
 from paxos.entry import Buffer
+from wire.write_tokens import is_write_token, position_of, token_of
 
 INDEX_PIECE: Final = 65_536
 """Batches in one INDEX chunk, of 2 MiB."""
@@ -34,6 +36,9 @@ _EPOCH: Final = struct.Struct(">qq")
 _PRODUCERS: Final = struct.Struct(">BI")
 _PRODUCER: Final = struct.Struct(">qhiiB")
 _RECENT: Final = struct.Struct(">iiq")
+_WRITERS: Final = struct.Struct(">I")
+_WRITER: Final = struct.Struct(">qhiB")
+_BASE: Final = struct.Struct(">q")
 _INDEX: Final = struct.Struct(">QI")
 _BYTE_ORDER: Final = array("Q", [0x0102030405060708]).tobytes()
 """How this machine writes that number: the columns are written the same way."""
@@ -59,6 +64,11 @@ def encode_partition(state: PartitionState) -> bytes:
         out += pack(producer_id, epoch, last, contiguous, len(recent))
         for batch in recent:
             out += pack_recent(*batch)
+    out += _WRITERS.pack(len(state.writers))
+    for producer_id, (position, bases) in state.writers.images():
+        out += _WRITER.pack(*token_of(producer_id, position), len(bases))
+        for base in bases:
+            out += _BASE.pack(base)
     return bytes(out)
 
 
@@ -90,9 +100,16 @@ def load_partition(state: PartitionState, body: Buffer) -> None:
     images = [_read_producer(data, next_offset) for _ in range(producers)]
     if len({one.producer_id for one in images}) != len(images):
         raise ImageError(f"partition {state.uid}: a producer is there twice")
+    (count,) = data.unpack(_WRITERS)
+    if count > WRITERS_MAX:
+        raise ImageError(f"partition {state.uid}: {count} writers")
+    writers = dict(_read_writer(data, next_offset) for _ in range(count))
+    if len(writers) != count:
+        raise ImageError(f"partition {state.uid}: a writer is there twice")
     data.finish()
     state.load(log_start, next_offset, append_time_ms, bytes_end, epochs)
     state.producers.load(images, bool(forgot))
+    state.writers.load(writers)
 
 
 def extent_of(body: Buffer) -> tuple[int, int]:
@@ -121,6 +138,19 @@ def _read_producer(data: Bytes, next_offset: int) -> ProducerImage:
             raise ImageError(f"producer {producer_id}: offset {offset} of {next_offset}")
         recent.append((first, until, offset))
     return ProducerImage(producer_id, epoch, last, contiguous, recent)
+
+
+def _read_writer(data: Bytes, next_offset: int) -> tuple[int, Writer]:
+    producer_id, epoch, sequence, count = data.unpack(_WRITER)
+    if not is_write_token(producer_id) or epoch < 0 or sequence < 0:
+        raise ImageError(f"writer {producer_id} with epoch {epoch}, sequence {sequence}")
+    position = position_of(epoch, sequence)
+    if count != min(position.chunk + 1, CHUNKS_REMEMBERED):
+        raise ImageError(f"writer {producer_id} at {position}: {count} chunks are known")
+    bases = tuple(data.unpack(_BASE)[0] for _ in range(count))
+    if any(not 0 <= base < next_offset for base in bases) or not all(map(lt, bases, bases[1:])):
+        raise ImageError(f"writer {producer_id} at {position}: chunks at {bases}")
+    return producer_id, Writer(position, bases)
 
 
 # -- where the batches lie -------------------------------------------------------------------------

@@ -18,7 +18,7 @@ class BrokerStatistics:
     produce_bytes: int = 0
     produce_timeouts: int = 0
     duplicates: int = 0
-    """Batches a producer had sent before, answered with their first offset; on every replica."""
+    """Batches that had been appended before, of producers and of writers; on every replica."""
     fetch_requests: int = 0
     fetch_bytes: int = 0
     fetches_parked: int = 0

@@ -19,6 +19,7 @@ def show(view: Mapping[str, Any]) -> str:
         f"{policy['steals_max']} steal(s) at once"
         + _when(policy["spread_zones"], ", zones first")
         + _when(policy["preferred_zones"], f", zones {' '.join(policy['preferred_zones'])}"),
+        *_published(view["weights"]),
         "",
         "node  zone        capacity  replicas  masters  ideal  p99 ms   state",
     ]
@@ -37,6 +38,17 @@ def show(view: Mapping[str, Any]) -> str:
             f"{group['weight']:>6.2f}  {_nodes(group):<18}  {group['why']}{pin}"
         )
     return _cut(lines)
+
+
+def _published(weights: Mapping[str, Any]) -> list[str]:
+    """Whose weights the registry holds, of when, and what becomes of them."""
+    last = weights.get("published")
+    if last is None:
+        return []
+    used = "in use" if weights["by"] == "weight" else "not in use: evenness=count"
+    used = used if last["fresh"] else "not of now: not believed"
+    when = _time(last["computed_wall_ms"])
+    return [f"weights of {when} published by {last['source']}: {used}"]
 
 
 def _nodes(group: Mapping[str, Any]) -> str:

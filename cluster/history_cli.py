@@ -59,15 +59,19 @@ def run_check(options: Any) -> int:  # noqa: ANN401 (argparse's)
     Raises:
         HistoryError: a file is none, or there is nothing in it to be judged.
     """
+    history = list(chain.from_iterable(map(read_history, options.files)))
+    if not any(one.op not in (Op.FAULT, Op.HEAL) for one in history):
+        raise HistoryError(f"nothing to judge in {', '.join(map(str, options.files))}")
+    report = check(history, promised(options))
+    print(json.dumps(report.to_json(), indent=2) if options.json else report.summary())
+    return 0 if report.clean else 1
+
+
+def promised(options: Any) -> Options:  # noqa: ANN401 (argparse's)
+    """What the command line says was promised."""
     lag_ms: float | None = options.lag_ms_max
-    promised = Options(
+    return Options(
         idempotent=not options.not_idempotent,
         clock_error_ns=round(options.clock_error_ms * 1e6),
         lag_ns_max=None if lag_ms is None else round(lag_ms * 1e6),
     )
-    history = list(chain.from_iterable(map(read_history, options.files)))
-    if not any(one.op not in (Op.FAULT, Op.HEAL) for one in history):
-        raise HistoryError(f"nothing to judge in {', '.join(map(str, options.files))}")
-    report = check(history, promised)
-    print(json.dumps(report.to_json(), indent=2) if options.json else report.summary())
-    return 0 if report.clean else 1

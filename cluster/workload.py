@@ -74,7 +74,7 @@ def create_topic(
 
 
 class SteadyProducer:
-    """Sends small messages at a steady rate, round robin over the partitions, acks=all, idempotent.
+    """Sends small messages at a steady rate, over the partitions in turns, acks=all, idempotent.
 
     Every message is a record of the history from before it is sent. An error is an unknown outcome:
     librdkafka gives up on a message without knowing whether an attempt of it has been stored.
@@ -91,15 +91,18 @@ class SteadyProducer:
         pad_bytes: int = 0,
         recorder: Recorder | None = None,
         settings: Mapping[str, Any] = MappingProxyType({}),
+        turns: Sequence[int] = (),
     ) -> None:
         """`pad_bytes` make every message so much larger; they are no part of its value. The
-        client is configured as here, or as `settings` say."""
+        client is configured as here, or as `settings` say. `turns` are the partitions that get a
+        message one after the other, over and over; without it all of them."""
         self.history: list[Record] = []
         self.acknowledged = 0
         self.errors: list[str] = []
         self.acks_ns: list[list[int]] = [[] for _ in range(partitions)]
         """When each partition's acknowledgements came, ascending (monotonic nanoseconds)."""
         self._topic, self._rate, self._name = topic, rate, name
+        self._turns = tuple(turns) or tuple(range(partitions))
         self._recorder = recorder
         self._padding = PADDING * pad_bytes
         self._stop = threading.Event()
@@ -134,7 +137,7 @@ class SteadyProducer:
         self._stop.set()
 
     def _send(self, producer: Producer, number: int) -> None:
-        partition = number % len(self.acks_ns)
+        partition = self._turns[number % len(self._turns)]
         value = f"{self._name}-{number}"
         record = Record(Op.SEND, self._name, Key(self._topic, partition), value)
         record.outcome = Outcome.INFO

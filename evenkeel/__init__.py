@@ -48,7 +48,6 @@ from evenkeel.errors import (
 )
 from evenkeel.listener import RebalanceListener
 from evenkeel.lookups import FoundOffset
-from evenkeel.metadata import TopicPartition
 from evenkeel.producer import Delivery, Producer, ProducerStatistics, RecordMetadata
 from evenkeel.sharing import Member, PartitionAssignor, Shares
 from evenkeel.tasks.config import TaskGroupConfig, Timing
@@ -82,6 +81,7 @@ from evenkeel.tasks.sharding import (
 )
 from evenkeel.tasks.topic import member_name, submit_tasks
 from wire.batch import Compression
+from wire.cluster_view import TopicPartition
 
 __all__ = [
     "Producer",

@@ -35,8 +35,8 @@ from evenkeel.errors import (
 )
 from evenkeel.lifetime import Scoped
 from evenkeel.lookups import FoundOffset
-from evenkeel.metadata import TopicPartition, TopicView
 from wire.apis import Request
+from wire.cluster_view import TopicPartition, TopicView
 from wire.error_codes import ErrorCode
 from wire.messages import configs, logs, placement, topics
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

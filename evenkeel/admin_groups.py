@@ -17,7 +17,7 @@ from evenkeel.descriptions import (
     PartitionProgress,
 )
 from evenkeel.errors import EvenkeelError, UnreachableError, UnsupportedError, refusal
-from evenkeel.metadata import TopicPartition
+from wire.cluster_view import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages.assigned_groups import (

@@ -11,8 +11,8 @@ from itertools import cycle, islice
 
 from evenkeel.config import Assignor
 from evenkeel.errors import ConfigurationError
-from evenkeel.metadata import TopicPartition
 from evenkeel.sharing import Member, PartitionAssignor, Shares
+from wire.cluster_view import TopicPartition
 
 
 def name_of(assignor: Assignor | PartitionAssignor) -> str:

@@ -28,8 +28,8 @@ from evenkeel.errors import (
     refusal,
 )
 from evenkeel.lifetime import background
-from evenkeel.metadata import ClusterView, TopicPartition, TopicView
 from wire.apis import Request
+from wire.cluster_view import ClusterView, TopicPartition, TopicView
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

@@ -9,10 +9,10 @@ import attrs
 
 from evenkeel.errors import ConfigurationError
 from evenkeel.sharing import PartitionAssignor
+from wire.addresses import parse_addresses
 from wire.batch import Compression
 
 LIBRARY_NAME: Final = "evenkeel"
-PORT: Final = 9092
 IDEMPOTENT_WINDOW: Final = 5
 """Batches of one partition under way: a broker remembers as many of a producer (KIP-98)."""
 
@@ -61,19 +61,10 @@ def addresses(bootstrap: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
     Raises:
         ConfigurationError: if there is none, or one that is no address.
     """
-    words = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
-    found = []
-    for word in (one.strip() for one in words):
-        if not word:
-            continue
-        bare = word.endswith("]") or ":" not in word
-        host, _, port = (word, "", str(PORT)) if bare else word.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigurationError(f"'{word}' is no address", advice="write host:port")
-        found.append((host.strip("[]"), int(port)))
-    if not found:
-        raise ConfigurationError("no bootstrap address", advice="write host:port,host:port")
-    return tuple(found)
+    try:
+        return parse_addresses(bootstrap)
+    except ValueError as error:
+        raise ConfigurationError(str(error), advice="write host:port,host:port") from None
 
 
 @attrs.frozen(kw_only=True)

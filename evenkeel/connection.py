@@ -120,10 +120,9 @@ class Connection:
         api = api_of(request)
         theirs = self.versions.get(int(api.key))
         last = api.accepted.last if at_most is None else min(at_most, api.accepted.last)
-        if theirs is not None:
-            version = min(last, theirs.max_version)
-            if version >= max(api.accepted.first, theirs.min_version):
-                return version
+        version = api.common_version(theirs, last)
+        if version is not None:
+            return version
         they = "not at all" if theirs is None else f"{theirs.min_version}-{theirs.max_version}"
         raise UnsupportedError(
             f"{self.where} cannot do {api.name}",

@@ -40,7 +40,7 @@ from evenkeel.lifetime import Scoped
 from evenkeel.listener import ProgressCallback, RebalanceListener, told
 from evenkeel.lookups import FoundOffset
 from evenkeel.membership import Membership
-from evenkeel.metadata import TopicPartition
+from wire.cluster_view import TopicPartition
 
 __all__ = ["Consumer", "ConsumerRecord", "ConsumerStatistics", "Records", "RebalanceListener"]
 

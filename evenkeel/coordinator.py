@@ -20,8 +20,8 @@ from evenkeel.errors import (
     UnsupportedError,
     refusal,
 )
-from evenkeel.metadata import Node, TopicPartition
 from wire.apis import Request
+from wire.cluster_view import Node, TopicPartition
 from wire.error_codes import ErrorCode
 from wire.messages.membership import (
     FindCoordinatorRequest,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evenkeel.coordinator import Committed
-from evenkeel.metadata import Node, TopicPartition
+from wire.cluster_view import Node, TopicPartition
 
 
 @attrs.frozen

@@ -14,23 +14,19 @@ from crc32c import crc32c
 
 from evenkeel.config import OffsetReset
 from evenkeel.errors import EvenkeelError, refusal
-from evenkeel.metadata import TopicPartition
 from wire.batch import (
-    CONTROL_BIT,
-    NO_PRODUCER_ID,
-    TRANSACTIONAL_BIT,
     Batch,
     BatchError,
     as_view,
     iterate_records,
     split,
 )
+from wire.cluster_view import TopicPartition
 from wire.compression import decompress
-from wire.messages.fetch import AbortedTransaction, PartitionData
+from wire.messages.fetch import PartitionData
+from wire.transactions import Transactions
 
 CRC_COVERS_FROM: Final = 21
-ABORT_MARKER: Final = 0
-MARKER_TYPE_AT: Final = 2
 
 
 class ConsumerRecord(NamedTuple):
@@ -91,7 +87,7 @@ class FetchedPartition:
     """Told to the application when it asks for more."""
     leader_epoch: int = -1
     _held: deque[_Held] = attrs.Factory(deque)
-    _aborted: set[int] = attrs.Factory(set)
+    _transactions: Transactions = attrs.Factory(Transactions)
 
     @property
     def has_records(self) -> bool:
@@ -111,7 +107,7 @@ class FetchedPartition:
 
     def drop(self) -> None:
         self._held.clear()
-        self._aborted.clear()
+        self._transactions.forget()
         self.buffered = 0
 
     # -- taking in --------------------------------------------------------------------------------
@@ -125,7 +121,7 @@ class FetchedPartition:
         self.high_watermark = answer.high_watermark
         if self.position is None or asked_from != self.fetch_from:
             return
-        aborted = deque(sorted(answer.aborted_transactions or (), key=_first_offset))
+        self._transactions.told(answer.aborted_transactions)
         view = as_view(answer.records)
         try:
             batches = split(view, partial_tail=True)
@@ -136,26 +132,10 @@ class FetchedPartition:
                 continue
             if check_crcs and crc32c(batch.data[CRC_COVERS_FROM:]) != batch.header.crc:
                 raise self._damaged(None)
-            held = _Held(batch, self._is_skipped(batch, aborted), len(batch.data))
+            held = _Held(batch, self._transactions.skips(batch), len(batch.data))
             self._held.append(held)
             self.buffered += held.size
             self.fetch_from = batch.header.last_offset + 1
-
-    def _is_skipped(self, batch: Batch, aborted: deque[AbortedTransaction]) -> bool:
-        """KIP-98: between an aborted transaction's first offset and its marker, a producer's
-        transactional batches do not count."""
-        header = batch.header
-        while aborted and aborted[0].first_offset <= header.last_offset:
-            self._aborted.add(aborted.popleft().producer_id)
-        if header.attributes & CONTROL_BIT:
-            if header.producer_id in self._aborted and _is_abort(batch):
-                self._aborted.discard(header.producer_id)
-            return True
-        return (
-            header.producer_id != NO_PRODUCER_ID
-            and bool(header.attributes & TRANSACTIONAL_BIT)
-            and header.producer_id in self._aborted
-        )
 
     def _damaged(self, error: BatchError | None) -> EvenkeelError:
         code = 2 if error is None else int(error.code)
@@ -193,17 +173,3 @@ class FetchedPartition:
         self.position = held.batch.header.last_offset + 1
         self.leader_epoch = held.batch.header.leader_epoch
         return Records(self.place, records) if records else None
-
-
-def _first_offset(one: AbortedTransaction) -> int:
-    return one.first_offset
-
-
-def _is_abort(batch: Batch) -> bool:
-    """A marker's key is its version and its type."""
-    try:
-        record = next(iterate_records(batch), None)
-    except BatchError:
-        return False
-    key = b"" if record is None or record.key is None else record.key
-    return int.from_bytes(key[MARKER_TYPE_AT : MARKER_TYPE_AT + 2], "big") == ABORT_MARKER

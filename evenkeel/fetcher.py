@@ -20,7 +20,7 @@ from evenkeel.client import Client, Purpose, backoff_s
 from evenkeel.config import ConsumerConfig
 from evenkeel.errors import EvenkeelError, UnsupportedError, refusal
 from evenkeel.fetched import FetchedPartition
-from evenkeel.metadata import TopicPartition
+from wire.cluster_view import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import (
     FetchPartition,

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection
 
 from evenkeel.errors import ListenerError
-from evenkeel.metadata import TopicPartition
+from wire.cluster_view import TopicPartition
 
 ProgressCallback = Callable[[Collection[TopicPartition]], Awaitable[None]]
 

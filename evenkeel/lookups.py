@@ -9,7 +9,7 @@ import trio
 from evenkeel.client import Client
 from evenkeel.config import Isolation
 from evenkeel.errors import EvenkeelError, refusal
-from evenkeel.metadata import TopicPartition
+from wire.cluster_view import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.messages.list_offsets import (
     ListOffsetsPartition,

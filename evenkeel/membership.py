@@ -22,8 +22,8 @@ from evenkeel.client import Client, Purpose
 from evenkeel.config import Assignor, ConsumerConfig
 from evenkeel.coordinator import ANSWER_GRACE_S, NO_GENERATION, Coordinator, Identity, topic_map
 from evenkeel.errors import CommitError, ConfigurationError, EvenkeelError, refusal
-from evenkeel.metadata import TopicPartition
 from evenkeel.sharing import Member, PartitionAssignor
+from wire.cluster_view import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages import consumer_protocol as protocol

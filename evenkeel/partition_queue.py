@@ -32,9 +32,9 @@ import attrs
 import trio
 
 from evenkeel.errors import DeliveryError
-from evenkeel.metadata import TopicPartition
 from wire.batch import NO_PRODUCER_ID, NO_SEQUENCE, Record
 from wire.batch_writer import BatchWriter
+from wire.cluster_view import TopicPartition
 from wire.primitives import Buffer
 
 SEQUENCE_END: Final = 1 << 31

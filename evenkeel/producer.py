@@ -32,11 +32,11 @@ from evenkeel.errors import (
     refusal,
 )
 from evenkeel.lifetime import Scoped
-from evenkeel.metadata import TopicPartition
 from evenkeel.partition_queue import NEVER, Appended, Batch, PartitionQueue
-from evenkeel.partitioner import StickyPartitions, partition_of_key
+from evenkeel.partitioner import StickyPartitions
 from wire.batch import HEADER_BYTES, NO_PRODUCER_ID, Record
 from wire.batch_writer import record_bytes_max
+from wire.cluster_view import TopicPartition
 from wire.compression import compress
 from wire.error_codes import ErrorCode
 from wire.messages.produce import (
@@ -47,6 +47,7 @@ from wire.messages.produce import (
     TopicProduceData,
 )
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from wire.murmur import partition_of_key
 
 Headers = Sequence[tuple[str, bytes | None]]
 

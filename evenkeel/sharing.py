@@ -8,7 +8,7 @@ from typing import Protocol
 
 import attrs
 
-from evenkeel.metadata import TopicPartition
+from wire.cluster_view import TopicPartition
 
 Shares = dict[str, list[TopicPartition]]
 """Member id -> its partitions."""

@@ -14,12 +14,11 @@ between logs. `sends`, `readers` and `places` hold the rules.
 from collections import defaultdict
 from collections.abc import Iterable
 
-import attrs
-
 from history import places, readers, sends
 from history.anomaly import Anomaly, Report, Verdict
 from history.known import Known, Options
 from history.record import NO_KEY, Key, Op, Outcome, Record, settle
+from history.trouble import Trouble
 
 _OF_READERS = frozenset({Op.POLL, Op.ASSIGN, Op.SUBSCRIBE, Op.DRAINED})
 
@@ -36,7 +35,7 @@ def check(history: Iterable[Record], options: Options | None = None) -> Report:
             faults.append(record)
         elif record.op in (Op.SEND, Op.COMMIT) or record.outcome == Outcome.OK:
             by_key[record.key].append(record)
-    troubled = _Trouble.of(faults)
+    troubled = Trouble.of(faults)
     every_send: list[Record] = []
     for key, records in sorted(by_key.items()):
         known = _know(key, records, report)
@@ -71,36 +70,7 @@ def _know(key: Key, records: list[Record], report: Report) -> Known:
 # -- faults, and what happens meanwhile -----------------------------------------------------------
 
 
-@attrs.frozen
-class _Trouble:
-    """When somebody hurt the cluster: from each first fault until it was healed."""
-
-    spans: tuple[tuple[int, float], ...]
-
-    @classmethod
-    def of(cls, marks: Iterable[Record]) -> "_Trouble":
-        spans: list[tuple[int, float]] = []
-        begin: int | None = None
-        for mark in sorted(marks, key=lambda one: one.began_ns):
-            if mark.op == Op.FAULT and begin is None:
-                begin = mark.began_ns
-            elif mark.op == Op.HEAL and begin is not None:
-                spans.append((begin, mark.began_ns))
-                begin = None
-        if begin is not None:
-            spans.append((begin, float("inf")))
-        return cls(tuple(spans))
-
-    def at(self, time_ns: int) -> bool:
-        return any(begin <= time_ns < end for begin, end in self.spans)
-
-    def healed_ns(self, before_ns: int | None = None) -> int:
-        """When it was last healed (before that time), or 0 where nothing ever was."""
-        ends = [int(end) for _, end in self.spans if end != float("inf")]
-        return max((end for end in ends if before_ns is None or end <= before_ns), default=0)
-
-
-def _progress(every_send: list[Record], trouble: _Trouble, report: Report) -> None:
+def _progress(every_send: list[Record], trouble: Trouble, report: Report) -> None:
     """After the last healing, everybody who still sends gets something acknowledged."""
     healed_ns = trouble.healed_ns()
     tried: dict[str, Record] = {}
@@ -118,7 +88,7 @@ def _progress(every_send: list[Record], trouble: _Trouble, report: Report) -> No
         report.add(Anomaly.STUCK, NO_KEY, detail)
 
 
-def _lag(known: Known, options: Options, trouble: _Trouble, report: Report) -> None:
+def _lag(known: Known, options: Options, trouble: Trouble, report: Report) -> None:
     """How long a poll was behind: since when was there known to be something it did not get?"""
     worst: tuple[int, str] = 0, ""
     for poll in known.last_of_each_poll():

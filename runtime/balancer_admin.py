@@ -31,7 +31,7 @@ from balancer.registry_commands import (
 )
 from broker.intake import Why
 from paxos.ids import MS, GroupId, NodeId, Now
-from runtime.balancer_view import balancer_status, plan_json, replicas_json
+from runtime.balancer_view import balancer_status, plan_json, problem_view, replicas_json
 from runtime.balancing import BalancingLoop
 from runtime.http import Answer, BadRequest, Route, json_answer
 from runtime.planning import PlanningLoop
@@ -48,6 +48,7 @@ NOT_DONE: Final = "the registry did not answer in time: is a majority of the nod
 NOT_KNOWN: Final = (
     "its master was lost while the registry was asked: this may yet come true; look, then try again"
 )
+COMPUTED_AHEAD_MS_MAX: Final = 60_000
 HERE_EVERY_S: Final = 0.005
 OPERATOR: Final = "operator"
 _FLAGS: Final = ("automatic", "spread_zones")
@@ -71,6 +72,7 @@ class BalancerAdmin:
     def routes(self) -> dict[tuple[str, str], Route]:
         return {
             ("GET", "/balancer"): self.show,
+            ("GET", "/problem"): self.problem,
             ("POST", "/admin/placement"): self.placement,
             ("POST", "/admin/plan"): self.plan,
             ("POST", "/admin/balancer"): self.pause,
@@ -87,6 +89,10 @@ class BalancerAdmin:
 
     async def show(self, _body: Any) -> Answer:  # noqa: ANN401 # JSON
         return json_answer(balancer_status(self._loop, self._planner, self._now()))
+
+    async def problem(self, _body: Any) -> Answer:  # noqa: ANN401 # JSON
+        """What the planner plans from, for who computes weights and wants to know what they do."""
+        return json_answer(problem_view(self._planner, self._now()))
 
     async def placement(self, body: dict[str, Any]) -> Answer:
         """{"all_on": node} | {"even": true} | {"placement": {group: node}}.
@@ -182,6 +188,12 @@ class BalancerAdmin:
             raise BadRequest('expected {"source": ..., "computed_wall_ms": ..., "weights": {...}}')
         if not isinstance(computed, int) or not _is_number(computed, VERSION_MAX // MS):
             raise BadRequest("computed_wall_ms must be a number of milliseconds since 1970")
+        ahead_ms = computed - self._now().wall_ns // MS
+        if ahead_ms > COMPUTED_AHEAD_MS_MAX:
+            raise BadRequest(
+                f"computed_wall_ms is {ahead_ms} ms ahead of this node's clock, and those of now "
+                "would be refused until then: look at the clock of whoever computed them"
+            )
         groups = {str(group): GroupId(group) for group in self._registry.groups}
         weights = {}
         for name, weight in given.items():

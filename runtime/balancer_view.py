@@ -6,9 +6,10 @@ from typing import Any
 import attrs
 
 from balancer.planner import Plan
-from balancer.planning import PlanningView, Weighing, loads, weighing
+from balancer.planning import PlanningView, Weighing, fresh, loads, weighing
 from balancer.policy import PlanRecord, Policy
 from balancer.problem import WEIGHT_NORMAL, Problem
+from balancer.problem_json import to_json
 from balancer.records import ReplicaRecord, StealRecord
 from balancer.registry import Registry
 from balancer.replica_planning import moving
@@ -33,7 +34,7 @@ def balancer_status(loop: BalancingLoop, planner: PlanningLoop, now: Now) -> dic
         "policy_version": registry.versions.policy,
         "paused": registry.paused,
         "policy": policy_json(registry.policy),
-        "weights": {"by": weighed.evenness.name.lower(), "source": weighed.source},
+        "weights": weights_json(planner, planning, weighed),
         "nodes": _nodes(registry, planner, problem, planning.masters, now),
         "groups": [
             {
@@ -61,6 +62,38 @@ def balancer_status(loop: BalancingLoop, planner: PlanningLoop, now: Now) -> dic
         "replicas_state": planner.asked.replicas.state.value,
         "replica_moves": list(moving(registry)),
         "replica_changes": [_change(one) for one in registry.replica_history],
+    }
+
+
+def weights_json(planner: PlanningLoop, view: PlanningView, weighed: Weighing) -> dict[str, Any]:
+    """What plans go by, and what was published last, believed or not."""
+    published = view.registry.weights
+    return {
+        "by": weighed.evenness.name.lower(),
+        "source": weighed.source,
+        "published": {
+            "source": published.source,
+            "computed_wall_ms": published.computed_wall_ns // MS,
+            "age_ms": (view.now.wall_ns - published.computed_wall_ns) // MS,
+            "groups": len(published.weights),
+            "fresh": fresh(published, view.now, planner.asked.config),
+        }
+        if published.source
+        else None,
+    }
+
+
+def problem_view(planner: PlanningLoop, now: Now) -> dict[str, Any]:
+    """What there is to plan, for who plans without being a node (GET /problem)."""
+    view = planner.view(now)
+    weighed = weighing(view, planner.asked.config)
+    return {
+        "node": view.me,
+        "placement_version": view.registry.versions.placement,
+        "policy": policy_json(view.registry.policy),
+        "paused": view.registry.paused,
+        "weights": weights_json(planner, view, weighed),
+        "problem": to_json(planner.asked.problem(view, weighed)),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from balancer.load import (
     LOAD_TOPIC,
+    REQUEST_BYTES,
     GroupLoad,
     LoadBook,
     LoadError,
@@ -31,8 +32,6 @@ from wire.batch_writer import build_batch
 
 TOPIC_CONFIGS: Final = {"retention.ms": "3600000", "retention.bytes": "16777216"}
 ASK_EVERY_NS: Final = 1_000 * MS
-REQUEST_BYTES: Final = 4_096
-"""A request costs about as much CPU as so many bytes: how the node's CPU time is shared out."""
 
 
 class LoadMeter:

@@ -33,7 +33,7 @@ BROKER_COUNTERS: Final = {
     "produce_records": "Records in them.",
     "produce_bytes": "Bytes in them.",
     "produce_timeouts": "Produce requests answered with a time-out.",
-    "duplicates": "Batches sent again by an idempotent producer, applied once.",
+    "duplicates": "Batches sent again, by idempotent producers or under write tokens.",
     "fetch_requests": "Fetch requests.",
     "fetch_bytes": "Bytes of record batches sent to consumers.",
     "fetches_parked": "Fetches that waited for data.",

@@ -291,6 +291,12 @@ class BalancerSection:
     )
     replica_moves_max: int = int_field(4, 1, 64, "groups whose members change at once")
     load_interval_ms: int = int_field(5000, 0, DAY_MS, "between two reports of load; 0: none")
+    uneven_for_ms: int = int_field(
+        20_000, 0, DAY_MS, "by weight: so long a node is above its share before a plan is made"
+    )
+    uneven_pause_ms: int = int_field(
+        60_000, 0, DAY_MS, "by weight: between two plans that are made only for evenness"
+    )
     forward_grace_ms: int = int_field(1000, 0, DAY_MS, "an old master still forwards for this long")
     progress_wait_ms: int = int_field(50, 0, 10_000, "a steal waits so long for consumers' reports")
     strategy: str = choice_field(

@@ -137,6 +137,8 @@ def planning(config: Config) -> PlanningConfig:
         dead_after_ns=section.dead_after_ms * MS,
         replace_after_ns=section.replace_after_s * 1_000 * MS,
         moves_max=section.replica_moves_max,
+        sustain_ns=section.uneven_for_ms * MS,
+        weight_pause_ns=section.uneven_pause_ms * MS,
     )
 
 

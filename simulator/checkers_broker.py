@@ -14,9 +14,10 @@ from paxos.entry import Entry
 from paxos.ids import GroupId, NodeId
 from simulator.checkers import Violation
 from simulator.checkers_groups import GroupLogs
-from wire.batch import PATCHED_BYTES, split
+from wire.batch import PATCHED_BYTES, parse_header, split
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import PartitionData
+from wire.write_tokens import is_write_token
 
 
 class Sent(NamedTuple):
@@ -155,7 +156,11 @@ class PartitionLogs:
         log = self.logs.setdefault(sent.partition, Log(uid))
         if log.uid != uid:
             raise Violation(f"unexpected: {sent} is in partition {uid}, others in {log.uid}")
-        if error != ErrorCode.NONE:
+        if error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and base < 0:
+            self.duplicates += 1
+            if is_write_token(parse_header(batch).producer_id):
+                self._check_there(log, sent)
+        elif error not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self.refused += 1
         elif base < log.end:
             self.duplicates += 1
@@ -163,6 +168,11 @@ class PartitionLogs:
                 raise Violation(f"inconsistent-offsets: {sent} is called a duplicate of {base}")
         else:
             self._append_new(log, sent, base, content)
+
+    def _check_there(self, log: Log, sent: Sent) -> None:
+        """A writer is told so, and goes on with what comes next."""
+        if log.last.get(sent.client, 0) < sent.first:
+            raise Violation(f"lost-write: {sent} is called a duplicate, and is not in the log")
 
     def _append_new(self, log: Log, sent: Sent, base: int, content: bytes) -> None:
         if base != log.end:

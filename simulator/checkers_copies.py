@@ -3,6 +3,7 @@
 Consumers see the master's copy alone; what another node has lost would show when it becomes master.
 """
 
+from broker.partition_image import encode_partition
 from broker.reader import Reader
 from paxos.ids import REGISTRY_GROUP, GroupId
 from simulator.brokers import BrokerNode
@@ -15,6 +16,7 @@ class Copies:
         self._logs = logs
         self._consumer_groups: dict[GroupId, list[bytes]] = {}
         self._registry = b""
+        self._partitions: dict[int, bytes] = {}
         self.count = 0
 
     def check(self, node: BrokerNode, group: GroupId) -> None:
@@ -37,6 +39,9 @@ class Copies:
         state = node.machines[group].partition(log.uid)
         if state.next_offset != log.end:
             raise Violation(f"lost-on-node: node {node.me}: {state.next_offset} of {log.end}")
+        image = encode_partition(state)
+        if self._partitions.setdefault(log.uid, image) != image:
+            raise Violation(f"lost-on-node: node {node.me}, producers and writers of {log.uid}")
         position = 0
         while position < log.end:
             reader = Reader(node.broker.tail, node.disk, node.broker.statistics)

@@ -21,7 +21,7 @@ from paxos.rejoin import Rejoin
 from paxos.replica import Replica
 from simulator import planting
 from simulator.commands import CommandNode
-from simulator.mutants_broker import DATA, GROUPS, PRODUCERS
+from simulator.mutants_broker import DATA, GROUPS, PRODUCERS, WRITERS
 from simulator.mutants_cold import COLD
 from simulator.mutants_state import MEMBERS, STATES
 from simulator.node import SimNode
@@ -561,6 +561,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **DURABLE,
     **CLIENTS,
     **PRODUCERS,
+    **WRITERS,
     **DATA,
     **GROUPS,
     **STATES,

@@ -10,6 +10,7 @@ from broker.handlers.produce import _Produce
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.producers import Producers
+from broker.writers import Writers
 from coordinator import offsets, store
 from coordinator.rebalance import Rebalance
 from coordinator.store import GroupStore
@@ -20,10 +21,12 @@ from simulator.planting import Mutant, mutant
 
 BROKER_TESTS: Final = "tests/broker"
 PRODUCER_TESTS: Final = "tests/broker/test_producers.py"
+WRITER_TESTS: Final = "tests/broker/test_writers.py"
 COORDINATOR_TESTS: Final = "tests/coordinator"
 
 
 _mutant = partial(mutant, workload=Workload.BROKER)
+_writers = partial(_mutant, "write tokens", settings=("writers=2",), tests=WRITER_TESTS)
 
 PRODUCERS: Final[Mapping[str, Mutant]] = {
     "duplicate-appended": _mutant(
@@ -71,6 +74,57 @@ PRODUCERS: Final[Mapping[str, Mutant]] = {
             "Append(verdict.error, self.next_offset - 1, None",
         ),
         tests=BROKER_TESTS,
+    ),
+}
+
+WRITERS: Final[Mapping[str, Mutant]] = {
+    "complete-micro-batch-appended": _writers(
+        "a complete micro-batch that is run again is appended again",
+        (
+            Writers.judge,
+            "known is None or batch >",
+            "known is None or not known[0].more or batch >",
+        ),
+    ),
+    "earlier-micro-batch-appended": _writers(
+        "a micro-batch from before the last one is appended again",
+        (Writers.judge, "batch > known.position.batch", "batch != known.position.batch"),
+    ),
+    "incomplete-micro-batch-there": _writers(
+        "the rest of a micro-batch that was left incomplete is called there",
+        (Writers.judge, "if batch < last_batch", "if batch < last_batch or chunk > last_chunk"),
+    ),
+    "complete-micro-batch-goes-on": _writers(
+        "a chunk is appended to a micro-batch that was complete",
+        (Writers.judge, "more and ", ""),
+        why_not="every run of a world's jobs has the same chunks",
+    ),
+    "chunk-appended-again": _writers(
+        "a chunk of an incomplete micro-batch is appended again",
+        (
+            Writers.judge,
+            "Verdict(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, bases[-1 - back])",
+            "None",
+        ),
+    ),
+    "chunk-overtakes": _writers(
+        "a chunk is appended though one is missing before it",
+        (Writers.judge, "chunk == last_chunk + 1", "True"),
+    ),
+    "micro-batch-begins-anywhere": _writers(
+        "a micro-batch begins with any chunk",
+        (Writers.judge, "None if chunk == 0 else _OUT_OF_ORDER", "None"),
+    ),
+    "chunk-shown-elsewhere": _writers(
+        "a writer is shown another chunk than the one it asks about",
+        (Writers.judge, "bases[-1 - back]", "bases[0]"),
+    ),
+    "wrong-writer-forgotten": _mutant(
+        "write tokens",
+        "over the limit the writer that has just written is forgotten",
+        (Writers.appended, "next(iter(self._by_id))", "producer_id"),
+        tests=WRITER_TESTS,
+        why_not="no world has so many writers",
     ),
 }
 

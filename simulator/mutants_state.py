@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 from broker.machine import GroupMachine
+from broker.writers import Writers
 from paxos import base, membership
 from paxos.rejoin import Rejoin
 from paxos.replica import Replica
@@ -113,6 +114,14 @@ STATES: Final[Mapping[str, Mutant]] = {
         (GroupMachine.apply, "slot <= self._floor_max", "False"),
         workload=Workload.BROKER,
         tests="tests/broker",
+    ),
+    "writers-forgotten": mutant(
+        "write tokens",
+        "who goes on from a checkpoint, of its own or a peer's, knows no writers",
+        (Writers.load, "dict(images)", "{}"),
+        workload=Workload.BROKER,
+        settings=("writers=2", "checkpoint_slots=20", "judged=0"),
+        tests="tests/broker/test_image.py",
     ),
 }
 

@@ -123,6 +123,8 @@ class Options:
     partitions: int = 1
     consumers: int = 0
     """Members of the one consumer group, those that died not counted."""
+    writers: int = 0
+    """Streaming jobs that write under tokens."""
     tail_bytes: int = 0
     """What a broker keeps in memory; it reads the rest from its log."""
     checkpoint_slots: int = 0
@@ -212,6 +214,7 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "workload": Workload,
     "partitions": int,
     "consumers": int,
+    "writers": int,
     "tail_bytes": int,
     "checkpoint_slots": int,
     "kept": lambda text: frozenset(_numbers(text)),
@@ -293,6 +296,7 @@ def draw(
         judged=(judged := d.random() < JUDGED_SHARE),
         checkpoint_slots=0 if judged else dice(seed, "checkpoints").choice(CHECKPOINT_SLOTS),
         steals_max=dice(seed, "steals_max").choice((1, 2, 3)) if nodes > 3 else 1,
+        writers=dice(seed, "writers").choice((0, 0, 1, 2)),
         **_workload(dice(seed, "workload"), few, workload),
     )
 

@@ -52,8 +52,9 @@ from simulator.producer import Producer
 from simulator.reader import Reader
 from simulator.trace import Trace
 from simulator.wal_disk import WalDisk
+from simulator.writer import Writer
 
-ADMIN_ADDRESS, READER_ADDRESS, PRODUCERS, MEMBERS = 100, 101, 110, 120
+ADMIN_ADDRESS, READER_ADDRESS, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 PROGRESS_MIN: Final = 3
 """So many steps each kind of client makes at least once everything has healed: one alone may have
 to wait for an answer from a node that heals last, and for a rebalance."""
@@ -188,6 +189,7 @@ class World:
             *(Producer(self, address) for address in producers),
             Reader(self, READER_ADDRESS),
             *(Member(self, address) for address in members),
+            *(Writer(self, WRITERS + 2 * number) for number in range(options.writers)),
         ]
 
     def _add_client(self, group: GroupId, index: int) -> Client:

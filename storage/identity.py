@@ -24,8 +24,12 @@ IDENTITY_NAME: Final = "identity"
 IDENTITY_COPY_NAME: Final = "identity.copy"
 _TEMPORARY_NAME: Final = "identity.tmp"
 IDENTITY_BYTES_MAX: Final = 1024
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""Of the directory as a whole: raised where an older program could read every byte, and would make
+something else of it. 2: partitions judge write tokens (ADR 28)."""
+READABLE_VERSIONS: Final = (1, 2)
 _TITLE: Final = b"evenkeel data directory, format "
+_TITLES: Final = [_TITLE + b"%d" % version for version in READABLE_VERSIONS]
 
 
 def _check_cluster(_self: object, _field: object, value: str) -> None:
@@ -103,10 +107,11 @@ def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
         return max(found, key=lambda one: (one.incarnation, one.has_log)), tuple(damaged)
     if damaged:
         title = read_around(disk.open(damaged[0]), IDENTITY_BYTES_MAX, 0).partition(b"\n")[0]
-        if title.startswith(_TITLE) and title != _TITLE + b"%d" % FORMAT_VERSION:
+        if title.startswith(_TITLE) and title not in _TITLES:
             raise DirectoryRefused(
                 f"the data directory says {title.decode('ascii', 'replace')!r}; this program reads "
-                f"format {FORMAT_VERSION}: use the version of the program that wrote it"
+                f"format {FORMAT_VERSION} and the one before: use the version of the program that "
+                "wrote it"
             )
         raise DirectoryRefused(
             f"the file {damaged[0]!r} is damaged: restore it from an exact copy, or let the node"
@@ -136,9 +141,9 @@ def _write(disk: Disk, identity: Identity) -> None:
         disk.sync_directory()
 
 
-def _encode(identity: Identity) -> bytes:
+def _encode(identity: Identity, version: int = FORMAT_VERSION) -> bytes:
     text = (
-        f"evenkeel data directory, format {FORMAT_VERSION}\n"
+        f"evenkeel data directory, format {version}\n"
         f"cluster {identity.cluster}\n"
         f"node {identity.node}\n"
         f"incarnation {identity.incarnation}\n"
@@ -148,14 +153,17 @@ def _encode(identity: Identity) -> bytes:
 
 
 def _decode(data: bytes) -> Identity | None:
-    """Read back; only the very bytes `_encode` makes are accepted, so every flip is found."""
+    """Read back; only the very bytes `_encode` makes or made are accepted: every flip is found."""
     try:
         _title, *fields, _ = data.decode("ascii").splitlines()
         cluster, node, incarnation, has_log = (field.split(" ", 1)[1] for field in fields)
         identity = Identity(
             cluster, NodeId(int(node)), Incarnation(int(incarnation)), has_log == "1"
         )
-        intact = _encode(identity) == data and 0 <= identity.incarnation < INCARNATION_MAX
+        intact = (
+            data in [_encode(identity, version) for version in READABLE_VERSIONS]
+            and 0 <= identity.incarnation < INCARNATION_MAX
+        )
     except (ValueError, IndexError):
         return None
     return identity if intact else None

@@ -1,12 +1,36 @@
 """What all tests share: examples are never timed (a busy machine is no bug of ours).
 
-And nodes keep what Python has compiled, wherever these tests run: they are started 150 times. They
-keep records for ever unless a test says otherwise: those of many stories are from another year.
+Modules that import Spark's packages are skipped, and say so, where these are not installed. Nodes
+keep what Python has compiled, wherever these tests run: they are started 150 times. They keep
+records for ever unless a test says otherwise: those of many stories are from another year.
 """
 
 import os
+from collections.abc import Iterable
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+OF_SPARK = ("numpy", "pyarrow", "pyspark")
+"""Packages of the optional extra `spark`."""
+
+
+class ModuleOfTests(pytest.Module):
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            why = error.__cause__
+            if isinstance(why, ModuleNotFoundError) and why.name in OF_SPARK:
+                pytest.skip(f"needs Spark: {why.name} is not installed", allow_module_level=True)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    module: pytest.Module = ModuleOfTests.from_parent(parent, path=module_path)
+    return module
+
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -153,7 +153,7 @@ def imported_by(name: str) -> Iterator[str]:
 
 def run_by_name() -> set[str]:
     """Modules that are started: `-m MODULE` in a target or a command line, console scripts, and
-    files that Python code names in a string (a helper process)."""
+    files and jobs that Python code names in a string (a helper process)."""
     named = set(re.findall(r"-m ([a-z_.]+)", text_of("Makefile") + text_of(".ci/run")))
     named |= set(re.findall(r'^\w+ = "([a-z_.]+):\w+"$', text_of("pyproject.toml"), re.MULTILINE))
     for name in python_files():
@@ -161,6 +161,7 @@ def run_by_name() -> set[str]:
         words = [value for value in strings if isinstance(value, str)]
         named |= {after for word, after in itertools.pairwise(words) if word == "-m"}
         named |= {word for word in words if re.fullmatch(r"[a-z_]+\.py", word)}
+        named |= {word for word in words if re.fullmatch(r"pipeline(\.[a-z_]+)+", word)}  # jobs
     return named
 
 

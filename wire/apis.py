@@ -82,6 +82,12 @@ from wire.messages.placement import (
 )
 from wire.messages.produce import ProduceRequest, ProduceResponse
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from wire.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -108,6 +114,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -116,6 +123,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -160,6 +168,8 @@ Request: TypeAlias = (
     | OffsetDeleteRequest
     | ConsumerGroupHeartbeatRequest
     | ConsumerGroupDescribeRequest
+    | SaslHandshakeRequest
+    | SaslAuthenticateRequest
 )
 
 Response: TypeAlias = (
@@ -194,6 +204,8 @@ Response: TypeAlias = (
     | OffsetDeleteResponse
     | ConsumerGroupHeartbeatResponse
     | ConsumerGroupDescribeResponse
+    | SaslHandshakeResponse
+    | SaslAuthenticateResponse
 )
 
 
@@ -216,6 +228,13 @@ class Api(NamedTuple):
 
     def response_header_version(self, version: int) -> int:
         return 1 if self.flexible(version) and self.key is not ApiKey.API_VERSIONS else 0
+
+    def common_version(self, theirs: ApiVersion | None, at_most: int) -> int | None:
+        """The newest version up to `at_most` that both sides speak; None if there is none."""
+        if theirs is None:
+            return None
+        version = min(at_most, theirs.max_version)
+        return version if version >= max(self.accepted.first, theirs.min_version) else None
 
 
 def _api(
@@ -301,8 +320,15 @@ _ROWS: Final = (
     ),
 )
 
+_CLIENT_ROWS: Final = (
+    _api(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, "1", 2),
+    _api(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, "0-2", 2),
+)
+
 APIS: Final[dict[int, Api]] = {int(row.key): row for row in _ROWS}
-_API_OF_REQUEST: Final[dict[type, Api]] = {row.request: row for row in _ROWS}
+CLIENT_APIS: Final[dict[int, Api]] = {int(row.key): row for row in _CLIENT_ROWS}
+"""What only clients of ours send, to brokers that are not: no node decodes these requests."""
+_API_OF_REQUEST: Final[dict[type, Api]] = {row.request: row for row in (*_ROWS, *_CLIENT_ROWS)}
 
 
 class RequestHeader(NamedTuple):
@@ -497,14 +523,17 @@ def response_correlation_id(frame: memoryview) -> int:
 def decode_response(api_key: int, api_version: int, frame: memoryview) -> Response:
     """Decode the answer to a request that was sent in this version.
 
-    An ApiVersions answer with error UNSUPPORTED_VERSION is read as version 0, whatever was asked.
+    An ApiVersions answer with error UNSUPPORTED_VERSION is read as version 0, whatever was asked,
+    and as naming no versions where it cannot be: librdkafka's mock cluster refuses in a format of
+    its own.
 
     Raises:
         ProtocolError: if the frame is malformed.
     """
-    api = APIS[api_key]
+    api = APIS.get(api_key) or CLIENT_APIS[api_key]
     assert api.accepted.has(api_version), f"{api.name} v{api_version} is not one we speak"
     pos = _CORRELATION_ID.size
+    refused = False
     try:
         if api.response_header_version(api_version) == 1:
             tags = frame[pos]
@@ -513,8 +542,14 @@ def decode_response(api_key: int, api_version: int, frame: memoryview) -> Respon
             api.key is ApiKey.API_VERSIONS
             and _ERROR_CODE.unpack_from(frame, pos)[0] == ErrorCode.UNSUPPORTED_VERSION
         ):
-            api_version = 0
+            api_version, refused = 0, True
     except FAILURES as error:
         raise ProtocolError(what_failed(error), "ResponseHeader", pos) from error
-    message: Response = decoder(api.response, api_version, api.flexible(api_version))(frame, pos)
+    decode = decoder(api.response, api_version, api.flexible(api_version))
+    try:
+        message: Response = decode(frame, pos)
+    except ProtocolError:
+        if not refused:
+            raise
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return message

@@ -202,7 +202,7 @@ def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
     if attributes & CONTROL_BIT:
         return ErrorCode.INVALID_RECORD
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        return ErrorCode.INVALID_RECORD
+        return ErrorCode.INVALID_RECORD  # nor is it a place in a writer's order
     if attributes & LOG_APPEND_TIME_BIT and not log_time:
         return ErrorCode.INVALID_TIMESTAMP
     if attributes & COMPRESSION_MASK > Compression.ZSTD:

@@ -23,6 +23,7 @@ from benchmarks.frames import TargetError
 from benchmarks.handoff.figures import Run, missed_bars
 from benchmarks.handoff.moves import measure
 from benchmarks.handoff.report import markdown, plot, write_into
+from benchmarks.samples import SampleFolder
 from cluster import state
 from cluster.launcher import StartError
 from cluster.workload import WorkloadError
@@ -53,6 +54,12 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
         help="the default strategy with these values of balancer.forward_grace_ms as well",
     )
     parser.add_argument("--json", type=Path, default=RESULT, metavar="FILE")
+    parser.add_argument(
+        "--samples",
+        type=Path,
+        metavar="DIR",
+        help="keep every acknowledgement and every move there",
+    )
     parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the gaps into this PNG")
     parser.add_argument(
@@ -107,6 +114,7 @@ def _measure(
     """The file is written after each run: what was measured is kept, whatever comes."""
     began = time.monotonic()
     context = environment.describe(state.DEFAULT_DATA_DIR)
+    samples = None if options.samples is None else SampleFolder.of(options.samples, context)
     summaries: list[dict[str, Any]] = []
     value = {
         "format": 1,
@@ -122,7 +130,7 @@ def _measure(
         what = f"{run.strategy}, {kind} producer, {run.rate} messages/s, grace {run.grace_ms} ms"
         print(f"{what}, {run.moves} moves ...", file=sys.stderr)
         try:
-            result = trio.run(partial(measure, run, tuple(options.overrides)))
+            result = trio.run(partial(measure, run, tuple(options.overrides), samples))
         except (TargetError, StartError, WorkloadError) as error:
             missed.append(f"{what} was not measured: {error}")
             continue

@@ -34,6 +34,10 @@ class Probe:
 
     def __init__(self, bootstrap: str, topic: str, rate: int, *, idempotent: bool) -> None:
         self.sent_ns: list[int] = []
+        self.due_ns: list[int] = []
+        """By message: when the rate wanted it to be sent."""
+        self.failed: list[tuple[int, int, str]] = []
+        """(when, which message, why)."""
         self.acked: list[tuple[int, int]] = []
         """(when, which message), in the order in which the acknowledgements came."""
         self.errors: list[str] = []
@@ -65,13 +69,14 @@ class Probe:
                 began += (due - CATCH_UP_BURST_MAX) / self._rate
                 due = CATCH_UP_BURST_MAX
             for _ in range(due):
-                self._send(producer)
+                due_s = began + (1 + len(self.sent_ns)) / self._rate
+                self._send(producer, int(due_s * 1e9))
             producer.poll(POLL_S)
         left = producer.flush(FLUSH_S)
         if left:
             self.errors.append(f"{left} messages without an answer")
 
-    def _send(self, producer: Producer) -> None:
+    def _send(self, producer: Producer, due_ns: int) -> None:
         number = len(self.sent_ns)
 
         def tell(error: KafkaError | None, _message: Message) -> None:
@@ -79,7 +84,9 @@ class Probe:
                 self.acked.append((time.monotonic_ns(), number))
             else:
                 self.errors.append(f"message {number}: {error}")
+                self.failed.append((time.monotonic_ns(), number, str(error)))
 
+        self.due_ns.append(due_ns)
         self.sent_ns.append(time.monotonic_ns())
         producer.produce(self._topic, str(number), partition=PARTITION, on_delivery=tell)
 

@@ -15,6 +15,8 @@ import trio
 from benchmarks.frames import TargetError
 from benchmarks.handoff.clients import Follower, Probe
 from benchmarks.handoff.figures import MS, Interval, Move, Result, Run, gap_ms, watched
+from benchmarks.handoff.raw import keep
+from benchmarks.samples import SampleFolder
 from cluster import health, state, status, workload
 from cluster.launcher import Launcher, launch
 from cluster.spec import ClusterSpec, plan
@@ -72,7 +74,9 @@ class _Cluster:
         await health.place(self.spec.nodes[0].http, {"placement": {str(self.group): target}})
 
 
-async def measure(run: Run, overrides: tuple[str, ...]) -> Result:
+async def measure(
+    run: Run, overrides: tuple[str, ...], samples: SampleFolder | None = None
+) -> Result:
     """Move the topic's only partition round and round under a steady load.
 
     Raises:
@@ -94,7 +98,7 @@ async def measure(run: Run, overrides: tuple[str, ...]) -> Result:
             await _until_even(cluster)
             create = partial(workload.create_topic, partitions=1, replication=NODES)
             await in_thread(partial(create, spec.bootstrap, TOPIC))
-            result = await _with_clients(cluster, run)
+            result = await _with_clients(cluster, run, samples)
             launcher.hurry.set()  # nobody needs its data: no goodbye
             return result
     finally:
@@ -110,7 +114,7 @@ async def _until_even(cluster: _Cluster) -> None:
     raise TargetError(f"masters are not where they belong after {SETTLE_S:.0f} s")
 
 
-async def _with_clients(cluster: _Cluster, run: Run) -> Result:
+async def _with_clients(cluster: _Cluster, run: Run, samples: SampleFolder | None) -> Result:
     probe = Probe(cluster.spec.bootstrap, TOPIC, run.rate, idempotent=run.idempotent)
     follower = Follower(cluster.spec.bootstrap, TOPIC)
     follower.start()
@@ -130,6 +134,8 @@ async def _with_clients(cluster: _Cluster, run: Run) -> Result:
         await in_thread(probe.stop)
         await in_thread(partial(follower.stop_after, len(probe.sent_ns) - 1))
     refused_after, forwarded_after = await _counters(cluster)
+    if samples is not None:
+        keep(samples, run, probe, follower, first=first, done=done, nodes=NODES, groups=GROUPS)
     acks_ns = [at for at, _ in probe.acked]
     reads_ns = [at for at, _ in follower.got]
     read = [number for _, number in follower.got]

@@ -8,6 +8,10 @@ it must look for the leader.
 No answer ever says that a batch is not in the log when it may be (protocol.md section 4). An
 unknown outcome is REQUEST_TIMED_OUT, which clients retry and count as "possibly persisted", while
 NOT_LEADER_OR_FOLLOWER counts as "not persisted". A retry finds its first attempt by its sequence.
+
+A batch under a write token (`broker.writers`) goes the same way, forwarded or not, but for two
+things: what is there already is told as DUPLICATE_SEQUENCE_NUMBER, and acks=0 is refused, for who
+wants every chunk once has to hear what has become of it.
 """
 
 from functools import partial
@@ -24,7 +28,14 @@ from broker.intake import Done, Elsewhere, Outcome, Why
 from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE, is_compacted
 from paxos.ids import MS
 from wire.apis import encode_response
-from wire.batch import TRANSACTIONAL_BIT, BatchError, as_view, produced_batch, stamped
+from wire.batch import (
+    TRANSACTIONAL_BIT,
+    BatchError,
+    BatchHeader,
+    as_view,
+    produced_batch,
+    stamped,
+)
 from wire.error_codes import ErrorCode
 from wire.messages.common import LeaderIdAndEpoch
 from wire.messages.produce import (
@@ -35,6 +46,7 @@ from wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from wire.write_tokens import CHUNK_END, FIRST_ID, position_of
 
 ACKS: Final = (-1, 0, 1)
 PARTITIONS_MAX: Final = 10_000
@@ -94,6 +106,24 @@ def _bytes_max(broker: Broker, topic: Topic) -> int:
     return limit
 
 
+def _check_token(header: BatchHeader, acks: int) -> None:
+    """
+    Raises:
+        BatchError: no batch with a write token may say this.
+    """
+    position = position_of(header.producer_epoch, header.base_sequence)
+    if position.more and position.chunk == CHUNK_END - 1:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"chunk {position.chunk} of micro-batch {position.batch} is the last there can be, "
+            "and says that more follow",
+        )
+    if acks == 0:
+        raise BatchError(
+            ErrorCode.INVALID_REQUIRED_ACKS, "a write token is of no use without an answer"
+        )
+
+
 def _blame(answer: PartitionProduceResponse, error: BatchError | NoKeyError) -> None:
     answer.error_message = str(error)
     if isinstance(error, BatchError):
@@ -143,6 +173,8 @@ class _Produce:
             checked = produced_batch(view)
             if topic.configs and is_compacted(topic.configs):
                 check_keys(checked)
+            if checked.header.producer_id >= FIRST_ID:
+                _check_token(checked.header, self.acks)
         except (BatchError, NoKeyError) as error:
             _blame(answer, error)
             broker.gaps.refused(place.uid, broker.groups.now().boot_ns)

@@ -2,6 +2,7 @@
 
 A producer that lost count of its sequences asks for a new epoch; every partition then starts it at
 sequence 0. Transactional ids are refused the way clients understand at once (kafka.md section 5).
+A writer's id (`wire.write_tokens`) has no epochs to go on to: its fields mean something else.
 """
 
 from functools import partial
@@ -12,6 +13,7 @@ from broker.guard import guarded
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from wire.write_tokens import is_write_token
 
 NONE: Final = -1
 EPOCH_LAST: Final = 2**15 - 2
@@ -29,7 +31,8 @@ def handle(broker: Broker, request: Request) -> None:
         _answer(request, error)
         return
     has_id, has_epoch = message.producer_id != NONE, message.producer_epoch != NONE
-    if has_id != has_epoch or message.producer_id < NONE or message.producer_epoch < NONE:
+    absurd = message.producer_id < NONE or message.producer_epoch < NONE
+    if has_id != has_epoch or absurd or is_write_token(message.producer_id):
         _answer(request, ErrorCode.INVALID_REQUEST)
     elif has_id and message.producer_epoch < EPOCH_LAST:
         _answer(request, ErrorCode.NONE, message.producer_id, message.producer_epoch + 1)

@@ -8,9 +8,9 @@ import attrs
 import trio
 
 from evenkeel.errors import DeliveryError, EvenkeelError
-from evenkeel.metadata import TopicPartition
 from evenkeel.producer import Delivery, Producer
 from evenkeel.tasks.notes import Note, encode
+from wire.cluster_view import TopicPartition
 
 AGAIN_S: Final = 0.2
 """Before a note that failed is written again."""

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import attrs
 
 from evenkeel.errors import ConfigurationError
-from evenkeel.partitioner import partition_of_key
+from wire.murmur import partition_of_key
 
 SLICES_MAX: Final = 1_000
 DIGITS: Final = re.compile(r"(\d+)")

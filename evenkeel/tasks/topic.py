@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from evenkeel.admin import Admin
 from evenkeel.config import ClientConfig
 from evenkeel.errors import BrokerError, ConfigurationError
-from evenkeel.metadata import TopicPartition
 from evenkeel.producer import Producer
 from evenkeel.tasks.config import NAME_BYTES_MAX, TaskGroupConfig
 from evenkeel.tasks.notes import Note, NoteError, Submit, encode
+from wire.cluster_view import TopicPartition
 from wire.error_codes import ErrorCode
 
 

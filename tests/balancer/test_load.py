@@ -16,6 +16,7 @@ from balancer.load import (
     LoadBook,
     LoadError,
     LoadReport,
+    UnknownVersionError,
     decode_report,
     encode_report,
 )
@@ -100,6 +101,8 @@ def test_any_bytes_are_a_report_or_a_load_error(data: bytes, draw: st.DataObject
     "change",
     [
         {"version": 2},
+        {"version": "1"},
+        {"version": True},
         {"node": -1},
         {"node": 1.5},
         {"node": True},
@@ -117,6 +120,12 @@ def test_what_is_out_of_bounds_is_refused(change: dict[str, Any]) -> None:
     value = json.loads(encode_report(report(1, 0, {1: 5}))) | change
     with pytest.raises(LoadError):
         decode_report(json.dumps(value).encode())
+
+
+def test_a_newer_report_is_told_from_one_that_is_broken() -> None:
+    newer = json.loads(encode_report(report(1, 0, {1: 5}))) | {"version": 2, "groups": []}
+    with pytest.raises(UnknownVersionError):
+        decode_report(json.dumps(newer).encode())
 
 
 def test_a_report_is_bounded_in_bytes() -> None:

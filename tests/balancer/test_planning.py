@@ -298,6 +298,15 @@ def test_published_weights_are_believed_before_the_built_in_ones() -> None:
     assert [one.record.weights for one in story.adopted] == ["spark"]
 
 
+def test_weights_of_a_time_far_ahead_are_not_believed() -> None:
+    story = Story("123" * 4)
+    run(story.registry, SetPolicy(None, BY_WEIGHT))
+    heavy = {GroupId(0): 9_000, GroupId(3): 9_000}
+    ahead = at(story.now_ms).wall_ns + CONFIG.weights_age_ns + 121_000 * MS
+    run(story.registry, PublishWeights(Weights("spark", ahead, heavy)))
+    assert story.run(120_000, step_ms=1_000).adopted == []
+
+
 def test_old_weights_are_not_believed_and_what_must_be_planned_goes_by_counts() -> None:
     """Nothing moves because weights grew old; a drain is planned for all the same."""
     story = Story("123" * 4)

@@ -2,6 +2,7 @@
 
 from wire.batch import Batch, Compression, Record, iterate_records, split
 from wire.batch_writer import build_batch
+from wire.write_tokens import FIRST_ID, Position, token_of
 
 START_MS = 1_700_000_000_000
 
@@ -23,6 +24,12 @@ def batch(
     producer = {} if pid < 0 else {"producer_id": pid, "producer_epoch": epoch}
     sequence = {} if pid < 0 else {"base_sequence": seq}
     return build_batch(records, compression=compression, **producer, **sequence)
+
+
+def under(batch: int, chunk: int, *, more: bool = False, writer: int = FIRST_ID) -> dict[str, int]:
+    """What makes `batch` one under a write token."""
+    token = token_of(writer, Position(batch, chunk, more))
+    return {"pid": token.producer_id, "epoch": token.epoch, "seq": token.sequence}
 
 
 def contents(records: memoryview | None) -> list[tuple[int, str]]:

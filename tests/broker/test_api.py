@@ -18,6 +18,7 @@ from wire.apis import APIS, ApiKey, encode_request
 from wire.error_codes import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.metadata import MetadataRequest
+from wire.write_tokens import FEATURE, FEATURE_VERSION
 
 LIBRDKAFKA_NEEDS = {
     ApiKey.PRODUCE: (0, 7),
@@ -40,6 +41,8 @@ def frame(message: object, version: int) -> memoryview:
 @pytest.mark.parametrize("version", range(5))
 def test_what_is_advertised_is_what_is_served(version: int) -> None:
     response = World().ask(1, ApiVersionsRequest("test", "1"), version)
+    features = {one.name: one.max_version for one in response.supported_features}
+    assert features == ({FEATURE: FEATURE_VERSION} if version >= 3 else {})
     ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
     assert set(ranges) == {int(key) for key in HANDLERS} | {int(ApiKey.API_VERSIONS)}
     assert set(ranges) <= set(APIS)

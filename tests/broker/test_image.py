@@ -1,5 +1,6 @@
 """Checkpoints of a group's state machine: made in parts while it goes on, restored, replayed."""
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -22,9 +23,12 @@ from broker import commands, partition_image
 from broker.commands import CommandKind
 from broker.image import PORTABLE, Chunk, ChunkKind, ImageError, decode_chunk, encode_chunk
 from broker.machine import GroupMachine
+from broker.partition import PartitionState
+from broker.partition_image import encode_partition, load_partition
 from broker.ports import NO_COLD, ColdReader
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
+from broker.writers import WRITERS_MAX, Writer
 from coordinator import image as group_image
 from coordinator.commands import CommitOffsets, DropGroup, PartitionOffset, Sweep
 from coordinator.commands import encode as group_command
@@ -32,22 +36,27 @@ from coordinator.model import ConsumerGroupId, MemberId
 from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry
 from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
-from tests.broker.batches import batch
+from tests.broker.batches import batch, under
 from tests.broker.fakes import FakeCold
+from wire.write_tokens import FIRST_ID, Position
 
-GOLDEN = Path(__file__).parent / "golden" / "chunks-v1.txt"
+GOLDEN = Path(__file__).parent / "golden"
+WRITTEN = "chunks-v2.txt"
 UIDS = range(1, 5)
 
 
 class Story:
     """Entries for the registry's group, which may hold everything; made from a few dice."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, writers: bool = True) -> None:
         self.dice = Random(seed)
+        self.kinds = [self._records, self._records, self._again, self._delete, self._group]
+        self.kinds += [self._topics, self._chunk, self._chunk] if writers else [self._topics]
         self.entries: list[Entry] = [entries.batch(self._registry(FoundCluster("test", 0)))]
         self.lease = 0
         self.gone: set[int] = set()
         self.sequences: dict[tuple[int, int], int] = {}
+        self.positions: dict[tuple[int, int], tuple[int, int, bool]] = {}
         self.sent: list[tuple[Buffer, ...]] = []
 
     def next(self) -> Entry:
@@ -66,10 +75,7 @@ class Story:
         return entry
 
     def _command(self) -> tuple[Buffer, ...]:
-        make = self.dice.choice(
-            [self._records, self._records, self._again, self._delete, self._group, self._topics]
-        )
-        return make()
+        return self.dice.choice(self.kinds)()
 
     def _records(self) -> tuple[Buffer, ...]:
         uid, pid = self.dice.choice(UIDS), self.dice.randrange(-1, 4)
@@ -83,6 +89,18 @@ class Story:
         command = commands.records(uid, memoryview(data))
         self.sent.append(command)
         return command
+
+    def _chunk(self) -> tuple[Buffer, ...]:
+        """Of a writer that goes on, now and then with a later micro-batch before its time."""
+        uid, writer = self.dice.choice(UIDS), self.dice.randrange(2)
+        number, chunk, more = self.positions.get((uid, writer), (0, 0, False))
+        goes_on = more and self.dice.random() < 0.9
+        place = (number, chunk + 1) if goes_on else (number + self.dice.randrange(1, 3), 0)
+        more = self.dice.random() < 0.8
+        self.positions[uid, writer] = (*place, more)
+        data = batch("x", **under(*place, more=more, writer=FIRST_ID + writer))
+        self.sent.append(commands.records(uid, memoryview(data)))
+        return self.sent[-1]
 
     def _again(self) -> tuple[Buffer, ...]:
         return self.dice.choice(self.sent) if self.sent else self._records()
@@ -255,9 +273,9 @@ def test_a_restored_machine_is_checkpointed_before_its_parts_are_level(
     assert all_of(third, local=False) == all_of(one, local=False)
 
 
-def busy() -> GroupMachine:
-    """The same every time: golden bytes are made from it."""
-    story, one = Story(7), machine()
+def busy(*, writers: bool = True) -> GroupMachine:
+    """The same every time: golden bytes are made from it. Version 1 knew no writers."""
+    story, one = Story(7, writers=writers), machine()
     apply(one, 1, story.entries[0])
     for slot in range(2, 60):
         apply(one, slot, story.next())
@@ -287,16 +305,21 @@ def written(chunks: list[Chunk]) -> str:
     return "".join(f"{one.kind.name} {encode_chunk(one).hex()}\n" for one in chunks)
 
 
-def test_the_bytes_of_version_1_stay_readable_and_are_what_we_write() -> None:
+def test_these_bytes_are_what_we_write() -> None:
     """Whoever changes them gives the kind a new version, and goes on reading this one. (The
     registry's own bytes have versions of their own, and only have to be readable.)"""
-    one = busy()
-    expected = [line for line in GOLDEN.read_text().splitlines() if line[:8] != "REGISTRY"]
-    chunks = [chunk for chunk in one.chunks(local=True) if chunk.kind != ChunkKind.REGISTRY]
-    assert written(chunks).splitlines() == expected
+    expected = (GOLDEN / WRITTEN).read_text().splitlines()
+    chunks = [chunk for chunk in busy().chunks(local=True) if chunk.kind != ChunkKind.REGISTRY]
+    assert written(chunks).splitlines() == [one for one in expected if one[:8] != "REGISTRY"]
+
+
+@pytest.mark.parametrize(("file", "writers"), [("chunks-v1.txt", False), (WRITTEN, True)])
+def test_the_bytes_of_all_versions_stay_readable(file: str, writers: bool) -> None:
+    one = busy(writers=writers)
+    assert any(len(state.writers) for state in one.partitions.values()) is writers
     kinds = set()
     chunks = []
-    for line in GOLDEN.read_text().splitlines():
+    for line in (GOLDEN / file).read_text().splitlines():
         kind, data = line.split()
         chunks.append(decode_chunk(bytes.fromhex(data)))
         kinds.add(ChunkKind[kind])
@@ -312,7 +335,8 @@ def test_the_bytes_of_version_1_stay_readable_and_are_what_we_write() -> None:
     [
         (b"", "0 bytes"),
         (bytes(18), "kind 0"),
-        (bytes([3, 99]) + bytes(16), "PARTITION of version 99, known is 1"),
+        (bytes([3, 99]) + bytes(16), "PARTITION of version 99, known is 2"),
+        (bytes([7, 2]) + bytes(16), "LEASE of version 2, known is 1"),
         (bytes([3, 1]) + b"\xff" * 16, "slot"),
     ],
 )
@@ -336,6 +360,62 @@ def test_what_the_log_has_given_up_since_is_not_looked_for_there() -> None:
     assert [each.partition(1).index_start for each in (one, told, concluded)] == [0, 4, 4]
     assert told.needed_from() == concluded.needed_from() == one.partition(1).index.position(4)
     assert told.partition(1).missing() is None
+
+
+def with_writers(*written: bytes) -> bytes:
+    """A partition of two records, and what it says of its writers."""
+    state = PartitionState(1)
+    state.append(memoryview(batch("x", "y")), 0, 1)
+    return encode_partition(state)[:-4] + struct.pack(">I", len(written)) + b"".join(written)
+
+
+def writer(place: dict[str, int], *bases: int) -> bytes:
+    head = struct.pack(">qhiB", place["pid"], place["epoch"], place["seq"], len(bases))
+    return head + struct.pack(f">{len(bases)}q", *bases)
+
+
+def test_what_is_said_of_a_writer_is_read_back() -> None:
+    state = PartitionState(1)
+    data = with_writers(
+        writer(under(7, 0), 1),
+        writer(under(1 << 29, 1, more=True, writer=FIRST_ID + 1), 0, 1),
+    )
+    load_partition(state, data)
+    assert encode_partition(state) == data
+    assert list(state.writers.images()) == [
+        (FIRST_ID, Writer(Position(7, 0, more=False), (1,))),
+        (FIRST_ID + 1, Writer(Position(1 << 29, 1, more=True), (0, 1))),
+    ]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        [writer(under(5, 0) | {"pid": FIRST_ID - 1}, 0)],
+        [writer(under(5, 0) | {"pid": -1}, 0)],
+        [writer(under(5, 0) | {"epoch": -1}, 0)],
+        [writer(under(5, 0) | {"seq": -1}, 0)],
+        [writer(under(5, 0))],
+        [writer(under(5, 0), 0, 1)],
+        [writer(under(5, 1), 0)],
+        [writer(under(5, 0, more=True))],
+        [writer(under(5, 0, more=True), 0, 1)],
+        [writer(under(5, 0, more=True), 2)],
+        [writer(under(5, 0, more=True), -1)],
+        [writer(under(5, 1, more=True), 1, 0)],
+        [writer(under(5, 9, more=True), 0, 0, 0, 0, 1)],
+        [writer(under(5, 0), 0), writer(under(6, 0), 1)],
+        [writer(under(5, 0, writer=FIRST_ID + one), 0) for one in range(WRITERS_MAX + 1)],
+        [writer(under(5, 0), 0)[:-1]],
+        [writer(under(5, 0), 0) + b"x"],
+    ],
+)
+def test_what_cannot_be_said_of_a_writer_is_refused(written: list[bytes]) -> None:
+    state = PartitionState(1)
+    before = encode_partition(state)
+    with pytest.raises(ImageError):
+        load_partition(state, with_writers(*written))
+    assert encode_partition(state) == before
 
 
 def test_another_node_leaves_out_what_only_this_one_can_use() -> None:

@@ -10,7 +10,7 @@ from broker.gaps import FORGET_NS, GAPS_MAX, PATIENCE_NS, Gaps
 from broker.intake import Why
 from broker.produces import SWEEP_MS
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
-from tests.broker.batches import batch, contents
+from tests.broker.batches import batch, contents, under
 from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld, partition_of, want
 from tests.broker.fakes import FakeReply
 from wire.apis import encode_request
@@ -18,6 +18,7 @@ from wire.batch import TRANSACTIONAL_BIT, Compression, Record
 from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wire.write_tokens import CHUNK_END
 
 
 def read_all(world: DataWorld, node: int, partition: int) -> list[tuple[int, str]]:
@@ -186,6 +187,47 @@ def test_a_new_master_knows_the_producers_of_the_old_one() -> None:
     assert world.produce(2, 0, batch("b", pid=7, seq=1)).base_offset == 1
 
 
+def test_a_micro_batch_that_is_run_again_is_appended_once() -> None:
+    """Also by a new master, who knows it from the log; and told in words of its own: a writer has
+    to know which of its chunks an earlier run has left there."""
+    world, seen = DataWorld(), ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert world.produce(1, 0, batch("a", "b", **under(5, 0, more=True))).base_offset == 0
+    world.cluster.install(world.group(0), 2)
+    again = world.produce(2, 0, batch("a", "b", **under(5, 0, more=True)))
+    assert (again.error_code, again.base_offset) == (seen, 0)
+    last = world.produce(2, 0, batch("c", **under(5, 1)), acks=1)
+    assert (last.error_code, last.base_offset) == (ErrorCode.NONE, 2)
+    for chunk, offset in ((0, 0), (1, 2)):
+        complete = world.produce(2, 0, batch("else", **under(5, chunk)))
+        assert (complete.error_code, complete.base_offset) == (seen, offset)
+    assert world.produce(1, 1, batch("a", **under(5, 0))).error_code == ErrorCode.NONE
+    assert read_all(world, 2, 0) == [(0, "a"), (1, "b"), (2, "c")]
+    assert world[1].statistics.duplicates == world[2].statistics.duplicates == 3
+
+
+def test_a_chunk_before_its_time_is_to_come_again_while_its_predecessor_may() -> None:
+    world = DataWorld()
+    early = world.produce(1, 0, batch("b", **under(5, 1)))
+    assert early.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert world.produce(1, 0, batch("a", **under(5, 0, more=True))).base_offset == 0
+    assert world.produce(1, 0, batch("b", **under(5, 1))).base_offset == 1
+    world.advance(PATIENCE_NS // MS, step_ms=1_000)
+    never = world.produce(1, 0, batch("d", **under(6, 1)))
+    assert never.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_writers_and_idempotent_producers_do_not_push_each_other_out() -> None:
+    world = DataWorld()
+    world.produce(1, 0, batch("a", **under(5, 0)))
+    state = world[1].machines[world.group(0)].partition(world.uid(0))
+    state.producers.limit = state.writers.limit = 1
+    for pid in (1, 2):
+        world.produce(1, 0, batch("b", pid=pid))
+    again = world.produce(1, 0, batch("a", **under(5, 0)))
+    assert again.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert (len(state.producers), len(state.writers)) == (1, 1)
+
+
 def test_a_stuck_request_is_answered_when_its_time_is_over_and_only_once() -> None:
     world = DataWorld()
     asked = world.begin_produce(1, {0: batch("a")}, timeout_ms=1_000)
@@ -263,6 +305,23 @@ def test_transactions_are_refused_so_that_clients_give_up_at_once() -> None:
 def test_acks_are_all_one_or_none(acks: int) -> None:
     world = DataWorld()
     assert world.produce(1, 0, batch("a"), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+@pytest.mark.parametrize("wrong", [{"epoch": -1}, {"seq": -1}, under(5, CHUNK_END - 1, more=True)])
+def test_a_token_that_is_no_place_in_any_order_is_refused(wrong: dict[str, int]) -> None:
+    world = DataWorld()
+    answer = world.produce(1, 0, batch("a", **(under(5, 0) | wrong)))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert answer.error_message
+    assert read_all(world, 1, 0) == []
+
+
+def test_a_writer_has_to_hear_what_has_become_of_its_batches() -> None:
+    world = DataWorld()
+    asked = world.begin_produce(1, {0: batch("a", **under(5, 0))}, acks=0)
+    assert asked.reply.closed is not None
+    assert "INVALID_REQUIRED_ACKS" in asked.reply.closed
+    assert read_all(world, 1, 0) == []
 
 
 def test_acks_1_waits_for_the_log_as_well() -> None:

@@ -7,6 +7,7 @@ from broker.producer_ids import BLOCK_IDS, WAITING_MAX
 from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from wire.write_tokens import FIRST_ID
 
 
 def init(world: World, node: int, version: int = 4, **fields: object) -> InitProducerIdResponse:
@@ -44,6 +45,8 @@ def test_a_producer_that_lost_count_gets_the_next_epoch() -> None:
     assert spent.producer_epoch == 0
     half = init(world, 1, producer_id=first.producer_id)
     assert half.error_code == ErrorCode.INVALID_REQUEST
+    writer = init(world, 1, producer_id=FIRST_ID, producer_epoch=0)
+    assert writer.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_transactions_are_refused_in_the_way_clients_give_up_at() -> None:

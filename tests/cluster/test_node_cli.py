@@ -59,8 +59,10 @@ def test_the_printed_file_is_one_that_a_node_takes(tmp_path: Path) -> None:
     assert sorted(config.peers) == [1, 2, 3, 4]
 
 
-def test_progress_is_told_when_it_changes() -> None:
+def test_progress_is_told_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is to hold must hold for a moment: the planner thinks between two steps."""
+    monkeypatch.setattr(node_cli, "QUIET_S", 0.2)
+    monkeypatch.setattr(node_cli, "LOOK_EVERY_S", 0.05)
     views = [VIEW, VIEW, {**VIEW, "moves_left": 0, "misplaced": 0, "nodes": []}]
     asked: list[str] = []
     said: list[str] = []

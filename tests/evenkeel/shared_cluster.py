@@ -25,6 +25,8 @@ from tests.cluster.scenery import GROUPS, QUICK
 
 ROOT: Final = str(Path(__file__).parents[2])
 STEP_S: Final = 40.0
+PASSING: Final = ("placement_conflict", "not registered")
+"""Refusals of a placement that are over soon."""
 
 
 class SharedCluster:
@@ -81,9 +83,13 @@ class SharedCluster:
             partial(control.ask, state.read(self.data).control, what, node)
         )
 
+    async def steal_to(self, node: int) -> None:
+        """Ask that node for every group's master, and do not wait for the steals."""
+        await self._place({"all_on": node}, asked=node)
+
     async def place_all_on(self, node: int) -> None:
         """Every group's master to one node, by steals."""
-        await self._place({"all_on": node})
+        await self.steal_to(node)
         await self.until(lambda view: set(view.masters().values()) == {node} and view.all_at_ideal)
 
     async def spread(self) -> None:
@@ -91,15 +97,16 @@ class SharedCluster:
         await self._place({"even": True})
         await self.until(settled)
 
-    async def _place(self, body: dict[str, object]) -> None:
-        """The planner may adopt a plan of its own at that very moment: then we ask once more."""
-        http = self.spec.node(1).http
+    async def _place(self, body: dict[str, object], asked: int = 1) -> None:
+        """The planner may adopt a plan of its own at that very moment, and a node that has just
+        started may not have registered yet: then we ask once more."""
+        http = self.spec.node(asked).http
         with trio.fail_after(STEP_S):
             while True:
                 try:
                     await health.place(http, body)
                 except health.HealthError as error:
-                    if "placement_conflict" not in str(error):
+                    if not any(passing in str(error) for passing in PASSING):
                         raise
                 else:
                     return

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from evenkeel.assignors import share
 from evenkeel.config import Assignor
-from evenkeel.metadata import TopicPartition
 from evenkeel.sharing import Member, Shares
+from wire.cluster_view import TopicPartition
 
 TOPICS = ["a", "b", "c"]
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from evenkeel.config import OffsetReset
 from evenkeel.errors import BrokerError, EvenkeelError
 from evenkeel.fetched import FetchedPartition
-from evenkeel.metadata import TopicPartition
 from wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Compression, Record
 from wire.batch_writer import BatchWriter, build_batch
+from wire.cluster_view import TopicPartition
 from wire.compression import compress
 from wire.messages.fetch import AbortedTransaction, PartitionData
 

@@ -14,9 +14,9 @@ import attrs
 import pytest
 
 from evenkeel.errors import DeliveryError
-from evenkeel.metadata import TopicPartition
 from evenkeel.partition_queue import EPOCH_MAX, NEVER, Appended, Batch, PartitionQueue, State
 from wire.batch import Record
+from wire.cluster_view import TopicPartition
 
 PLACE = TopicPartition("t", 0)
 WINDOW = 5

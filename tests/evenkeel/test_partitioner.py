@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from evenkeel.partitioner import StickyPartitions, murmur2, partition_of_key
+from evenkeel.partitioner import StickyPartitions
+from wire.murmur import murmur2, partition_of_key
 
 JAVA = [
     (b"21", -973932308),

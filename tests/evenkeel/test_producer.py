@@ -157,6 +157,12 @@ async def test_exactly_once_through_a_kill(cluster: SharedCluster, topic: str) -
     """A node dies by SIGKILL under load and comes back: retries are recognised as such."""
     async with under_load(cluster, topic) as load:
         victim = await cluster.leader_of(topic, 0)
+        # Held still first, so that it dies with requests it never answered, and not by luck.
+        await cluster.pause(victim)
+        requests = load.producer.statistics().requests
+        with trio.move_on_after(2):
+            while load.producer.statistics().requests < requests + 10:
+                await trio.sleep(0.01)
         await cluster.kill(victim)
         await load.more(5)
         await cluster.restart(victim)

@@ -33,6 +33,15 @@ YARDSTICK_MS = 3.0
 """What the loop in `slowness` takes on the machine the limits were set on."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _only_new_objects_are_collected() -> Iterator[None]:
+    """In a run of all tests there are millions of others, and each measurement collects first."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
     """How much memory the body has held at once."""

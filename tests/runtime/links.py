@@ -101,12 +101,16 @@ class World:
     def __getitem__(self, node: int) -> Node:
         return self.nodes[node]
 
-    def connect(self, source: int, target: int) -> None:
+    def call(self, source: int, target: int) -> None:
         """One direction: `source` opens a connection and greets."""
         accepted, connected = self.tcp.pair()
         connected.setblocking(False)
         self[target].peers.accept(accepted, "127.0.0.1")
         self[source].peers.greet(self[source].link(target), connected)
+
+    def connect(self, source: int, target: int) -> None:
+        """The same, until the greeting is accepted."""
+        self.call(source, target)
         ups = len(self[target].handler.ups)
         self.plane.run_until(lambda: len(self[target].handler.ups) > ups, self.flush)
 

@@ -20,7 +20,7 @@ from broker.retention import SEGMENT_BYTES_LEAST
 from node import Node
 from paxos.ids import GroupId
 from runtime.disk_use import Look
-from tests.runtime.one_node import one_node, run_until
+from tests.runtime.one_node import ROUND_S, one_node, run_until
 from wire.batch import Record
 from wire.batch_writer import build_batch
 
@@ -139,12 +139,16 @@ def produce(node: Node, minute: int, wall_ms: int) -> None:
 
 
 def let_it_work(node: Node) -> None:
-    """Rounds until nothing is under way, in any thread."""
-    quiet = 0
+    """Rounds until nothing is under way, in any thread.
+
+    A thread that is at work is waited for, not asked again and again: the clock goes on with every
+    look, and on a slow disk hours would pass.
+    """
+    quiet, busy = 0, False
     while quiet < 3:
         node.shell.tick()
         fds = [node.wakeup.fd, node.upkeep.wakeup.fd]
-        if select.select(fds, [], [], 0)[0]:
+        if select.select(fds, [], [], ROUND_S if busy else 0)[0]:
             node.engine.on_durable()
             node.upkeep.take()
             node.shell.end_of_round()

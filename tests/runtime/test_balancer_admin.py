@@ -7,10 +7,14 @@ waited for until the masters are where it says.
 from collections import Counter
 from typing import Any
 
+import attrs
 import pytest
+from trio.testing import MockClock
 
+from balancer.planner import solve
 from balancer.policy import Policy
 from balancer.problem import Evenness
+from balancer.problem_json import from_json
 from balancer.records import Address
 from balancer.registry_commands import (
     AddNode,
@@ -140,7 +144,7 @@ async def test_a_paused_group_is_left_where_it_is(cluster: Cluster, operator: Op
 
 
 async def test_a_cancelled_steal_is_not_handed_over_for(
-    cluster: Cluster, operator: Operator
+    cluster: Cluster, operator: Operator, autojump_clock: MockClock
 ) -> None:
     """The master looks the token up when it is asked; the group goes later, with another one."""
     assert "no steal is running" in await operator.refused("/admin/cancel", {})
@@ -193,12 +197,51 @@ async def test_published_weights_are_planned_by(cluster: Cluster, operator: Oper
     now_ms = cluster[1].member.engine.now().wall_ns // 1_000_000
     group = next(iter(operator.placement()))
     weights = {str(group): 6_000 for group in operator.placement()} | {str(group): 100}
-    body = {"source": "spark", "computed_wall_ms": now_ms, "weights": weights}
+    body = {"source": "spark", "computed_wall_ms": now_ms - 301_000, "weights": weights}
     await done(operator, "/admin/weights", body)
+    assert "not believed" in balance_view.show((await operator.get("/balancer")).json())
+    await done(operator, "/admin/weights", body | {"computed_wall_ms": now_ms})
     await done(operator, "/admin/policy", {"evenness": "weight"})
     plan = await done(operator, "/admin/plan", {})
     assert (plan["by"], plan["weights"]) == ("weight", "spark")
     assert operator.cluster[1].registry.weights.weights[GroupId(group)] == 100
+    shown = (await operator.get("/balancer")).json()
+    assert shown["weights"]["published"]["computed_wall_ms"] == now_ms
+    assert "published by spark" in balance_view.show(shown)
+    assert "in use" in balance_view.show(shown)
+    await done(operator, "/admin/policy", {"evenness": "count"})
+    shown = (await operator.get("/balancer")).json()
+    assert "not in use: evenness=count" in balance_view.show(shown)
+
+
+async def test_weights_of_a_time_to_come_are_refused(cluster: Cluster, operator: Operator) -> None:
+    """Else a job with a wrong clock would keep all others out for as long as it is ahead."""
+    now_ms = cluster[1].member.engine.now().wall_ns // 1_000_000
+    body = {"source": "s", "computed_wall_ms": now_ms + 61_000, "weights": {"1": 1_000}}
+    assert "61000 ms ahead" in await operator.refused("/admin/weights", body)
+    await done(operator, "/admin/weights", body | {"computed_wall_ms": now_ms + 59_000})
+
+
+async def test_the_problem_is_told_to_who_plans_elsewhere(operator: Operator) -> None:
+    """With weights of its own in it, the planner makes the plan that the node makes of them."""
+    wanted = {str(group): 100 + 900 * group for group in operator.placement()}
+    told = (await operator.get("/problem")).json()
+    problem = from_json(told["problem"])
+    assert {str(need.group) for need in problem.groups} == wanted.keys()
+    assert told["placement_version"] == operator.cluster[1].registry.versions.placement
+    weighed = attrs.evolve(
+        problem,
+        groups=tuple(attrs.evolve(one, weight=wanted[str(one.group)]) for one in problem.groups),
+        wishes=attrs.evolve(problem.wishes, evenness=Evenness.WEIGHT),
+    )
+    ours = {one.group: one.target for one in solve(weighed).decisions}
+    now_ms = operator.cluster[1].member.engine.now().wall_ns // 1_000_000
+    body = {"source": "job", "computed_wall_ms": now_ms, "weights": wanted}
+    await done(operator, "/admin/weights", body)
+    await done(operator, "/admin/policy", {"evenness": "weight"})
+    theirs = await done(operator, "/admin/plan", {})
+    assert {one["group"]: one["target"] for one in theirs["decisions"]} == ours
+    assert any(one["move"] for one in theirs["decisions"])
 
 
 @pytest.mark.parametrize(
@@ -234,7 +277,7 @@ async def test_what_makes_no_sense_is_refused(
 
 
 async def test_a_group_that_is_not_everywhere_is_shown_and_no_master_goes_where_it_is_not(
-    cluster: Cluster, operator: Operator
+    cluster: Cluster, operator: Operator, autojump_clock: MockClock
 ) -> None:
     """Group 3 has left node 3, as its log would say; the planner and the operator keep to that."""
     office, founders = cluster[1], (NodeId(1), NodeId(2), NodeId(3))

@@ -524,8 +524,9 @@ HERE = Address("127.0.0.1", 4444)
 def test_links_follow_the_registry(world: World) -> None:
     """A node that was added gets a link and may call; one that was removed is told so and gone."""
     world.nodes[4] = Node(world.plane, 4)
-    with pytest.raises(AssertionError):
-        world.connect(4, 1)
+    world.call(4, 1)
+    world.plane.run_until(lambda: world[4].handler.refusals, world.flush)
+    assert world[1].handler.ups == []
     assert world[4].handler.refusals == [(1, RefusedFor.UNKNOWN)]
     assert "evenkeel node add" in world[4].reasons("refused by peer")[0]
     world[1].peers.follow({FOUR: HERE}, frozenset())

@@ -11,7 +11,8 @@ SEEDS = (
     10,  # a tail with a hole, where a node was master, followed, and was master again
     22,  # a producer's second batch overtook the first, which nobody was master for
 )
-BROKER = (f"workload={Workload.BROKER.value}",)
+BROKER = (f"workload={Workload.BROKER.value}", "writers=0")
+"""Seeds that found something did so without writers, whose frames shift all the others."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -33,7 +34,7 @@ def test_brokers_on_the_real_log(seed: int) -> None:
 
 
 def test_a_seed_with_brokers_is_the_same_world_under_every_hash_seed() -> None:
-    (found,) = digests((3, 5), [*BROKER, "consumers=2"])
+    (found,) = digests((3, 5), [*BROKER, "consumers=2", "writers=1"])
     assert len(set(found)) == 2, "and different seeds are different worlds"
 
 
@@ -59,4 +60,14 @@ def test_data_leaves_the_log_and_comes_from_peers(seed: int) -> None:
     assert not verdict.failure, verdict.report
     assert verdict.statistics["checkpoints"] > 20
     assert verdict.statistics["log windows settled"] > 10
+    assert verdict.statistics["state transfer done"] > 0
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_jobs_that_die_and_run_their_micro_batches_again_write_everything_once(seed: int) -> None:
+    """Under faults and steals, from checkpoints and states that came from peers."""
+    verdict = run_world(Job(seed, DiskKind.WAL, settings=(*SETTLING, "writers=2")))
+    assert not verdict.failure, verdict.report
+    assert verdict.statistics["micro-batches run again"] > 10
+    assert verdict.statistics["chunks that were there"] > 50
     assert verdict.statistics["state transfer done"] > 0

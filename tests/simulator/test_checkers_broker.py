@@ -21,7 +21,8 @@ from paxos.ids import GroupId, NodeId
 from simulator.checkers import Results, Violation
 from simulator.checkers_broker import PartitionLogs, Sent
 from simulator.checkers_groups import GroupLogs
-from tests.broker.batches import batch
+from tests.broker.batches import batch, under
+from wire.error_codes import ErrorCode as KafkaError
 from wire.messages.fetch import PartitionData
 
 GROUP = GroupId(1)
@@ -147,6 +148,21 @@ def test_an_acknowledgement_of_what_is_not_there(story: Story) -> None:
     with noticed("lost-write"):
         story.logs.known(second)
     story.logs.acked(first, 0)
+
+
+def test_a_writer_that_is_told_of_what_is_not_there(story: Story) -> None:
+    """By the log itself, whether it hears of it or not: it would go on with what comes next."""
+    there = KafkaError.DUPLICATE_SEQUENCE_NUMBER
+    for number in (1, 2):
+        story.made[number] = batch(str(number), **under(0, number - 1, more=True))
+        story.logs.produced(Sent(CLIENT, 0, number, 1), story.made[number])
+    story.append(1, 0)
+    story.append(1, 0, there)
+    story.append(1, -1, there)
+    with noticed("lost-write"):
+        story.append(2, -1, there)
+    with noticed("inconsistent-offsets"):
+        story.append(2, 0, there)
 
 
 def test_fetches_that_skip_lie_or_come_late(story: Story) -> None:

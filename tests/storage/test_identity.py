@@ -5,11 +5,13 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from paxos.ids import Incarnation, NodeId
 from storage.disk import RealDisk
 from storage.errors import DirectoryLocked, DirectoryRefused, StorageFailed
 from storage.identity import (
+    FORMAT_VERSION,
     IDENTITY_COPY_NAME,
     IDENTITY_NAME,
     Identity,
@@ -54,14 +56,40 @@ def test_a_directory_of_someone_else_is_refused(cluster: str, node: int) -> None
         boot(disk, cluster, NodeId(node))
 
 
-def test_another_format_is_refused() -> None:
+def written_by(version: int) -> MemoryDisk:
+    """A directory as a program with this format has left it."""
     disk = MemoryDisk()
     boot(disk, "c", NODE)
-    changed = disk.content(IDENTITY_NAME).replace(b"format 1", b"format 2")
+    text = disk.content(IDENTITY_NAME).partition(b"crc32c")[0]
+    text = text.replace(b"format %d" % FORMAT_VERSION, b"format %d" % version)
     for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
-        disk.open(name).pwritev([changed], 0)
-    with pytest.raises(DirectoryRefused, match="reads format 1"):
-        boot(disk.clone(), "c", NODE)
+        disk.open(name).pwritev([text + b"crc32c %08x\n" % crc32c(text)], 0)
+    disk.close()
+    return disk
+
+
+def test_a_later_format_is_refused() -> None:
+    with pytest.raises(DirectoryRefused, match="reads format 2 and the one before"):
+        boot(written_by(FORMAT_VERSION + 1), "c", NODE)
+
+
+def test_an_earlier_format_is_read_and_the_program_that_wrote_it_is_shut_out_at_once() -> None:
+    """What the first batch under the new rules does, the old ones would not: the directory says so
+    before the node says anything."""
+    disk = written_by(1)
+    assert boot(disk, "c", NODE).incarnation == 2
+    for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
+        assert disk.content(name).startswith(b"evenkeel data directory, format 2\n")
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_a_boot_may_stop_between_two_formats(renames: int) -> None:
+    disk = written_by(1)
+    disk.stop("rename", after=renames)
+    with pytest.raises(PowerCut):
+        boot(disk, "c", NODE)
+    disk.crash(lambda: True)
+    assert boot(disk, "c", NODE).incarnation == 2 + renames
 
 
 def test_every_flipped_bit_and_every_truncation_of_one_file_is_mended() -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import struct
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
@@ -25,11 +26,11 @@ octets = st.binary(max_size=20)
 records = st.one_of(st.binary(max_size=40), st.binary(min_size=1020, max_size=1030))
 
 
-def directions() -> list[tuple[Api, int, str]]:
+def directions(apis: Iterable[Api] = tuple(APIS.values())) -> list[tuple[Api, int, str]]:
     """Every (API, version, direction) there is a codec for."""
     return [
         (api, version, direction)
-        for api in APIS.values()
+        for api in apis
         for version in range(api.accepted.first, api.accepted.last + 1)
         for direction in ("request", "response")
     ]
@@ -72,7 +73,7 @@ def _values(name: str, spec: Spec, version: int) -> st.SearchStrategy[Any]:
         return st.sampled_from([int(code) for code in KioErrorCode])
     if name == "log_append_time_ms":
         return st.just(-1) | st.integers(0, KIO_MS_MAX)
-    if name == "retention_time_ms":
+    if name in ("retention_time_ms", "session_lifetime_ms"):
         return st.integers(-1, KIO_MS_MAX)
     match spec.kind:
         case Kind.BOOL:

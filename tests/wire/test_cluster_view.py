@@ -1,11 +1,8 @@
 """What is known of the cluster never goes back to an older leader."""
 
 import attrs
-import pytest
 
-from evenkeel.config import addresses
-from evenkeel.errors import ConfigurationError
-from evenkeel.metadata import ClusterView, TopicPartition
+from wire.cluster_view import ClusterView, TopicPartition
 from wire.error_codes import ErrorCode
 from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
 from wire.messages.metadata import (
@@ -89,21 +86,3 @@ def test_nothing_new_is_no_change() -> None:
     before = view.changes
     view.take(told(1, 5), ["t"])
     assert view.changes == before
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("a:1,b", (("a", 1), ("b", 9092))),
-        (["[::1]:7", " c:2 "], (("::1", 7), ("c", 2))),
-        ("[fe80::1]", (("fe80::1", 9092),)),
-    ],
-)
-def test_addresses(written: str | list[str], read: tuple[tuple[str, int], ...]) -> None:
-    assert addresses(written) == read
-
-
-@pytest.mark.parametrize("nonsense", ["", ",", "a:b", ":9092", "a:0", "a:70000"])
-def test_what_is_no_address(nonsense: str) -> None:
-    with pytest.raises(ConfigurationError, match="write host:port"):
-        addresses(nonsense)

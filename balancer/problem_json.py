@@ -1,0 +1,168 @@
+"""A planning problem as JSON: how a node tells it to whoever wants to plan without being a node.
+
+GET /problem shows it (`runtime.balancer_admin`), the placement job reads it, puts weights of its
+own into it and asks the planner what the balancer would do (`pipeline.placement`). Whoever reads
+may be older or newer than whoever writes: fields it does not know are passed over, and what makes
+no sense is refused in words, since the plan would be about another cluster.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from balancer.policy import PERCENT_MAX, WEIGHT_MAX
+from balancer.problem import (
+    CAPACITY_NORMAL,
+    TOLERANCE_PERCENT,
+    WEIGHT_NORMAL,
+    Evenness,
+    GroupNeed,
+    NodeOffer,
+    Problem,
+    Unfit,
+    Wishes,
+)
+from balancer.records import GROUPS_MAX, NODES_MAX, PARTITIONS_MAX
+from paxos.ids import GroupId, NodeId
+
+NODE_ID_MAX: Final = 2**31 - 1
+
+
+class ProblemError(ValueError):
+    """The value is no planning problem."""
+
+
+def to_json(problem: Problem) -> dict[str, Any]:
+    """Everything there is in it; dictionaries have texts for keys."""
+    wishes = attrs.asdict(problem.wishes)
+    return {
+        "nodes": [
+            {
+                "id": one.node,
+                "zone": one.zone,
+                "capacity": one.capacity,
+                "unfit": None if one.unfit is None else one.unfit.value,
+            }
+            for one in problem.nodes
+        ],
+        "groups": [
+            {
+                "group": one.group,
+                "weight": one.weight,
+                "topics": dict(one.topics),
+                "members": None if one.members is None else sorted(one.members),
+            }
+            for one in problem.groups
+        ],
+        "current": _texts(problem.current),
+        "pinned": _texts(problem.pinned),
+        "paused": sorted(problem.paused),
+        "wishes": {
+            **wishes,
+            "evenness": problem.wishes.evenness.name.lower(),
+            "preferred_zones": list(problem.wishes.preferred_zones),
+        },
+    }
+
+
+def _texts(places: Mapping[GroupId, NodeId]) -> dict[str, int]:
+    return {str(group): node for group, node in sorted(places.items())}
+
+
+def from_json(value: Any) -> Problem:  # noqa: ANN401 # JSON
+    """The problem that was told.
+
+    Raises:
+        ProblemError: if it is none.
+    """
+    value = _object(value, "a problem")
+    nodes = tuple(_offer(_object(one, "a node")) for one in _list(value, "nodes", NODES_MAX))
+    groups = tuple(_need(_object(one, "a group")) for one in _list(value, "groups", GROUPS_MAX + 1))
+    if len({one.node for one in nodes}) < len(nodes):
+        raise ProblemError("a node is there twice")
+    if len({one.group for one in groups}) < len(groups):
+        raise ProblemError("a group is there twice")
+    paused = _list(value, "paused", GROUPS_MAX + 1)
+    return Problem(
+        nodes=nodes,
+        groups=groups,
+        current=_places(value, "current"),
+        pinned=_places(value, "pinned"),
+        paused=frozenset(GroupId(_whole(one, "a paused group", GROUPS_MAX)) for one in paused),
+        wishes=_wishes(_object(value.get("wishes", {}), "wishes")),
+    )
+
+
+def _offer(value: Mapping[str, Any]) -> NodeOffer:
+    zone, unfit = value.get("zone", ""), value.get("unfit")
+    if not isinstance(zone, str):
+        raise ProblemError("a zone is a text")
+    if unfit is not None and unfit not in tuple(Unfit):
+        raise ProblemError(f"a node is unfit for a reason we do not know: {str(unfit)[:40]!r}")
+    return NodeOffer(
+        NodeId(_whole(value.get("id"), "a node's id", NODE_ID_MAX)),
+        zone,
+        _whole(value.get("capacity", CAPACITY_NORMAL), "a capacity", PERCENT_MAX),
+        None if unfit is None else Unfit(unfit),
+    )
+
+
+def _need(value: Mapping[str, Any]) -> GroupNeed:
+    members = None if value.get("members") is None else _list(value, "members", NODES_MAX)
+    topics = _object(value.get("topics", {}), "topics")
+    return GroupNeed(
+        GroupId(_whole(value.get("group"), "a group's number", GROUPS_MAX)),
+        _whole(value.get("weight", WEIGHT_NORMAL), "a weight", WEIGHT_MAX),
+        {name: _whole(count, "partitions", PARTITIONS_MAX) for name, count in topics.items()},
+        None
+        if members is None
+        else frozenset(NodeId(_whole(one, "a member", NODE_ID_MAX)) for one in members),
+    )
+
+
+def _wishes(value: Mapping[str, Any]) -> Wishes:
+    evenness, zones = value.get("evenness", "count"), value.get("preferred_zones", [])
+    excess, spread = value.get("topic_excess_max"), value.get("spread_zones", False)
+    if evenness not in ("count", "weight"):
+        raise ProblemError("masters are evened by count or by weight")
+    if not isinstance(zones, list) or not all(isinstance(one, str) for one in zones):
+        raise ProblemError("preferred zones are a list of texts")
+    if not isinstance(spread, bool):
+        raise ProblemError("spread_zones is true or false")
+    tolerance = value.get("tolerance_percent", TOLERANCE_PERCENT)
+    return Wishes(
+        evenness=Evenness[evenness.upper()],
+        spread_zones=spread,
+        preferred_zones=tuple(zones),
+        tolerance_percent=_whole(tolerance, "a tolerance", PERCENT_MAX),
+        topic_excess_max=None if excess is None else _whole(excess, "an excess", PERCENT_MAX),
+    )
+
+
+def _places(value: Mapping[str, Any], name: str) -> dict[GroupId, NodeId]:
+    places = {}
+    for group, node in _object(value.get(name, {}), name).items():
+        if not (group.isascii() and group.isdigit() and len(group) <= len(str(GROUPS_MAX))):
+            raise ProblemError(f"{name}: group {group[:20]!r}")
+        places[GroupId(int(group))] = NodeId(_whole(node, f"{name}: a node", NODE_ID_MAX))
+    return places
+
+
+def _object(value: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ProblemError(f"{what}: not an object")
+    return value
+
+
+def _list(value: Mapping[str, Any], name: str, most: int) -> list[Any]:
+    found = value.get(name, [])
+    if not isinstance(found, list) or len(found) > most:
+        raise ProblemError(f"{name}: not a list, or more than {most}")
+    return found
+
+
+def _whole(value: object, what: str, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ProblemError(f"{what} is a whole number of 0 to {most}")
+    return value

@@ -1,0 +1,54 @@
+"""How a job is told where the bus is, and what else the data source is to know of it."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+FORMAT: Final = "evenkeel"
+
+
+def add_bus_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("bus")
+    group.add_argument(
+        "--bootstrap", required=True, metavar="HOST:PORT,...", help="bootstrap servers"
+    )
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        type=_option,
+        metavar="KEY=VALUE",
+        help="an option of the data source (docs/spark.md), like kafka.security.protocol=SASL_SSL; "
+        "may be repeated",
+    )
+    group.add_argument(
+        "--options-from",
+        metavar="FILE",
+        help="more of them, one a line: passwords are no business of `ps`",
+    )
+
+
+def _option(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not like KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def bus_options(options: argparse.Namespace) -> dict[str, str]:
+    """What the data source is told; what stands in the command line wins.
+
+    Raises:
+        SystemExit: the file cannot be read, or has a line that is no option.
+    """
+    found: dict[str, str] = {}
+    if options.options_from is not None:
+        try:
+            lines = Path(options.options_from).read_text(encoding="utf-8").splitlines()
+            kept = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+            found.update(map(_option, kept))
+        except (OSError, UnicodeDecodeError, argparse.ArgumentTypeError) as error:
+            raise SystemExit(f"--options-from {options.options_from}: {error}") from error
+    found.update(options.option)
+    found["kafka.bootstrap.servers"] = options.bootstrap
+    return found

@@ -1,0 +1,128 @@
+"""The nodes' HTTP side, asked from outside: the first of them that answers.
+
+It listens on loopback only (`listen.http`), so that who reaches it is who may log in to a node's
+machine: run this there, or bring a port near by `ssh -L` (docs/spark.md). Any node will do: all of
+them know the registry, and what one is asked to change is a proposal on its log.
+
+`http.client` and not `urllib`: a proxy named in the environment has no business on loopback.
+"""
+
+import http.client
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+
+TIMEOUT_S: Final = 15.0
+"""Longer than a node waits for the registry."""
+CONNECT_S: Final = 2.0
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+TEXT_CHARS_MAX: Final = 300
+DEFAULT_PORT: Final = 8092
+
+
+class AdminError(RuntimeError):
+    """No node has done what was asked; the message has all of their reasons."""
+
+
+class RefusedError(AdminError):
+    """A node has said no, so the others would: `status` is HTTP's."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+@attrs.frozen
+class Endpoint:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def endpoints_of(text: str) -> tuple[Endpoint, ...]:
+    """`host:port,host:port`; the usual port where none is named.
+
+    Raises:
+        ValueError: if it is not like that.
+    """
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        host, colon, port = part.rpartition(":")
+        host, port = (host, port) if colon else (part, str(DEFAULT_PORT))
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
+            raise ValueError(f"{part!r} is not like 127.0.0.1:{DEFAULT_PORT}")
+        found.append(Endpoint(host, int(port)))
+    if not found:
+        raise ValueError("there is no address")
+    return tuple(dict.fromkeys(found))
+
+
+class Nodes:
+    """Remembers who answered last, and asks it first."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._endpoints = list(endpoints)
+
+    def get(self, path: str) -> Any:  # noqa: ANN401 # JSON
+        """
+        Raises:
+            RefusedError: a node says no.
+            AdminError: none answers.
+        """
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: object) -> Any:  # noqa: ANN401 # JSON
+        """The same; should the answer of one node be lost, the next is asked for the same."""
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Any:  # noqa: ANN401 # JSON
+        failures = []
+        for endpoint in list(self._endpoints):
+            try:
+                status, answer = _exchange(endpoint, method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                failures.append(f"{endpoint}: {type(error).__name__} {error}".strip())
+                continue
+            if 400 <= status < 500:
+                raise RefusedError(status, f"{endpoint} refuses: {_said(answer)}")
+            if status != http.client.OK:
+                failures.append(f"{endpoint}: {status} {_said(answer)}")
+                continue
+            try:
+                told = json.loads(answer)
+            except ValueError as error:
+                failures.append(f"{endpoint}: the answer is not JSON: {error}")
+                continue
+            self._endpoints.remove(endpoint)
+            self._endpoints.insert(0, endpoint)
+            return told
+        raise AdminError(f"{method} {path}: {'; '.join(failures)}")
+
+
+def _exchange(endpoint: Endpoint, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=CONNECT_S)
+    try:
+        connection.connect()
+        connection.sock.settimeout(TIMEOUT_S)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(method, path, body=body, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(ANSWER_BYTES_MAX)
+    finally:
+        connection.close()
+
+
+def _said(answer: bytes) -> str:
+    """The reason in an answer that is no success."""
+    text = answer.decode(errors="replace").strip()
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if isinstance(value, dict) and isinstance(value.get("error"), str):
+        text = value["error"]
+    return text[:TEXT_CHARS_MAX]

@@ -1,0 +1,159 @@
+"""What the balancer would do with weights: its own planner, asked beforehand, somewhere else.
+
+`told` is what a node answers to GET /problem: nodes, groups, members, pins and wishes as the
+planner sees them now. With other weights in it `balancer.planner.solve` makes the very plan that
+the master of the registry will make of them, as long as nothing else changes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from balancer.planner import Plan, solve
+from balancer.planning import loads
+from balancer.problem import WEIGHT_NORMAL, Evenness, Problem
+from balancer.problem_json import ProblemError, from_json
+from paxos.ids import GroupId, NodeId
+
+BY_WEIGHT: Final = "weight"
+
+
+@attrs.frozen
+class NodeLoad:
+    """Groups and weight (in thousandths of an average group) of a usable node, now and planned."""
+
+    node: NodeId
+    groups: tuple[int, int]
+    weight: tuple[int, int]
+
+
+@attrs.frozen(kw_only=True)
+class Outlook:
+    """A plan by weight that nobody has adopted."""
+
+    problem: Problem
+    plan: Plan
+    nodes: tuple[NodeLoad, ...]
+    ratio: tuple[float, float]
+    """Weight of the fullest node to its share, now and planned; 1 is as even as can be."""
+    acts: str
+    """What the balancer will do about it by itself, in words."""
+
+    @property
+    def weights(self) -> dict[GroupId, int]:
+        return {need.group: need.weight for need in self.problem.groups}
+
+
+def groups_of(told: object) -> tuple[GroupId, ...]:
+    """The groups of the registry.
+
+    Raises:
+        ProblemError: what was told is no problem.
+    """
+    return tuple(need.group for need in _problem(told).groups)
+
+
+def outlook(told: Any, weights: Mapping[GroupId, int]) -> Outlook:  # noqa: ANN401 # JSON
+    """The plan by these weights; groups they do not have weigh an average group.
+
+    Raises:
+        ProblemError: what was told is no problem.
+    """
+    problem = _weighed(_problem(told), weights)
+    plan = solve(problem)
+    before, after = loads(problem, problem.current), loads(problem, plan.placement)
+    nodes = tuple(
+        NodeLoad(node, (before[node][0], after[node][0]), (before[node][1], after[node][1]))
+        for node in sorted(before)
+    )
+    return Outlook(
+        problem=problem,
+        plan=plan,
+        nodes=nodes,
+        ratio=(_ratio(problem, nodes, 0), _ratio(problem, nodes, 1)),
+        acts=_acts(told, problem, plan),
+    )
+
+
+def _problem(told: object) -> Problem:
+    if not isinstance(told, dict) or not isinstance(told.get("policy"), dict):
+        raise ProblemError("there is no policy beside the problem")
+    return from_json(told.get("problem"))
+
+
+def _weighed(problem: Problem, weights: Mapping[GroupId, int]) -> Problem:
+    needs = tuple(
+        attrs.evolve(need, weight=weights.get(need.group, WEIGHT_NORMAL)) for need in problem.groups
+    )
+    wishes = attrs.evolve(problem.wishes, evenness=Evenness.WEIGHT)
+    return attrs.evolve(problem, groups=needs, wishes=wishes)
+
+
+def _ratio(problem: Problem, nodes: tuple[NodeLoad, ...], when: int) -> float:
+    capacity = {one.node: one.capacity for one in problem.nodes}
+    whole = sum(one.weight[when] for one in nodes)
+    places = sum(capacity[one.node] for one in nodes)
+    if not whole:
+        return 1.0
+    return max(one.weight[when] * places / (capacity[one.node] * whole) for one in nodes)
+
+
+def _acts(told: Mapping[str, Any], problem: Problem, plan: Plan) -> str:
+    policy = told["policy"]
+    if policy.get("evenness") != BY_WEIGHT:
+        return "nothing: it goes by counts (evenkeel balance policy evenness=weight)"
+    if told.get("paused") is True:
+        return "nothing: it is paused (evenkeel balance resume)"
+    if policy.get("automatic") is not True:
+        return "nothing: its placement was set by hand (evenkeel balance run)"
+    if not plan.moves:
+        return "nothing: it is even"
+    trigger = policy.get("trigger_percent")
+    if not isinstance(trigger, int) or trigger < 0:
+        raise ProblemError("the policy does not say what triggers a plan")
+    wishes = attrs.evolve(problem.wishes, tolerance_percent=trigger)
+    if not solve(attrs.evolve(problem, wishes=wishes)).moves:
+        return f"nothing: no node is {trigger} % above its share"
+    return f"{len(plan.moves)} move(s), once it has been so for balancer.uneven_for_ms"
+
+
+def in_words(found: Outlook, *, explain: bool = False) -> str:
+    """The plan for people; with `explain` also what stays, and why."""
+    certificate = found.plan.certificate
+    moves = found.plan.moves
+    proof = "nothing can be planned"
+    if certificate is not None:
+        fewest = certificate.moves == certificate.at_least
+        claim = "no plan as even has fewer" if fewest else f"at least {certificate.at_least}"
+        proof = f"{claim} (proof: {certificate.proof.value})"
+    before, after = found.ratio
+    lines = [
+        f"plan by these weights: {len(moves)} move(s), {proof}",
+        f"fullest node to its share: {before:.2f} now, {after:.2f} planned",
+        f"the balancer by itself: {found.acts}",
+        "",
+        "node  groups now  planned  weight now  planned",
+    ]
+    for one in found.nodes:
+        weights = [part / WEIGHT_NORMAL for part in one.weight]
+        lines.append(
+            f"{one.node:>4}  {one.groups[0]:>10}  {one.groups[1]:>7}  "
+            f"{weights[0]:>10.2f}  {weights[1]:>7.2f}"
+        )
+    shown = found.plan.decisions if explain else moves
+    if shown:
+        lines += ["", "group  weight  from    to  reason"]
+    weight = found.weights
+    for decision in shown:
+        detail = f": {decision.detail}" if decision.detail else ""
+        lines.append(
+            f"{decision.group:>5}  {weight[decision.group] / WEIGHT_NORMAL:>6.2f}  "
+            f"{_or_dash(decision.source):>4}  {_or_dash(decision.target):>4}  "
+            f"{decision.reason.value}{detail}"
+        )
+    return "\n".join(lines)
+
+
+def _or_dash(node: NodeId | None) -> str:
+    return "-" if node is None else str(node)

@@ -1,0 +1,25 @@
+"""The load topic read without Spark: what `logic` computes from, and what was passed over."""
+
+from balancer.load import LOAD_TOPIC, LoadReport
+from pipeline.placement.logic import Tally, Timing, reports_in
+from pyspark_evenkeel.cluster import Cluster
+from pyspark_evenkeel.plain import records_since
+from pyspark_evenkeel.settings import ClusterSettings
+
+
+def since_ms(now_ms: int, timing: Timing) -> int:
+    """From where on reports tell of the past that is looked at now."""
+    return now_ms - 1_000 * (timing.past_s + timing.window_s + timing.lateness_s)
+
+
+def read_reports(
+    settings: ClusterSettings, now_ms: int, timing: Timing
+) -> tuple[list[LoadReport], Tally]:
+    """What the load topic has to tell of the past.
+
+    Raises:
+        EvenkeelSparkError: the cluster cannot be read from.
+    """
+    with Cluster(settings) as cluster:
+        found = records_since(cluster, LOAD_TOPIC, since_ms(now_ms, timing))
+        return reports_in((record.value for record in found), now_ms)

@@ -1,0 +1,156 @@
+"""What the data source and its client raise: each says what failed, why, and what to do about it.
+
+Errors cross from Spark's Python workers to the driver, so they can be pickled. `retriable` means
+that the very same call may succeed later: the client itself tries those again for `retry_ms`, so
+who sees one has waited already. None of them ever holds a password.
+"""
+
+from wire.error_codes import ErrorCode
+
+
+class EvenkeelSparkError(Exception):
+    """`what` failed, `why` as far as is known, and `advice` where there is any."""
+
+    retriable = False
+
+    def __init__(self, what: str, *, why: str = "", advice: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.advice = advice
+
+    def __str__(self) -> str:
+        text = f"{self.what}: {self.why}" if self.why else self.what
+        return f"{text} ({self.advice})" if self.advice else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """By attributes: exceptions are otherwise built anew from their positional arguments."""
+        return _restored, (type(self), self.args, dict(self.__dict__))
+
+
+def _restored(
+    kind: type[EvenkeelSparkError], args: tuple[object, ...], state: dict[str, object]
+) -> EvenkeelSparkError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigurationError(EvenkeelSparkError, ValueError):
+    """Options that contradict each other, or a value that means nothing."""
+
+
+class SecurityError(EvenkeelSparkError):
+    """TLS or authentication failed in a way that trying again will not mend."""
+
+
+class UnavailableError(EvenkeelSparkError):
+    """No answer: nobody could be reached, or what was sent may or may not have been carried out."""
+
+    retriable = True
+
+
+class LateError(UnavailableError):
+    """There was no answer in time: what was asked may have been carried out."""
+
+
+class BadAnswerError(UnavailableError):
+    """What came back is no answer to what was asked; the connection has been dropped."""
+
+
+class UnsupportedError(EvenkeelSparkError):
+    """The broker does not know this request, or not in a version that we speak."""
+
+
+class RefusedError(EvenkeelSparkError):
+    """A broker refused: `code` is Kafka's."""
+
+    def __init__(
+        self, what: str, *, code: int, why: str = "", advice: str = "", message: str | None = None
+    ) -> None:
+        known = ErrorCode(code) if code in _CODES else None
+        name = f"error {code}" if known is None else known.name
+        told = f"{name}, {message}" if message else name
+        super().__init__(what, why=f"{told}; {why}" if why else told, advice=advice)
+        self.code = ErrorCode.UNKNOWN_SERVER_ERROR if known is None else known
+        self.retriable = self.code.retriable
+        if not advice and known is not None:
+            self.advice = _ADVICE.get(known, "")
+
+
+class DataLossError(EvenkeelSparkError):
+    """The log does not have (all of) the offsets from `start` up to `end`, which is exclusive.
+
+    It has those from `log_start` up to `end_of_log`. `topic` and `partition` say whose log.
+    """
+
+    def __init__(
+        self,
+        place: tuple[str, int],
+        start: int,
+        end: int,
+        log_start: int,
+        end_of_log: int,
+        *,
+        why: str = "",
+    ) -> None:
+        self.topic, self.partition = place
+        if not why and start < log_start:
+            why = f"the log begins at {log_start}: older records were deleted, or expired"
+        elif not why:
+            why = f"the log ends at {end_of_log}: was the topic deleted and made anew?"
+        super().__init__(
+            f"offsets {start} to {end} of {self.topic}/{self.partition} are not there (any more)",
+            why=why,
+            advice="start from offsets that exist, keep records for longer, or set "
+            "failOnDataLoss=false to go on with what is there",
+        )
+        self.start = start
+        self.end = end
+        self.log_start = log_start
+        self.end_of_log = end_of_log
+
+
+class RowError(EvenkeelSparkError, ValueError):
+    """A row that cannot be written as it is."""
+
+
+class ReplayError(EvenkeelSparkError):
+    """A micro-batch that was run again is not what its first run has written in part."""
+
+
+class GoneError(EvenkeelSparkError):
+    """What a streaming query has read, or would have to read, is not there: more than a range."""
+
+    def __init__(self, what: str, *, why: str) -> None:
+        super().__init__(
+            what,
+            why=why,
+            advice="begin with a new checkpoint, or set failOnDataLoss=false to go on with what "
+            "is there",
+        )
+
+
+class DamagedError(EvenkeelSparkError):
+    """Records whose checksum is right are not what their batch says: they were written so."""
+
+    def __init__(self, place: tuple[str, int], offset: int, error: Exception) -> None:
+        super().__init__(
+            f"the records of {place[0]}/{place[1]} from offset {offset} on cannot be decoded",
+            why=str(error),
+            advice="find out what wrote them; to go on, start behind them",
+        )
+
+
+_CODES = frozenset(int(code) for code in ErrorCode)
+
+_ADVICE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic first, or check its name",
+    ErrorCode.MESSAGE_TOO_LARGE: "write smaller chunks, or raise max.message.bytes of the topic",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-', at most 249",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that with this topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not use this group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that with this cluster",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "use a compression the broker knows",
+}

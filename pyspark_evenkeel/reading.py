@@ -1,0 +1,137 @@
+"""Batch queries, and what every task does: read its ranges, and hand out Arrow batches.
+
+A task opens one connection for each node it needs, and keeps it for the next task in the same
+worker. It never ends short of its range without saying so: what the log does not have (any more) is
+an error, or, with failOnDataLoss=false, a warning.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from pyspark_evenkeel import planning
+from pyspark_evenkeel.cluster import Cluster
+from pyspark_evenkeel.columns import Arrow, record_batches
+from pyspark_evenkeel.errors import DamagedError, DataLossError, RefusedError
+from pyspark_evenkeel.offsets import Range, Task, ranges_between, tasks_of
+from pyspark_evenkeel.options import SourceOptions
+from pyspark_evenkeel.pushdown import Wanted
+from pyspark_evenkeel.worker import connected, freeze_once
+from wire.batch import BatchError
+
+log = logging.getLogger(__name__)
+
+GOING_ON: Final = "going on, as failOnDataLoss is false"
+
+
+class TaskPartition(InputPartition):
+    """What Spark sends to the worker that runs the task."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+class BatchReader(DataSourceReader):
+    """One `spark.read`: planned on the driver, then sent to the workers."""
+
+    def __init__(self, options: SourceOptions, schema: Arrow) -> None:
+        self._options = options
+        self._schema = schema
+        self._wanted = Wanted()
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks; ends that are not told are looked up now."""
+        options, wanted = self._options, self._wanted
+        with Cluster(options.cluster) as cluster:
+            places = planning.places_of(cluster, options.subscription)
+            start = planning.starts(cluster, options, places)
+            end = planning.ends(cluster, options, places)
+            ranges = wanted.ranges(ranges_between(start, end))
+            if wanted.since_ms is not None:
+                times = {one.place: wanted.since_ms for one in ranges}
+                ranges = wanted.recent(ranges, planning.first_since(cluster, options, times))
+        return [TaskPartition(task) for task in tasks_of(ranges, options.cut)]
+
+    def read(self, partition: InputPartition) -> Iterator[Arrow]:
+        return read_task(partition, self._options, self._schema)
+
+
+class PushingReader(BatchReader):
+    """One that reads less where filters on topic, partition, offset and timestamp allow.
+
+    Spark refuses a reader that defines pushFilters while its own setting for filter pushdown is
+    off, though nothing is wrong with reading without it. It recognises such a reader by comparing
+    the method's function with that of the base class. The method here is an object that gives the
+    base class' function for its own: while the setting is off nobody calls it, and all is read.
+    """
+
+    def __init__(self, options: SourceOptions, schema: Arrow) -> None:
+        super().__init__(options, schema)
+        self.pushFilters = _PushFilters(self)
+
+    def narrow(self, filters: Sequence[Filter]) -> None:
+        self._wanted = Wanted.of(filters)
+
+
+class _PushFilters:
+    def __init__(self, reader: PushingReader) -> None:
+        self.__func__ = DataSourceReader.pushFilters
+        self._reader = reader
+
+    def __call__(self, filters: Sequence[Filter]) -> Iterable[Filter]:
+        """All are handed back: ranges are only cut roughly, and Spark looks at each row."""
+        self._reader.narrow(filters)
+        return filters
+
+
+# -- in a worker ----------------------------------------------------------------------------------
+
+
+def read_task(partition: InputPartition, options: SourceOptions, schema: Arrow) -> Iterator[Arrow]:
+    """The rows of a task as Arrow batches; `schema` is theirs.
+
+    Raises:
+        EvenkeelSparkError: they cannot be read.
+    """
+    if not isinstance(partition, TaskPartition):
+        return  # Spark makes up a partition where we gave none
+    freeze_once()
+    cluster = connected(options.cluster)
+    looked_at = set()
+    for one in partition.task:
+        topic = one.place.topic
+        try:
+            if topic not in looked_at:
+                cluster.topics([topic])  # made anew since the task before, it is another topic
+                looked_at.add(topic)
+            yield from read_range(cluster, one, options, schema)
+        except RefusedError as error:
+            if options.fail_on_data_loss or not planning.is_unknown(error):
+                raise
+            log.warning("%s; %s", error.what, GOING_ON)
+
+
+def read_range(
+    cluster: Cluster, wanted: Range, options: SourceOptions, schema: Arrow
+) -> Iterator[Arrow]:
+    """The rows of one range; with failOnDataLoss=false those of them that are still there."""
+    place, position, end = wanted
+    while position < end:
+        fetches = cluster.read(place, position, end, isolation_committed=options.committed_only)
+        try:
+            for batches in fetches:
+                try:
+                    yield from record_batches(place, position, end, batches, schema)
+                except BatchError as error:
+                    raise DamagedError(place, batches[0].header.base_offset, error) from error
+            return
+        except DataLossError as loss:
+            if options.fail_on_data_loss:
+                raise
+            log.warning("%s: %s; %s", loss.what, loss.why, GOING_ON)
+            if loss.log_start <= loss.start:
+                return  # the log ends before the range does
+            position = loss.log_start

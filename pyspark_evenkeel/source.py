@@ -1,0 +1,108 @@
+"""`format("evenkeel")`: what Spark asks for readers and writers.
+
+Spark makes an instance on the driver and sends it to several processes, so it holds the options and
+nothing else. What reads is in `reading` and `streaming`, what writes in `sink`.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_evenkeel.columns import Arrow
+from pyspark_evenkeel.errors import ConfigurationError
+from pyspark_evenkeel.options import includes_headers, parse_sink, parse_source
+from pyspark_evenkeel.reading import BatchReader, PushingReader
+from pyspark_evenkeel.sink import batch_writer, stream_writer
+from pyspark_evenkeel.streaming import StreamReader
+
+HEADERS: Final = "headers"
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+COLUMNS: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(_HEADER),
+}
+"""Those of Spark's own Kafka source."""
+_ARROW: Final[dict[str, Arrow]] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    HEADERS: pa.list_(
+        pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    ),
+}
+"""What Spark makes of those types, and compares with what it gets."""
+
+
+def arrow_schema(schema: StructType) -> Arrow:
+    """The Arrow schema of rows with these columns.
+
+    Raises:
+        ConfigurationError: a column is none of ours, or of another type.
+    """
+    for field in schema:
+        ours = COLUMNS.get(field.name)
+        if ours != field.dataType:
+            expected = ", ".join(f"{name} {one.simpleString()}" for name, one in COLUMNS.items())
+            raise ConfigurationError(
+                f"there is no column {field.name} {field.dataType.simpleString()}",
+                advice=f"choose from {expected}",
+            )
+    return pa.schema(
+        [pa.field(field.name, _ARROW[field.name], nullable=field.nullable) for field in schema]
+    )
+
+
+class EvenkeelSource(DataSource):
+    """Topics of Evenkeel, or of any other Kafka, as tables (docs/spark.md)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "evenkeel"
+
+    def schema(self) -> StructType:
+        """All columns. A user's own schema may name some of them, in any order."""
+        headers = includes_headers(self.options)
+        names = [name for name in COLUMNS if headers or name != HEADERS]
+        return StructType([StructField(name, COLUMNS[name]) for name in names])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_source(self.options, streaming=False)
+        kind = PushingReader if options.pushdown else BatchReader
+        return kind(options, arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(parse_source(self.options, streaming=True), arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return batch_writer(schema, parse_sink(self.options, streaming=False), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return stream_writer(schema, parse_sink(self.options, streaming=True), overwrite)

@@ -1,0 +1,122 @@
+"""A job that writes under tokens, dies, and runs its micro-batches again, in a thread of its own.
+
+With the client that Spark's tasks use, and without Spark. What a micro-batch consists of follows
+from its number; every chunk of it has a record of its own, so that the partitions tell in the end
+what was written twice, never, or in another order.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+from typing import Final
+
+import trio
+
+from cluster import workload
+from cluster.launcher import Launcher
+from pyspark_evenkeel.cluster import LATEST, Cluster, Place
+from pyspark_evenkeel.settings import ClusterSettings
+from tests.cluster.scenery import PARTITIONS, in_thread
+from wire.batch import Record, iterate_records
+from wire.batch_writer import build_batch
+from wire.error_codes import ErrorCode
+from wire.write_tokens import Position, token_of, writer_id
+
+TOPIC: Final = "tables"
+PLACES: Final = [Place(TOPIC, number) for number in range(PARTITIONS)]
+CHUNKS: Final = 7
+"""Of each micro-batch in each partition: more than are remembered by their offsets."""
+DIES_CHANCE: Final = 0.5
+
+
+class StreamingJob:
+    def __init__(self, bootstrap: str) -> None:
+        self._settings = ClusterSettings(bootstrap=bootstrap)
+        self._chance = Random(7)
+        self._offsets: dict[tuple[Place, int, int], int] = {}
+        """Of what was not there before, by partition, micro-batch and chunk."""
+        self.complete = 0
+        """Micro-batches from 0 on that were written as a whole."""
+        self.shown = self.there = 0
+        """Chunks that were there already, with their offsets and without."""
+        self.stop = False
+
+    def run(self, batch: int, chunks: int = CHUNKS) -> None:
+        """Run a micro-batch from its beginning; die after so many chunks."""
+        with Cluster(self._settings) as cluster:
+            for chunk in range(chunks):
+                data = _chunk(batch, chunk)
+                for place, told in cluster.produce_many(dict.fromkeys(PLACES, data)).items():
+                    self._told((place, batch, chunk), told.error, told.base_offset)
+        if chunks == CHUNKS:
+            self.complete = max(self.complete, batch + 1)
+
+    def run_on(self) -> None:
+        """One micro-batch after the other, most of them several times, until told to stop."""
+        while not self.stop:
+            dies = self._chance.random() < DIES_CHANCE
+            self.run(self.complete, self._chance.randrange(CHUNKS) if dies else CHUNKS)
+
+    def _told(self, name: tuple[Place, int, int], error: ErrorCode, offset: int) -> None:
+        if error is ErrorCode.NONE:
+            assert name not in self._offsets, f"{name} is appended again"
+            self._offsets[name] = offset
+            return
+        assert error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"{name}: {error.name}"
+        if offset < 0:
+            self.there += 1
+        else:
+            self.shown += 1
+            assert self._offsets.setdefault(name, offset) == offset
+
+    def check(self) -> None:
+        """Everything is in the log: once, in order, and where we were told."""
+        expected = [
+            b"%d/%d" % (batch, chunk) for batch in range(self.complete) for chunk in range(CHUNKS)
+        ]
+        with Cluster(self._settings) as cluster:
+            ends = cluster.offsets(dict.fromkeys(PLACES, LATEST))
+            for place in PLACES:
+                read = [
+                    (record.offset, record.value)
+                    for batches in cluster.read(place, 0, ends[place].offset)
+                    for one in batches
+                    for record in iterate_records(one)
+                ]
+                values = [value for _, value in read]
+                assert values[: len(expected)] == expected, place
+                assert len(values) < len(expected) + CHUNKS, "the last one may be incomplete"
+                assert [offset for offset, _ in read] == list(range(len(read)))
+        for (_, batch, chunk), offset in self._offsets.items():
+            assert offset == batch * CHUNKS + chunk
+
+
+def _chunk(batch: int, chunk: int) -> bytes:
+    token = token_of(writer_id("job", 0), Position(batch, chunk, chunk + 1 < CHUNKS))
+    return build_batch(
+        [Record(b"%d/%d" % (batch, chunk))],
+        producer_id=token.producer_id,
+        producer_epoch=token.epoch,
+        base_sequence=token.sequence,
+    )
+
+
+async def new_job(cluster: Launcher) -> StreamingJob:
+    """A job that has not written anything to its topic yet."""
+    create = partial(workload.create_topic, partitions=PARTITIONS, replication=3)
+    await in_thread(partial(create, cluster.spec.bootstrap, TOPIC))
+    return StreamingJob(cluster.spec.bootstrap)
+
+
+@asynccontextmanager
+async def streaming(cluster: Launcher) -> AsyncIterator[StreamingJob]:
+    """A job that goes on while the body runs; afterwards what it has written is checked."""
+    job = await new_job(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(in_thread, job.run_on)
+        try:
+            yield job
+        finally:
+            job.stop = True
+    await in_thread(job.check)

@@ -1,0 +1,41 @@
+"""SaslHandshake (key 17) and SaslAuthenticate (key 36): a client says who it is (KIP-43, KIP-152).
+
+Only clients of ours send them, to brokers of others: our own nodes do not authenticate. What the
+octets mean is the mechanism's business; there may be several rounds of them.
+"""
+
+# ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
+
+import attrs
+
+from wire.schema import int16, int64, octets, string, string_array
+
+
+@attrs.define
+class SaslHandshakeRequest:
+    """From version 1 on what follows travels in SaslAuthenticate, and not as bare frames."""
+
+    mechanism: str = string()
+
+
+@attrs.define
+class SaslHandshakeResponse:
+    """`mechanisms`: those the broker knows, told with the error UNSUPPORTED_SASL_MECHANISM too."""
+
+    error_code: int = int16()
+    mechanisms: list[str] = string_array()
+
+
+@attrs.define
+class SaslAuthenticateRequest:
+    auth_bytes: bytes = octets()
+
+
+@attrs.define
+class SaslAuthenticateResponse:
+    """`session_lifetime_ms`: after that the broker closes the connection (KIP-368); 0 is never."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    auth_bytes: bytes = octets()
+    session_lifetime_ms: int = int64("1+")
