@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from cluster import health
 from cluster.recorder import read_history, write_history
 from history.anomaly import Anomaly, Verdict
 from history.checker import check
 from history.jsonl import HistoryError, line_of, record_of
 from history.known import Options
-from history.record import Record
+from history.record import Op, Record
 from pipeline.audit import generate, main
+from tests.cluster.scenery import GROUPS, acknowledged, judge, load, three_nodes, until
 from tests.history.test_mutations import MUTATIONS, good_history
 from tests.spark.many_histories import (
     Counts,
@@ -106,14 +108,11 @@ def test_the_verdicts_are_those_of_the_checker_in_memory(
     """Each of 17 mutations; nonsense, where everything collides; and clients that err."""
     for seed in range(12 if FULL else 1):
         dice = random.Random(seed)
-        many = 10 if FULL else 1
+        many = 1500 if FULL else 50
         histories = [
             *mutants(range(seed * 10, seed * 10 + (9 if FULL else 3))),
-            *(
-                nonsense(dice, dice.choice((5, 20, 60)), dice.choice((6, 50)))
-                for _ in range(150 * many)
-            ),
-            *(plausible(dice) for _ in range(150 * many)),
+            *(nonsense(dice, dice.choice((5, 20, 60)), dice.choice((6, 50))) for _ in range(many)),
+            *(plausible(dice) for _ in range(many)),
         ]
         same(spark, tmp_path, histories, seed)
 
@@ -121,6 +120,43 @@ def test_the_verdicts_are_those_of_the_checker_in_memory(
 def _counted(told: dict[str, Any]) -> Iterator[tuple[Anomaly, Verdict, int]]:
     for one in told["anomalies"]:
         yield Anomaly(one["name"]), Verdict(one["verdict"]), one["count"]
+
+
+async def test_a_real_clusters_history_gets_the_same_verdict(spark: Any, tmp_path: Path) -> None:
+    """What clients wrote down while masters were stolen and a node died; then with one message that
+    nobody read, and one that somebody read where another is."""
+    everything_on_1: dict[str, object] = {"all_on": 1}
+    async with three_nodes(tmp_path) as cluster:
+        async with load(cluster, "p", rate=500) as producer:
+            await acknowledged(producer, 20)
+            await health.place(cluster.spec.node(3).http, everything_on_1)
+            await until(
+                cluster, lambda view: view.count_by_master()[1] >= GROUPS, "node 1 has all masters"
+            )
+            await cluster.kill(1)
+            await acknowledged(producer, 20)
+            await cluster.restart(1)
+            await acknowledged(producer, 20)
+        await judge(cluster, producer)
+    files = sorted((tmp_path / "data").glob("history-*.jsonl"))
+    history = [one for path in files for one in read_history(path)]
+    in_memory = check(history)
+    assert in_memory.clean
+    assert counts_of(audited(spark, files).report) == counts_of(in_memory)
+
+    polls = [one for one in history if one.op is Op.POLL and one.value is not None]
+    unread, misread = polls[len(polls) // 3], polls[len(polls) // 2]
+    misread.offset += 1
+    hurt = [
+        one
+        for one in history
+        if not (one.op is Op.POLL and (one.key, one.value) == (unread.key, unread.value))
+    ]
+    write_history(hurt, tmp_path / "hurt.jsonl")
+    in_memory = check(hurt)
+    found = {anomaly for anomaly, verdict in counts_of(in_memory) if verdict is Verdict.BAD}
+    assert found >= {Anomaly.LOST_WRITE, Anomaly.INCONSISTENT_OFFSETS}
+    assert counts_of(audited(spark, [tmp_path / "hurt.jsonl"]).report) == counts_of(in_memory)
 
 
 def test_what_was_planted_is_found_where_it_is(spark: Any, tmp_path: Path) -> None:
@@ -230,7 +266,7 @@ def test_lines_are_read_as_strictly_as_by_python(spark: Any, tmp_path: Path) -> 
     from pipeline.audit.lines import parsed
 
     dice = random.Random(7)
-    lines = [*ODD, *(written(dice, number) for number in range(40_000 if FULL else 3000))]
+    lines = [*ODD, *(written(dice, number) for number in range(40_000 if FULL else 1500))]
     assert not any(b"\n" in line for line in lines)
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"\n".join(lines))
