@@ -59,6 +59,7 @@ model: .venv/product.stamp
 mutants: setup
 	$(RUN) -m simulator.mutation $(ARGS)
 
+# Everything of docs/benchmarks.md in half an hour; ARGS=--quick in ten minutes, ARGS="--only requests" alone.
 bench: .venv/product.stamp
 	$(RUN) -m benchmarks $(ARGS)
 

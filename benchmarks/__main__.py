@@ -1,28 +1,30 @@
 """`python -m benchmarks`: measure a fresh three-node cluster, or any Kafka-protocol brokers.
 
-Exit code 0 if every bar was reached, 1 if not or if a benchmark failed, 2 for wrong arguments.
+`evenkeel bench` is the same. Exit code 0 if every bar was reached, 1 if not or if a benchmark
+failed, 2 for wrong arguments.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
-from benchmarks import environment, report, results
+from benchmarks import earlier, environment, report, results, sizes
 from benchmarks.bench import FULL, QUICK, Benchmark
+from benchmarks.earlier import Earlier
 from benchmarks.frames import TargetError
 from benchmarks.progress import view_of
 from benchmarks.runs import Run
 from benchmarks.samples import SampleFolder
 from benchmarks.suite import BENCHMARKS
-from benchmarks.target import NODES, given_brokers
-from cluster import state
+from benchmarks.target import given_brokers
+from cluster import bench_cli, state
 from cluster.launcher import StartError
 from cluster.spec import SpecError
 from runtime.config import ConfigError
@@ -32,85 +34,89 @@ Refusals: Final = (TargetError, StartError, SpecError, ConfigError, state.StateE
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
-    names = [benchmark.name for benchmark in BENCHMARKS]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure a fresh three-node cluster on this machine: fsync on, acks=all.",
     )
-    parser.add_argument("--quick", action="store_true", help="about a minute instead of four")
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result is kept")
-    parser.add_argument(
-        "--samples", type=Path, metavar="DIR", help="keep every request as a row of a file there"
-    )
-    parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier result")
-    parser.add_argument(
-        "--bootstrap-servers",
-        metavar="HOST:PORT[,...]",
-        help="measure these brokers instead; topics are made there, and deleted again",
-    )
-    parser.add_argument(
-        "--replication", type=int, default=NODES, help="of those topics (default %(default)s)"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="overrides",
-        metavar="SECTION.KEY=VALUE",
-        help="another setting for our own nodes; may be repeated",
-    )
+    bench_cli.add_options(parser)
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = options_of(arguments)
-    chosen = [one for one in BENCHMARKS if options.only is None or one.name in options.only]
+    names = bench_cli.chosen_names(options.only)
+    chosen = [one for one in BENCHMARKS if one.name in names]
     began = time.monotonic()
     try:
-        earlier = None if options.compare is None else results.read(options.compare)
+        against = None if options.compare is None else earlier.read(options.compare)
         context = environment.describe(state.DEFAULT_DATA_DIR)
         samples = None if options.samples is None else SampleFolder.of(options.samples, context)
         run = _measure(options, chosen, samples)
-    except (results.ResultError, *Refusals) as error:
+    except (earlier.ResultError, *Refusals) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     context |= {
         "command": ["python", "-m", "benchmarks", *arguments],
         "scale": run.scale.name,
+        "bootstrap_servers": options.bootstrap_servers,
+        "peers": {peer.name: peer.bootstrap for peer in options.peers},
+        "overrides": options.overrides,
         "took_s": round(time.monotonic() - began, 1),
         "configurations": run.configurations,
+        "idle_cost_of_a_group": sizes.cost_of_a_group(run.outcomes),
     }
+    if against is None and not options.no_compare:
+        kind = earlier.Kind.of(context)
+        against = earlier.last_of_each(RESULTS_DIR, kind, run.outcomes)
     path = options.json or RESULTS_DIR / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
     results.write(path, context, run.outcomes)
-    print(f"\n{report.table(run.outcomes)}")
-    if context["machine"]["file_system"] in environment.MEMORY_FILE_SYSTEMS:
-        print("data was kept in memory, so fsync has cost nothing")
-    if earlier is not None:
-        print(f"\n{report.comparison(run.outcomes, earlier)}")
+    _tell(run, context, against)
     if samples is not None:
         print(f"\nsamples of run {samples.run} are in {samples.folder}")
     print(f"\nkept in {path}; took {time.monotonic() - began:.0f} s")
-    complete = len(run.outcomes) == len(chosen)
+    complete = {outcome.name for outcome in run.outcomes} == {one.name for one in chosen}
     return 0 if complete and all(outcome.passed for outcome in run.outcomes) else 1
 
 
 def _measure(
     options: argparse.Namespace, chosen: Sequence[Benchmark], samples: SampleFolder | None
 ) -> Run:
+    replication = options.replication
+    peers = [given_brokers(peer.bootstrap, replication, peer.name) for peer in options.peers]
+    given = options.bootstrap_servers
+    target = None if given is None else given_brokers(given, replication)
     view = view_of(Console(), len(chosen))
     scale = QUICK if options.quick else FULL
-    run = Run(scale=scale, view=view, overrides=options.overrides, samples=samples)
+    run = Run(scale=scale, view=view, overrides=options.overrides, samples=samples, peers=peers)
     try:
-        if options.bootstrap_servers is None:
+        if target is None:
             run.until_done(partial(run.on_fresh_clusters, chosen))
         else:
-            target = given_brokers(options.bootstrap_servers, options.replication)
             run.until_done(partial(run.on_target, chosen, target))
     finally:
         view.close()
     return run
+
+
+def _tell(run: Run, context: Mapping[str, Any], against: Sequence[Earlier] | None) -> None:
+    """All that was found out, as tables."""
+    peers = [peer.name for peer in run.peers]
+    ours = [outcome for outcome in run.outcomes if outcome.system not in peers]
+    print(f"\n{report.table(ours)}")
+    if slopes := sizes.cost_of_a_group(ours):
+        told = " and ".join(f"{results.number(slope)} {what}" for what, slope in slopes.items())
+        print(f"one more idle group costs each node {told}")
+    if context["machine"]["file_system"] in environment.MEMORY_FILE_SYSTEMS:
+        print("data was kept in memory, so fsync has cost nothing")
+    for peer in peers:
+        theirs = [outcome for outcome in run.outcomes if outcome.system == peer]
+        if theirs:
+            print(f"\n{report.beside(ours, theirs)}")
+    if against is not None and (changes := earlier.changes(ours, against)):
+        print(f"\n{report.comparison(ours, against, changes)}")
+    elif against is not None:
+        print("\nno earlier result to compare with")
 
 
 if __name__ == "__main__":

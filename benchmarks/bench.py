@@ -4,16 +4,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
 import attrs
 import trio
 
+from benchmarks.dose import MIB, Dose
 from benchmarks.jobs import (
     ConsumeJob,
     Job,
     Measured,
+    PacedJob,
     ProduceJob,
     RequestJob,
     job_to_json,
@@ -22,10 +25,11 @@ from benchmarks.jobs import (
 )
 from benchmarks.results import Figure, Outcome, merged
 from benchmarks.samples import UNKNOWN, SampleFile, SampleFolder
-from benchmarks.target import Target
+from benchmarks.target import NODES, Target
 from cluster import child
 from cluster.launcher import node_environment
 
+SHORT_LOG_BYTES: Final = 32 * MIB
 WORKER_S_MAX: Final = 90.0
 RETRIES_MAX: Final = 2
 """Repetitions of one benchmark that may be thrown away, say because a master has moved."""
@@ -46,6 +50,24 @@ class Scale:
     consume_bytes: int
     settle_s: float
     idle_s: float
+    probe_s: float
+    """Of each step of a search for the saturating rate."""
+    size_repetitions: int
+    size_window_s: float
+    size_idle_s: float
+    """At each number of groups and of nodes."""
+    kills: int
+    catch_up: Dose
+
+    @property
+    def of_sizes(self) -> "Scale":
+        """For what is measured on many clusters, one after the other."""
+        return attrs.evolve(
+            self,
+            repetitions=self.size_repetitions,
+            window_s=self.size_window_s,
+            idle_s=self.size_idle_s,
+        )
 
 
 QUICK: Final = Scale(
@@ -56,6 +78,12 @@ QUICK: Final = Scale(
     consume_bytes=100_000_000,
     settle_s=2.0,
     idle_s=5.0,
+    probe_s=1.0,
+    size_repetitions=1,
+    size_window_s=2.0,
+    size_idle_s=4.0,
+    kills=3,
+    catch_up=Dose(bytes=256 * MIB, log_bytes=SHORT_LOG_BYTES, quiet_s=3.0),
 )
 FULL: Final = Scale(
     name="full",
@@ -65,7 +93,19 @@ FULL: Final = Scale(
     consume_bytes=500_000_000,
     settle_s=5.0,
     idle_s=20.0,
+    probe_s=2.0,
+    size_repetitions=3,
+    size_window_s=3.0,
+    size_idle_s=10.0,
+    kills=6,
+    catch_up=Dose(bytes=1024 * MIB, log_bytes=SHORT_LOG_BYTES),
 )
+
+
+@asynccontextmanager
+async def at_any_time() -> AsyncIterator[None]:
+    """The turn of a system that is measured alone."""
+    yield
 
 
 @attrs.define
@@ -82,6 +122,8 @@ class Bench:
     layout: str = UNKNOWN
     """Where the masters are, for the samples' labels; so is the number of the pair of layouts."""
     pair: int | None = None
+    turn: Callable[[], AbstractAsyncContextManager[None]] = at_any_time
+    """To be had by every load, so that systems measured beside each other load in turns."""
 
     async def repeat(
         self, make_job: Callable[[int], Job], tell: Callable[[Measured], str]
@@ -106,11 +148,15 @@ class Bench:
         return results
 
     async def run(self, job: Job) -> Measured:
-        """Carry out one job in a process of its own.
+        """Carry out one job in a process of its own, in our turn.
 
         Raises:
             BenchmarkFailed: if it is no measurement.
         """
+        async with self.turn():
+            return await self._run(job)
+
+    async def _run(self, job: Job) -> Measured:
         if self.samples is not None:
             job = attrs.evolve(job, samples=self._sample_file(self.samples, job))
         worker = _start_worker()
@@ -128,10 +174,17 @@ class Bench:
             groups=self.target.configuration.get("groups"),
             client=_client_of(job),
             message_bytes=_message_bytes_of(job),
-            rate=job.rate if isinstance(job, RequestJob) else 0.0,
+            rate=job.rate if isinstance(job, RequestJob | PacedJob) else 0.0,
             connections=job.connections if isinstance(job, RequestJob) else 1,
             in_flight=job.in_flight if isinstance(job, RequestJob) and not job.rate else None,
         )
+
+    def cost(self, measured: Sequence[Measured], name: str) -> list[Figure]:
+        """The CPU time of all nodes for each message or request, where they are ours."""
+        if not self.target.pids:
+            return []
+        values = [one.node_us_per_count for one in measured]
+        return [Figure(name=name, values=values, less_is_better=True)]
 
     def outcome(
         self,
@@ -143,6 +196,7 @@ class Bench:
         return Outcome(
             name=benchmark.name,
             title=benchmark.title,
+            system=self.target.name,
             figures=tuple(figures),
             settings={
                 "scale": self.scale.name,
@@ -151,7 +205,7 @@ class Bench:
             },
             repetitions=tuple(measured_to_json(one) for one in measured),
             latency_ns=merged(measured),
-            others_share=max(one.usage.others_share for one in measured),
+            others_share=max((one.usage.others_share for one in measured), default=0.0),
             retried=tuple(self.retried),
         )
 
@@ -160,7 +214,7 @@ def _client_of(job: Job) -> str:
     if isinstance(job, RequestJob):
         return "one record per request"
     kind = "consumer" if isinstance(job, ConsumeJob) else "producer"
-    idempotent = isinstance(job, ProduceJob) and job.idempotent
+    idempotent = isinstance(job, ProduceJob | PacedJob) and job.idempotent
     return f"confluent-kafka {kind}{', idempotent' if idempotent else ''}"
 
 
@@ -168,7 +222,7 @@ def _message_bytes_of(job: Job) -> int | None:
     """A consumer takes what is there."""
     if isinstance(job, RequestJob):
         return job.record_bytes
-    return job.message_bytes if isinstance(job, ProduceJob) else None
+    return job.message_bytes if isinstance(job, ProduceJob | PacedJob) else None
 
 
 def _start_worker() -> "subprocess.Popen[bytes]":
@@ -210,6 +264,11 @@ class Benchmark:
     partitions: int = 0
     """Of that topic; 0 for none."""
     groups: int = 12
+    nodes: int = NODES
+    overrides: tuple[str, ...] = ()
+    """Settings of the nodes that it needs."""
+    alone: bool = False
+    """On a cluster that nobody else uses, before or after."""
     needs_nodes: bool = False
     """Looks at the processes of the nodes, so they must be ours."""
 

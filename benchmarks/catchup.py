@@ -9,6 +9,7 @@ Then, each with the load going on:
 * `emptied`  the same with an empty directory.
 
 Beside them the latency of produce requests at the same rate: before, and while a node catches up.
+`python -m benchmarks --only catchup` is the same with less data, as figures beside the others.
 """
 
 import argparse
@@ -18,80 +19,54 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import trio
-from confluent_kafka import KafkaError, Message, Producer
 
+from benchmarks.bench import FULL, Bench, Benchmark, BenchmarkFailed
+from benchmarks.dose import Dose
 from benchmarks.environment import describe
 from benchmarks.histogram import Histogram
+from benchmarks.paced import PacedProducer
+from benchmarks.results import Bar, Figure, Outcome
 from cluster import status, workload
+from cluster.control import Refused
+from cluster.health import HealthError
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import plan
 from cluster.status import ClusterView
 
-MIB: Final = 1 << 20
 TOPIC: Final = "catchup"
+GROUPS: Final = 6
 AWAY: Final = 3
 PATIENCE_S: Final = 900.0
-QUIET_S: Final = 10.0
-"""Measured before anything happens."""
 LEVEL_SLOTS: Final = 50
 """A node that is no further behind is as far as the others: they go on meanwhile."""
-SHORT_LOG: Final = (
-    f"storage.segment_bytes={16 * MIB}",
-    f"storage.log_bytes={64 * MIB}",
-    f"storage.checkpoint_bytes={32 * MIB}",
-)
+PERCENTS: Final = (50, 99, 99.9)
+MB: Final = 1e6
 
 
 @attrs.define(eq=False)
 class Load:
-    """An open loop: `per_second` messages, each timed from when it was due."""
+    """An open loop of messages, each timed from when it was due."""
 
-    producer: Producer
-    partitions: int
-    message: bytes
-    per_second: float
-    sent: int = 0
-    errors: int = 0
+    producer: PacedProducer
+    latencies: list[int]
     stopping: bool = False
-    latencies: list[int] = attrs.Factory(list)
 
     def run(self) -> None:
-        due = time.monotonic_ns()
-        while not self.stopping:
-            now = time.monotonic_ns()
-            if now < due:
-                self.producer.poll((due - now) / 1e9)
-                continue
-            self._send(due)
-            due += round(1e9 / self.per_second)
-        self.producer.flush(60)
-
-    def _send(self, due: int) -> None:
-        def told(error: KafkaError | None, _message: Message) -> None:
-            if error is None:
-                self.latencies.append(time.monotonic_ns() - due)
-            else:
-                self.errors += 1
-
-        self.sent += 1
-        try:
-            self.producer.produce(
-                TOPIC, self.message, partition=self.sent % self.partitions, on_delivery=told
-            )
-        except BufferError:
-            self.errors += 1
+        self.producer.run(lambda _due: not self.stopping)
 
     def figures(self) -> dict[str, float]:
         """Of what was acknowledged since the last call."""
-        taken, self.latencies = self.latencies, []
+        taken = self.latencies[:]
+        del self.latencies[: len(taken)]  # the other thread appends meanwhile
         seen = Histogram(taken)
-        return {f"p{at:g}_ms": round(seen.percentile(at) / 1e6, 2) for at in (50, 99, 99.9)}
+        return {f"p{at:g}_ms": round(seen.percentile(at) / 1e6, 2) for at in PERCENTS}
 
 
 def groups_of(view: ClusterView, node: int) -> Mapping[int, Mapping[str, Any]]:
@@ -106,32 +81,58 @@ def storage_of(view: ClusterView, node: int) -> Mapping[str, Any]:
 
 def is_level(view: ClusterView) -> bool:
     mine, others = groups_of(view, AWAY), groups_of(view, 1)
-    return bool(mine) and all(
+    return bool(mine and others) and all(
         group in mine and mine[group]["applied"] + LEVEL_SLOTS > others[group]["applied"]
         for group in others
     )
 
 
 async def until(cluster: Launcher, holds: Callable[[ClusterView], bool], what: str) -> float:
-    """Seconds until it holds."""
+    """Seconds until it holds.
+
+    Raises:
+        TimeoutError: if it does not.
+    """
     began = time.monotonic()
     with trio.move_on_after(PATIENCE_S):
-        while not holds(await _view(cluster)):  # noqa: ASYNC110 (nodes send us no events)
+        while True:
+            try:
+                if holds(await status.collect(cluster.spec, cluster.now())):
+                    return time.monotonic() - began
+            except HealthError:  # asked again: a node is coming up
+                pass
             await trio.sleep(0.1)
-        return time.monotonic() - began
     raise TimeoutError(f"not within {PATIENCE_S:.0f} s: {what}")
 
 
+async def storage_told(cluster: Launcher) -> Mapping[str, Any]:
+    """What the node that is away now and then says of its disk; a busy node may be asked twice."""
+    told: dict[str, Any] = {}
+
+    def is_told(view: ClusterView) -> bool:
+        told.update(storage_of(view, AWAY))
+        return bool(told)
+
+    await until(cluster, is_told, "the node tells of its disk")
+    return told
+
+
 async def away(cluster: Launcher, load: Load, *, emptied: bool) -> dict[str, Any]:
-    view = await status.collect(cluster.spec, cluster.now())
-    slots = {group: one["applied"] for group, one in groups_of(view, AWAY).items()}
+    slots: dict[int, int] = {}
+
+    def is_told(view: ClusterView) -> bool:
+        slots.update({group: one["applied"] for group, one in groups_of(view, AWAY).items()})
+        return bool(slots)
+
+    await until(cluster, is_told, "the node tells of its groups")
     await cluster.kill(AWAY)
 
     def trimmed(view: ClusterView) -> bool:
+        others = [groups_of(view, node) for node in (1, 2)]
         return all(
-            groups_of(view, node)[group]["log_start"] > slot + 1
-            for node in (1, 2)
-            for group, slot in slots.items()
+            groups.keys() >= slots.keys()
+            and all(groups[group]["log_start"] > slot + 1 for group, slot in slots.items())
+            for groups in others
         )
 
     down_s = await until(cluster, trimmed, "logs are trimmed")
@@ -146,12 +147,12 @@ async def away(cluster: Launcher, load: Load, *, emptied: bool) -> dict[str, Any
             raise
     await until(cluster, is_level, "the node is level")
     seconds = time.monotonic() - began
-    view = await status.collect(cluster.spec, cluster.now())
-    received = storage_of(view, AWAY)["received_bytes"]
+    storage = await storage_told(cluster)
+    received = storage["received_bytes"]
     return {
         "down_s": round(down_s, 1),
         "seconds": round(seconds, 1),
-        "transfers": storage_of(view, AWAY)["transfers"],
+        "transfers": storage["transfers"],
         "received_bytes": received,
         "bytes_per_s": round(received / seconds),
         "produce": load.figures(),
@@ -174,61 +175,148 @@ async def restarted(cluster: Launcher, load: Load) -> dict[str, Any]:
     }
 
 
-async def measure(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
-    spec, _ = plan(directory, node_count=3, groups=options.groups, fixed_ports=False)
-    result: dict[str, Any] = {"machine": describe(directory), "options": vars(options)}
-    async with launch(spec, overrides=(*SHORT_LOG, *options.overrides)) as cluster:
-        await cluster.start_all()
-        await trio.to_thread.run_sync(_create_topic, spec.bootstrap, options.groups)
-        message = bytes(range(256)) * (options.message_bytes // 256)
-        producer = Producer(
-            {"bootstrap.servers": spec.bootstrap, "enable.idempotence": True, "linger.ms": 0}
-        )
-        load = Load(producer, options.groups, message, options.fill_bytes_per_s / len(message))
-        thread = threading.Thread(target=load.run)
-        thread.start()
-        try:
-            wanted = options.bytes // len(message)
-            await until(cluster, lambda _view: load.sent >= wanted, "data")
-            load.per_second = options.bytes_per_s / len(message)
-            await trio.sleep(QUIET_S)
-            load.figures()
-            await trio.sleep(QUIET_S)
-            result["before"] = load.figures()
-            result["data"] = dict(storage_of(await _view(cluster), AWAY))
-            result["restart"] = await restarted(cluster, load)
-            result["away"] = await away(cluster, load, emptied=False)
-            result["emptied"] = await away(cluster, load, emptied=True)
-        finally:
-            load.stopping = True
-            await trio.to_thread.run_sync(thread.join)
-        result["sent"], result["errors"] = load.sent, load.errors
+async def story(cluster: Launcher, dose: Dose, say: Callable[[str], None]) -> dict[str, Any]:
+    """All that is measured, on a cluster that has just been started.
+
+    Raises:
+        TimeoutError: if something takes longer than any disk should.
+        StartError: if a node does not come back.
+    """
+    bootstrap = cluster.spec.bootstrap
+    await trio.to_thread.run_sync(_create_topic, bootstrap, cluster.spec.groups)
+    result: dict[str, Any] = {}
+    async with _loading(bootstrap, cluster.spec.groups, dose) as load:
+        wanted = dose.bytes // dose.message_bytes
+        await until(cluster, lambda _view: load.producer.sent >= wanted, "data")
+        load.producer.change_rate(dose.bytes_per_s / dose.message_bytes)
+        await trio.sleep(dose.quiet_s)
+        load.figures()
+        await trio.sleep(dose.quiet_s)
+        result["before"] = load.figures()
+        result["data"] = dict(await storage_told(cluster))
+        say(f"filled with {dose.bytes / MB:.0f} MB; p99 {result['before']['p99_ms']} ms")
+        result["restart"] = await restarted(cluster, load)
+        say(f"restarted: ready after {result['restart']['ready_s']} s")
+        for name, emptied in (("away", False), ("emptied", True)):
+            result[name] = one = await away(cluster, load, emptied=emptied)
+            say(f"{name}: {one['received_bytes'] / MB:.0f} MB in {one['seconds']} s")
+    result["sent"], result["errors"] = load.producer.sent, load.producer.failed
     return result
 
 
-async def _view(cluster: Launcher) -> ClusterView:
-    return await status.collect(cluster.spec, cluster.now())
+@asynccontextmanager
+async def _loading(bootstrap: str, partitions: int, dose: Dose) -> AsyncIterator[Load]:
+    latencies: list[int] = []
+    producer = PacedProducer(
+        bootstrap,
+        TOPIC,
+        partitions=partitions,
+        message=bytes(range(256)) * (dose.message_bytes // 256),
+        per_second=dose.fill_bytes_per_s / dose.message_bytes,
+        settings={"enable.idempotence": True, "linger.ms": 0},
+        delivered=lambda due, _sent, now: latencies.append(now - due),
+    )
+    load = Load(producer, latencies)
+    thread = threading.Thread(target=load.run)
+    thread.start()
+    try:
+        yield load
+    finally:
+        load.stopping = True
+        with trio.CancelScope(shield=True):  # bounded by the producer's own patience
+            await trio.to_thread.run_sync(thread.join)
 
 
 def _create_topic(bootstrap: str, partitions: int) -> None:
     workload.create_topic(bootstrap, TOPIC, partitions=partitions, replication=3)
 
 
+# --- as one of the benchmarks --------------------------------------------------------------------
+
+
+async def run(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
+    """The story, with the dose of the scale."""
+    assert bench.target.launcher is not None, "the nodes are ours"
+    dose = bench.scale.catch_up
+    try:
+        told = await story(bench.target.launcher, dose, bench.say)
+    except (TimeoutError, StartError, Refused) as error:
+        raise BenchmarkFailed(str(error)) from error
+    return Outcome(
+        name=benchmark.name,
+        title=benchmark.title,
+        figures=tuple(_figures(told)),
+        settings={"scale": bench.scale.name, **attrs.asdict(dose)},
+        repetitions=(told,),
+    )
+
+
+def _figures(told: Mapping[str, Any]) -> list[Figure]:
+    def less(name: str, value: float, bar: Bar | None = None) -> Figure:
+        return Figure(name=name, values=[value], bar=bar, less_is_better=True)
+
+    figures = [less("restart: ready s", told["restart"]["ready_s"])]
+    for name in ("away", "emptied"):
+        one = told[name]
+        figures.append(less(f"{name}: level s", one["seconds"]))
+        figures.append(Figure(name=f"{name}: MB/s", values=[one["bytes_per_s"] / MB]))
+    figures.append(less("before: p99 ms", told["before"]["p99_ms"]))
+    figures += [
+        less(f"{name}: p99 ms", told[name]["produce"]["p99_ms"]) for name in ("away", "emptied")
+    ]
+    return [*figures, less("errors", told["errors"], Bar(0, at_most=True))]
+
+
+BENCHMARK: Final = Benchmark(
+    name="catchup",
+    title="a node restarted, away for longer than the logs, and emptied, under load",
+    run=run,
+    groups=GROUPS,
+    overrides=FULL.catch_up.short_log,
+    alone=True,
+    needs_nodes=True,
+)
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+async def measure(directory: Path, options: argparse.Namespace, dose: Dose) -> dict[str, Any]:
+    spec, _ = plan(directory, node_count=3, groups=options.groups, fixed_ports=False)
+    result: dict[str, Any] = {"machine": describe(directory), "dose": attrs.asdict(dose)}
+    async with launch(spec, overrides=(*dose.short_log, *options.overrides)) as cluster:
+        await cluster.start_all()
+        return result | await story(cluster, dose, _say)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
+    usual = Dose()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.catchup", description=__doc__)
-    parser.add_argument("--bytes", type=int, default=4096 * MIB, help="data before it begins")
-    parser.add_argument("--fill-bytes-per-s", type=int, default=40 * MIB)
-    parser.add_argument("--bytes-per-s", type=int, default=4 * MIB, help="load that is measured")
-    parser.add_argument("--message-bytes", type=int, default=16384)
-    parser.add_argument("--groups", type=int, default=6)
+    parser.add_argument("--bytes", type=int, default=usual.bytes, help="data before it begins")
+    parser.add_argument("--fill-bytes-per-s", type=int, default=usual.fill_bytes_per_s)
+    parser.add_argument(
+        "--bytes-per-s", type=int, default=usual.bytes_per_s, help="load that is measured"
+    )
+    parser.add_argument("--message-bytes", type=int, default=usual.message_bytes)
+    parser.add_argument("--groups", type=int, default=GROUPS)
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     return parser.parse_args(arguments)
 
 
 def main() -> int:
     options = options_of(sys.argv[1:])
+    dose = Dose(
+        bytes=options.bytes,
+        fill_bytes_per_s=options.fill_bytes_per_s,
+        bytes_per_s=options.bytes_per_s,
+        message_bytes=options.message_bytes,
+    )
     with tempfile.TemporaryDirectory(prefix="evenkeel-catchup-") as directory:
-        result = trio.run(measure, Path(directory) / "data", options)
+        result = trio.run(measure, Path(directory) / "data", options, dose)
     print(json.dumps(result, indent=2, default=str))
     return 1 if result["errors"] else 0
 

@@ -33,6 +33,23 @@ class ProduceJob:
 
 
 @attrs.frozen(kw_only=True)
+class PacedJob:
+    """confluent-kafka in an open loop: so many messages a second are due, whatever happens."""
+
+    KIND: ClassVar = "paced"
+    bootstrap: str
+    topic: str
+    partitions: int
+    message_bytes: int
+    idempotent: bool
+    rate: float
+    warm_up_s: float
+    window_s: float
+    pids: tuple[int, ...] = ()
+    samples: SampleFile | None = None
+
+
+@attrs.frozen(kw_only=True)
 class ConsumeJob:
     """confluent-kafka reads `messages` from the beginning of all partitions, a tenth to warm up."""
 
@@ -66,9 +83,11 @@ class RequestJob:
     samples: SampleFile | None = None
 
 
-Job: TypeAlias = ProduceJob | ConsumeJob | RequestJob
+Job: TypeAlias = ProduceJob | PacedJob | ConsumeJob | RequestJob
 
-KINDS: dict[str, type[Job]] = {cls.KIND: cls for cls in (ProduceJob, ConsumeJob, RequestJob)}
+KINDS: dict[str, type[Job]] = {
+    cls.KIND: cls for cls in (ProduceJob, PacedJob, ConsumeJob, RequestJob)
+}
 
 
 @attrs.frozen(kw_only=True)

@@ -1,9 +1,12 @@
 """The results as tables of at most 80 columns."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Final
 
-from benchmarks.results import Earlier, Figure, Outcome, number
+from benchmarks.earlier import Change, Earlier
+from benchmarks.results import Figure, Outcome, number
 
 COLUMNS: Final = 80
 OTHERS_WORTH_TELLING: Final = 0.1
@@ -42,25 +45,82 @@ def _row(name: str, figure: str, value: str, spread: str, bar: str, verdict: str
     return row.rstrip()
 
 
-def comparison(outcomes: Sequence[Outcome], earlier: Earlier) -> str:
-    """What has changed. `?` where the change is within what repetitions differ anyway."""
+# --- beside a peer -------------------------------------------------------------------------------
+
+
+def beside(ours: Sequence[Outcome], peers: Sequence[Outcome]) -> str:
+    """What a peer reached in the same rounds, and the ratio of ours to it, round by round."""
+    ours_by_name = {one.name: one for one in ours}
+    system = peers[0].system
     lines = [
-        f"compared with commit {earlier.commit[:12]}",
-        f"{'benchmark':<24}{'figure':<18}{'before':>11}{'now':>11}{'change':>9}",
+        f"{'benchmark':<24}{'figure':<15}{ours[0].system:>10}{system[:10]:>11}"
+        f"{'ratio':>7}  from - to",
         "-" * COLUMNS,
     ]
-    for outcome in outcomes:
-        for figure in outcome.figures:
-            before = earlier.figures.get((outcome.name, figure.name))
-            if before is not None:
-                lines.append(_change(outcome.name, before, figure))
+    for theirs in peers:
+        if theirs.failure or theirs.skipped:
+            lines.append(f"{theirs.name:<24}{system}: {theirs.failure or theirs.skipped}")
+            continue
+        figures = {figure.name: figure for figure in ours_by_name[theirs.name].figures}
+        pairs = [(figures[one.name], one) for one in theirs.figures if one.name in figures]
+        for index, (mine, other) in enumerate(pairs):
+            lines.append(_beside_row(theirs.name if index == 0 else "", mine, other))
+    lines += [
+        "",
+        f"ratio: {ours[0].system} / {system} in each pair of rounds, the median and from - to;",
+        "+ ours was better in every round, - theirs was, ? neither",
+    ]
     return "\n".join(lines)
 
 
-def _change(name: str, before: Figure, now: Figure) -> str:
-    ratio = now.value / before.value - 1 if before.value else 0.0
-    overlap = min(now.values) <= max(before.values) and min(before.values) <= max(now.values)
-    return (
-        f"{name:<24}{now.name:<18}{number(before.value):>11}{number(now.value):>11}"
-        f"{ratio:>+9.0%}{' ?' if overlap else ''}"
+def _beside_row(name: str, ours: Figure, theirs: Figure) -> str:
+    ratios = [
+        mine / other for mine, other in zip(ours.values, theirs.values, strict=False) if other
+    ]
+    row = f"{name:<24}{ours.name:<15}{number(ours.value):>10}{number(theirs.value):>11}"
+    if not ratios:
+        return row
+    ahead = [ratio > 1 for ratio in ratios if ratio != 1]
+    mark = "?" if not ahead or len(set(ahead)) > 1 else "+-"[ahead[0] == ours.less_is_better]
+    return f"{row}{median(ratios):>7.2f}  {min(ratios):.2f}-{max(ratios):.2f} {mark}"
+
+
+# --- against earlier results ---------------------------------------------------------------------
+
+
+def comparison(
+    outcomes: Sequence[Outcome], earlier: Sequence[Earlier], changes: Sequence[Change]
+) -> str:
+    """What has changed. `?` where the change is within what repetitions differ anyway."""
+    told = [one for one in earlier if one.figures]
+    by_run = Counter(one.run for one in told)
+    lines = [f"compared with {run}: {count} of {len(told)}" for run, count in by_run.items()]
+    lines += [
+        f"{'benchmark':<24}{'figure':<18}{'before':>11}{'now':>11}{'change':>8}",
+        "-" * COLUMNS,
+    ]
+    last = ""
+    for change in changes:
+        lines.append(_change("" if change.benchmark == last else change.benchmark, change))
+        last = change.benchmark
+    counts = Counter(change.verdict for change in changes)
+    lines += [
+        "",
+        f"{counts['better']} better, {counts['worse']} worse, {counts['?']} within the spread (?)",
+    ]
+    shares = (
+        max((one.others_share for one in told), default=0.0),
+        max((one.others_share for one in outcomes), default=0.0),
     )
+    if max(shares) > OTHERS_WORTH_TELLING:
+        lines.append(
+            f"others took up to {shares[0]:.0%} of this machine then, {shares[1]:.0%} now: "
+            "believe `node us` first"
+        )
+    return "\n".join(lines)
+
+
+def _change(name: str, change: Change) -> str:
+    before, now = number(change.before.value), number(change.now.value)
+    told = f"{change.ratio - 1:+.0%}"
+    return f"{name:<24}{change.now.name:<18}{before:>11}{now:>11}{told:>8} {change.verdict}"

@@ -4,21 +4,20 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 
 from benchmarks.histogram import Histogram
 from benchmarks.jobs import Measured
+from cluster.bench_cli import OURS
 
 FORMAT: Final = 1
-RESULT_BYTES_MAX: Final = 64 * 1024 * 1024
+PERCENTS: Final = (50, 90, 99, 99.9, 100)
+"""What is told of latencies."""
 MS: Final = 1e6
 """Nanoseconds."""
-
-
-class ResultError(RuntimeError):
-    """A result file cannot be read; the message says why."""
 
 
 @attrs.frozen
@@ -50,6 +49,7 @@ class Figure:
     bar: Bar | None = None
     of_worst: bool = False
     """The largest value is held against the bar, instead of the median."""
+    less_is_better: bool = False
 
     @property
     def value(self) -> float:
@@ -72,6 +72,8 @@ class Outcome:
 
     name: str
     title: str
+    system: str = OURS
+    """What was measured: our own cluster, brokers that were given, or a peer."""
     figures: tuple[Figure, ...] = ()
     settings: Mapping[str, Any] = attrs.Factory(dict)
     """What was asked of each repetition."""
@@ -91,17 +93,30 @@ class Outcome:
 
 
 def latency_figures(
-    measured: Sequence[Measured], percents: Sequence[float], bars: Mapping[float, Bar]
+    measured: Sequence[Measured],
+    percents: Sequence[float] = PERCENTS,
+    bars: Mapping[float, Bar] = MappingProxyType({}),
+    prefix: str = "",
 ) -> list[Figure]:
-    """Percentiles of every repetition, in milliseconds."""
+    """Percentiles of every repetition, in milliseconds; 100 is the maximum."""
     return [
         Figure(
-            name=f"p{percent:g} ms",
+            name=f"{prefix}{'max' if percent == 100 else f'p{percent:g}'} ms",
             values=[one.latency_ns.percentile(percent) / MS for one in measured],
             bar=bars.get(percent),
+            less_is_better=True,
         )
         for percent in percents
     ]
+
+
+def corrected_figure(measured: Sequence[Measured], percent: float = 99) -> Figure:
+    """Of a closed loop, which hides what it did not send: as if it had gone on at its median."""
+    values = []
+    for one in measured:
+        usual_ns = max(1, one.latency_ns.percentile(50))
+        values.append(one.latency_ns.corrected(usual_ns).percentile(percent) / MS)
+    return Figure(name=f"p{percent:g} ms corrected", values=values, less_is_better=True)
 
 
 def merged(measured: Sequence[Measured]) -> Histogram:
@@ -122,6 +137,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "name": outcome.name,
         "title": outcome.title,
+        "system": outcome.system,
         "passed": outcome.passed,
         "failure": outcome.failure,
         "skipped": outcome.skipped,
@@ -134,6 +150,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
                 "value": figure.value,
                 "values": list(figure.values),
                 "of_worst": figure.of_worst,
+                "less_is_better": figure.less_is_better,
                 "spread": figure.spread,
                 "bar": None if figure.bar is None else attrs.asdict(figure.bar),
                 "passed": figure.passed,
@@ -153,35 +170,3 @@ def write(path: Path, context: Mapping[str, Any], outcomes: Sequence[Outcome]) -
         "benchmarks": [outcome_to_json(outcome) for outcome in outcomes],
     }
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-
-
-@attrs.frozen
-class Earlier:
-    """What an earlier run has to say to a comparison."""
-
-    commit: str
-    figures: Mapping[tuple[str, str], Figure]
-    """By benchmark and figure."""
-
-
-def read(path: Path) -> Earlier:
-    """The figures of a result file.
-
-    Raises:
-        ResultError: if it is none.
-    """
-    try:
-        with path.open("rb") as file:
-            value: Any = json.loads(file.read(RESULT_BYTES_MAX))
-        if value["format"] != FORMAT:
-            raise ResultError(f"{path} has format {value['format']}, this program reads {FORMAT}")
-        figures = {
-            (str(benchmark["name"]), str(one["name"])): Figure(
-                name=one["name"], values=one["values"], of_worst=one["of_worst"]
-            )
-            for benchmark in value["benchmarks"]
-            for one in benchmark["figures"]
-        }
-        return Earlier(str(value["commit"]), figures)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ResultError(f"{path} cannot be read as a result ({error!r})") from error

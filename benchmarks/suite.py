@@ -1,22 +1,30 @@
-"""The benchmarks of issue 2, in the order in which they run.
+"""The benchmarks in the order in which they run.
 
-All data goes to topics of 12 partitions in 12 groups, acks=all, with fsync. The bars are issue 2's;
-a figure without one is for comparing commits. "node us" is the CPU time that all nodes together
-take for one message or request: unlike a rate it hardly changes when others use the machine too.
+Where nothing else is said, data goes to topics of 12 partitions in 12 groups of three nodes,
+acks=all, with fsync. The bars are issue 2's; a figure without one is for comparing commits. "node
+us" is the CPU time that all nodes together take for one message or request: unlike a rate it hardly
+changes when others use the machine too.
 """
 
 from typing import Final
 
-import trio
-
-from benchmarks import usage
+from benchmarks import catchup, failover, idle, saturation, sizes
 from benchmarks.bench import Bench, Benchmark
 from benchmarks.clients import CONSUMER_SETTINGS, PRODUCER_SETTINGS
-from benchmarks.jobs import ConsumeJob, Measured, ProduceJob, RequestJob
-from benchmarks.results import Bar, Figure, Outcome, latency_figures, number
+from benchmarks.jobs import ConsumeJob, PacedJob, ProduceJob, RequestJob
+from benchmarks.results import (
+    Bar,
+    Figure,
+    Outcome,
+    corrected_figure,
+    latency_figures,
+    number,
+)
+from cluster.bench_cli import GROUP_COUNTS, NODE_COUNTS
 
 PARTITIONS: Final = 12
 IDLE_GROUPS: Final = 48
+CLIENT_RATE: Final = 1000.0
 FILL_S_MAX: Final = 60.0
 CONSUME_S_MAX: Final = 60.0
 MB: Final = 1e6
@@ -50,7 +58,7 @@ def _produce(
         figures = [
             Figure(name="messages/s", values=[one.per_s for one in measured], bar=per_s),
             Figure(name="MB/s", values=[one.mb_per_s for one in measured], bar=mb_per_s),
-            *_cost(bench, measured, "node us/message"),
+            *bench.cost(measured, "node us/message"),
         ]
         client = {**PRODUCER_SETTINGS, "enable.idempotence": idempotent}
         settings = {"message_bytes": message_bytes, "client": client}
@@ -59,12 +67,6 @@ def _produce(
     kind = "idempotent" if idempotent else "not idempotent"
     title = f"confluent-kafka producer, {message_bytes} B messages, {kind}, as fast as it goes"
     return Benchmark(name=name, title=title, run=run, partitions=PARTITIONS)
-
-
-def _cost(bench: Bench, measured: list[Measured], name: str) -> list[Figure]:
-    if not bench.target.pids:
-        return []
-    return [Figure(name=name, values=[one.node_us_per_count for one in measured])]
 
 
 # --- requests of one record ----------------------------------------------------------------------
@@ -77,7 +79,6 @@ def _requests(
     connections: int,
     rate: float = 0.0,
     per_s: Bar | None = None,
-    percents: tuple[float, ...] = (50, 99),
     latency: dict[float, Bar] | None = None,
 ) -> Benchmark:
     async def run(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
@@ -101,8 +102,9 @@ def _requests(
         )
         figures = [
             Figure(name="requests/s", values=[one.per_s for one in measured], bar=per_s),
-            *latency_figures(measured, percents, latency or {}),
-            *_cost(bench, measured, "node us/request"),
+            *latency_figures(measured, bars=latency or {}),
+            *([] if rate else [corrected_figure(measured)]),
+            *bench.cost(measured, "node us/request"),
         ]
         settings = {
             "connections": connections,
@@ -112,6 +114,33 @@ def _requests(
         return bench.outcome(benchmark, measured, figures, settings)
 
     return Benchmark(name=name, title=title, run=run, partitions=PARTITIONS)
+
+
+# --- an open loop through a real client ----------------------------------------------------------
+
+
+async def _paced(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
+    measured = await bench.repeat(
+        lambda _repetition: PacedJob(
+            bootstrap=bench.target.bootstrap,
+            topic=topic,
+            partitions=benchmark.partitions,
+            message_bytes=1000,
+            idempotent=True,
+            rate=CLIENT_RATE,
+            warm_up_s=bench.scale.warm_up_s,
+            window_s=bench.scale.window_s,
+            pids=bench.target.pids,
+        ),
+        lambda one: f"p50 {number(one.latency_ns.percentile(50) / 1e6)} ms",
+    )
+    figures = [
+        Figure(name="messages/s", values=[one.per_s for one in measured]),
+        *latency_figures(measured),
+        *bench.cost(measured, "node us/message"),
+    ]
+    settings = {"message_bytes": 1000, "loop": f"open, {CLIENT_RATE:g} messages/s"}
+    return bench.outcome(benchmark, measured, figures, settings)
 
 
 # --- consume -------------------------------------------------------------------------------------
@@ -147,7 +176,7 @@ async def _consume(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
     figures = [
         Figure(name="MB/s", values=[one.mb_per_s for one in measured]),
         Figure(name="messages/s", values=[one.per_s for one in measured]),
-        *_cost(bench, measured, "node us/message"),
+        *bench.cost(measured, "node us/message"),
     ]
     settings = {
         "message_bytes": size,
@@ -161,22 +190,13 @@ async def _consume(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
 
 
 async def _idle(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
-    """One value per node; the worst one counts."""
-    pids = bench.target.pids
-    await trio.sleep(bench.scale.settle_s)
-    begin = usage.snapshot(pids)
-    await trio.sleep(bench.scale.idle_s)
-    spent = usage.between(begin, usage.snapshot(pids))
-    shares = [100 * seconds / spent.seconds for seconds in spent.nodes_s]
-    memory = [usage.rss_bytes(pid) / MB for pid in pids]
-    bench.say(f"{number(max(shares))} % of a core, {number(max(memory))} MB")
+    figures, spent = await idle.idle_figures(
+        bench, memory_bar=Bar(80, at_most=True), cpu_bar=Bar(10, at_most=True)
+    )
     return Outcome(
         name=benchmark.name,
         title=benchmark.title,
-        figures=(
-            Figure(name="RSS MB", values=memory, bar=Bar(80, at_most=True), of_worst=True),
-            Figure(name="% of one core", values=shares, bar=Bar(10, at_most=True), of_worst=True),
-        ),
+        figures=tuple(figures),
         settings={"scale": bench.scale.name, "groups": benchmark.groups, "idle_s": spent.seconds},
         others_share=spent.others_share,
     )
@@ -198,14 +218,24 @@ BENCHMARKS: Final = (
         "one record of 100 B per request, 64 connections, open loop at 2,000 arrivals/s",
         connections=64,
         rate=2_000,
-        percents=(50, 99, 99.9),
+    ),
+    Benchmark(
+        name="client-1000",
+        title="confluent-kafka producer, 1000 B messages, open loop at 1,000 messages/s",
+        run=_paced,
+        partitions=PARTITIONS,
     ),
     _requests(
         "single",
         "one record of 100 B per request, one connection, closed loop",
         connections=1,
-        percents=(50, 99, 99.9),
         latency={50: Bar(1.5, at_most=True)},
+    ),
+    Benchmark(
+        name="latency",
+        title="one record of 100 B per request, open loop at parts of the saturating rate",
+        run=saturation.run,
+        partitions=PARTITIONS,
     ),
     Benchmark(
         name="consume",
@@ -220,4 +250,8 @@ BENCHMARKS: Final = (
         groups=IDLE_GROUPS,
         needs_nodes=True,
     ),
+    *(sizes.of_groups(count) for count in GROUP_COUNTS),
+    *(sizes.of_nodes(count) for count in NODE_COUNTS),
+    failover.BENCHMARK,
+    catchup.BENCHMARK,
 )

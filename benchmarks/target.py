@@ -15,15 +15,19 @@ import trio
 from confluent_kafka import KafkaException
 from confluent_kafka import admin as kafka_admin
 
-from benchmarks.frames import TargetError, leaders_of
+from benchmarks.frames import TargetError, ask_any, leaders_of
 from cluster import health, state, status
+from cluster.bench_cli import GIVEN, OURS, REPLICATION_MAX
 from cluster.launcher import Launcher, launch
 from cluster.spec import ClusterSpec, plan
 from cluster.workload import CLIENT_LOG, REQUEST_S, create_topic
 from runtime import config
+from wire.messages.metadata import MetadataRequest
 
 NODES: Final = 3
 EVEN_S_MAX: Final = 30.0
+EVEN_S_PER_GROUP: Final = 0.1
+"""On top of that: masters are moved one by one."""
 LEADERS_S_MAX: Final = 20.0
 LOOK_EVERY_S: Final = 0.1
 DATA_BYTES_MAX: Final = 8 * 1024**3
@@ -34,6 +38,7 @@ FREE_BYTES_MIN: Final = 16 * 1024**3
 
 @attrs.frozen(kw_only=True)
 class Target:
+    name: str = OURS
     bootstrap: str
     replication: int
     pids: tuple[int, ...] = ()
@@ -42,6 +47,8 @@ class Target:
     data_dir: Path | None = None
     spec: ClusterSpec | None = None
     """Of a cluster of ours; its masters are evenly spread at first."""
+    launcher: Launcher | None = None
+    """Of such a cluster, for who wants to hurt its nodes."""
 
     @property
     def full(self) -> bool:
@@ -97,9 +104,9 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 
 @asynccontextmanager
 async def fresh_cluster(
-    *, groups: int, overrides: Sequence[str], say: Callable[[str], None]
+    *, groups: int, overrides: Sequence[str], say: Callable[[str], None], nodes: int = NODES
 ) -> AsyncIterator[Target]:
-    """Three nodes with empty logs and evenly spread masters; they and their data go at the end.
+    """Nodes with empty logs and evenly spread masters; they and their data go at the end.
 
     Raises:
         TargetError: if the masters do not get where they belong, or there is no room.
@@ -110,10 +117,10 @@ async def fresh_cluster(
         raise TargetError(f"{free / 1e9:.0f} GB free, {FREE_BYTES_MIN / 1e9:.0f} GB needed")
     data_dir = Path(tempfile.mkdtemp(prefix="benchmark-", dir=state.DEFAULT_DATA_DIR))
     try:
-        spec, _ = plan(data_dir, node_count=NODES, groups=groups, fixed_ports=False)
+        spec, _ = plan(data_dir, node_count=nodes, groups=groups, fixed_ports=False)
         async with launch(spec, overrides=overrides, report=say) as launcher:
             await launcher.start_all()
-            await _masters_even(spec, launcher)
+            await masters_even(spec, launcher)
             yield _target_of(spec, launcher, overrides)
             launcher.hurry.set()  # nobody needs its data: no goodbye
     finally:
@@ -124,7 +131,7 @@ def _target_of(spec: ClusterSpec, launcher: Launcher, overrides: Sequence[str]) 
     settings = config.load(spec.config_path(spec.nodes[0].id), os.environ, overrides)
     return Target(
         bootstrap=spec.bootstrap,
-        replication=len(spec.nodes),
+        replication=min(settings.groups.replicas, len(spec.nodes)),
         pids=tuple(launcher.pid_of(node.id) for node in spec.nodes),
         configuration={
             "nodes": len(spec.nodes),
@@ -138,11 +145,18 @@ def _target_of(spec: ClusterSpec, launcher: Launcher, overrides: Sequence[str]) 
         },
         data_dir=spec.data_dir,
         spec=spec,
+        launcher=launcher,
     )
 
 
-async def _masters_even(spec: ClusterSpec, launcher: Launcher) -> None:
-    with trio.move_on_after(EVEN_S_MAX):
+async def masters_even(spec: ClusterSpec, launcher: Launcher) -> None:
+    """Wait until every group's master is where it belongs.
+
+    Raises:
+        TargetError: if they do not get there.
+    """
+    patience_s = EVEN_S_MAX + EVEN_S_PER_GROUP * spec.groups
+    with trio.move_on_after(patience_s):
         while True:
             try:
                 view = await status.collect(spec, launcher.now())
@@ -151,12 +165,25 @@ async def _masters_even(spec: ClusterSpec, launcher: Launcher) -> None:
             if view is not None and view.all_at_ideal:
                 return
             await trio.sleep(LOOK_EVERY_S)
-    raise TargetError(f"masters are not where they belong after {EVEN_S_MAX:.0f} s")
+    raise TargetError(f"masters are not where they belong after {patience_s:.0f} s")
 
 
-def given_brokers(bootstrap: str, replication: int) -> Target:
-    """Brokers of whatever make, which are asked nothing but Kafka's protocol."""
+def given_brokers(bootstrap: str, replication: int | None = None, name: str = GIVEN) -> Target:
+    """Brokers of whatever make, which are asked nothing but Kafka's protocol.
+
+    Raises:
+        TargetError: if they do not answer, or are fewer than the replication wanted.
+    """
+    try:
+        brokers = len(ask_any(bootstrap, MetadataRequest(topics=[])).brokers)
+    except TargetError as error:
+        raise TargetError(f"{name} does not answer: {error}") from error
+    if replication is None:
+        replication = min(REPLICATION_MAX, brokers)
+    elif not 1 <= replication <= brokers:
+        raise TargetError(f"{name}: replication {replication}, but there are {brokers} brokers")
     return Target(
+        name=name,
         bootstrap=bootstrap,
         replication=replication,
         configuration={"bootstrap_servers": bootstrap, "replication": replication},

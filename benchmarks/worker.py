@@ -9,13 +9,14 @@ import sys
 
 from confluent_kafka import KafkaException
 
-from benchmarks import clients, generator
+from benchmarks import clients, generator, paced
 from benchmarks.frames import TargetError
 from benchmarks.generator import LoadFailed
 from benchmarks.jobs import (
     ConsumeJob,
     Job,
     Measured,
+    PacedJob,
     ProduceJob,
     job_from_json,
     measured_to_json,
@@ -26,6 +27,8 @@ from benchmarks.usage import ProcessGone
 def carry_out(job: Job) -> Measured:
     if isinstance(job, ProduceJob):
         return clients.produce(job)
+    if isinstance(job, PacedJob):
+        return paced.produce(job)
     if isinstance(job, ConsumeJob):
         return clients.consume(job)
     return generator.run(job)

@@ -18,6 +18,7 @@ import trio
 
 from cluster import (
     balance,
+    bench_cli,
     completion,
     control,
     data,
@@ -70,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say: the exit code."""
     options = _parser().parse_args(arguments)
+    options.arguments = arguments
     try:
         code: int = options.do(options)
     except Refusals as error:
@@ -130,6 +132,9 @@ def _parser() -> argparse.ArgumentParser:
 
     demo_parser = command("demo", demo.run, "show in two minutes what this is, with real processes")
     demo.add_options(demo_parser)
+
+    bench_parser = command("bench", bench_cli.run, "measure a fresh cluster, or any Kafka brokers")
+    bench_cli.add_options(bench_parser)
 
     data_help = "look at a stopped node's directory, or at what running nodes need"
     data.add_commands(commands.add_parser("data", help=data_help, description=data_help))

@@ -1,19 +1,27 @@
-"""Every kind of benchmark on three real nodes, as short as can be: that it measures, not what."""
+"""Every kind of benchmark on real nodes, as short as can be: that it measures, not what."""
 
 import json
+import re
 from pathlib import Path
 
 import attrs
 import pytest
+import trio
 
-from benchmarks import environment, results
+from benchmarks import environment, report, results
 from benchmarks.bench import QUICK, Bench, Benchmark
+from benchmarks.dose import MIB, Dose
+from benchmarks.frames import TargetError
+from benchmarks.jobs import PacedJob
 from benchmarks.placements import Placements, options_of, phases, ratios
 from benchmarks.progress import PlainView
-from benchmarks.results import Figure, Outcome
+from benchmarks.results import Figure, Outcome, latency_figures
 from benchmarks.runs import Run
 from benchmarks.samples import BALANCED, SampleFolder
 from benchmarks.suite import BENCHMARKS
+from benchmarks.target import Target, fresh_cluster, given_brokers
+from cluster.launcher import Launcher
+from cluster.workload import stored
 from tests.benchmarks.test_samples import rows_of
 
 pytestmark = pytest.mark.cluster
@@ -26,9 +34,31 @@ SHORT = attrs.evolve(
     consume_bytes=5_000_000,
     settle_s=0.1,
     idle_s=0.5,
+    probe_s=0.3,
+    size_repetitions=1,
+    size_window_s=0.3,
+    size_idle_s=0.3,
+    kills=1,
+    catch_up=Dose(
+        bytes=8 * MIB,
+        fill_bytes_per_s=16 * MIB,
+        bytes_per_s=3 * MIB,
+        log_bytes=4 * MIB,
+        quiet_s=0.5,
+    ),
+)
+SHORT_LOG = (
+    *SHORT.catch_up.short_log,
+    f"storage.low_water_bytes={8 * MIB}",
+    f"storage.reserve_bytes={4 * MIB}",
+    f"limits.frame_bytes_max={2 * MIB}",
 )
 SOON_EVEN = ("balancer.hold_down_ms=100", "lease.duration_ms=2000", "lease.renew_every_ms=700")
-NAMES = ("produce-1kb-idempotent", "requests", "requests-2000", "consume", "idle")
+NAMES = (
+    *("produce-1kb-idempotent", "requests", "requests-2000", "client-1000", "latency", "consume"),
+    *("idle", "groups-12", "failover"),
+)
+STALL_S = 0.6
 
 
 def a_pair(samples: SampleFolder) -> Benchmark:
@@ -51,21 +81,22 @@ async def test_every_kind_of_benchmark_measures_a_fresh_cluster(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     chosen = [
-        attrs.evolve(one, groups=6, partitions=min(one.partitions, 6))
+        attrs.evolve(one, groups=6, partitions=min(one.partitions, 6), alone=False)
         for one in BENCHMARKS
         if one.name in NAMES
     ]
     lines: list[str] = []
     samples = SampleFolder.of(tmp_path / "samples", environment.describe(tmp_path))
     run = Run(scale=SHORT, view=PlainView(lines.append), overrides=SOON_EVEN, samples=samples)
-    await run.on_fresh_clusters([*chosen, a_pair(samples)])
+    await run.on_fresh_clusters([*chosen[:-1], a_pair(samples), a_stall(), chosen[-1]])
     told = "\n".join(lines)
-    names = [*NAMES, "placements"]
+    names = [*NAMES[:-1], "placements", "stalled", NAMES[-1]]
     assert [outcome.name for outcome in run.outcomes] == names, told
     for outcome in run.outcomes:
         assert not outcome.failure, told
         # CPU is counted in ticks of 10 ms: so short a run may cost a node none of them.
-        rates = [one for one in outcome.figures if not one.name.startswith(("%", "node us"))]
+        free = ("%", "node us", "errors")
+        rates = [one for one in outcome.figures if not one.name.startswith(free)]
         assert all(figure.value > 0 for figure in rates), told
     assert len(run.configurations) == 1
     assert run.configurations[0]["settings"]["storage"]["durability"] == "fsync"
@@ -73,13 +104,110 @@ async def test_every_kind_of_benchmark_measures_a_fresh_cluster(
     results.write(tmp_path / "result.json", {"commit": "x"}, run.outcomes)
     assert len(json.loads((tmp_path / "result.json").read_text())["benchmarks"]) == len(names)
     kept = [rows_of(path) for path in sorted(samples.folder.iterdir())]
-    assert [rows[0]["benchmark"] for rows in kept] == [
-        *("produce-1kb-idempotent", "requests", "requests-2000", "consume", "consume"),
-        *("placements", "placements"),
-    ]
-    assert [rows[0]["layout"] for rows in kept[:6]] == [BALANCED] * 5 + ["concentrated"]
+    loads = [rows[0]["benchmark"] for rows in kept]
+    first = ["produce-1kb-idempotent", "requests", "requests-2000", "client-1000", "latency"]
+    assert list(dict.fromkeys(loads)) == [*first, "consume", "groups-12", "placements", "stalled"]
+    layouts = {rows[0]["layout"] for rows in kept if rows[0]["benchmark"] != "placements"}
+    assert layouts == {BALANCED}
     assert all(row["ok"] and row["records"] > 0 for rows in kept for row in rows)
-    filled, read = kept[3], kept[4]
+    filled, read = (rows for rows in kept if rows[0]["benchmark"] == "consume")
     assert {row["side"] for row in read} == {"fetch"}
     stored = sum(row["records"] for row in filled)
     assert 5_000 <= sum(row["records"] for row in read) <= stored
+
+
+def a_stall() -> Benchmark:
+    """All nodes stand still in the middle of an open loop through a real client."""
+
+    async def run(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
+        target, rate, window_s = bench.target, 200.0, 2.0
+        job = PacedJob(
+            bootstrap=target.bootstrap,
+            topic=topic,
+            partitions=benchmark.partitions,
+            message_bytes=100,
+            idempotent=True,
+            rate=rate,
+            warm_up_s=0.5,
+            window_s=window_s,
+        )
+
+        async def stall(cluster: Launcher) -> None:
+            await _some_stored(target, topic, benchmark.partitions, int(rate * 0.8))
+            for node in (1, 2, 3):
+                await cluster.pause(node)
+            await trio.sleep(STALL_S)
+            for node in (1, 2, 3):
+                await cluster.resume(node)
+
+        assert target.launcher is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stall, target.launcher)
+            measured = await bench.run(job)
+        latencies = measured.latency_ns
+        assert latencies.count == rate * window_s, "what was due in the window counts, all of it"
+        assert latencies.max > 0.9 * STALL_S * 1e9
+        assert latencies.percentile(90) > 0.3 * STALL_S * 1e9, "not one slow message: all of them"
+        assert latencies.percentile(50) < 0.3 * STALL_S * 1e9
+        return bench.outcome(benchmark, [measured], latency_figures([measured]), {})
+
+    return Benchmark(name="stalled", title="a stall", run=run, groups=6, partitions=6)
+
+
+async def _some_stored(target: Target, topic: str, partitions: int, wanted: int) -> None:
+    with trio.fail_after(20):
+        while (  # noqa: ASYNC110 (another process produces)
+            await trio.to_thread.run_sync(stored, target.bootstrap, topic, partitions) < wanted
+        ):
+            await trio.sleep(0.05)
+
+
+async def test_catching_up_and_more_nodes_are_measured_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    by_name = {one.name: one for one in BENCHMARKS}
+    chosen = [
+        attrs.evolve(by_name["catchup"], overrides=SHORT_LOG),
+        attrs.evolve(by_name["nodes-5"], groups=6, partitions=6),
+    ]
+    lines: list[str] = []
+    run = Run(scale=SHORT, view=PlainView(lines.append), overrides=SOON_EVEN)
+    await run.on_fresh_clusters(chosen)
+    told = "\n".join(lines)
+    caught_up, of_nodes = run.outcomes
+    assert not caught_up.failure, told
+    assert not of_nodes.failure, told
+    assert caught_up.repetitions[0]["away"]["transfers"] > 0, "state came from a peer"
+    assert caught_up.passed, told
+    assert [one["nodes"] for one in run.configurations] == [3, 5]
+    assert len(of_nodes.figures[0].values) == 5
+
+
+async def test_a_peer_is_measured_beside_ours_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer is one more cluster, of which only the address is told."""
+    monkeypatch.chdir(tmp_path)
+    by_name = {one.name: one for one in BENCHMARKS}
+    chosen = [attrs.evolve(by_name[name], groups=3, nodes=1) for name in ("requests", "idle")]
+    lines: list[str] = []
+    other = fresh_cluster(groups=3, nodes=1, overrides=SOON_EVEN, say=lines.append)
+    async with other as second:
+        peer = given_brokers(second.bootstrap, name="second")
+        assert peer.replication == 1, "as many as there are brokers"
+        with pytest.raises(TargetError, match="replication 2, but there are 1 brokers"):
+            given_brokers(second.bootstrap, 2, name="second")
+        scale = attrs.evolve(SHORT, repetitions=2, window_s=0.3)
+        run = Run(scale=scale, view=PlainView(lines.append), overrides=SOON_EVEN, peers=[peer])
+        await run.on_fresh_clusters(chosen)
+    told = "\n".join(lines)
+    outcomes = [(one.name, one.system, one.failure) for one in run.outcomes]
+    measured = [("requests", "evenkeel", ""), ("requests", "second", ""), ("idle", "evenkeel", "")]
+    assert outcomes == measured, told
+    ours, theirs, _ = run.outcomes
+    assert all(figure.value > 0 for one in (ours, theirs) for figure in one.figures), told
+    assert not any(figure.bar for figure in theirs.figures), "the bars are ours"
+    systems = [re.findall("(evenkeel|second): ", line) for line in lines if "requests/s" in line]
+    assert systems == [["evenkeel"], ["second"], ["second"], ["evenkeel"]], told
+    assert "second" in report.beside([ours], [theirs])

@@ -100,6 +100,24 @@ def test_a_stall_costs_every_request_that_was_due_meanwhile() -> None:
     assert measured.latency_ns.max > stall_s * 0.9 * 1e9
 
 
+def test_what_a_full_socket_holds_up_is_late_and_not_left_out() -> None:
+    """The broker stops reading for longer than the window lasts: sending itself blocks, and what
+    was due meanwhile counts all the same, from when it was due."""
+    rate, window_s, stall_s = 100.0, 1.0, 1.5
+    with tiny_broker(partitions=1, judge=stall_once(20, stall_s)) as broker:
+        job = job_for(
+            broker,
+            rate=rate,
+            connections=1,
+            record_bytes=900_000,
+            warm_up_s=0.0,
+            window_s=window_s,
+        )
+        measured = generator.run(job)
+    assert measured.latency_ns.count == rate * window_s
+    assert measured.latency_ns.percentile(50) > (stall_s - window_s) * 1e9
+
+
 def test_a_refusal_ends_the_run_and_says_which() -> None:
     def judge(number: int) -> int:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if number == 50 else ErrorCode.NONE

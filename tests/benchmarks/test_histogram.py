@@ -45,6 +45,25 @@ def test_a_histogram_survives_json(values: list[int]) -> None:
     ]
 
 
+def test_a_closed_loop_is_corrected_for_what_it_did_not_send() -> None:
+    """A request a millisecond for a second, then a stall of a second: half of all the time is in
+    the stall, so half of all requests would have been."""
+    ms = 1_000_000
+    closed = Histogram([ms] * 1000 + [1000 * ms])
+    assert closed.percentile(99) <= ms * (1 + PRECISION)
+    corrected = closed.corrected(ms)
+    assert corrected.count == 2000
+    assert 475 * ms <= corrected.percentile(75) <= 525 * ms
+    assert corrected.max == closed.max
+    assert closed.count == 1001
+
+
+@given(LATENCIES, st.integers(10**9, 10**12))
+def test_nothing_is_added_where_nothing_was_left_out(values: list[int], interval: int) -> None:
+    short = [value for value in values if value < 1.9 * interval]  # buckets are not exact
+    assert Histogram(short).corrected(interval).to_json() == Histogram(short).to_json()
+
+
 def test_nothing_recorded_is_zero() -> None:
     assert Histogram().percentile(99) == 0
     assert Histogram().to_json() == []

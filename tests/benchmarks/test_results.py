@@ -7,7 +7,9 @@ import pytest
 
 from benchmarks import report, results
 from benchmarks.histogram import Histogram
-from benchmarks.results import Bar, Figure, Outcome, ResultError
+from benchmarks.jobs import Measured
+from benchmarks.results import Bar, Figure, Outcome
+from benchmarks.usage import Usage
 
 
 def outcome(*figures: Figure, name: str = "produce-100b-idempotent") -> Outcome:
@@ -42,6 +44,17 @@ def test_a_latency_must_not_exceed_its_bar() -> None:
     assert not Bar(1.5, at_most=True).passed(1.51)
 
 
+def test_percentiles_have_names_and_a_direction() -> None:
+    usage = Usage(1.0, (), 0.1, 0.0)
+    latencies = Histogram(range(1_000_000, 101_000_000, 1_000_000))
+    measured = Measured(seconds=1.0, count=100, bytes=0, usage=usage, latency_ns=latencies)
+    figures = results.latency_figures([measured], prefix="80%: ")
+    names = [figure.name for figure in figures]
+    assert names == ["80%: p50 ms", "80%: p90 ms", "80%: p99 ms", "80%: p99.9 ms", "80%: max ms"]
+    assert [round(figure.value) for figure in figures] == [50, 90, 99, 100, 100]
+    assert all(figure.less_is_better for figure in figures)
+
+
 def test_a_benchmark_without_figures_has_not_passed_unless_it_was_skipped() -> None:
     assert not Outcome(name="idle", title="", failure="a node has ended").passed
     assert Outcome(name="idle", title="", skipped="not ours").passed
@@ -66,19 +79,32 @@ def test_tables_fit_80_columns_and_say_what_was_missed() -> None:
     assert "others took up to 42%" in text
 
 
-def test_a_result_file_can_be_compared(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "result.json"
-    before = outcome(
-        Figure(name="messages/s", values=[90, 100, 110]), Figure(name="MB/s", values=[9, 10, 11])
+def test_peers_stand_beside_ours_with_the_ratio_of_each_pair_of_rounds() -> None:
+    ours = outcome(
+        Figure(name="messages/s", values=[200, 220, 210]),
+        Figure(name="p50 ms", values=[2, 1, 3], less_is_better=True),
+        Figure(name="p99 ms", values=[9, 9, 9], less_is_better=True),
+        Figure(name="node us/message", values=[1]),
     )
-    results.write(path, {"commit": "c0ffee"}, [before])
-    earlier = results.read(path)
-    now = outcome(
-        Figure(name="messages/s", values=[190, 200, 210]), Figure(name="MB/s", values=[10, 11, 12])
+    theirs = Outcome(
+        name=ours.name,
+        title="",
+        system="other",
+        figures=(
+            Figure(name="messages/s", values=[100, 100, 105]),
+            Figure(name="p50 ms", values=[1, 2, 3]),
+            Figure(name="p99 ms", values=[3, 6, 4.5]),
+        ),
     )
-    clear, unclear = report.comparison([now], earlier).splitlines()[-2:]
-    assert clear.split() == ["produce-100b-idempotent", "messages/s", "100", "200", "+100%"]
-    assert unclear.split()[-2:] == ["+10%", "?"]
+    failed = Outcome(name="single", title="", system="other", failure="it fell over")
+    text = report.beside([ours, outcome(name="single")], [theirs, failed])
+    assert max(map(len, text.splitlines())) <= 80
+    rate, middle, tail, broken = text.splitlines()[2:6]
+    told = ["produce-100b-idempotent", "messages/s", "210", "100", "2.00", "2.00-2.20", "+"]
+    assert rate.split() == told
+    assert middle.split()[-3:] == ["1.00", "0.50-2.00", "?"]
+    assert tail.split()[-3:] == ["2.00", "1.50-3.00", "-"]
+    assert broken.split() == ["single", "other:", "it", "fell", "over"]
 
 
 def test_the_file_says_everything(tmp_path: Path) -> None:
@@ -91,14 +117,6 @@ def test_the_file_says_everything(tmp_path: Path) -> None:
     assert benchmark["settings"] == {"connections": 64}
     assert benchmark["figures"][0]["values"] == [1]
     assert Histogram.from_json(benchmark["latency_ns"]).count == 2
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": 99}', '{"format": 1}'])
-def test_what_is_no_result_is_refused(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "result.json"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(ResultError, match=r"result\.json"):
-        results.read(path)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ def test_bash_offers_what_the_parser_knows(script: Path, tmp_path: Path) -> None
     assert offered("evenkeel group seek billing --d") == {"--data", "--dry-run"}
     assert "--dry-run" not in offered("evenkeel group list --")
     assert offered("evenkeel topic produce orders --compression z") == {"zstd"}
+    assert offered("evenkeel bench --pe") == {"--peer"}
+    assert "failover" in offered("evenkeel bench --only ")
     assert offered("evenkeel completion ") == {"bash", "zsh", "fish"}
     assert offered("evenkeel status --data a-") == {"a-directory"}
     assert offered("evenkeel history check a-f") == {"a-file"}
