@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans faults compat fuzz spark wheel clean
+.PHONY: setup demo test check sim model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans faults compat fuzz spark wheel clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -62,6 +62,11 @@ mutants: setup
 # Everything of docs/benchmarks.md in half an hour; ARGS=--quick in ten minutes, ARGS="--only requests" alone.
 bench: .venv/product.stamp
 	$(RUN) -m benchmarks $(ARGS)
+
+# What this machine can do at all, and what share of a bare replicated append we reach
+# (docs/performance.md; 9 minutes; ARGS="--quick --only requests-64x1" for one load).
+bench-limits: .venv/product.stamp
+	$(RUN) -m benchmarks.limits $(ARGS)
 
 # How long the balancer's planner thinks: hundreds of groups on ten nodes.
 plans: .venv/product.stamp

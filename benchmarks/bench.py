@@ -159,7 +159,7 @@ class Bench:
     async def _run(self, job: Job) -> Measured:
         if self.samples is not None:
             job = attrs.evolve(job, samples=self._sample_file(self.samples, job))
-        worker = _start_worker()
+        worker = start_module("benchmarks.worker")
         try:
             return await trio.to_thread.run_sync(_finish, worker, job, abandon_on_cancel=True)
         finally:
@@ -225,9 +225,12 @@ def _message_bytes_of(job: Job) -> int | None:
     return job.message_bytes if isinstance(job, ProduceJob | PacedJob) else None
 
 
-def _start_worker() -> "subprocess.Popen[bytes]":
-    """Started on the main thread, not in a worker thread: see cluster/child.py."""
-    command = [sys.executable, "-P", "-m", "benchmarks.worker"]
+def start_module(*words: str) -> "subprocess.Popen[bytes]":
+    """Run one of our modules, with arguments, in a process that does not outlive this one.
+
+    To be called on the main thread, not in a worker thread: see cluster/child.py.
+    """
+    command = [sys.executable, "-P", "-m", *words]
     guard = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
     return subprocess.Popen(
         [*guard, *command],

@@ -59,10 +59,10 @@ class Leader:
     partitions: tuple[int, ...]
 
 
-def produce_frame(topic: str, partition: int, record_bytes: int) -> bytearray:
-    """A whole request with one record, acks=all, whose correlation id is to be patched."""
+def produce_frame(topic: str, partition: int, record_bytes: int, records: int = 1) -> bytearray:
+    """A whole request with one batch, acks=all, whose correlation id is to be patched."""
     now_ms = time.time_ns() // 1_000_000
-    batch = build_batch([Record(b"x" * record_bytes, timestamp_ms=now_ms)])
+    batch = build_batch([Record(b"x" * record_bytes, timestamp_ms=now_ms)] * records)
     data = PartitionProduceData(index=partition, records=memoryview(batch))
     request = ProduceRequest(
         transactional_id=None,

@@ -51,12 +51,16 @@ class LoadFailed(RuntimeError):
 class Connection:
     """One socket to a node, and the requests on their way over it, oldest first."""
 
-    def __init__(self, number: int, leader: Leader, topic: str, record_bytes: int) -> None:
+    def __init__(self, number: int, leader: Leader, job: RequestJob) -> None:
         self._number = number
         self._socket = socket.create_connection((leader.host, leader.port), ANSWER_TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._frames = cycle([produce_frame(topic, one, record_bytes) for one in leader.partitions])
-        self._error_at = 4 + error_code_at(topic)
+        frames = [
+            produce_frame(job.topic, partition, job.record_bytes, job.records)
+            for partition in leader.partitions
+        ]
+        self._frames = cycle(frames)
+        self._error_at = 4 + error_code_at(job.topic)
         self._sent: deque[tuple[int, int, int]] = deque()
         self._correlation = 0
         self._buffer = bytearray(RECEIVE_BYTES)
@@ -124,7 +128,7 @@ class Generator:
     def __init__(self, job: RequestJob, leaders: Sequence[Leader]) -> None:
         self._job = job
         self._connections = [
-            Connection(number, self._node_of(number, leaders), job.topic, job.record_bytes)
+            Connection(number, self._node_of(number, leaders), job)
             for number in range(job.connections)
         ]
         self._by_fd = {one.fileno(): one for one in self._connections}
@@ -161,7 +165,7 @@ class Generator:
         return Measured(
             seconds=self._job.window_s,
             count=self._counted,
-            bytes=self._counted * self._job.record_bytes,
+            bytes=self._counted * self._job.request_bytes,
             usage=self._spent,
             latency_ns=Histogram(self._latencies),
         )
@@ -234,14 +238,14 @@ class Generator:
 
     def _answered_closed(self, connection: int, _at_ns: int, sent_ns: int, now: int) -> None:
         if self._samples is not None:
-            self._samples.add(PRODUCE, connection, NONE, sent_ns, now, self._job.record_bytes)
+            self._samples.add(PRODUCE, connection, NONE, sent_ns, now, self._job.request_bytes)
         if self._from_ns <= now < self._to_ns:
             self._counted += 1
             self._latencies.append(now - sent_ns)
 
     def _answered_open(self, connection: int, due_ns: int, sent_ns: int, now: int) -> None:
         if self._samples is not None:
-            self._samples.add(PRODUCE, connection, due_ns, sent_ns, now, self._job.record_bytes)
+            self._samples.add(PRODUCE, connection, due_ns, sent_ns, now, self._job.request_bytes)
         if self._from_ns <= now < self._to_ns:
             self._counted += 1
         if self._from_ns <= due_ns < self._to_ns:

@@ -65,7 +65,8 @@ class ConsumeJob:
 
 @attrs.frozen(kw_only=True)
 class RequestJob:
-    """Raw Produce requests of one record. `rate` 0 is closed loop, else arrivals per second."""
+    """Raw Produce requests, of one record if nothing else is said. `rate` 0 is closed loop, else
+    arrivals per second."""
 
     KIND: ClassVar = "requests"
     bootstrap: str
@@ -81,6 +82,13 @@ class RequestJob:
     window_s: float
     pids: tuple[int, ...] = ()
     samples: SampleFile | None = None
+    records: int = 1
+    """In the one batch of a request."""
+
+    @property
+    def request_bytes(self) -> int:
+        """Of the records' values."""
+        return self.records * self.record_bytes
 
 
 Job: TypeAlias = ProduceJob | PacedJob | ConsumeJob | RequestJob

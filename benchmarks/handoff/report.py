@@ -116,17 +116,17 @@ def _phases(results: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def write_into(page: Path, text: str) -> None:
-    """Replace what is between the marks of a page.
+def write_into(page: Path, text: str, *, begin: str = BEGIN, end: str = END) -> None:
+    """Replace what is between two marks of a page.
 
     Raises:
         ValueError: if they are not there.
     """
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} has no place for the figures: {BEGIN}")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    before, found_begin, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError(f"{page} has no place for the figures: {begin}")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -1,0 +1,111 @@
+"""The bare append with its three processes: what it has acknowledged is in all three logs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import trio
+from confluent_kafka import KafkaError, Message, Producer
+
+from benchmarks.bench import QUICK, Bench, BenchmarkFailed
+from benchmarks.jobs import RequestJob
+from benchmarks.limits import append
+from benchmarks.limits.bare import bare_append
+from benchmarks.limits.ring import Entry, entries
+from cluster.workload import stored
+from wire.batch import iterate_records, split
+
+pytestmark = pytest.mark.cluster
+
+PARTITIONS = 3
+MESSAGES = 3_000
+LOG_BYTES = 256 * 1024 * 1024
+LOG_S = 20.0
+
+
+def produce(bootstrap: str) -> dict[tuple[int, int], bytes]:
+    """What was acknowledged: (partition, offset) -> value."""
+    acknowledged: dict[tuple[int, int], bytes] = {}
+    errors: list[KafkaError] = []
+
+    def told(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+            return
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert value is not None
+        acknowledged[partition, offset] = value
+
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "on_delivery": told}
+    )
+    for number in range(MESSAGES):
+        producer.produce("checked", b"message %d" % number, partition=number % PARTITIONS)
+        producer.poll(0)
+    assert producer.flush(LOG_S) == 0
+    assert not errors
+    return acknowledged
+
+
+def values_in(found: list[Entry], acknowledged: Mapping[tuple[int, int], bytes]) -> int:
+    """How many of these records are in a log, at their offsets; others' records may be between."""
+    seen = set()
+    for entry in found:
+        (batch,) = split(memoryview(entry.records))
+        for record in iterate_records(batch):
+            delta = record.offset - batch.header.base_offset
+            place = entry.partition, entry.base_offset + delta
+            if acknowledged.get(place) == record.value:
+                seen.add(place)
+    return len(seen)
+
+
+async def test_what_is_acknowledged_is_in_all_three_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with bare_append(PARTITIONS, LOG_BYTES) as bare:
+        target = bare.target
+        job = RequestJob(
+            bootstrap=target.bootstrap,
+            topic="loaded",
+            connections=8,
+            in_flight=4,
+            record_bytes=2_000,
+            records=3,
+            rate=0.0,
+            first_node=0,
+            warm_up_s=0.2,
+            window_s=1.0,
+            pids=target.pids,
+        )
+        measured = await Bench(target, QUICK, print).run(job)
+        acknowledged = await trio.to_thread.run_sync(produce, target.bootstrap)
+        assert len(acknowledged) == MESSAGES
+        count = await trio.to_thread.run_sync(stored, target.bootstrap, "loaded", PARTITIONS)
+        assert measured.count > 0
+        assert measured.bytes == measured.count * 6_000
+        assert count >= 3 * measured.count
+        with trio.fail_after(LOG_S):  # a majority has everything; the third has a moment for it
+            for log in bare.logs:
+                while True:
+                    found = list(entries(log))
+                    if values_in(found, acknowledged) == MESSAGES:
+                        break
+                    await trio.sleep(0.05)
+                sequences = [entry.sequence for entry in found]
+                assert sequences == list(range(1, len(sequences) + 1))
+                assert sum(len(entry.records) > 6_000 for entry in found) == count // 3
+    assert not list((tmp_path / "data").iterdir()), "its logs go with it"
+
+
+async def test_a_process_that_does_not_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(append, "__name__", "benchmarks.limits.nothing")
+    with pytest.raises(BenchmarkFailed, match="nothing"):
+        async with bare_append(PARTITIONS, LOG_BYTES):
+            pytest.fail("it has started")
