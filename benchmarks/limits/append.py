@@ -23,7 +23,7 @@ from typing import Final
 
 import trio
 
-from benchmarks.limits.kafka import Topic, Topics, read_produce
+from benchmarks.limits.kafka import Topics, read_produce
 from benchmarks.limits.ring import BATCH_BYTES_MAX, ENTRY, Log, Ring
 from benchmarks.limits.streams import Buffer, Loop, Stream, joined
 
@@ -58,8 +58,8 @@ class Leader:
         self._sequence = 0
         self._staged: list[Buffer] = []
         self._staged_bytes = 0
-        self._pending: deque[tuple[int, Stream, Topic, int, int, int]] = deque()
-        """Sequence, who waits, and what the answer says: topic, correlation, partition, offset."""
+        self._pending: deque[tuple[int, Stream, Buffer]] = deque()
+        """Who gets which answer when everything up to this sequence is durable."""
 
     async def run(self) -> None:
         print(*self._ports, flush=True)
@@ -80,10 +80,8 @@ class Leader:
 
     def _on_request(self, client: Stream, frame: memoryview) -> None:
         produced = read_produce(frame)
-        if produced is None:
-            answer = self._topics.answer(frame)
-            client.send(answer)
-            client.flush()
+        if produced is None:  # answered in its turn, as Kafka does
+            self._pending.append((self._sequence, client, b"".join(self._topics.answer(frame))))
             return
         topic = self._topics.topic(produced.topic)
         base = topic.take_offset(produced)
@@ -91,9 +89,8 @@ class Leader:
         head = ENTRY.pack(len(produced.records), self._sequence, produced.partition, base)
         self._staged += (head, produced.records)
         self._staged_bytes += len(head) + len(produced.records)
-        self._pending.append(
-            (self._sequence, client, topic, produced.correlation, produced.partition, base)
-        )
+        answer = topic.answer(produced.correlation, produced.partition, base)
+        self._pending.append((self._sequence, client, answer))
         if self._staged_bytes > ROUND_BYTES_MAX:
             self._replicate()
 
@@ -129,8 +126,8 @@ class Leader:
         pending = self._pending
         answered: dict[Stream, list[Buffer]] = {}
         while pending and pending[0][0] <= chosen:
-            _, client, topic, correlation, partition, base = pending.popleft()
-            answered.setdefault(client, []).append(topic.answer(correlation, partition, base))
+            _, client, answer = pending.popleft()
+            answered.setdefault(client, []).append(answer)
         for client, answers in answered.items():
             client.send([b"".join(answers)])
             client.flush()

@@ -1,4 +1,4 @@
-"""The bare append with its three processes: what it has acknowledged is in all three logs."""
+"""The bare append with its three processes, alone and beside a cluster."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +11,13 @@ from benchmarks.bench import QUICK, Bench, BenchmarkFailed
 from benchmarks.jobs import RequestJob
 from benchmarks.limits import append
 from benchmarks.limits.bare import bare_append
+from benchmarks.limits.loads import LOADS, Scale
+from benchmarks.limits.machine import PROBES
+from benchmarks.limits.measure import BARE, PRODUCT, Limits
 from benchmarks.limits.ring import Entry, entries
+from benchmarks.progress import PlainView
 from cluster.workload import stored
+from tests.benchmarks.test_fresh_cluster import SOON_EVEN
 from wire.batch import iterate_records, split
 
 pytestmark = pytest.mark.cluster
@@ -99,6 +104,35 @@ async def test_what_is_acknowledged_is_in_all_three_logs(
                 assert sequences == list(range(1, len(sequences) + 1))
                 assert sum(len(entry.records) > 6_000 for entry in found) == count // 3
     assert not list((tmp_path / "data").iterdir()), "its logs go with it"
+
+
+async def test_both_sides_are_measured_beside_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As short as can be: that it measures, not what."""
+    monkeypatch.chdir(tmp_path)
+    lines: list[str] = []
+    limits = Limits(
+        probes=[one for one in PROBES if one.name != "echo-64"],
+        loads=[one for one in LOADS if one.name in ("requests-1x64", "client-1kb")],
+        consume=False,
+        scale=Scale(name="test", pairs=1, warm_up_s=0.2, window_s=0.3),
+        partitions=6,
+        spread=False,
+        overrides=SOON_EVEN,
+        view=PlainView(lines.append),
+    )
+    await limits.measure()
+    told = "\n".join(lines)
+    names = ["echo-1", "loopback", "disk", "requests-1x64", "client-1kb"]
+    assert [one.name for one in limits.outcomes] == names, told
+    for outcome in limits.outcomes:
+        assert not outcome.failure, told
+        # CPU is counted in ticks of 10 ms: so short a run may cost none of them.
+        assert all(one.value > 0 for one in outcome.figures if " us" not in one.name), told
+    assert limits.configurations[PRODUCT]["settings"]["storage"]["durability"] == "fsync"
+    assert limits.configurations[BARE]["partitions"] == 6
+    assert not list((tmp_path / "data").iterdir()), "all data goes with them"
 
 
 async def test_a_process_that_does_not_start_says_why(
