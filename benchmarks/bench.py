@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from benchmarks import worker
 from benchmarks.dose import MIB, Dose
 from benchmarks.jobs import (
     ConsumeJob,
@@ -159,11 +160,11 @@ class Bench:
     async def _run(self, job: Job) -> Measured:
         if self.samples is not None:
             job = attrs.evolve(job, samples=self._sample_file(self.samples, job))
-        worker = start_module("benchmarks.worker")
+        process = start_module(worker.__name__)
         try:
-            return await trio.to_thread.run_sync(_finish, worker, job, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(_finish, process, job, abandon_on_cancel=True)
         finally:
-            worker.kill()
+            process.kill()
 
     def _sample_file(self, folder: SampleFolder, job: Job) -> SampleFile:
         return folder.next_load(
@@ -242,16 +243,16 @@ def start_module(*words: str) -> "subprocess.Popen[bytes]":
     )
 
 
-def _finish(worker: "subprocess.Popen[bytes]", job: Job) -> Measured:
+def _finish(process: "subprocess.Popen[bytes]", job: Job) -> Measured:
     try:
-        output, errors = worker.communicate(job_to_json(job).encode(), WORKER_S_MAX)
+        output, errors = process.communicate(job_to_json(job).encode(), WORKER_S_MAX)
     except subprocess.TimeoutExpired as error:
-        worker.kill()
-        worker.communicate()
+        process.kill()
+        process.communicate()
         raise BenchmarkFailed(f"the load did not end within {WORKER_S_MAX:.0f} s") from error
-    if worker.returncode != 0:
+    if process.returncode != 0:
         told = errors.decode(errors="replace").strip().splitlines()
-        raise BenchmarkFailed(told[-1] if told else f"the load ended with {worker.returncode}")
+        raise BenchmarkFailed(told[-1] if told else f"the load ended with {process.returncode}")
     measured = measured_from_json(json.loads(output))
     if measured.errors:
         raise BenchmarkFailed("; ".join(measured.errors))

@@ -80,9 +80,8 @@ async def line_of(process: subprocess.Popen[bytes]) -> str:
     with trio.move_on_after(START_S_MAX):
         line = await trio.to_thread.run_sync(process.stdout.readline, abandon_on_cancel=True)
     if not line:
-        end([process])
-        assert process.stderr is not None
-        told = process.stderr.read().decode(errors="replace").strip().splitlines()
+        process.kill()
+        told = process.communicate()[1].decode(errors="replace").strip().splitlines()
         raise BenchmarkFailed(f"a process did not start: {told[-1] if told else 'it says nothing'}")
     return line.decode()
 
@@ -91,4 +90,5 @@ def end(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         process.kill()
     for process in processes:
-        process.wait()
+        with process:  # waits, and closes the pipes
+            pass

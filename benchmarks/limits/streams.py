@@ -15,7 +15,7 @@ import trio
 from wire.errors import ProtocolError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Callback: TypeAlias = Callable[[int], None]
+Callback: TypeAlias = Callable[[int], object]
 
 BUFFER_BYTES: Final = 64 * 1024
 LARGE_BYTES: Final = 32 * 1024
