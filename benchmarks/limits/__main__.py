@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 from rich.console import Console
 
-from benchmarks import bench, environment, report, results
+from benchmarks import bench, earlier, environment, report, results
 from benchmarks.__main__ import RESULTS_DIR, Refusals
 from benchmarks.handoff.report import write_into
 from benchmarks.limits import tables
@@ -110,10 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     run = Run(scale=bench.FULL, view=view)
     try:
-        earlier = None if options.compare is None else results.read(options.compare)
+        against = [] if options.compare is None else earlier.read(options.compare)
         context = environment.describe(state.DEFAULT_DATA_DIR)
         run.until_done(limits.measure)
-    except (results.ResultError, bench.BenchmarkFailed, OSError, *Refusals) as error:
+    except (earlier.ResultError, bench.BenchmarkFailed, OSError, *Refusals) as error:
         print(f"limits: {error}", file=sys.stderr)
         return 1
     finally:
@@ -125,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "window_s": scale.window_s,
         "partitions": options.partitions,
         "masters": limits.layout,
+        "overrides": options.overrides,
         "took_s": round(time.monotonic() - began, 1),
         "configurations": limits.configurations,
     }
@@ -139,8 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             begin=tables.BEGIN,
             end=tables.END,
         )
-    if earlier is not None:
-        print(f"\n{report.comparison(outcomes, earlier)}")
+    if changes := earlier.changes(outcomes, against):
+        print(f"\n{report.comparison(outcomes, against, changes)}")
     print(f"\nkept in {path}; took {time.monotonic() - began:.0f} s")
     complete = len(outcomes) == len(chosen)
     return 0 if complete and all(outcome.passed for outcome in outcomes) else 1

@@ -72,9 +72,10 @@ async def _echo(connections: int, scale: Scale) -> list[Figure]:
     figures = []
     for kind in echo.KINDS:
         figures.append(Figure(name=f"{kind} /s", values=rates[kind]))
-        figures.append(Figure(name=f"{kind} us", values=costs[kind]))
+        figures.append(Figure(name=f"{kind} us", values=costs[kind], less_is_better=True))
         if connections == 1:
-            figures.append(Figure(name=f"{kind} p50 ms", values=medians[kind]))
+            p50 = Figure(name=f"{kind} p50 ms", values=medians[kind], less_is_better=True)
+            figures.append(p50)
     return figures
 
 
@@ -107,9 +108,13 @@ def _write_and_sync(scale: Scale) -> list[Figure]:
             small = [_timed(write, SMALL_BYTES, scale.seconds) for _ in range(scale.repetitions)]
             large = [_timed(write, LARGE_BYTES, scale.seconds) for _ in range(scale.repetitions)]
             figures += [
-                Figure(name=f"{name} 4K p50 ms", values=[one.percentile(50) / MS for one in small]),
-                Figure(name=f"{name} 4K p99 ms", values=[one.percentile(99) / MS for one in small]),
-                Figure(name=f"{name} 1M p50 ms", values=[one.percentile(50) / MS for one in large]),
+                Figure(
+                    name=f"{name} {size} p{percent} ms",
+                    values=[one.percentile(percent) / MS for one in histograms],
+                    less_is_better=True,
+                )
+                for size, histograms in (("4K", small), ("1M", large))
+                for percent in (50, 99)
             ]
         ordinary.close()
         ring.close()

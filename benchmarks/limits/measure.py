@@ -24,7 +24,7 @@ from benchmarks.limits.bare import bare_append
 from benchmarks.limits.loads import CONSUME_BAR, Load, Scale
 from benchmarks.placements import check_layout, put_masters
 from benchmarks.progress import View
-from benchmarks.results import Figure, Outcome, number
+from benchmarks.results import Figure, Outcome, latency_figures, number
 from benchmarks.runs import NOT_MEASURABLE
 from benchmarks.samples import BALANCED, CONCENTRATED
 from benchmarks.target import Target, delete_topic, fresh_cluster
@@ -59,14 +59,23 @@ def outcome_of(
     load: Load, pairs: Sequence[dict[str, Measured]], settings: dict[str, Any], retried: list[str]
 ) -> Outcome:
     """All figures of one load; the bar is for the median of the pairs' shares."""
-    figures = [Figure(name="share", values=shares(load, pairs), bar=load.bar)]
+    figures = [
+        Figure(
+            name="share",
+            values=shares(load, pairs),
+            bar=load.bar,
+            less_is_better=load.of_latency,
+        )
+    ]
     for side in SIDES:
         of_side = [pair[side] for pair in pairs]
-        figures.append(Figure(name=f"{side} {load.unit}", values=map(load.value, of_side)))
+        values = map(load.value, of_side)
+        name = f"{side} {load.unit}"
+        figures.append(Figure(name=name, values=values, less_is_better=load.of_latency))
         if not load.of_latency and all(one.latency_ns.count for one in of_side):
-            medians = [one.latency_ns.percentile(50) / 1e6 for one in of_side]
-            figures.append(Figure(name=f"{side} p50 ms", values=medians))
-        figures.append(Figure(name=f"{side} {load.cost_unit}", values=map(load.cost, of_side)))
+            figures += latency_figures(of_side, percents=(50,), prefix=f"{side} ")
+        costs = map(load.cost, of_side)
+        figures.append(Figure(name=f"{side} {load.cost_unit}", values=costs, less_is_better=True))
     return Outcome(
         name=load.name,
         title=load.title,
