@@ -1,4 +1,5 @@
-"""What clients cause in each group, and how long producers wait: the raw numbers of load reports.
+"""What clients cause in each group, and how long they wait: the raw numbers of load reports and of
+the histograms in /metrics.
 
 Counted on the hot path, so it is integers in a dict and nothing else; whoever makes the reports
 takes the numbers away. Bounded by the number of groups and by WAITS_MAX.
@@ -8,10 +9,12 @@ from typing import Final
 
 import attrs
 
+from broker.latency import Latency
 from paxos.ids import GroupId
 
 WAITS_MAX: Final = 4_096
-"""Produce requests whose wait is remembered between two reports; further ones are not timed."""
+"""Produce requests whose wait is remembered between two reports; further ones only count in the
+histogram."""
 EVERY: Final = 8
 """Of many requests one in so many is timed ..."""
 ALL_BELOW: Final = 64
@@ -30,6 +33,9 @@ class Traffic:
         self._groups: dict[GroupId, GroupTraffic] = {}
         self._waits_ns: list[int] = []
         self._asked = 0
+        self._fetches = 0
+        self.produce = Latency()
+        self.fetch = Latency()
 
     def produced(self, group: GroupId, size: int) -> None:
         one = self._groups.get(group)
@@ -48,10 +54,15 @@ class Traffic:
     def samples(self) -> bool:
         """Whether this produce request should be timed."""
         self._asked += 1
-        known = len(self._waits_ns)
-        return known < ALL_BELOW or (known < WAITS_MAX and self._asked % EVERY == 0)
+        return len(self._waits_ns) < ALL_BELOW or self._asked % EVERY == 0
+
+    def samples_fetch(self) -> bool:
+        """Whether the answer to this fetch should be timed."""
+        self._fetches += 1
+        return self._fetches % EVERY == 0
 
     def waited(self, ns: int) -> None:
+        self.produce.took(ns)
         if len(self._waits_ns) < WAITS_MAX:
             self._waits_ns.append(ns)
 

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from balancer.judgement import Why
 from balancer.problem import WEIGHT_NORMAL
 from paxos.ids import GroupId
 from runtime.balancing import BalancingLoop
@@ -35,8 +36,8 @@ class BalancerMetrics(Collector):
         machine = self._loop.machine
         if machine is not None:
             verdicts = Counter(why.value for _, why in machine.explain(self._loop.view(now)))
-            for reason, count in sorted(verdicts.items()):
-                groups.add_metric([reason], count)
+            for reason in Why:
+                groups.add_metric([reason.value], verdicts[reason.value])
         plans = CounterMetricFamily(
             "evenkeel_plans", "Placements this node planned.", labels=["outcome"]
         )

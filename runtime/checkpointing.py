@@ -114,6 +114,11 @@ class Checkpointing:
         self.taken: dict[GroupId, Taken] = {}
         self.statistics = CheckpointStatistics()
 
+    @property
+    def window_bytes(self) -> int:
+        """The log that is kept even where nobody here needs it."""
+        return self._config.segments_kept * self._config.segment_bytes
+
     # -- when ---------------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> None:

@@ -210,7 +210,7 @@ class Clients:
         journal: Journal,
         boot_ns: Callable[[], int],
     ) -> None:
-        self._plane, self.serve, self._limits = plane, serve, limits
+        self._plane, self.serve, self.limits = plane, serve, limits
         self._journal, self._boot_ns = journal, boot_ns
         self._by_host: Counter[str] = Counter()
         self._round_boot_ns = boot_ns()
@@ -227,7 +227,7 @@ class Clients:
         self.refused_total = 0
 
     def accept(self, sock: socket.socket, host: str) -> None:
-        limits = self._limits
+        limits = self.limits
         if len(self.connections) >= limits.connections_max:
             self._refuse(sock, host, "connections_max")
         elif self._by_host[host] >= limits.connections_per_ip_max:
@@ -261,7 +261,7 @@ class Clients:
     @property
     def full(self) -> bool:
         """Whether all clients together have as much unanswered as this node wants to hold."""
-        return self.unanswered_bytes > self._limits.pending_bytes_per_node
+        return self.unanswered_bytes > self.limits.pending_bytes_per_node
 
     def heard(self, client: Client) -> None:
         client.active_boot_ns = self._round_boot_ns
@@ -319,7 +319,7 @@ class Clients:
         """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""
         now = self._round_boot_ns = self._boot_ns()
         for client in list(self.connections):
-            reason = client.overdue(now, self._limits.idle_ns)
+            reason = client.overdue(now, self.limits.idle_ns)
             if reason:
                 client.close(reason)
 

@@ -91,6 +91,10 @@ class Engine(KnownGroups):
         self.forwards = forwarded.Forwards(multi.incarnation, journal)
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
         self._acting: dict[GroupId, tuple[bool, int]] = {}
+        self.masterships: dict[GroupId, int] = {}
+        """How often this node became master of each group, by election or steal."""
+        self._mastered: dict[GroupId, int] = {}
+        """The epoch of the last time it did."""
         self._ticked_boot_ns = 0
         self.admission: Admission | None = None
         """None: there is nobody to ask (a cluster of one, or a test)."""
@@ -111,6 +115,7 @@ class Engine(KnownGroups):
         self.intakes[replica.group] = Intake(replica, self._intake_config)
         self.machines[replica.group] = machine
         self._acting[replica.group] = (False, -1)
+        self.masterships.setdefault(replica.group, 0)
 
     def remove_group(self, group: GroupId) -> None:
         """Forget a group this node is no member of; between two rounds only."""
@@ -491,10 +496,17 @@ class Engine(KnownGroups):
             replica = self.multi.replicas[group]
             state = (replica.acting(now), replica.lease.epoch)
             if state != self._acting[group]:
-                self._acting[group] = state
+                self._note_acting(group, *state)
                 changed = True
         if changed and self.hooks is not None:
             self.hooks.masters_changed(now)
+
+    def _note_acting(self, group: GroupId, acting: bool, epoch: int) -> None:
+        """A new epoch in which this node acts is a new mastership; a pause within one is none."""
+        if acting and self._mastered.get(group) != epoch:
+            self._mastered[group] = epoch
+            self.masterships[group] += 1
+        self._acting[group] = (acting, epoch)
 
     def request_steal(self, group: GroupId, master: NodeId, lease_ver: Slot, token: int) -> None:
         """Ask the master for a group that should be ours."""

@@ -12,20 +12,31 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from balancer.records import Outcome
 from broker.context import Broker
 from paxos.ids import NOBODY
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
+from runtime.consumer_metrics import consumer_metrics
 from runtime.engine import Engine
+from runtime.latency_metrics import latency_metrics
+from runtime.node_metrics import NodeFacts
 from runtime.peers import Peers
 from runtime.status import rss_bytes
 from runtime.topic_metrics import topic_metrics
+from wire.error_codes import ErrorCode
 
 FSYNC_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 TICK_GAPS_KEPT: Final = 60
 """One a second: what is shown is the longest of the last minute, however often somebody scrapes."""
 STEAL_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
+ERRORS_SHOWN: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
+"""Also before there was one: a rate needs something to begin with. Others are shown when met."""
 
 BROKER_COUNTERS: Final = {
     "produce_requests": "Produce requests.",
@@ -63,6 +74,7 @@ class NodeMetrics(Collector):
     ) -> None:
         self._engine, self._broker, self._loop = engine, broker, loop
         self._clients, self._peers = clients, peers
+        self.facts = NodeFacts(engine, clients, broker.registry)
         self._tick_gaps_ns: deque[int] = deque(maxlen=TICK_GAPS_KEPT)
         self._fsync = Histogram(
             "evenkeel_wal_sync_seconds",
@@ -101,16 +113,19 @@ class NodeMetrics(Collector):
             self._phase.labels(phase).observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
+        yield from self.facts.collect()
         yield from self._groups()
         yield from self._disk()
         yield from self._engine_and_log()
         yield from self._kafka()
+        yield from latency_metrics(self._broker.traffic)
+        yield from consumer_metrics(self._broker)
         yield from topic_metrics(self._broker)
         yield from self._links()
 
     def _groups(self) -> Iterable[Metric]:
         now = self._engine.now()
-        masters: Counter[str] = Counter()
+        masters: Counter[str] = Counter(none=0)
         labels = ["group"]
         left = GaugeMetricFamily(
             "evenkeel_lease_remaining_seconds", "Until the group's lease ends.", labels=labels
@@ -144,7 +159,12 @@ class NodeMetrics(Collector):
         )
         for master, count in sorted(masters.items()):
             by_master.add_metric([master], count)
-        yield from (by_master, left, lag, acting, misplaced, diverged)
+        terms = CounterMetricFamily(
+            "evenkeel_masterships", "How often this node became its master.", labels=labels
+        )
+        for number, count in sorted(self._engine.masterships.items()):
+            terms.add_metric([str(number)], count)
+        yield from (by_master, terms, left, lag, acting, misplaced, diverged)
 
     def _engine_and_log(self) -> Iterable[Metric]:
         engine, wal = self._engine.statistics, self._engine.wal.statistics()
@@ -169,8 +189,9 @@ class NodeMetrics(Collector):
         steals = CounterMetricFamily(
             "evenkeel_steals", "Steals this node made, by outcome.", labels=["outcome"]
         )
-        for outcome, count in sorted(self._loop.outcomes.items()):
-            steals.add_metric([outcome], count)
+        for outcome in Outcome:
+            name = outcome.name.lower()
+            steals.add_metric([name], self._loop.outcomes[name])
         yield steals
 
     def _disk(self) -> Iterable[Metric]:
@@ -200,7 +221,8 @@ class NodeMetrics(Collector):
         errors = CounterMetricFamily(
             "evenkeel_errors", "Partitions answered with an error.", labels=["code"]
         )
-        for code, count in sorted(statistics.errors.items()):
+        counts = dict.fromkeys(map(int, ERRORS_SHOWN), 0) | statistics.errors
+        for code, count in sorted(counts.items()):
             errors.add_metric([str(int(code))], count)
         yield errors
         clients = self._clients

@@ -59,6 +59,7 @@ class Shell:
         self.engine, self.broker, self.loop, self.joining = engine, broker, loop, joining
         self.clients, self.peers, self.metrics = clients, peers, metrics
         self.handovers, self.hosting, self.upkeep = handovers, hosting, upkeep
+        metrics.facts.not_ready = self.not_ready
         hosting.give, hosting.changed = handovers.give, self._groups_changed
         self.arrivals = Arrivals(broker.progress, self._served)
         loop.on_stolen = self._stolen

@@ -52,6 +52,8 @@ class UpkeepMetrics(Collector):
         kept = len(self._engine.wal.kept())
         window = kept * self._upkeep.segment_bytes
         yield _gauge("evenkeel_log_window_bytes", "Log that is kept.", window)
+        limit = self._upkeep.checkpointing.window_bytes
+        yield _gauge("evenkeel_log_window_limit_bytes", "What is to be kept of it.", limit)
         yield _counter("evenkeel_settled_bytes", "Moved out of the log.", settled.bytes_settled)
         text = "Batches the log could not give back, asked of peers."
         yield _counter("evenkeel_settle_damaged", text, settled.damaged)

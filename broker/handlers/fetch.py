@@ -213,6 +213,7 @@ class _Fetch:
         Returns whether it was answered.
         """
         broker = self._broker
+        since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples_fetch() else 0
         leaders = self._leaders()
         responses, size = self._read(leaders)
         lost = [group for group in self.groups if not self._still_leads(group, leaders[group])]
@@ -227,6 +228,21 @@ class _Fetch:
         if broker.progress.first_fetch and size:
             broker.progress.fetched(self._with_records(responses))
         hints = [data.current_leader for topic in responses for data in topic.partitions]
+        self._count(responses, size)
+        response = FetchResponse(
+            throttle_ms,
+            ErrorCode.NONE,
+            0,
+            responses,
+            endpoints(broker, hints) if any(hints) else [],
+        )
+        self._request.reply.complete(encode_response(self._request.header, response))
+        if since_boot_ns:
+            broker.traffic.fetch.took(broker.groups.now().boot_ns - since_boot_ns)
+        return True
+
+    def _count(self, responses: list[FetchableTopicResponse], size: int) -> None:
+        broker = self._broker
         for topic in responses:
             for data in topic.partitions:
                 if data.error_code != ErrorCode.NONE:
@@ -236,15 +252,6 @@ class _Fetch:
                 for one, data in zip(wanted, topic.partitions, strict=True):
                     if data.records:
                         broker.traffic.fetched(one.group, record_buffers(data.records)[0])
-        response = FetchResponse(
-            throttle_ms,
-            ErrorCode.NONE,
-            0,
-            responses,
-            endpoints(broker, hints) if any(hints) else [],
-        )
-        self._request.reply.complete(encode_response(self._request.header, response))
-        return True
 
     def _ask_for_progress(self, responses: list[FetchableTopicResponse], consumer: int) -> None:
         """Once to each consumer, with the first answer that leaves (docs/kafka.md)."""

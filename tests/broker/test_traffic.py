@@ -1,5 +1,6 @@
 """What is counted for load reports, by the handlers that serve clients."""
 
+from broker.latency import Latency
 from broker.traffic import ALL_BELOW, EVERY, WAITS_MAX, Traffic
 from paxos.ids import MS, GroupId
 
@@ -27,13 +28,27 @@ def test_the_99th_percentile_is_of_what_was_timed() -> None:
     assert traffic.take()[1] == 5 * MS
 
 
-def test_of_many_requests_few_are_timed_and_never_more_than_a_bound() -> None:
+def test_of_many_requests_few_are_timed_and_fewer_remembered() -> None:
     traffic = Traffic()
     timed = 0
     for _ in range(EVERY * 2 * WAITS_MAX):
         if traffic.samples():
             timed += 1
-            traffic.waited(1)
-    assert timed == WAITS_MAX
-    traffic.take()
+            traffic.waited(1 if timed <= WAITS_MAX else 7)
+    assert 2 * WAITS_MAX <= timed < 2 * WAITS_MAX + ALL_BELOW
+    assert sum(traffic.produce.counts) == timed, "the histogram goes on"
+    assert traffic.take()[1] == 1, "the report does not"
     assert all(traffic.samples() for _ in range(ALL_BELOW))
+
+
+def test_of_many_fetches_few_are_timed() -> None:
+    traffic = Traffic()
+    assert sum(traffic.samples_fetch() for _ in range(10 * EVERY)) == 10
+
+
+def test_a_histogram_has_each_request_in_one_bucket() -> None:
+    latency = Latency()
+    for ns in (0, MS // 2, MS // 2 + 1, MS, 5_000 * MS, 5_000 * MS + 1):
+        latency.took(ns)
+    assert latency.counts == [2, 2, *[0] * 10, 1, 1]
+    assert latency.sum_ns == 10_002 * MS + 2

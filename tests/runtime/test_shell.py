@@ -226,7 +226,7 @@ def test_metrics_say_what_is(node: Node) -> None:
     for _ in range(3):
         node.metrics.tick()
     shown = scrape(node)
-    assert shown["evenkeel_groups"] == {("1",): 4}
+    assert shown["evenkeel_groups"] == {("1",): 4, ("none",): 0}
     assert set(shown["evenkeel_group_acting"].values()) == {1}
     assert shown["evenkeel_clock_trusted"] == {(): 1}
     assert 0 < max(shown["evenkeel_lease_remaining_seconds"].values()) <= 1
