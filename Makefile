@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans faults compat fuzz spark wheel clean
+.PHONY: setup demo test check sim model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans faults compat fuzz spark dashboards wheel clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -119,6 +119,10 @@ fuzz: setup
 # The Spark source, sink and jobs (docs/spark.md): local[2] on three real nodes. EXAM=full for all of it.
 spark: .venv/spark.stamp
 	$(RUN) -m pytest tests/pyspark_evenkeel tests/pipeline tests/spark -o faulthandler_timeout=1800 $(ARGS)
+
+# What Grafana and Prometheus read, from the descriptions in dashboards/*.py.
+dashboards: .venv/product.stamp
+	$(RUN) -m dashboards
 
 # Two wheels in dist/: the product, and what Spark's executors need of it.
 wheel: .venv/dev.stamp

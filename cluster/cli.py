@@ -10,9 +10,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import trio
 
@@ -27,6 +29,7 @@ from cluster import (
     health,
     history_cli,
     node_cli,
+    prometheus,
     rolling,
     state,
     status,
@@ -48,6 +51,7 @@ Refusals: Final = (
     health.HealthError,
     config.ConfigError,
     StartError,
+    prometheus.PrometheusError,
     StorageError,
     HistoryError,
     balance.BalanceError,
@@ -56,6 +60,7 @@ Refusals: Final = (
     ClientError,
     EvenkeelError,
 )
+Watched: TypeAlias = Callable[[], AbstractAsyncContextManager[Sequence[str]]]
 FAULTS: Final = {
     "kill": "kill node N with SIGKILL, as a crash would",
     "pause": "stop node N with SIGSTOP: its sockets stay open and nobody answers",
@@ -104,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--groups", type=int, metavar="G", help="Paxos groups for data (12)")
     up.add_argument("--set", action="append", default=[], metavar="section.key=value")
     up.add_argument("--free-ports", action="store_true", help="not the usual ports")
+    up.add_argument("--prometheus", action="store_true", help="run Prometheus beside it")
     _data_option(up, f"the cluster's directory (./{state.DEFAULT_DATA_DIR})")
 
     show = command("status", _status, "show nodes, groups, masters, leases and lag")
@@ -173,6 +179,7 @@ def _up(options: Any) -> int:  # noqa: ANN401 (argparse's)
         raise state.StateError(
             f"a cluster is already running in {data_dir}; look at it with: evenkeel status"
         )
+    program = prometheus.find(os.environ) if options.prometheus else None
     spec, note = plan(
         data_dir,
         node_count=options.nodes,
@@ -181,10 +188,11 @@ def _up(options: Any) -> int:  # noqa: ANN401 (argparse's)
     )
     if note:
         print(f"note: {note}", flush=True)
-    return trio.run(_up_async, spec, options.set)
+    usual_port = None if options.free_ports else prometheus.USUAL_PORT
+    return trio.run(_up_async, spec, options.set, partial(_watched, spec, program, usual_port))
 
 
-async def _up_async(spec: ClusterSpec, overrides: Sequence[str]) -> int:
+async def _up_async(spec: ClusterSpec, overrides: Sequence[str], watched: Watched) -> int:
     """Until a signal; a second one does not wait for the nodes' goodbye."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     failure: Exception | None = None
@@ -194,7 +202,7 @@ async def _up_async(spec: ClusterSpec, overrides: Sequence[str]) -> int:
                 async with launch(spec, overrides=overrides, report=_say) as launcher:
                     with trio.CancelScope() as serving:
                         nursery.start_soon(_obey_signals, received, serving, launcher)
-                        await _serve(spec, launcher)
+                        await _serve(spec, launcher, watched)
                     _say("stopping ...")
             except Refusals as error:
                 failure = error
@@ -205,15 +213,28 @@ async def _up_async(spec: ClusterSpec, overrides: Sequence[str]) -> int:
     return 0
 
 
-async def _serve(spec: ClusterSpec, launcher: Launcher) -> None:
+@asynccontextmanager
+async def _watched(
+    spec: ClusterSpec, program: str | None, usual_port: int | None
+) -> AsyncIterator[Sequence[str]]:
+    """What the welcome says of Prometheus, which runs meanwhile if it is to."""
+    if program is None:
+        yield ()
+    else:
+        async with prometheus.watching(spec, program, _say, usual_port=usual_port) as address:
+            yield "Prometheus, with alerts (docs/runbooks):", f"  http://{address}/alerts"
+
+
+async def _serve(spec: ClusterSpec, launcher: Launcher, watched: Watched) -> None:
     _say(f"starting {len(spec.nodes)} nodes in {spec.data_dir} ...")
     await launcher.start_all()
     try:
         state.remember(spec.data_dir, os.environ)
     except OSError as error:
         _say(f"note: name this cluster with --data in other directories ({error})")
-    _say(_welcome(spec))
-    await trio.sleep_forever()
+    async with watched() as lines:
+        _say(_welcome(spec, lines))
+        await trio.sleep_forever()
 
 
 async def _obey_signals(received: Any, serving: trio.CancelScope, launcher: Launcher) -> None:  # noqa: ANN401 (trio has no public name for it)
@@ -223,7 +244,7 @@ async def _obey_signals(received: Any, serving: trio.CancelScope, launcher: Laun
         serving.cancel()
 
 
-def _welcome(spec: ClusterSpec) -> str:
+def _welcome(spec: ClusterSpec, watched: Sequence[str]) -> str:
     metrics = [f"  http://{node.http}/metrics" for node in spec.nodes]
     return "\n".join(
         [
@@ -233,6 +254,7 @@ def _welcome(spec: ClusterSpec) -> str:
             f"  {spec.bootstrap}",
             "metrics:",
             *metrics,
+            *watched,
             "",
             "now try, in another terminal:",
             "  evenkeel status                 who is master of what",

@@ -7,7 +7,6 @@ kills the nodes (child.py), and they look for their parent as well (`--parent-pi
 
 import os
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
@@ -20,7 +19,7 @@ import trio
 
 import cluster
 from cluster import chaos, control, health, state
-from cluster.process import Process
+from cluster.process import Process, tail
 from cluster.spec import ClusterSpec, SpecError, grown, save, shrunk
 from cluster.state import NodeNow, NodeState, State
 from runtime.config import ConfigError
@@ -32,7 +31,6 @@ LEFT_ALONE_S_MAX: Final = 0.5
 READY_LOOK_EVERY_S: Final = 0.05
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 """A node's log larger than this at its start is put aside as `.1`, replacing the one before."""
-TAIL_LINES: Final = 5
 
 Command: TypeAlias = Callable[[ClusterSpec, int, Sequence[str]], list[str]]
 """(spec, node id, overrides) -> what to run; a parameter, so that tests can run something small."""
@@ -129,7 +127,7 @@ class Launcher:
                     return
                 await trio.sleep(READY_LOOK_EVERY_S)
             raise StartError(
-                f"node {node_id} ended with {_ending(running.process)} before it was ready; "
+                f"node {node_id} ended with {running.process.ending} before it was ready; "
                 f"its log, {self.spec.log_path(node_id)}, ends with:\n{self._tail(node_id)}"
             )
         raise StartError(
@@ -236,7 +234,7 @@ class Launcher:
                 self._report(f"node {node_id} has stopped: it was removed, or told to")
             elif node.was_ready:  # else whoever waits for that tells it, with the end of the log
                 self._report(
-                    f"node {node_id} ended with {_ending(node.process)}; see "
+                    f"node {node_id} ended with {node.process.ending}; see "
                     f"{self.spec.log_path(node_id)}; start it again with: "
                     f"evenkeel restart {node_id}"
                 )
@@ -280,8 +278,7 @@ class Launcher:
         state.write(self.spec.data_dir, self.now())
 
     def _tail(self, node_id: int) -> str:
-        with self.spec.log_path(node_id).open(encoding="utf-8", errors="replace") as file:
-            return "".join(deque(file, maxlen=TAIL_LINES)).rstrip() or "(nothing)"
+        return tail(self.spec.log_path(node_id))
 
     async def handle(self, what: str, node_id: int) -> str:
         """What the control socket asks for."""
@@ -313,12 +310,6 @@ def _unused(folder: Path, name: str) -> Path:
     """A name in the folder that nothing has."""
     candidates = (folder / f"{name}-{number}" for number in count(1))
     return next(path for path in candidates if not path.exists())
-
-
-def _ending(process: Process) -> str:
-    code = process.exit_code
-    assert code is not None
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _say_nothing(_line: str) -> None:

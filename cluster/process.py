@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import trio
 
 from cluster import child
+
+TAIL_LINES: Final = 5
 
 
 class Process:
@@ -55,6 +59,13 @@ class Process:
         """As subprocess has it: negative for a signal, None while it runs."""
         return self._popen.returncode
 
+    @property
+    def ending(self) -> str:
+        """How it ended, in words; it must have."""
+        code = self.exit_code
+        assert code is not None
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
     def send(self, number: signal.Signals) -> bool:
         """Whether there was still a process to take the signal."""
         if self._popen.returncode is not None:
@@ -74,3 +85,9 @@ class Process:
                 os.close(self._pidfd)
         assert self._popen.returncode is not None
         return self._popen.returncode
+
+
+def tail(log: Path) -> str:
+    """The last lines of a child's log."""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        return "".join(deque(file, maxlen=TAIL_LINES)).rstrip() or "(nothing)"

@@ -7,6 +7,7 @@ Everything a cluster owns lies in one data directory:
     node-1.toml           the configuration node 1 is started with, written at every start
     node-1.log            what node 1 wrote to stdout and stderr
     node-1/               node 1's own data
+    prometheus/           targets.json, what Prometheus is to ask; written at every change of nodes
 
 A cluster keeps its id, the nodes it began with and its number of groups for life, since they are in
 its logs; ports are only kept while they are free.
@@ -79,6 +80,10 @@ class ClusterSpec:
 
     def log_path(self, node_id: int) -> Path:
         return self.data_dir / f"node-{node_id}.log"
+
+    @property
+    def prometheus_dir(self) -> Path:
+        return self.data_dir / "prometheus"
 
     def config_text(self, node: NodeSpec) -> str:
         """The least that node needs: all else has defaults, so an upgrade brings new ones."""
@@ -172,7 +177,23 @@ def save(spec: ClusterSpec, overrides: Sequence[str], env: Mapping[str, str]) ->
         path.write_text(spec.config_text(node), encoding="utf-8")
         configs[node.id] = load(path, env, overrides)
     (spec.data_dir / "cluster.json").write_text(_to_json(spec), encoding="utf-8")
+    _save_targets(spec)
     return configs
+
+
+def _save_targets(spec: ClusterSpec) -> None:
+    """The nodes as Prometheus discovers them (file_sd_config): it looks again when this changes."""
+    value = [
+        {
+            "targets": [str(node.http)],
+            "labels": {"cluster": spec.cluster_id, "node": str(node.id)},
+        }
+        for node in spec.nodes
+    ]
+    spec.prometheus_dir.mkdir(exist_ok=True)
+    draft = spec.prometheus_dir / "targets.json.tmp"
+    draft.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    draft.replace(spec.prometheus_dir / "targets.json")
 
 
 def _to_json(spec: ClusterSpec) -> str:
@@ -255,6 +276,18 @@ def is_free(address: Address) -> bool:
         except OSError:
             return False
     return True
+
+
+def some_address(usual: int | None) -> Address:
+    """A free one: of the usual port, or else of any.
+
+    Raises:
+        SpecError: none is free.
+    """
+    if usual is not None and is_free(Address(HOST, usual)):
+        return Address(HOST, usual)
+    (node,) = _nodes_on_free_ports([0])
+    return node.http
 
 
 def _nodes_on_usual_ports(count: int) -> tuple[NodeSpec, ...]:

@@ -1,0 +1,186 @@
+"""The balancer: what it thinks, what it does, how long that takes, and what it goes by."""
+
+from typing import Final
+
+from dashboards import panels
+from dashboards.panels import GREEN, RED, YELLOW, Dashboard, Kind, Panel, Query, Row, Step, Unit
+from dashboards.queries import BY_NODE, CLUSTER, NODES, nought, quantile, rate
+
+MIND: Final = Row(
+    "What it thinks",
+    [
+        nought(
+            "Groups not where they belong",
+            "It moves them one at a time. If this stays above 0: the reasons below.",
+            f"sum(max by (group) (evenkeel_group_misplaced{{{CLUSTER}}}))",
+            width=6,
+        ),
+        Panel(
+            title="Paused",
+            description="By an operator, for all groups: evenkeel balance resume.",
+            queries=[Query(f"max(evenkeel_balancer_paused{{{CLUSTER}}})")],
+            kind=Kind.STAT,
+            width=6,
+            height=4,
+            words=[(0, "no", GREEN), (1, "paused", YELLOW)],
+        ),
+        nought(
+            "Groups paused",
+            "Left alone on an operator's wish: evenkeel balance resume --group N.",
+            f"max(evenkeel_groups_paused{{{CLUSTER}}})",
+            width=6,
+        ),
+        Panel(
+            title="Most masters of a node, to the average",
+            description="1 is even. 1.9 and more for a quarter of an hour: EvenkeelMasterSkew.",
+            queries=[
+                Query(
+                    f"max(sum by (node) (evenkeel_group_acting{{{CLUSTER}}}))"
+                    f" / avg(sum by (node) (evenkeel_group_acting{{{CLUSTER}}}))"
+                )
+            ],
+            kind=Kind.STAT,
+            width=6,
+            height=4,
+            steps=[Step(1.5, YELLOW), Step(1.9, RED)],
+        ),
+        Panel(
+            title="Groups that are not in place, by reason",
+            description="As the node sees it that knows best: the one with the most of it. What "
+            "each reason means is in docs/balancer.md; evenkeel balance show names the groups.",
+            queries=[
+                Query(
+                    f'max by (reason) (evenkeel_balance_groups{{{NODES},reason!="in-place"}})',
+                    "{{reason}}",
+                )
+            ],
+            width=12,
+            stacked=True,
+        ),
+        Panel(
+            title="Masters by node",
+            description="What it makes even, by count or by weight.",
+            queries=[Query(f"sum by (node) (evenkeel_group_acting{{{CLUSTER}}})", BY_NODE)],
+            width=12,
+            stacked=True,
+        ),
+    ],
+)
+
+STEALS: Final = Row(
+    "What it does",
+    [
+        Panel(
+            title="Steals in five minutes, by outcome",
+            description="All but `done` mute the group for a while. Many of them: "
+            "EvenkeelStealsFailing.",
+            queries=[
+                Query(
+                    f"sum by (outcome) (increase(evenkeel_steals_total{{{NODES}}}[5m]))",
+                    "{{outcome}}",
+                )
+            ],
+            stacked=True,
+        ),
+        Panel(
+            title="How long a steal takes",
+            description="From asking for the token. Milliseconds; far more is a slow disk or a "
+            "registry that answers late.",
+            queries=[
+                Query(quantile(0.5, "evenkeel_steal_seconds", by=""), "p50"),
+                Query(quantile(0.99, "evenkeel_steal_seconds", by=""), "p99"),
+            ],
+            unit=Unit.SECONDS,
+        ),
+        Panel(
+            title="Mean of each phase",
+            description="See docs/handoff.md. freeze and propose are what producers feel.",
+            queries=[
+                Query(
+                    f"{rate('evenkeel_steal_phase_seconds_sum', 'phase')}"
+                    f" / {rate('evenkeel_steal_phase_seconds_count', 'phase')}",
+                    "{{phase}}",
+                )
+            ],
+            unit=Unit.SECONDS,
+        ),
+        Panel(
+            title="Requests forwarded",
+            description="During steals, and to the registry's master. Going on for long without "
+            "steals: clients that do not follow their leaders.",
+            queries=[Query(rate("evenkeel_forwarded_total"), BY_NODE)],
+            unit=Unit.REQUESTS_PER_S,
+        ),
+        Panel(
+            title="Plans in an hour",
+            description="Placements that were planned: adopted, or lost to something that came "
+            "first. Many: the load swings, or nodes come and go.",
+            queries=[
+                Query(
+                    f"sum by (outcome) (increase(evenkeel_plans_total{{{NODES}}}[1h]))",
+                    "{{outcome}}",
+                )
+            ],
+        ),
+        Panel(
+            title="Copies on their way",
+            description="Replicas to be got and to be dropped, after nodes came or went.",
+            queries=[
+                Query(
+                    f"max by (what) (evenkeel_replica_moves{{{CLUSTER}}})",
+                    "{{what}}",
+                )
+            ],
+        ),
+    ],
+)
+
+LOAD: Final = Row(
+    "What it goes by",
+    [
+        Panel(
+            title="Weight of groups",
+            description="By the built-in estimator, 1 is average; all are 1 until there are "
+            "reports of half a minute. Only used with evenness=weight.",
+            queries=[
+                Query(
+                    f"max by (group) (evenkeel_group_weight{{{CLUSTER}}})"
+                    f" or max by (group) (evenkeel_group_acting{{{CLUSTER}}}) * 0 + 1",
+                    "group {{group}}",
+                )
+            ],
+        ),
+        Panel(
+            title="Load reports",
+            description="Each node sends one every balancer.load_interval_ms. Failed ones: the "
+            "registry's group has no master. Bad ones are of nodes of another version.",
+            queries=[
+                Query(
+                    rate("evenkeel_load_reports_total", "node, outcome"),
+                    "{{outcome}}, node {{node}}",
+                )
+            ],
+            unit=Unit.PER_S,
+        ),
+        Panel(
+            title="Produce p99 as reported",
+            description="By the nodes to each other. Above the policy's produce_p99_ms_max steals "
+            "are further apart, and none goes to that node.",
+            queries=[
+                Query(
+                    f"max by (exported_node) (evenkeel_node_produce_p99_seconds{{{CLUSTER}}})",
+                    "node {{exported_node}}",
+                )
+            ],
+            unit=Unit.SECONDS,
+        ),
+    ],
+)
+
+BALANCER_DASHBOARD: Final = Dashboard(
+    uid="evenkeel-balancer",
+    title="Balancer",
+    description="What the balancer thinks, does and goes by.",
+    rows=[MIND, STEALS, LOAD],
+    variables=[panels.CLUSTER, panels.NODE],
+)

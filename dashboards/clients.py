@@ -1,0 +1,216 @@
+"""What clients do and feel: producers, consumers, consumer groups, limits."""
+
+from typing import Final
+
+from dashboards import panels
+from dashboards.panels import RED, Dashboard, Panel, Query, Row, Step, Unit
+from dashboards.queries import BY_NODE, NODES, quantiles, rate, share
+
+READERS: Final = 'cluster="$cluster",consumer_group=~"$consumer_group"'
+BY_READERS: Final = "{{consumer_group}}: {{topic}}"
+
+PRODUCERS: Final = Row(
+    "Producers",
+    [
+        Panel(
+            title="Records",
+            description="Taken in.",
+            queries=[Query(rate("evenkeel_produce_records_total"), BY_NODE)],
+            unit=Unit.RECORDS_PER_S,
+            stacked=True,
+        ),
+        Panel(
+            title="From request to answer",
+            description="Above 100 ms at p95: EvenkeelProduceSlow.",
+            queries=quantiles("evenkeel_produce_seconds"),
+            unit=Unit.SECONDS,
+            steps=[Step(0.1, RED)],
+        ),
+        Panel(
+            title="Records in a batch",
+            description="Small batches cost most: linger.ms of 5 in the producers makes ten times "
+            "as many records per second possible.",
+            queries=[
+                Query(
+                    f"{rate('evenkeel_produce_records_total')}"
+                    f" / {rate('evenkeel_produce_batches_total')}",
+                    BY_NODE,
+                )
+            ],
+        ),
+        Panel(
+            title="Errors, by code",
+            description="Partitions answered with an error. 6 (NOT_LEADER_OR_FOLLOWER) after moves "
+            "of masters, 7 (REQUEST_TIMED_OUT): EvenkeelProduceTimeouts, 19 "
+            "(NOT_ENOUGH_REPLICAS): a full disk or too much load.",
+            queries=[Query(rate("evenkeel_errors_total", "code"), "code {{code}}")],
+            unit=Unit.PER_S,
+        ),
+        Panel(
+            title="Time-outs",
+            description="Requests whose fate was unknown when they were answered.",
+            queries=[
+                Query(rate("evenkeel_produce_timeouts_total"), "produce, node {{node}}"),
+                Query(rate("evenkeel_forward_timeouts_total"), "forwarded, node {{node}}"),
+            ],
+            unit=Unit.PER_S,
+        ),
+        Panel(
+            title="Batches sent again",
+            description="By idempotent producers that missed an answer; applied once. Many of "
+            "them: time-outs or lost connections.",
+            queries=[Query(rate("evenkeel_duplicates_total"), BY_NODE)],
+            unit=Unit.PER_S,
+        ),
+    ],
+)
+
+CONSUMERS: Final = Row(
+    "Consumers",
+    [
+        Panel(
+            title="Bytes to consumers",
+            description="Of record batches.",
+            queries=[Query(rate("evenkeel_fetch_bytes_total"), BY_NODE)],
+            unit=Unit.BYTES_PER_S,
+            stacked=True,
+        ),
+        Panel(
+            title="Reading and answering a fetch",
+            description="Without the wait for data. Slow where the disk is read: "
+            "EvenkeelFetchSlow.",
+            queries=quantiles("evenkeel_fetch_seconds"),
+            unit=Unit.SECONDS,
+            steps=[Step(0.1, RED)],
+        ),
+        Panel(
+            title="Fetches",
+            description="Requests, and those that waited for data. Waiting is what a consumer "
+            "does that has read all.",
+            queries=[
+                Query(rate("evenkeel_fetch_requests_total"), "all, node {{node}}"),
+                Query(rate("evenkeel_fetches_parked_total"), "waited, node {{node}}"),
+            ],
+            unit=Unit.REQUESTS_PER_S,
+        ),
+        Panel(
+            title="Bytes read from the disk",
+            description="For consumers behind the memory tail (log), and behind the log (cold). "
+            "Larger limits.tail_bytes keep more in memory.",
+            queries=[
+                Query(rate("evenkeel_log_bytes_total"), "log, node {{node}}"),
+                Query(rate("evenkeel_cold_bytes_total"), "cold, node {{node}}"),
+            ],
+            unit=Unit.BYTES_PER_S,
+            width=12,
+        ),
+        Panel(
+            title="Fetches refused a wait",
+            description="Answered at once because too many wait: too many consumers on one node.",
+            queries=[Query(rate("evenkeel_fetches_refused_total"), BY_NODE)],
+            unit=Unit.PER_S,
+            width=12,
+        ),
+    ],
+)
+
+GROUPS: Final = Row(
+    "Consumer groups",
+    [
+        Panel(
+            title="Lag",
+            description="Records after the committed offsets. Growing: EvenkeelConsumerLag; with "
+            "no progress at all: EvenkeelConsumerStuck.",
+            queries=[
+                Query(
+                    f"max by (consumer_group, topic) (evenkeel_consumer_lag{{{READERS}}})",
+                    BY_READERS,
+                )
+            ],
+            width=12,
+        ),
+        Panel(
+            title="Progress",
+            description="Records committed per second; below the rate of production the lag grows.",
+            queries=[
+                Query(
+                    "deriv(cluster_consumer_group_topic:evenkeel_consumer_committed:max"
+                    f"{{{READERS}}}[$__rate_interval])",
+                    BY_READERS,
+                )
+            ],
+            unit=Unit.RECORDS_PER_S,
+            width=12,
+        ),
+        Panel(
+            title="Members",
+            description="Of the consumer groups each node coordinates.",
+            queries=[Query(f"evenkeel_consumer_members{{{NODES}}}", BY_NODE)],
+            stacked=True,
+        ),
+        Panel(
+            title="Rebalances in five minutes",
+            description="When members come and go. All the time: EvenkeelRebalanceStorm.",
+            queries=[
+                Query(
+                    f"sum by (node) (increase(evenkeel_rebalances_total{{{NODES}}}[5m]))", BY_NODE
+                )
+            ],
+        ),
+        Panel(
+            title="Members not heard for their session",
+            description="In five minutes. They crashed, hang, or cannot reach their coordinator.",
+            queries=[
+                Query(
+                    f"sum by (node) (increase(evenkeel_sessions_expired_total{{{NODES}}}[5m]))",
+                    BY_NODE,
+                )
+            ],
+        ),
+    ],
+)
+
+LIMITS: Final = Row(
+    "Limits",
+    [
+        share(
+            "Connections, part of the limit",
+            "More than limits.connections_max are refused: EvenkeelConnectionsRefused.",
+            [
+                Query(
+                    f"evenkeel_connections{{{NODES}}} / evenkeel_connections_limit{{{NODES}}}",
+                    BY_NODE,
+                )
+            ],
+        ),
+        share(
+            "Requests under way, part of the limit",
+            "In bytes, of limits.pending_bytes_per_node. At 100 % sockets are not read: "
+            "EvenkeelOverloaded.",
+            [
+                Query(
+                    f"evenkeel_unanswered_bytes{{{NODES}}}"
+                    f" / evenkeel_unanswered_limit_bytes{{{NODES}}}",
+                    BY_NODE,
+                )
+            ],
+        ),
+        Panel(
+            title="Connections accepted and refused",
+            description="Thousands of new ones per minute: a client that does not keep its own.",
+            queries=[
+                Query(rate("evenkeel_connections_accepted_total"), "accepted, node {{node}}"),
+                Query(rate("evenkeel_connections_refused_total"), "refused, node {{node}}"),
+            ],
+            unit=Unit.PER_S,
+        ),
+    ],
+)
+
+CLIENTS_DASHBOARD: Final = Dashboard(
+    uid="evenkeel-clients",
+    title="Clients",
+    description="What producers and consumers do and feel.",
+    rows=[PRODUCERS, CONSUMERS, GROUPS, LIMITS],
+    variables=[panels.CLUSTER, panels.NODE, panels.CONSUMER_GROUP],
+)
