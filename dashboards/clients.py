@@ -14,7 +14,8 @@ PRODUCERS: Final = Row(
     [
         Panel(
             title="Records",
-            description="Taken in.",
+            description="Taken in by each node. Far apart while masters are even: some groups are "
+            "heavier, see the balancer's dashboard.",
             queries=[Query(rate("evenkeel_produce_records_total"), BY_NODE)],
             unit=Unit.RECORDS_PER_S,
             stacked=True,
@@ -70,7 +71,8 @@ CONSUMERS: Final = Row(
     [
         Panel(
             title="Bytes to consumers",
-            description="Of record batches.",
+            description="Of record batches. Far more than comes in: many consumer groups, or one "
+            "that reads from the beginning.",
             queries=[Query(rate("evenkeel_fetch_bytes_total"), BY_NODE)],
             unit=Unit.BYTES_PER_S,
             stacked=True,

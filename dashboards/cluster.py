@@ -57,7 +57,7 @@ TRAFFIC: Final = Row(
     [
         number(
             "Records in",
-            "Taken in by all nodes together.",
+            "Taken in by all nodes together; the clients' dashboard has it by node.",
             f"sum({rate('evenkeel_produce_records_total')})",
             Unit.RECORDS_PER_S,
         ),
@@ -69,13 +69,14 @@ TRAFFIC: Final = Row(
         ),
         number(
             "Bytes out",
-            "Of record batches sent to consumers.",
+            "Of record batches sent to consumers: several times what comes in, where several "
+            "consumer groups read.",
             f"sum({rate('evenkeel_fetch_bytes_total')})",
             Unit.BYTES_PER_S,
         ),
         number(
             "Connections",
-            "Of Kafka clients, all nodes.",
+            "Of Kafka clients, all nodes. What only grows: a client that does not close its own.",
             f"sum(evenkeel_connections{{{NODES}}})",
             Unit.COUNT,
         ),

@@ -118,7 +118,7 @@ REPLICAS: Final = Row(
     [
         nought(
             "Replicas that differ",
-            "Must be 0: EvenkeelReplicaDiverged.",
+            "Must be 0: EvenkeelReplicaDiverged says what to save first.",
             f"sum(evenkeel_group_diverged{{{CLUSTER}}})",
             width=6,
         ),

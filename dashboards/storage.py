@@ -42,7 +42,8 @@ LOG: Final = Row(
         ),
         Panel(
             title="Bytes into the log",
-            description="All groups this node is a member of, master or not.",
+            description="All groups this node is a member of, master or not: each byte produced is "
+            "written by every member of its group.",
             queries=[Query(rate("evenkeel_wal_bytes_total"), BY_NODE)],
             unit=Unit.BYTES_PER_S,
         ),
@@ -89,7 +90,8 @@ LOG: Final = Row(
         ),
         Panel(
             title="Moved to cold segments",
-            description="Data that leaves the log for a file of its partition.",
+            description="Data that leaves the log for a file of its partition. Less than comes in, "
+            "for long: EvenkeelLogNotTrimmed.",
             queries=[Query(rate("evenkeel_settled_bytes_total"), BY_NODE)],
             unit=Unit.BYTES_PER_S,
         ),
@@ -113,7 +115,8 @@ ROOM: Final = Row(
         ),
         Panel(
             title="Used, by kind",
-            description="All chosen nodes together.",
+            description="All chosen nodes together. `log` has a fixed size, `cold` is what topics "
+            "keep beyond it: their retention makes it smaller.",
             queries=[
                 Query(f"sum by (kind) (evenkeel_disk_held_bytes{{{NODES}}})", "{{kind}}"),
             ],
@@ -148,7 +151,8 @@ ROOM: Final = Row(
         ),
         Panel(
             title="Largest topics",
-            description="What the chosen nodes keep of them, all copies together.",
+            description="What the chosen nodes keep of them, all copies together. Too much: "
+            "shorten their retention; evenkeel data usage says what each will keep.",
             queries=[
                 Query(
                     f"topk({TOPICS_SHOWN}, sum by (topic) (evenkeel_topic_bytes{{{NODES}}}))",
@@ -159,7 +163,8 @@ ROOM: Final = Row(
         ),
         Panel(
             title="Removed by compaction",
-            description="Of topics with cleanup.policy=compact.",
+            description="Of topics with cleanup.policy=compact: what was replaced by later records "
+            "of the same key.",
             queries=[Query(rate("evenkeel_compaction_removed_bytes_total"), BY_NODE)],
             unit=Unit.BYTES_PER_S,
             width=12,
@@ -193,7 +198,7 @@ DAMAGE: Final = Row(
         ),
         nought(
             "Reads the disk failed",
-            "Of the scrubber: EvenkeelScrubErrors.",
+            "Of the scrubber, since the nodes started: EvenkeelScrubErrors.",
             f"sum(evenkeel_scrub_errors_total{{{NODES}}})",
             width=6,
         ),
