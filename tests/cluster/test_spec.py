@@ -1,5 +1,6 @@
 """The description of a local cluster: what it promises to keep, and what it refuses."""
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from cluster.spec import FREE_PORTS, SpecError, is_free, plan, save
+from cluster.spec import FREE_PORTS, SpecError, grown, is_free, plan, save, shrunk
 from runtime.config import Address, ConfigError
 
 
@@ -104,3 +105,25 @@ def test_an_unknown_node_is_named(tmp_path: Path) -> None:
 def test_an_address_in_use_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert not is_free(Address(*server.getsockname()))
+
+
+def test_targets_follow_the_nodes(tmp_path: Path) -> None:
+    """What Prometheus is to ask: all nodes there should be, also those that are down."""
+    spec, _ = plan(tmp_path, node_count=2, fixed_ports=False)
+
+    def targets() -> dict[str, str]:
+        (found,) = tmp_path.glob("prometheus/*")
+        return {
+            one["labels"]["node"]: one["targets"][0]
+            for one in json.loads(found.read_text())
+            if one["labels"]["cluster"] == spec.cluster_id and len(one["targets"]) == 1
+        }
+
+    save(spec, [], {})
+    assert targets() == {"1": str(spec.node(1).http), "2": str(spec.node(2).http)}
+    more = grown(spec)
+    save(more, [], {})
+    assert targets() == {str(node.id): str(node.http) for node in more.nodes}
+    assert len(targets()) == 3
+    save(shrunk(more, 1), [], {})
+    assert sorted(targets()) == ["2", "3"]
