@@ -76,7 +76,8 @@ plans: .venv/product.stamp
 bench-handoff: .venv/bench.stamp
 	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
 
-# All masters on one node against masters evenly spread, by message size (5 minutes; ARGS="--pairs 1"),
+# All masters on one node against masters evenly spread, by message size, each node behind a network
+# link of its own: needs root, see docs/benchmarks.md (15 minutes; ARGS="--pairs 1"),
 # and the report of all such runs, where Spark is installed.
 bench-placements: .venv/product.stamp
 	$(RUN) -m benchmarks.placements --samples bench-results/placements $(ARGS)

@@ -20,12 +20,13 @@ from benchmarks.jobs import (
     PacedJob,
     ProduceJob,
     RequestJob,
+    TailJob,
     job_to_json,
     measured_from_json,
     measured_to_json,
 )
 from benchmarks.results import Figure, Outcome, merged
-from benchmarks.samples import UNKNOWN, SampleFile, SampleFolder
+from benchmarks.samples import NO_LIMITS, UNKNOWN, SampleFile, SampleFolder
 from benchmarks.target import NODES, Target
 from cluster import child
 from cluster.launcher import node_environment
@@ -123,6 +124,8 @@ class Bench:
     layout: str = UNKNOWN
     """Where the masters are, for the samples' labels; so is the number of the pair of layouts."""
     pair: int | None = None
+    limits: str = NO_LIMITS
+    """What each node is limited to, likewise."""
     turn: Callable[[], AbstractAsyncContextManager[None]] = at_any_time
     """To be had by every load, so that systems measured beside each other load in turns."""
 
@@ -170,6 +173,7 @@ class Bench:
         return folder.next_load(
             pair=self.pair,
             benchmark=self.benchmark,
+            limits=self.limits,
             layout=self.layout,
             nodes=self.target.configuration.get("nodes"),
             groups=self.target.configuration.get("groups"),
@@ -214,7 +218,7 @@ class Bench:
 def _client_of(job: Job) -> str:
     if isinstance(job, RequestJob):
         return "one record per request"
-    kind = "consumer" if isinstance(job, ConsumeJob) else "producer"
+    kind = "consumer" if isinstance(job, ConsumeJob | TailJob) else "producer"
     idempotent = isinstance(job, ProduceJob | PacedJob) and job.idempotent
     return f"confluent-kafka {kind}{', idempotent' if idempotent else ''}"
 

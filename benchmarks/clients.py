@@ -6,11 +6,14 @@ bus is measured rather than the interpreter. That count is checked against the t
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -21,7 +24,7 @@ from confluent_kafka import (
 
 from benchmarks import usage
 from benchmarks.generator import LoadFailed
-from benchmarks.jobs import ConsumeJob, Measured, ProduceJob
+from benchmarks.jobs import ConsumeJob, Measured, ProduceJob, TailJob
 from benchmarks.samples import FETCH, PRODUCE, Samples, write_samples
 from cluster.workload import WorkloadError, stored
 
@@ -31,6 +34,9 @@ FLUSH_S: Final = 20.0
 CONSUME_MESSAGES_MAX: Final = 10_000
 """Taken at once; fewer where the whole run is short, or the window would be one gulp."""
 CONSUME_GULPS_MIN: Final = 50
+TAKE_S: Final = 0.1
+TAIL_MESSAGES_MAX: Final = 500
+"""Fewer at once: a tail's window is to open and close when it is due."""
 ERRORS_KEPT: Final = 5
 PRODUCER_SETTINGS: Final = {
     "acks": "all",
@@ -152,7 +158,7 @@ def produce(job: ProduceJob) -> Measured:
 
 
 def _keep(
-    job: ProduceJob | ConsumeJob,
+    job: ProduceJob | ConsumeJob | TailJob,
     samples: Samples | None,
     begin: usage.Snapshot,
     end: usage.Snapshot,
@@ -189,6 +195,23 @@ def consume(job: ConsumeJob) -> Measured:
     Raises:
         LoadFailed: if it does not get there in time.
     """
+    with _consuming(job, OFFSET_BEGINNING) as consumer:
+        return _consume(job, consumer)
+
+
+def tail(job: TailJob) -> Measured:
+    """Read what comes into all partitions, and count what came inside the window.
+
+    Raises:
+        LoadFailed: if the cluster does not do what is needed.
+    """
+    with _consuming(job, OFFSET_END) as consumer:
+        return _tail(job, consumer)
+
+
+@contextmanager
+def _consuming(job: ConsumeJob | TailJob, offset: int) -> Iterator[Consumer]:
+    """A consumer of all partitions from there on; its errors become LoadFailed."""
     settings: dict[str, Any] = {
         **CONSUMER_SETTINGS,
         "bootstrap.servers": job.bootstrap,
@@ -196,14 +219,52 @@ def consume(job: ConsumeJob) -> Measured:
     }
     consumer = Consumer(settings)
     try:
-        consumer.assign(
-            [TopicPartition(job.topic, one, OFFSET_BEGINNING) for one in range(job.partitions)]
-        )
-        return _consume(job, consumer)
+        consumer.assign([TopicPartition(job.topic, one, offset) for one in range(job.partitions)])
+        yield consumer
     except KafkaException as error:
         raise LoadFailed(f"cannot consume: {error}") from error
     finally:
         consumer.close()
+
+
+def _take(consumer: Consumer, most: int) -> tuple[int, int]:
+    """(messages, bytes) of what comes within a moment.
+
+    Raises:
+        KafkaException: if a partition cannot be read.
+    """
+    read = size = 0
+    for message in consumer.consume(most, timeout=TAKE_S):
+        error = message.error()
+        if error is not None:
+            raise KafkaException(error)
+        value = message.value()
+        assert value is not None, "the producer sends no empty message"
+        size += len(value)
+        read += 1
+    return read, size
+
+
+def _tail(job: TailJob, consumer: Consumer) -> Measured:
+    samples = None if job.samples is None else Samples()
+    began = looked_ns = time.monotonic_ns()
+    edges = [began + int(after * 1e9) for after in (job.warm_up_s, job.warm_up_s + job.window_s)]
+    passed: list[tuple[usage.Snapshot, int, int]] = []
+    read = size = 0
+    while len(passed) < len(edges):
+        taken, taken_size = _take(consumer, TAIL_MESSAGES_MAX)
+        read, size, now = read + taken, size + taken_size, time.monotonic_ns()
+        if samples is not None and taken:
+            samples.add_batch(FETCH, looked_ns, now, taken, taken_size)
+        looked_ns = now
+        if now >= edges[len(passed)]:
+            passed.append((usage.snapshot(job.pids), read, size))
+    (begin, read_before, size_before), (end, _, _) = passed
+    spent = usage.between(begin, end)
+    _keep(job, samples, begin, end)
+    return Measured(
+        seconds=spent.seconds, count=read - read_before, bytes=size - size_before, usage=spent
+    )
 
 
 def _consume(job: ConsumeJob, consumer: Consumer) -> Measured:
@@ -217,18 +278,11 @@ def _consume(job: ConsumeJob, consumer: Consumer) -> Measured:
     while read < job.messages:
         if time.monotonic() > deadline:
             raise LoadFailed(f"{read} of {job.messages} messages read in {job.seconds_max:.0f} s")
-        taken, taken_size = read, size
-        for message in consumer.consume(gulp, timeout=0.1):
-            error = message.error()
-            if error is not None:
-                raise KafkaException(error)
-            value = message.value()
-            assert value is not None, "the producer sends no empty message"
-            size += len(value)
-            read += 1
-        if samples is not None and read > taken:
+        taken, taken_size = _take(consumer, gulp)
+        read, size = read + taken, size + taken_size
+        if samples is not None and taken:
             now = time.monotonic_ns()
-            samples.add_batch(FETCH, looked_ns, now, read - taken, size - taken_size)
+            samples.add_batch(FETCH, looked_ns, now, taken, taken_size)
             looked_ns = now
         if begin is None and read >= job.messages // 10:
             begin = usage.snapshot(job.pids)

@@ -64,6 +64,20 @@ class ConsumeJob:
 
 
 @attrs.frozen(kw_only=True)
+class TailJob:
+    """confluent-kafka reads what comes into all partitions from now on, as fast as it comes."""
+
+    KIND: ClassVar = "tail"
+    bootstrap: str
+    topic: str
+    partitions: int
+    warm_up_s: float
+    window_s: float
+    pids: tuple[int, ...] = ()
+    samples: SampleFile | None = None
+
+
+@attrs.frozen(kw_only=True)
 class RequestJob:
     """Raw Produce requests, of one record if nothing else is said. `rate` 0 is closed loop, else
     arrivals per second."""
@@ -91,10 +105,10 @@ class RequestJob:
         return self.records * self.record_bytes
 
 
-Job: TypeAlias = ProduceJob | PacedJob | ConsumeJob | RequestJob
+Job: TypeAlias = ProduceJob | PacedJob | ConsumeJob | TailJob | RequestJob
 
 KINDS: dict[str, type[Job]] = {
-    cls.KIND: cls for cls in (ProduceJob, PacedJob, ConsumeJob, RequestJob)
+    cls.KIND: cls for cls in (ProduceJob, PacedJob, ConsumeJob, TailJob, RequestJob)
 }
 
 

@@ -1,24 +1,29 @@
 """`python -m benchmarks.placements`: all masters on one node against masters evenly spread.
 
-One fresh cluster of three nodes, whose masters are moved by the balancer's own calls, the ones of
-`evenkeel balance --all-on 1` and `evenkeel balance run`. In each *phase* the masters are in one
-layout, and every message size is measured once, each with a topic of its own. Two phases, one of
-each layout, are a *pair*; the order within pairs alternates (concentrated, balanced, balanced,
-concentrated, ...), so that what drifts meanwhile favours neither. The result is the ratio of both
-layouts' acknowledged messages a second, pair by pair: rates of different minutes are not compared.
+One fresh cluster, whose masters are moved by the balancer's own calls. In each *phase* the masters
+are in one layout, and every message size is measured once, each with a topic of its own. Two
+phases, one of each layout, are a *pair*; the order within pairs alternates (concentrated, balanced,
+balanced, concentrated, ...), so that what drifts meanwhile favours neither. The result is the ratio
+of both layouts' acknowledged messages a second, pair by pair: rates of different minutes are not
+compared.
+
+Nodes that share cores and network show nothing of what concentrating masters costs: it only moves
+work between processes of one machine. So where this system allows it each node is put on a machine
+of its own as far as the network goes (benchmarks/machines), whose link is slow enough to be what
+ends first; docs/benchmarks.md says why, and what the ratio can be at most.
 
 Every request goes into the samples (benchmarks/samples.py), of which `python -m pipeline report`
 makes tables and pictures. Exit code 0 if everything was measured, else 1.
 """
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -27,42 +32,35 @@ from rich.console import Console
 from benchmarks import environment
 from benchmarks.bench import QUICK, RETRIES_MAX, Bench, BenchmarkFailed, Scale
 from benchmarks.frames import TargetError, leaders_of
-from benchmarks.jobs import Job, Measured, ProduceJob, RequestJob
+from benchmarks.jobs import Job, Measured, ProduceJob, RequestJob, TailJob
+from benchmarks.machines import limits
+from benchmarks.machines.network import MachinesError, Network, network, why_not
+from benchmarks.placement_options import options_of
+from benchmarks.placement_ratios import Case, Rate, as_json, links_table, table
 from benchmarks.progress import View, view_of
 from benchmarks.results import number
 from benchmarks.runs import NOT_MEASURABLE, Run
-from benchmarks.samples import BALANCED, CONCENTRATED, NO_LIMITS, SampleFolder
-from benchmarks.target import EVEN_S_MAX, LOOK_EVERY_S, Target, delete_topic, fresh_cluster
+from benchmarks.samples import BALANCED, CONCENTRATED, SampleFolder
+from benchmarks.target import (
+    EVEN_S_MAX,
+    LOOK_EVERY_S,
+    Target,
+    delete_topic,
+    fresh_cluster,
+)
 from cluster import health, state, status
 from cluster.launcher import StartError
 from cluster.spec import ClusterSpec, SpecError
 from runtime.config import ConfigError
 
-SAMPLES: Final = Path("bench-results") / "placements"
-SIZES: Final = (100, 1_000, 10_000, 100_000)
-SIZE_MAX: Final = 1_000_000
-"""A record batch may have 1 MiB."""
-PAIRS_MAX: Final = 1_000
 ON_NODE: Final = 1
-GROUPS: Final = 12
-"""Topics get a partition in each."""
-EVEN_WITHIN: Final = 2
-"""By so many partitions evenly spread nodes may differ: the balancer also counts the registry's
-group, which has none. Connections are shared evenly all the same."""
+IN_FLIGHT_PER_NODE: Final[Mapping[int, int]] = {0: 32, 10_000: 16, 100_000: 4}
+"""Requests outstanding for each node, for messages of at least so many bytes: enough to fill the
+links, and not so much that one waits for seconds behind the others."""
 UNLIMITED: Final = (
     "The nodes share this machine's cores, disk and network, without limits for each of them: "
     "these ratios say nothing about nodes on machines of their own."
 )
-
-
-@attrs.frozen(kw_only=True)
-class Rate:
-    """One load: what was acknowledged of messages of one size, in one layout."""
-
-    pair: int
-    layout: str
-    message_bytes: int
-    measured: Measured
 
 
 @attrs.frozen
@@ -81,57 +79,21 @@ def phases(pairs: int) -> Iterator[Phase]:
         yield Phase(pair, then)
 
 
-def ratios(rates: Sequence[Rate]) -> dict[int, list[float]]:
-    """By message size: balanced / concentrated of every pair that is complete."""
-    found = {(one.message_bytes, one.pair, one.layout): one.measured.per_s for one in rates}
-    by_size: dict[int, list[float]] = {}
-    for (size, pair, layout), per_s in found.items():
-        concentrated = found.get((size, pair, CONCENTRATED), 0.0)
-        if layout == BALANCED and concentrated:
-            by_size.setdefault(size, []).append(per_s / concentrated)
-    return by_size
-
-
-def table(rates: Sequence[Rate]) -> str:
-    """Medians of all pairs, and the ratios' median and spread."""
-    head = ("message", "concentrated", "balanced", "ratio", "from - to", "pairs")
-    lines = [_row(*head), "-" * 72]
-    for size, of_pairs in sorted(ratios(rates).items()):
-        per_s = {
-            layout: median(
-                one.measured.per_s
-                for one in rates
-                if (one.message_bytes, one.layout) == (size, layout)
-            )
-            for layout in (CONCENTRATED, BALANCED)
-        }
-        lines.append(
-            _row(
-                f"{size:,} B",
-                f"{number(per_s[CONCENTRATED])}/s",
-                f"{number(per_s[BALANCED])}/s",
-                f"{median(of_pairs):.2f}",
-                f"{min(of_pairs):.2f} - {max(of_pairs):.2f}",
-                str(len(of_pairs)),
-            )
-        )
-    return "\n".join(lines)
-
-
-def _row(*cells: str) -> str:
-    return f"{cells[0]:>12}{cells[1]:>16}{cells[2]:>14}{cells[3]:>8}{cells[4]:>15}{cells[5]:>7}"
-
-
 # --- moving the masters --------------------------------------------------------------------------
 
 
 async def put_masters(spec: ClusterSpec, layout: str) -> None:
     """Have the balancer move them, and wait until they are where they belong.
 
+    Balanced is dealt out here, so that each node has as many groups with partitions as any other:
+    the planner, which `evenkeel balance run` asks, also counts the registry's group.
+
     Raises:
         TargetError: if they do not get there.
     """
-    wanted: Mapping[str, object] = {"even": True} if layout == BALANCED else {"all_on": ON_NODE}
+    wanted: Mapping[str, object] = {"all_on": ON_NODE}
+    if layout == BALANCED:
+        wanted = {"placement": dealt([node.id for node in spec.nodes], spec.groups)}
     version = await health.place(spec.nodes[0].http, wanted)
     with trio.move_on_after(EVEN_S_MAX):
         while True:
@@ -145,7 +107,13 @@ async def put_masters(spec: ClusterSpec, layout: str) -> None:
     raise TargetError(f"masters are not {layout} after {EVEN_S_MAX:.0f} s")
 
 
-async def check_layout(target: Target, topic: str, layout: str) -> None:
+def dealt(nodes: Sequence[int], groups: int) -> dict[str, int]:
+    """Groups 1 to `groups` in turns; the registry's group 0 goes to the last node."""
+    places = {str(group): nodes[(group - 1) % len(nodes)] for group in range(1, groups + 1)}
+    return {"0": nodes[-1], **places}
+
+
+async def check_layout(target: Target, topic: str, layout: str, groups: int) -> None:
     """What clients are told agrees with the layout that the samples will name.
 
     Raises:
@@ -154,8 +122,8 @@ async def check_layout(target: Target, topic: str, layout: str) -> None:
     find = partial(leaders_of, target.bootstrap, topic)
     leaders = await trio.to_thread.run_sync(find, abandon_on_cancel=True)
     counts = Counter({leader.port: len(leader.partitions) for leader in leaders})
-    nodes = 1 if layout == CONCENTRATED else len(target.pids)
-    if len(counts) != nodes or max(counts.values()) - min(counts.values()) > EVEN_WITHIN:
+    nodes = 1 if layout == CONCENTRATED else min(len(target.pids), groups)
+    if len(counts) != nodes or max(counts.values()) - min(counts.values()) > 1:
         told = ", ".join(map(str, sorted(counts.values(), reverse=True)))
         raise TargetError(f"masters are not {layout}: nodes lead {told} partitions of {topic}")
 
@@ -170,12 +138,25 @@ class Placements:
     options: argparse.Namespace
     samples: SampleFolder
     view: View
+    machines: Network | None = None
+    """For the nodes; without them nothing is limited."""
     rates: list[Rate] = attrs.Factory(list)
     failures: list[str] = attrs.Factory(list)
 
     async def measure(self) -> None:
-        self.view.begin(f"starting a fresh cluster with {GROUPS} groups")
-        cluster = fresh_cluster(groups=GROUPS, overrides=self.options.overrides, say=self.view.say)
+        for nodes in self.options.nodes:
+            for groups in self.options.groups:
+                await self._on_a_cluster(nodes, groups)
+
+    async def _on_a_cluster(self, nodes: int, groups: int) -> None:
+        self.view.begin(f"starting a fresh cluster: {nodes} nodes, {groups} groups")
+        cluster = fresh_cluster(
+            nodes=nodes,
+            groups=groups,
+            overrides=self.options.overrides,
+            say=self.view.say,
+            machines=self.machines,
+        )
         async with cluster as target:
             for phase in phases(self.options.pairs):
                 await self.phase(phase, target)
@@ -183,59 +164,112 @@ class Placements:
 
     async def phase(self, phase: Phase, target: Target) -> None:
         """Put the masters where they belong, and measure every size."""
-        assert target.spec is not None, "the cluster is ours"
+        spec = target.spec
+        assert spec is not None, "the cluster is ours"
         self.view.begin(f"pair {phase.pair + 1} of {self.options.pairs}: masters {phase.layout}")
-        bench = Bench(
-            target,
-            _scale(self.options),
-            self.view.say,
-            benchmark="placements",
-            samples=self.samples,
-            layout=phase.layout,
-            pair=phase.pair,
-        )
-        for size in self.options.sizes:
+        cases = [
+            Case(len(spec.nodes), spec.groups, readers, size)
+            for readers in self.options.readers
+            for size in self.options.sizes
+        ]
+        for case in cases:
             failure = ""
             for _ in range(1 + RETRIES_MAX):
                 try:
-                    await put_masters(target.spec, phase.layout)
-                    measured = await self._load(bench, target.spec, size)
+                    await put_masters(spec, phase.layout)
+                    self.rates.append(await self._load(target, phase, case))
                 except (*NOT_MEASURABLE, health.HealthError) as error:
-                    failure = f"{size:,} B, {phase.layout}, pair {phase.pair + 1}: {error}"
+                    failure = f"{case}, {phase.layout}, pair {phase.pair + 1}: {error}"
                     self.view.say(failure)
                     continue
-                rate = Rate(
-                    pair=phase.pair, layout=phase.layout, message_bytes=size, measured=measured
-                )
-                self.rates.append(rate)
                 break
             else:
                 self.failures.append(failure)
 
-    async def _load(self, bench: Bench, spec: ClusterSpec, size: int) -> Measured:
+    async def _load(self, target: Target, phase: Phase, case: Case) -> Rate:
         """One load on a topic of its own; the layout has to be the same before and after."""
-        target, layout = bench.target, bench.layout
         if target.full:
             raise BenchmarkFailed("the cluster's data has outgrown its room: fewer pairs, please")
-        async with target.topic(f"{layout}-{size}", spec.groups) as topic:
-            await check_layout(target, topic, layout)
-            measured = await bench.run(self._job(target, topic, spec.groups, size))
-            await check_layout(target, topic, layout)
-            await trio.to_thread.run_sync(delete_topic, target.bootstrap, topic)
-        self.view.say(
-            f"{size:,} B: {number(measured.per_s)} messages/s, {number(measured.mb_per_s)} MB/s, "
-            f"others took {measured.usage.others_share:.0%} of the machine"
+        limit, size = self._limit, case.message_bytes
+        bench = Bench(
+            target,
+            _scale(self.options),
+            self.view.say,
+            benchmark=f"placements, read by {case.readers}" if case.readers else "placements",
+            samples=self.samples,
+            layout=phase.layout,
+            pair=phase.pair,
+            limits=limit.label(size),
         )
-        return measured
+        async with target.topic(f"{phase.layout}-{size}", case.groups) as topic:
+            await check_layout(target, topic, phase.layout, case.groups)
+            self._let_through(limit.bits_for(size))
+            try:
+                measured, read = await self._run(bench, topic, case)
+            finally:
+                self._let_through(0)  # moves, and who has fallen behind, need not wait
+            await check_layout(target, topic, phase.layout, case.groups)
+            await trio.to_thread.run_sync(delete_topic, target.bootstrap, topic)
+        rate = Rate(
+            case=case,
+            pair=phase.pair,
+            layout=phase.layout,
+            bits_per_s=limit.bits_for(size),
+            measured=measured,
+            read=read,
+        )
+        self.view.say(_told(rate))
+        return rate
 
-    def _job(self, target: Target, topic: str, partitions: int, size: int) -> Job:
+    @property
+    def _limit(self) -> limits.Limit:
+        return limits.UNLIMITED if self.machines is None else self.options.limit
+
+    def _let_through(self, bits_per_s: int) -> None:
+        if self.machines is not None:
+            self.machines.limit(bits_per_s)
+
+    async def _run(
+        self, bench: Bench, topic: str, case: Case
+    ) -> tuple[Measured, tuple[Measured, ...]]:
+        """Produce, and meanwhile read all of it with so many consumers: what both have seen."""
+        jobs: list[Job] = [self._tail(bench.target, topic, case) for _ in range(case.readers)]
+        jobs.append(self._job(bench.target, topic, case))
+        done: dict[int, Measured] = {}
+        failures: list[BenchmarkFailed] = []
+
+        async def run(number: int, job: Job) -> None:
+            try:
+                done[number] = await bench.run(job)
+            except BenchmarkFailed as error:
+                failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for number, job in enumerate(jobs):
+                nursery.start_soon(run, number, job)
+        if failures:
+            raise failures[0]
+        *read, produced = (done[number] for number in range(len(jobs)))
+        return produced, tuple(read)
+
+    def _tail(self, target: Target, topic: str, case: Case) -> Job:
+        return TailJob(
+            bootstrap=target.bootstrap,
+            topic=topic,
+            partitions=case.groups,
+            warm_up_s=self.options.warm_up,
+            window_s=self.options.seconds,
+            pids=target.pids,
+        )
+
+    def _job(self, target: Target, topic: str, case: Case) -> Job:
         options = self.options
         if options.client == "producer":
             return ProduceJob(
                 bootstrap=target.bootstrap,
                 topic=topic,
-                partitions=partitions,
-                message_bytes=size,
+                partitions=case.groups,
+                message_bytes=case.message_bytes,
                 idempotent=False,
                 warm_up_s=options.warm_up,
                 window_s=options.seconds,
@@ -244,15 +278,37 @@ class Placements:
         return RequestJob(
             bootstrap=target.bootstrap,
             topic=topic,
-            connections=options.connections,
+            connections=options.connections or connections_for(case),
             in_flight=1,
-            record_bytes=size,
+            record_bytes=case.message_bytes,
             rate=options.rate,
             first_node=0,
             warm_up_s=options.warm_up,
             window_s=options.seconds,
             pids=target.pids,
         )
+
+
+def connections_for(case: Case) -> int:
+    """As many for each node in both layouts."""
+    size = max(least for least in IN_FLIGHT_PER_NODE if least <= case.message_bytes)
+    return case.nodes * IN_FLIGHT_PER_NODE[size]
+
+
+def _told(rate: Rate) -> str:
+    measured = rate.measured
+    machine, process = limits.busy(measured.usage)
+    parts = [
+        f"{rate.case}: {number(measured.per_s)} messages/s",
+        f"{number(measured.mb_per_s)} MB/s",
+        f"CPU {machine:.0%}, one process at most {process:.0%} of a core",
+    ]
+    if rate.read:
+        parts.append(f"read of it {rate.read_share:.0%}")
+    sent, received = rate.links
+    if sent:
+        parts.append(f"links at most {max(sent):.0%} sending, {max(received):.0%} receiving")
+    return "; ".join(parts)
 
 
 def _scale(options: argparse.Namespace) -> Scale:
@@ -262,78 +318,61 @@ def _scale(options: argparse.Namespace) -> Scale:
 # --- the command ---------------------------------------------------------------------------------
 
 
-def options_of(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.placements",
-        description="Acknowledged messages a second with all masters on one node, and with masters "
-        "evenly spread, in alternating order, by message size.",
-    )
-    parser.add_argument(
-        "--sizes", nargs="+", type=_whole(1, SIZE_MAX), default=SIZES, metavar="BYTES"
-    )
-    parser.add_argument(
-        "--pairs", type=_whole(1, PAIRS_MAX), default=5, help="(default %(default)s)"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=5.0,
-        help="measured of each load (default %(default)s); the report needs whole ones",
-    )
-    parser.add_argument(
-        "--warm-up", type=float, default=1.0, help="seconds before that (default %(default)s)"
-    )
-    parser.add_argument(
-        "--client",
-        choices=("requests", "producer"),
-        default="requests",
-        help="one record per request over raw sockets, or confluent-kafka as fast as it goes",
-    )
-    parser.add_argument(
-        "--connections",
-        type=_whole(1, 10_000),
-        default=48,
-        help="of requests, shared evenly by the nodes that lead (default %(default)s)",
-    )
-    parser.add_argument(
-        "--rate", type=float, default=0.0, help="requests a second; 0: the next when one is done"
-    )
-    parser.add_argument(
-        "--samples", type=Path, default=SAMPLES, metavar="DIR", help="(default %(default)s)"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], dest="overrides", metavar="SECTION.KEY=VALUE"
-    )
-    return parser.parse_args(arguments)
-
-
-def _whole(least: int, most: int) -> "partial[int]":
-    return partial(_within, least, most)
-
-
-def _within(least: int, most: int, text: str) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
-    return int(text)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     options = options_of(sys.argv[1:] if arguments is None else arguments)
-    samples = SampleFolder.of(options.samples, environment.describe(state.DEFAULT_DATA_DIR))
-    view = view_of(Console(), 2 * options.pairs)
+    try:
+        options.limit, why_unlimited = limit_of(options.limit)
+    except MachinesError as error:
+        print(f"--limit network: {error}", file=sys.stderr)
+        return 1
+    if why_unlimited:
+        print(f"without limits: {why_unlimited}\n", file=sys.stderr)
+    environ = environment.describe(state.DEFAULT_DATA_DIR)
+    samples = SampleFolder.of(options.samples, environ)
+    clusters = len(options.nodes) * len(options.groups)
+    view = view_of(Console(), 2 * options.pairs * clusters)
     placements = Placements(options=options, samples=samples, view=view)
     run = Run(scale=_scale(options), view=view)
-    try:
-        run.until_done(placements.measure)
-    except (TargetError, StartError, SpecError, ConfigError, state.StateError) as error:
-        placements.failures.append(str(error))
-    finally:
-        view.close()
-    print(f"\n{table(placements.rates)}\n\n{UNLIMITED}")
-    print(f"\nsamples of run {samples.run} (limits: {NO_LIMITS}) are in {samples.folder}")
+    with ExitStack() as stack:
+        if options.limit.network:
+            machines = stack.enter_context(network(max(options.nodes)))
+            stack.enter_context(machines.clients.entered())
+            placements.machines = machines
+        try:
+            run.until_done(placements.measure)
+        except (TargetError, StartError, SpecError, ConfigError, state.StateError) as error:
+            placements.failures.append(str(error))
+        finally:
+            view.close()
+    _tell(placements, environ)
+    return 1 if placements.failures or run.interrupted else 0
+
+
+def limit_of(asked: limits.Limit | None) -> tuple[limits.Limit, str]:
+    """What nodes will be limited to; and, if nobody asked for none, why to nothing.
+
+    Raises:
+        MachinesError: if a limit was asked for that cannot be had.
+    """
+    if asked is not None and not asked.network:
+        return asked, ""
+    why = why_not()
+    if not why:
+        return asked or limits.BY_SIZE, ""
+    if asked is not None:
+        raise MachinesError(why)
+    return limits.UNLIMITED, why
+
+
+def _tell(placements: Placements, environ: Mapping[str, Any]) -> None:
+    samples, rates = placements.samples, placements.rates
+    print(f"\n{table(rates)}")
+    print(f"\n{links_table(rates) or UNLIMITED}")
+    path = samples.folder / f"{samples.run}.ratios.json"
+    path.write_text(json.dumps({**environ, "loads": as_json(rates)}, indent=1), encoding="utf-8")
+    print(f"\nsamples of run {samples.run} are in {samples.folder}; what was measured: {path}")
     for failure in placements.failures:
         print(f"not measured: {failure}", file=sys.stderr)
-    return 1 if placements.failures or run.interrupted else 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +16,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka import admin as kafka_admin
 
 from benchmarks.frames import TargetError, ask_any, leaders_of
+from benchmarks.machines.network import Network
+from benchmarks.machines.nodes import on_machines
 from cluster import health, state, status
 from cluster.bench_cli import GIVEN, OURS, REPLICATION_MAX
-from cluster.launcher import Launcher, launch
+from cluster.launcher import Command, Launcher, launch, node_command
 from cluster.spec import ClusterSpec, plan
 from cluster.workload import CLIENT_LOG, REQUEST_S, create_topic
 from runtime import config
@@ -104,9 +106,17 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 
 @asynccontextmanager
 async def fresh_cluster(
-    *, groups: int, overrides: Sequence[str], say: Callable[[str], None], nodes: int = NODES
+    *,
+    groups: int,
+    overrides: Sequence[str],
+    say: Callable[[str], None],
+    nodes: int = NODES,
+    machines: Network | None = None,
 ) -> AsyncIterator[Target]:
     """Nodes with empty logs and evenly spread masters; they and their data go at the end.
+
+    With `machines` each is on one of its own; the links of those are to be limited afterwards, so
+    that starting is not.
 
     Raises:
         TargetError: if the masters do not get where they belong, or there is no room.
@@ -117,8 +127,15 @@ async def fresh_cluster(
         raise TargetError(f"{free / 1e9:.0f} GB free, {FREE_BYTES_MIN / 1e9:.0f} GB needed")
     data_dir = Path(tempfile.mkdtemp(prefix="benchmark-", dir=state.DEFAULT_DATA_DIR))
     try:
-        spec, _ = plan(data_dir, node_count=nodes, groups=groups, fixed_ports=False)
-        async with launch(spec, overrides=overrides, report=say) as launcher:
+        hosts = () if machines is None else machines.addresses[:nodes]
+        spec, _ = plan(data_dir, node_count=nodes, groups=groups, fixed_ports=False, hosts=hosts)
+        async with AsyncExitStack() as stack:
+            command: Command = node_command
+            if machines is not None:
+                command = await stack.enter_async_context(on_machines(machines, spec))
+            launcher = await stack.enter_async_context(
+                launch(spec, overrides=overrides, command=command, report=say)
+            )
             await launcher.start_all()
             await masters_even(spec, launcher)
             yield _target_of(spec, launcher, overrides)

@@ -30,6 +30,10 @@ class Usage:
     client_s: float
     others_s: float
     """Of everything else on this machine, the kernel's own work included."""
+    sent_bytes: tuple[int, ...] = ()
+    received_bytes: tuple[int, ...] = ()
+    """Of each node's network namespace over all but loopback, headers included: what that node did
+    where it has one of its own (benchmarks.machines), and elsewhere the same for all of them."""
 
     @property
     def others_share(self) -> float:
@@ -43,6 +47,8 @@ class Snapshot:
     nodes_s: tuple[float, ...]
     client_s: float
     machine_s: float
+    sent_bytes: tuple[int, ...]
+    received_bytes: tuple[int, ...]
 
 
 def cores() -> int:
@@ -56,14 +62,33 @@ def snapshot(pids: Sequence[int]) -> Snapshot:
         ProcessGone: if one of them has ended.
     """
     nodes = tuple(cpu_s(pid) for pid in pids)
-    return Snapshot(time.monotonic_ns(), nodes, time.process_time(), machine_busy_s())
+    moved = [network_bytes(pid) for pid in pids]
+    return Snapshot(
+        time.monotonic_ns(),
+        nodes,
+        time.process_time(),
+        machine_busy_s(),
+        tuple(sent for sent, _ in moved),
+        tuple(received for _, received in moved),
+    )
 
 
 def between(begin: Snapshot, end: Snapshot) -> Usage:
     nodes = tuple(after - before for before, after in zip(begin.nodes_s, end.nodes_s, strict=True))
     client = end.client_s - begin.client_s
     others = max(0.0, end.machine_s - begin.machine_s - sum(nodes) - client)
-    return Usage((end.at_ns - begin.at_ns) / 1e9, nodes, client, others)
+    return Usage(
+        (end.at_ns - begin.at_ns) / 1e9,
+        nodes,
+        client,
+        others,
+        _differences(begin.sent_bytes, end.sent_bytes),
+        _differences(begin.received_bytes, end.received_bytes),
+    )
+
+
+def _differences(begin: Sequence[int], end: Sequence[int]) -> tuple[int, ...]:
+    return tuple(after - before for before, after in zip(begin, end, strict=True))
 
 
 def cpu_s(pid: int) -> float:
@@ -75,6 +100,21 @@ def cpu_s(pid: int) -> float:
     # The name in parentheses may hold blanks: what follows it is counted from field 3.
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def network_bytes(pid: int) -> tuple[int, int]:
+    """(sent, received) by all interfaces that this process sees, loopback excepted.
+
+    Raises:
+        ProcessGone: if it has ended.
+    """
+    sent = received = 0
+    for line in _read(pid, "net/dev").splitlines()[2:]:
+        name, _, counters = line.partition(":")
+        if name.strip() != "lo":
+            fields = counters.split()
+            received, sent = received + int(fields[0]), sent + int(fields[8])
+    return sent, received
 
 
 def rss_bytes(pid: int) -> int:
@@ -106,4 +146,5 @@ def to_json(usage: Usage) -> dict[str, Any]:
 
 
 def from_json(value: Mapping[str, Any]) -> Usage:
-    return Usage(**{**value, "nodes_s": tuple(value["nodes_s"])})
+    lists = ("nodes_s", "sent_bytes", "received_bytes")
+    return Usage(**{**value, **{name: tuple(value[name]) for name in lists}})

@@ -18,6 +18,7 @@ from benchmarks.jobs import (
     Measured,
     PacedJob,
     ProduceJob,
+    TailJob,
     job_from_json,
     measured_to_json,
 )
@@ -31,6 +32,8 @@ def carry_out(job: Job) -> Measured:
         return paced.produce(job)
     if isinstance(job, ConsumeJob):
         return clients.consume(job)
+    if isinstance(job, TailJob):
+        return clients.tail(job)
     return generator.run(job)
 
 

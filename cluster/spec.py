@@ -42,6 +42,8 @@ class SpecError(ValueError):
 
 @attrs.frozen
 class NodeSpec:
+    """Where one node listens. Status and administration are on loopback, wherever the rest is."""
+
     id: int
     kafka: Address
     peer: Address
@@ -113,8 +115,12 @@ def plan(
     node_count: int | None = None,
     groups: int | None = None,
     fixed_ports: bool = True,
+    hosts: Sequence[str] = (),
 ) -> tuple[ClusterSpec, str]:
     """The cluster of this directory, or a new one; and a note for the user if ports changed.
+
+    With `hosts`, a new one with a node on each of these: network namespaces where nobody else
+    listens, so that ports need not be looked for.
 
     Raises:
         SpecError: if the directory holds another cluster than the one asked for.
@@ -126,12 +132,13 @@ def plan(
             return spec, ""
         moved = attrs.evolve(spec, nodes=_nodes_on_free_ports([node.id for node in spec.nodes]))
         return moved, "some of its ports are in use by others, so the cluster has new ones"
-    count = 3 if node_count is None else node_count
+    count = (len(hosts) or 3) if node_count is None else node_count
     if not 1 <= count <= NODES_MAX:
         raise SpecError(f"{count} nodes: a local cluster has 1 to {NODES_MAX}")
     ids = range(1, count + 1)
-    nodes, note = _nodes_on_free_ports(ids), ""
-    if fixed_ports:
+    assert len(hosts) in (0, count), "a host each"
+    nodes, note = _nodes_on_hosts(hosts) or _nodes_on_free_ports(ids), ""
+    if fixed_ports and not hosts:
         usual = _nodes_on_usual_ports(count)
         if all(is_free(address) for node in usual for address in _addresses(node)):
             nodes = usual
@@ -203,7 +210,11 @@ def _to_json(spec: ClusterSpec) -> str:
         "founders": list(spec.founders),
         "removed": list(spec.removed),
         "nodes": [
-            {"id": node.id, **{key: getattr(node, key).port for key in FIRST_PORTS}}
+            {
+                "id": node.id,
+                "host": node.kafka.host,
+                **{key: getattr(node, key).port for key in FIRST_PORTS},
+            }
             for node in spec.nodes
         ],
     }
@@ -221,7 +232,11 @@ def read(data_dir: Path) -> ClusterSpec:
         with path.open("rb") as file:
             value: Any = json.loads(file.read(SPEC_BYTES_MAX))
         nodes = tuple(
-            NodeSpec(int(node["id"]), *(Address(HOST, int(node[key])) for key in FIRST_PORTS))
+            _node_at(
+                int(node["id"]),
+                str(node.get("host", HOST)),
+                *(int(node[key]) for key in FIRST_PORTS),
+            )
             for node in value["nodes"]
         )
         return ClusterSpec(
@@ -262,6 +277,10 @@ def shrunk(spec: ClusterSpec, node_id: int) -> ClusterSpec:
     return attrs.evolve(spec, nodes=rest, removed=(*spec.removed, node_id))
 
 
+def _node_at(node_id: int, host: str, kafka: int, peer: int, http: int) -> NodeSpec:
+    return NodeSpec(node_id, Address(host, kafka), Address(host, peer), Address(HOST, http))
+
+
 def _addresses(node: NodeSpec) -> tuple[Address, ...]:
     return node.kafka, node.peer, node.http
 
@@ -291,9 +310,14 @@ def some_address(usual: int | None) -> Address:
 
 
 def _nodes_on_usual_ports(count: int) -> tuple[NodeSpec, ...]:
+    return _nodes_on_hosts([HOST] * count)
+
+
+def _nodes_on_hosts(hosts: Sequence[str]) -> tuple[NodeSpec, ...]:
+    """One on each; all ports differ, even where the hosts do."""
     return tuple(
-        NodeSpec(index + 1, *(Address(HOST, first + index) for first in FIRST_PORTS.values()))
-        for index in range(count)
+        _node_at(index + 1, host, *(first + index for first in FIRST_PORTS.values()))
+        for index, host in enumerate(hosts)
     )
 
 

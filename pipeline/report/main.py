@@ -211,5 +211,6 @@ def _pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _alike(one: Row, other: Row) -> bool:
-    names = ("run", "client", "benchmark", "rate", "connections", "in_flight", "limits", "side")
+    """Whether they differ in nothing that is drawn, except what goes with the message size."""
+    names = ("run", "client", "benchmark", "rate", "nodes", "groups", "side")
     return all(one[name] == other[name] for name in names)

@@ -245,14 +245,16 @@ def _dots(axes: Any, place: int, rows: Sequence[Row]) -> None:  # noqa: ANN401 (
 
 def _footnote(figure: Any, cells: Sequence[Row]) -> None:  # noqa: ANN401 (matplotlib's)
     row = cells[0]
+    by_size = {one["message_bytes"] or 0: one["limits"] for one in cells}
+    limits = ", ".join(dict.fromkeys(by_size[one] for one in sorted(by_size)))
     limits = (
         "nodes share one machine without limits: says nothing about separate machines"
-        if row["limits"] == NO_LIMITS
-        else f"each node limited to {row['limits']}"
+        if limits == NO_LIMITS
+        else f"each node limited to {limits}{' (by message size)' if ',' in limits else ''}"
     )
     others = max(one["others_share"] or 0.0 for one in cells)
     noisy = f"\nothers took up to {others:.0%} of the machine" if others > OTHERS_TOLD else ""
-    _caption(figure, f"{row['nodes']} nodes, {row['client']}; {limits}{noisy}")
+    _caption(figure, f"{row['benchmark']}: {row['nodes']} nodes, {row['client']}\n{limits}{noisy}")
 
 
 def _caption(figure: Any, text: str) -> None:  # noqa: ANN401 (matplotlib's)

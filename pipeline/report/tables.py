@@ -27,8 +27,8 @@ HOW: Final = {
     "handover's less the median of the quiet intervals. First contacts are left out.",
 }
 HEADS: Final = {
-    "ratios": "run|client|loop|limits|message|pairs|concentrated/s|balanced/s|ratio|"
-    "ratios of pairs",
+    "ratios": "run|benchmark|client|loop|limits|nodes|groups|message|pairs|concentrated/s|"
+    "balanced/s|ratio|ratios of pairs",
     "cells": "run|benchmark|client|loop|masters|message|counted from|messages/s|MB/s|p50 ms|"
     "p90 ms|p99 ms|p99.9 ms|max ms|requests|errors",
     "comparisons": "benchmark|client|loop|masters|message|run|commit|messages/s|change|"
@@ -98,7 +98,8 @@ def _ratios(report: Mapping[str, Any]) -> str:
     head = HEADS["ratios"].split("|")
     cells = [
         [
-            *(one["run"], one["client"], loop(one), one["limits"]),
+            *(one["run"], one["benchmark"], one["client"], loop(one), one["limits"]),
+            *("" if one[name] is None else str(one[name]) for name in ("nodes", "groups")),
             size(one["message_bytes"]),
             str(one["pairs"]),
             number(one[CONCENTRATED]),

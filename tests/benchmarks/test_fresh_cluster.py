@@ -1,7 +1,10 @@
 """Every kind of benchmark on real nodes, as short as can be: that it measures, not what."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import attrs
@@ -13,14 +16,17 @@ from benchmarks.bench import QUICK, Bench, Benchmark
 from benchmarks.dose import MIB, Dose
 from benchmarks.frames import TargetError
 from benchmarks.jobs import PacedJob
-from benchmarks.placements import Placements, options_of, phases, ratios
+from benchmarks.machines.network import why_not
+from benchmarks.placement_options import options_of
+from benchmarks.placement_ratios import Case, ratios
+from benchmarks.placements import Placements, phases
 from benchmarks.progress import PlainView
 from benchmarks.results import Figure, Outcome, latency_figures
 from benchmarks.runs import Run
 from benchmarks.samples import BALANCED, SampleFolder
 from benchmarks.suite import BENCHMARKS
 from benchmarks.target import Target, fresh_cluster, given_brokers
-from cluster.launcher import Launcher
+from cluster.launcher import Launcher, node_environment
 from cluster.workload import stored
 from tests.benchmarks.test_samples import rows_of
 
@@ -65,12 +71,14 @@ def a_pair(samples: SampleFolder) -> Benchmark:
     """Masters on one node, then evenly spread: the phases of `python -m benchmarks.placements`."""
 
     async def run(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
-        options = options_of(["--sizes", "1000", "--seconds", "0.3", "--warm-up", "0.1"])
+        options = options_of(
+            ["--sizes", "1000", "--readers", "1", "--seconds", "0.3", "--warm-up", "0.1"]
+        )
         placements = Placements(options=options, samples=samples, view=PlainView(bench.say))
         for phase in phases(1):
             await placements.phase(phase, bench.target)
         assert not placements.failures
-        figure = Figure(name="ratio", values=ratios(placements.rates)[1000])
+        figure = Figure(name="ratio", values=ratios(placements.rates)[Case(3, 6, 1, 1000)])
         return Outcome(name=benchmark.name, title=benchmark.title, figures=(figure,))
 
     return Benchmark(name="placements", title="a pair", run=run, groups=6)
@@ -211,3 +219,32 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
     systems = [re.findall("(evenkeel|second): ", line) for line in lines if "requests/s" in line]
     assert systems == [["evenkeel"], ["second"], ["second"], ["evenkeel"]], told
     assert "second" in report.beside([ours], [theirs])
+
+def test_masters_on_one_machine_send_what_balanced_ones_share(tmp_path: Path) -> None:
+    """The command as a user gives it, with a link of its own for each node: what goes over whose
+    link. How fast that is depends on what else this machine does, so it is not looked at."""
+    if why := why_not():
+        pytest.skip(f"no machines here: {why}")
+    command = [sys.executable, "-P", "-m", "benchmarks.placements", "--samples", "kept"]
+    command += ["--pairs", "1", "--sizes", "10000", "--seconds", "2", "--groups", "3"]
+    command += ["--readers", "1", "--limit", "network=20mbit"]
+    for setting in SOON_EVEN:
+        command += ["--set", setting]
+    environ = node_environment(os.environ)
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (tmp_path / "kept").glob("*.ratios.json")
+    concentrated, balanced = json.loads(path.read_text())["loads"]
+    assert (concentrated["layout"], balanced["layout"]) == ("concentrated", "balanced")
+    for load in (concentrated, balanced):
+        usage = load["usage"]
+        assert load["per_s"] > 0
+        assert load["read_per_s"][0] > 0
+        full = 20e6 / 8 * usage["seconds"] + 128 * 1024
+        assert max(*usage["sent_bytes"], *usage["received_bytes"]) <= 1.02 * full
+    master, *others = concentrated["usage"]["sent_bytes"]
+    assert master > 3 * max(others), "it sends every message to both others and the reader"
+    shared = balanced["usage"]["sent_bytes"]
+    assert max(shared) < 2 * min(shared)
+    assert "readers" in done.stdout
+    assert "link" in done.stdout

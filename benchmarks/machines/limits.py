@@ -1,0 +1,118 @@
+"""What each node is limited to, so that it resembles a machine of its own.
+
+`--limit WHAT`:
+
+    network            a link of its own, as fast as BITS_BY_SIZE says for the message size
+    network=50mbit     a link of its own, of this rate, for all sizes
+    none               no limit: nodes share cores, disk and network as they like
+
+The rates are so low that this machine's CPU is not what ends first: a measurement in which it was
+is marked (`cpu_bound`), and its ratio says nothing about machines.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from benchmarks.samples import NO_LIMITS
+from benchmarks.usage import Usage, cores
+
+MEGA: Final = 1_000_000
+BITS_BY_SIZE: Final[Mapping[int, int]] = {
+    0: 10 * MEGA,
+    1_000: 20 * MEGA,
+    10_000: 50 * MEGA,
+    100_000: 100 * MEGA,
+}
+"""The rate of a link for messages of at least so many bytes: small ones cost CPU, not bandwidth."""
+BITS_MIN: Final = 1 * MEGA
+BITS_MAX: Final = 10_000 * MEGA
+UNITS: Final[Mapping[str, int]] = {"kbit": 1_000, "mbit": MEGA, "gbit": 1_000 * MEGA}
+BUSY_MAX: Final = 0.9
+"""Above this share of the machine, or of a core by one process, CPU counts as the limit."""
+WRITTEN: Final = "none, network, or network=RATE as in network=50mbit"
+
+
+@attrs.frozen(kw_only=True)
+class Limit:
+    """What `--limit` asks for."""
+
+    network: bool
+    bits_per_s: int = 0
+    """Of each link, in each direction; 0: by message size."""
+
+    def bits_for(self, message_bytes: int) -> int:
+        """Of each link while messages of this size are measured; 0 for no limit."""
+        if not self.network or self.bits_per_s:
+            return self.bits_per_s
+        return BITS_BY_SIZE[max(size for size in BITS_BY_SIZE if size <= message_bytes)]
+
+    def label(self, message_bytes: int) -> str:
+        """As the samples' `limits` has it."""
+        bits = self.bits_for(message_bytes)
+        return f"network {rate_text(bits)}" if bits else NO_LIMITS
+
+
+UNLIMITED: Final = Limit(network=False)
+BY_SIZE: Final = Limit(network=True)
+
+
+def parse(text: str) -> Limit:
+    """What a user wrote.
+
+    Raises:
+        ValueError: if it is nothing known.
+    """
+    kind, given, rate = text.partition("=")
+    if kind == "none" and not given:
+        return UNLIMITED
+    if kind == "network":
+        return Limit(network=True, bits_per_s=_bits(rate)) if given else BY_SIZE
+    raise ValueError(f"{text!r} is no limit: expected {WRITTEN}")
+
+
+def _bits(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,9})(kbit|mbit|gbit)", text)
+    bits = int(found[1]) * UNITS[found[2]] if found else 0
+    if not BITS_MIN <= bits <= BITS_MAX:
+        raise ValueError(
+            f"{text!r} is no rate: expected {rate_text(BITS_MIN)} to {rate_text(BITS_MAX)}, "
+            f"a number and one of {', '.join(UNITS)}"
+        )
+    return bits
+
+
+def rate_text(bits_per_s: int) -> str:
+    """As tc(8) writes it, in the largest unit that has no fraction."""
+    for unit, size in sorted(UNITS.items(), key=lambda one: -one[1]):
+        if bits_per_s % size == 0:
+            return f"{bits_per_s // size}{unit}"
+    return f"{bits_per_s}bit"
+
+
+def busy(usage: Usage) -> tuple[float, float]:
+    """The machine's CPU share that was used, and the greatest share of a core by one process.
+
+    A node's work is on one thread as good as all of it, and so is a client's.
+    """
+    spent = sum(usage.nodes_s) + usage.client_s + usage.others_s
+    most = max((*usage.nodes_s, usage.client_s))
+    return spent / (usage.seconds * cores()), most / usage.seconds
+
+
+def cpu_bound(usages: Sequence[Usage]) -> bool:
+    """Whether in any of these CPU may have been the limit, and not what was to be the limit."""
+    return any(max(busy(one)) >= BUSY_MAX for one in usages)
+
+
+def link_shares(usage: Usage, bits_per_s: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What part of its link each node used: for sending, and for receiving."""
+    if not bits_per_s or not usage.sent_bytes:
+        return (), ()
+    full = bits_per_s / 8 * usage.seconds
+    return (
+        tuple(one / full for one in usage.sent_bytes),
+        tuple(one / full for one in usage.received_bytes),
+    )

@@ -1,0 +1,207 @@
+r"""Machines that are none: network namespaces around a switch, each behind a link of its own.
+
+    clients --- switch --- machine 1      a veth pair each; the clients' is as fast as the kernel
+                  |  \---- machine 2
+                  \------- machine 3
+
+A process inside a machine shares cores and disk with all others, and nothing of the network: what
+it sends leaves through its machine's link and what it receives comes through it. `limit` lets so
+many bits a second through each machine's link, in both directions apart (full duplex, as an
+Ethernet port): a token bucket (tc-tbf(8)) where the machine sends and one where the switch sends to
+the machine.
+
+The namespaces have no names. They are kept by the descriptors of this program and by the processes
+inside, and the kernel removes them, with all that is in them, when the last of those has gone. So
+nothing is left behind by any end of this program, SIGKILL included, and nothing needs to be
+removed before the next run. To look inside: `nsenter --target PID --net`, with a node's PID.
+
+Setting up needs CAP_SYS_ADMIN and CAP_NET_ADMIN: root's, or those of a user namespace
+(`unshare --map-root-user --net COMMAND`, where the system lets users make them).
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import attrs
+
+from benchmarks.machines.inside import enter, leave_for_a_new_one
+
+TOOLS: Final = ("ip", "tc")
+TOOL_S_MAX: Final = 20.0
+MACHINES_MAX: Final = 32
+SUBNET: Final = "10.64.0."
+"""In namespaces of our own: it is nobody else's, whatever networks this machine is in."""
+CLIENTS: Final = 254
+DEVICE: Final = "eth0"
+BRIDGE: Final = "br0"
+BURST_BYTES: Final = 128 * 1024
+"""More than the largest packet before segmentation (64 KiB and headers), which the token bucket
+would cut into frames on this machine's CPU."""
+QUEUE_BYTES: Final = 1_000_000
+"""What may wait for its turn; what comes then is lost, as in a switch, and TCP goes slower."""
+
+
+class MachinesError(RuntimeError):
+    """There are no machines to be had here; the message says why and what to do."""
+
+
+@attrs.frozen
+class Namespace:
+    name: str
+    """In messages only."""
+    descriptor: int
+
+    @property
+    def path(self) -> str:
+        """How another process finds it while this one lives."""
+        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The calling thread is inside meanwhile. Not across an `await`: others would be, too."""
+        with _open_here() as home:
+            enter(self.descriptor)
+            try:
+                yield
+            finally:
+                enter(home)
+
+    def run(self, tool: str, lines: Sequence[str]) -> None:
+        """Have `ip` or `tc` do all of these inside.
+
+        Raises:
+            MachinesError: with what it says, if it does not.
+        """
+        command = [tool, "-batch", "-"]
+        try:
+            with self.entered():
+                done = subprocess.run(
+                    command,
+                    input="".join(f"{line}\n" for line in lines),
+                    capture_output=True,
+                    text=True,
+                    timeout=TOOL_S_MAX,
+                    check=False,
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise MachinesError(f"{tool} does not run: {error}") from error
+        if done.returncode != 0:
+            raise MachinesError(f"{tool}, in {self.name}: {done.stderr.strip()}")
+
+
+@attrs.define
+class Network:
+    """The machines' links, and where their clients are."""
+
+    machines: tuple[Namespace, ...]
+    clients: Namespace
+    _switch: Namespace
+    _bits_per_s: int = 0
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(f"{SUBNET}{number}" for number in self._numbers())
+
+    def limit(self, bits_per_s: int) -> None:
+        """Each machine sends and receives at most so much from now on; 0 for no limit.
+
+        Raises:
+            MachinesError: if the kernel has no token bucket.
+        """
+        if bits_per_s == self._bits_per_s:
+            return
+        for number, machine in zip(self._numbers(), self.machines, strict=True):
+            machine.run("tc", [_queue(DEVICE, bits_per_s)])
+            self._switch.run("tc", [_queue(f"port{number}", bits_per_s)])
+        self._bits_per_s = bits_per_s
+
+    def _numbers(self) -> range:
+        return range(1, len(self.machines) + 1)
+
+    def _connect(self) -> None:
+        self._switch.run("ip", [f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up"])
+        links = dict(zip(self._numbers(), self.machines, strict=True))
+        for number, namespace in {**links, CLIENTS: self.clients}.items():
+            namespace.run(
+                "ip",
+                [
+                    f"link add {DEVICE} type veth peer name port{number} netns {self._switch.path}",
+                    f"address add {SUBNET}{number}/24 dev {DEVICE}",
+                    f"link set {DEVICE} up",
+                    "link set lo up",
+                ],
+            )
+            self._switch.run("ip", [f"link set port{number} master {BRIDGE} up"])
+
+
+def _queue(device: str, bits_per_s: int) -> str:
+    if not bits_per_s:
+        return f"qdisc delete dev {device} root"
+    return (
+        f"qdisc replace dev {device} root "
+        f"tbf rate {bits_per_s}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
+    )
+
+
+@contextmanager
+def network(machines: int) -> Iterator[Network]:
+    """So many machines with unlimited links; the calling thread is where it was.
+
+    Raises:
+        MachinesError: if this system does not let us.
+    """
+    assert 0 < machines <= MACHINES_MAX
+    _check_tools()
+    with ExitStack() as kept:
+        names = [*(f"machine {number}" for number in range(1, machines + 1)), "clients", "switch"]
+        *nodes, clients, switch = [kept.enter_context(_new(name)) for name in names]
+        made = Network(tuple(nodes), clients, switch)
+        made._connect()
+        yield made
+
+
+def why_not() -> str:
+    """Why there can be no machines here; empty if there can."""
+    try:
+        with network(1) as tried:
+            tried.limit(1_000_000)
+    except MachinesError as error:
+        return str(error)
+    return ""
+
+
+def _check_tools() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise MachinesError(
+            f"{' and '.join(missing)} not found: install iproute2 (and have /usr/sbin in PATH)"
+        )
+
+
+@contextmanager
+def _new(name: str) -> Iterator[Namespace]:
+    with _open_here() as home:
+        try:
+            leave_for_a_new_one()
+        except OSError as error:
+            raise MachinesError(
+                f"network namespaces need root ({error}); where users may make user namespaces: "
+                "unshare --map-root-user --net COMMAND"
+            ) from error
+        with _open_here() as descriptor:
+            enter(home)
+            yield Namespace(name, descriptor)
+
+
+@contextmanager
+def _open_here() -> Iterator[int]:
+    """The network namespace that this thread is in."""
+    descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,210 @@
+"""What `python -m benchmarks.placements` has measured, and what may be said of it.
+
+A ratio counts only where the nodes' links were the limit: if the CPU of this machine was, or one
+process had a core for itself in either layout, the pair is marked and stays out of the median. So
+is a pair whose readers fell behind: then less was sent than the case says.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from benchmarks import usage
+from benchmarks.jobs import Measured
+from benchmarks.machines.limits import busy, cpu_bound, link_shares, rate_text
+from benchmarks.results import number
+from benchmarks.samples import BALANCED, CONCENTRATED
+
+LAYOUTS: Final = (CONCENTRATED, BALANCED)
+READ_SHARE_MIN: Final = 0.9
+"""Readers have kept up if they got as much of what was produced, within the window."""
+COLUMNS: Final = (5, 7, 8, 11, 14, 10, 7, 13, 6, 6, 11)
+"""Widths of the table's columns."""
+HEAD: Final = (
+    *("nodes", "groups", "readers", "message", "concentrated", "balanced"),
+    *("ratio", "from - to", "ideal", "pairs", "CPU"),
+)
+
+
+class Case(NamedTuple):
+    """What is measured in both layouts."""
+
+    nodes: int
+    groups: int
+    readers: int
+    """Consumers that read everything meanwhile."""
+    message_bytes: int
+
+    def __str__(self) -> str:
+        read = f", {self.readers} reading" if self.readers else ""
+        return f"{self.nodes} nodes, {self.groups} groups, {self.message_bytes:,} B{read}"
+
+    @property
+    def ideal(self) -> float:
+        """The ratio, if links were all that limits, and payload all that fills them.
+
+        Of each message one copy goes into every node, whoever is its master. So balanced can not
+        be faster than one link receives; its master sends a copy to each other node and reader,
+        so concentrated is that many times slower, and balanced shares that work among the nodes.
+        """
+        copies = self.nodes - 1 + self.readers
+        return copies / max(1.0, copies / self.nodes)
+
+
+@attrs.frozen(kw_only=True)
+class Rate:
+    """One load: what was acknowledged of messages of one size, in one layout."""
+
+    case: Case
+    pair: int
+    layout: str
+    bits_per_s: int
+    """Of each node's link; 0: the nodes were not limited."""
+    measured: Measured
+    read: tuple[Measured, ...] = ()
+    """What each reader got in as long a window."""
+
+    @property
+    def read_share(self) -> float:
+        """What the slowest reader got of what was acknowledged."""
+        least = min((one.per_s for one in self.read), default=self.measured.per_s)
+        return least / self.measured.per_s if self.measured.count else 1.0
+
+    @property
+    def usages(self) -> list[usage.Usage]:
+        """Those of all clients; each knows the nodes and itself."""
+        return [one.usage for one in (self.measured, *self.read)]
+
+    @property
+    def links(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return link_shares(self.measured.usage, self.bits_per_s)
+
+
+@attrs.frozen(kw_only=True)
+class Pair:
+    """Both layouts of a case, measured one after the other."""
+
+    concentrated: Rate
+    balanced: Rate
+
+    @property
+    def ratio(self) -> float:
+        return self.balanced.measured.per_s / self.concentrated.measured.per_s
+
+    @property
+    def flaw(self) -> str:
+        """Why this ratio does not count; empty if it does."""
+        both = (self.concentrated, self.balanced)
+        limited = any(one.bits_per_s for one in both)  # else it is not told what the limit was
+        if limited and any(cpu_bound(one.usages) for one in both):
+            return "CPU was the limit, not the network (take a lower --limit network=RATE)"
+        if any(one.read_share < READ_SHARE_MIN for one in both):
+            return "readers fell behind"
+        return ""
+
+
+def pairs(rates: Iterable[Rate]) -> dict[Case, list[Pair]]:
+    """Of each case those that are complete, in the order of their numbers."""
+    found = {(one.case, one.pair, one.layout): one for one in rates}
+    by_case: dict[Case, list[Pair]] = {}
+    for case, pair, layout in sorted(found):
+        if layout != BALANCED:
+            continue
+        concentrated = found.get((case, pair, CONCENTRATED))
+        if concentrated is not None and concentrated.measured.count:
+            complete = Pair(concentrated=concentrated, balanced=found[case, pair, layout])
+            by_case.setdefault(case, []).append(complete)
+    return by_case
+
+
+def ratios(rates: Iterable[Rate]) -> dict[Case, list[float]]:
+    """Balanced / concentrated of the pairs that count."""
+    return {
+        case: [one.ratio for one in found if not one.flaw] for case, found in pairs(rates).items()
+    }
+
+
+def table(rates: Sequence[Rate]) -> str:
+    """Medians of the pairs that count, their ratio's spread, and where the CPU was."""
+    lines = [_row(*HEAD), "-" * sum(COLUMNS)]
+    for case, found in pairs(rates).items():
+        counting = [one for one in found if not one.flaw]
+        shown = counting or found
+        of_pairs = [one.ratio for one in shown]
+        lines.append(
+            _row(
+                str(case.nodes),
+                str(case.groups),
+                str(case.readers),
+                f"{case.message_bytes:,} B",
+                f"{number(median(one.concentrated.measured.per_s for one in shown))}/s",
+                f"{number(median(one.balanced.measured.per_s for one in shown))}/s",
+                f"{median(of_pairs):.2f}" if counting else "-",
+                f"{min(of_pairs):.2f} - {max(of_pairs):.2f}",
+                f"{case.ideal:.1f}",
+                str(len(counting)),
+                " / ".join(f"{_cpu(shown, layout):.0%}" for layout in LAYOUTS),
+            )
+        )
+        flaws = Counter(one.flaw for one in found if one.flaw)
+        for flaw, count in sorted(flaws.items()):
+            lines.append(f"{'':10}{count} of {len(found)} pairs do not count: {flaw}")
+    return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, COLUMNS, strict=True))
+
+
+def _cpu(found: Sequence[Pair], layout: str) -> float:
+    """The machine's share in that layout, of the pair where it was greatest."""
+    return max(busy(_of(one, layout).measured.usage)[0] for one in found)
+
+
+def _of(pair: Pair, layout: str) -> Rate:
+    return pair.concentrated if layout == CONCENTRATED else pair.balanced
+
+
+def links_table(rates: Sequence[Rate]) -> str:
+    """What part of their links the nodes used, in each layout; empty if they had none."""
+    lines = []
+    for case, found in pairs(rates).items():
+        for layout in LAYOUTS:
+            of_layout = [_of(one, layout) for one in found]
+            links = [one.links for one in of_layout if one.links[0]]
+            if links:
+                sent, received = (
+                    " ".join(f"{median(of_node):>5.0%}" for of_node in zip(*of_all, strict=True))
+                    for of_all in zip(*links, strict=True)
+                )
+                rate = rate_text(of_layout[0].bits_per_s)
+                lines.append(f"{case!s:<44}{rate:>8}  {layout:<12}  {sent}  |  {received}")
+    head = f"{'':44}{'link':>8}  {'masters':<12}  sent, each node  |  received, each node"
+    return "\n".join(["part of its link that each node used:", head, *lines]) if lines else ""
+
+
+def as_json(rates: Iterable[Rate]) -> list[dict[str, Any]]:
+    """Every load with what it cost, for whoever wants to judge anew."""
+    return [
+        {
+            **one.case._asdict(),
+            "pair": one.pair,
+            "layout": one.layout,
+            "bits_per_s": one.bits_per_s,
+            "per_s": one.measured.per_s,
+            "read_per_s": [reader.per_s for reader in one.read],
+            "latency_ms": _latency_ms(one.measured),
+            "machine_busy": busy(one.measured.usage)[0],
+            "busiest_process": busy(one.measured.usage)[1],
+            "usage": usage.to_json(one.measured.usage),
+        }
+        for one in rates
+    ]
+
+
+def _latency_ms(measured: Measured) -> Mapping[str, float]:
+    latency = measured.latency_ns
+    return {f"p{q:g}": latency.percentile(q) / 1e6 for q in (50, 99)} if latency.count else {}
