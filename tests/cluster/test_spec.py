@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from cluster.spec import FREE_PORTS, SpecError, grown, is_free, plan, save, shrunk
+from cluster.spec import FREE_PORTS, SpecError, grown, is_free, plan, read, save, shrunk
 from runtime.config import Address, ConfigError
 
 
@@ -46,6 +46,19 @@ def test_a_cluster_is_the_same_when_started_again(tmp_path: Path) -> None:
     save(spec, [], {})
     assert plan(tmp_path) == (spec, "")
     assert plan(tmp_path, node_count=2, groups=5) == (spec, "")
+
+
+def test_nodes_may_be_on_hosts_of_their_own(tmp_path: Path) -> None:
+    """As in network namespaces; administration stays on loopback, on ports that all differ."""
+    hosts = ["10.64.0.1", "10.64.0.2"]
+    spec, note = plan(tmp_path, hosts=hosts)
+    assert not note
+    assert [node.kafka.host for node in spec.nodes] == hosts
+    assert [node.peer.host for node in spec.nodes] == hosts
+    assert [node.http.host for node in spec.nodes] == ["127.0.0.1"] * 2
+    assert len({node.http.port for node in spec.nodes}) == 2
+    save(spec, [], {})
+    assert read(tmp_path) == spec
 
 
 def test_ports_taken_by_others_are_replaced(tmp_path: Path) -> None:
