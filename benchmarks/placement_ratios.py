@@ -1,8 +1,8 @@
 """What `python -m benchmarks.placements` has measured, and what may be said of it.
 
-A ratio counts only where the nodes' links were the limit: if the CPU of this machine was, or one
-process had a core for itself in either layout, the pair is marked and stays out of the median. So
-is a pair whose readers fell behind: then less was sent than the case says.
+A ratio counts only where the nodes' links were the limit. If in either layout no link was full, and
+the CPU of this machine was, or one process had a core for itself, the pair is marked and stays out
+of the median. So is a pair whose readers fell behind: then less was sent than the case says.
 """
 
 from collections import Counter
@@ -19,9 +19,11 @@ from benchmarks.results import number
 from benchmarks.samples import BALANCED, CONCENTRATED
 
 LAYOUTS: Final = (CONCENTRATED, BALANCED)
+FULL_LINK: Final = 0.85
+"""Of its rate, as the interface counts: headers once for what is cut into frames on its way."""
 READ_SHARE_MIN: Final = 0.9
 """Readers have kept up if they got as much of what was produced, within the window."""
-COLUMNS: Final = (5, 7, 8, 11, 14, 10, 7, 13, 6, 6, 11)
+COLUMNS: Final = (5, 7, 8, 11, 14, 10, 7, 13, 6, 6, 13)
 """Widths of the table's columns."""
 HEAD: Final = (
     *("nodes", "groups", "readers", "message", "concentrated", "balanced"),
@@ -79,6 +81,12 @@ class Rate:
         return [one.usage for one in (self.measured, *self.read)]
 
     @property
+    def limited_by_cpu(self) -> bool:
+        """A full link is the limit however busy the rest is. Without limits nobody can tell."""
+        full = any(max(shares, default=0.0) >= FULL_LINK for shares in self.links)
+        return bool(self.bits_per_s) and not full and cpu_bound(self.usages)
+
+    @property
     def links(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return link_shares(self.measured.usage, self.bits_per_s)
 
@@ -98,8 +106,7 @@ class Pair:
     def flaw(self) -> str:
         """Why this ratio does not count; empty if it does."""
         both = (self.concentrated, self.balanced)
-        limited = any(one.bits_per_s for one in both)  # else it is not told what the limit was
-        if limited and any(cpu_bound(one.usages) for one in both):
+        if any(one.limited_by_cpu for one in both):
             return "CPU was the limit, not the network (take a lower --limit network=RATE)"
         if any(one.read_share < READ_SHARE_MIN for one in both):
             return "readers fell behind"

@@ -6,8 +6,8 @@
     network=50mbit     a link of its own, of this rate, for all sizes
     none               no limit: nodes share cores, disk and network as they like
 
-The rates are so low that this machine's CPU is not what ends first: a measurement in which it was
-is marked (`cpu_bound`), and its ratio says nothing about machines.
+The rates are so low that this machine's CPU is not what ends first; a measurement in which it was
+is marked (placement_ratios.py), and its ratio says nothing about machines.
 """
 
 import re
@@ -21,9 +21,9 @@ from benchmarks.usage import Usage, cores
 
 MEGA: Final = 1_000_000
 BITS_BY_SIZE: Final[Mapping[int, int]] = {
-    0: 10 * MEGA,
-    1_000: 20 * MEGA,
-    10_000: 50 * MEGA,
+    0: 4 * MEGA,
+    1_000: 10 * MEGA,
+    10_000: 40 * MEGA,
     100_000: 100 * MEGA,
 }
 """The rate of a link for messages of at least so many bytes: small ones cost CPU, not bandwidth."""

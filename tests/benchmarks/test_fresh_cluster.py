@@ -72,13 +72,13 @@ def a_pair(samples: SampleFolder) -> Benchmark:
 
     async def run(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
         options = options_of(
-            ["--sizes", "1000", "--readers", "1", "--seconds", "0.3", "--warm-up", "0.1"]
+            ["--sizes", "1000", "--readers", "0", "--seconds", "0.3", "--warm-up", "0.1"]
         )
         placements = Placements(options=options, samples=samples, view=PlainView(bench.say))
         for phase in phases(1):
             await placements.phase(phase, bench.target)
         assert not placements.failures
-        figure = Figure(name="ratio", values=ratios(placements.rates)[Case(3, 6, 1, 1000)])
+        figure = Figure(name="ratio", values=ratios(placements.rates)[Case(3, 6, 0, 1000)])
         return Outcome(name=benchmark.name, title=benchmark.title, figures=(figure,))
 
     return Benchmark(name="placements", title="a pair", run=run, groups=6)

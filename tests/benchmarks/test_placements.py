@@ -14,7 +14,8 @@ from benchmarks.usage import Usage, cores
 
 BITS = 8_000
 IDLE = Usage(1.0, (0.1, 0.1, 0.1), 0.1, 0.0, (950, 500, 500), (500, 250, 250))
-BUSY = Usage(1.0, (0.1, 0.1, 0.1), 0.1, 1.0 * cores(), (900, 900, 900), (900, 900, 900))
+BUSY = Usage(1.0, (0.1, 0.1, 0.1), 0.1, 1.0 * cores(), (800, 800, 800), (700, 700, 700))
+FULL = attrs.evolve(BUSY, received_bytes=(900, 900, 900))
 
 
 def rate(
@@ -82,6 +83,7 @@ def test_a_ratio_does_not_count_where_cpu_was_the_limit() -> None:
     both = [*limited(0, IDLE), *limited(1, BUSY)]
     assert ratios(both) == {Case(3, 12, 0, 1000): [2.1]}
     assert "1 of 2 pairs do not count: CPU was the limit" in table(both)
+    assert ratios(limited(0, FULL)) == {Case(3, 12, 0, 1000): [2.1]}, "its links were full"
     none = table(limited(0, BUSY)).splitlines()
     assert none[-2].split()[7:9] == ["-", "2.10"], "no ratio, and what it would have been"
     assert "1 of 1 pairs do not count" in none[-1]
