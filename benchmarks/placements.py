@@ -43,6 +43,7 @@ from benchmarks.runs import NOT_MEASURABLE, Run
 from benchmarks.samples import BALANCED, CONCENTRATED, SampleFolder
 from benchmarks.target import (
     EVEN_S_MAX,
+    EVEN_S_PER_GROUP,
     LOOK_EVERY_S,
     Target,
     delete_topic,
@@ -95,7 +96,8 @@ async def put_masters(spec: ClusterSpec, layout: str) -> None:
     if layout == BALANCED:
         wanted = {"placement": dealt([node.id for node in spec.nodes], spec.groups)}
     version = await health.place(spec.nodes[0].http, wanted)
-    with trio.move_on_after(EVEN_S_MAX):
+    patience_s = EVEN_S_MAX + EVEN_S_PER_GROUP * spec.groups
+    with trio.move_on_after(patience_s):
         while True:
             try:
                 view = await status.collect(spec)
@@ -104,7 +106,7 @@ async def put_masters(spec: ClusterSpec, layout: str) -> None:
             if view is not None and view.placement_version >= version and view.all_at_ideal:
                 return
             await trio.sleep(LOOK_EVERY_S)
-    raise TargetError(f"masters are not {layout} after {EVEN_S_MAX:.0f} s")
+    raise TargetError(f"masters are not {layout} after {patience_s:.0f} s")
 
 
 def dealt(nodes: Sequence[int], groups: int) -> dict[str, int]:
@@ -153,7 +155,7 @@ class Placements:
         cluster = fresh_cluster(
             nodes=nodes,
             groups=groups,
-            overrides=self.options.overrides,
+            overrides=[f"groups.replicas={nodes}", *self.options.overrides],
             say=self.view.say,
             machines=self.machines,
         )

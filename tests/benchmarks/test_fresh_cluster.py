@@ -220,6 +220,7 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
     assert systems == [["evenkeel"], ["second"], ["second"], ["evenkeel"]], told
     assert "second" in report.beside([ours], [theirs])
 
+
 def test_masters_on_one_machine_send_what_balanced_ones_share(tmp_path: Path) -> None:
     """The command as a user gives it, with a link of its own for each node: what goes over whose
     link. How fast that is depends on what else this machine does, so it is not looked at."""
