@@ -202,7 +202,7 @@ class Limits:
 
     async def _check_layout(self, product: Target, topic: str) -> None:
         if not self.spread or self.partitions >= GROUPS:
-            await check_layout(product, topic, self.layout)
+            await check_layout(product, topic, self.layout, self.partitions)
 
     async def _calm(self, pids: Sequence[int]) -> None:
         """Wait until no server has anything left to do; not for ever, others use this disk too."""
