@@ -21,8 +21,7 @@ from benchmarks.results import MS, Figure, Outcome
 from cluster import state
 
 RING_BYTES: Final = 64 * 1024 * 1024
-SMALL_BYTES: Final = BLOCK_BYTES
-LARGE_BYTES: Final = 1024 * 1024
+SIZES: Final = {"4K": BLOCK_BYTES, "1M": 1024 * 1024}
 MB: Final = 1e6
 
 
@@ -98,27 +97,29 @@ async def _disk(scale: Scale) -> list[Figure]:
 
 
 def _write_and_sync(scale: Scale) -> list[Figure]:
-    """The bare append's own way to write, and the ordinary one, into files that have their size."""
+    """The bare append's own way to write, and the ordinary one, into a file that has its size; in
+    turns, so that what drifts meanwhile favours neither."""
     state.DEFAULT_DATA_DIR.mkdir(parents=True, exist_ok=True)
+    took: dict[tuple[str, str], list[Histogram]] = {}
     with tempfile.TemporaryDirectory(prefix="disk-", dir=state.DEFAULT_DATA_DIR) as directory:
         ring = Ring(Path(directory) / "ring", RING_BYTES)
         ordinary = _Ordinary(Path(directory) / "ring")
-        figures = []
-        for name, write in (("direct", ring.write), ("cached", ordinary.write)):
-            small = [_timed(write, SMALL_BYTES, scale.seconds) for _ in range(scale.repetitions)]
-            large = [_timed(write, LARGE_BYTES, scale.seconds) for _ in range(scale.repetitions)]
-            figures += [
-                Figure(
-                    name=f"{name} {size} p{percent} ms",
-                    values=[one.percentile(percent) / MS for one in histograms],
-                    less_is_better=True,
-                )
-                for size, histograms in (("4K", small), ("1M", large))
-                for percent in (50, 99)
-            ]
+        for _ in range(scale.repetitions):
+            for size_name, size in SIZES.items():
+                for way, write in (("direct", ring.write), ("cached", ordinary.write)):
+                    histogram = _timed(write, size, scale.seconds)
+                    took.setdefault((way, size_name), []).append(histogram)
         ordinary.close()
         ring.close()
-    return figures
+    return [
+        Figure(
+            name=f"{way} {size} p{percent} ms",
+            values=[one.percentile(percent) / MS for one in histograms],
+            less_is_better=True,
+        )
+        for (way, size), histograms in took.items()
+        for percent in (50, 99)
+    ]
 
 
 class _Ordinary:
@@ -129,7 +130,7 @@ class _Ordinary:
         self._at = 0
 
     def write(self, buffers: Sequence[bytes]) -> None:
-        if self._at + LARGE_BYTES > RING_BYTES:
+        if self._at + max(SIZES.values()) > RING_BYTES:
             self._at = 0
         self._at += os.pwritev(self._fd, buffers, self._at)
         os.fdatasync(self._fd)

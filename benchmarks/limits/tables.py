@@ -93,7 +93,7 @@ def _rows_of(load: Load, outcome: Outcome) -> Iterator[tuple[str, ...]]:
     """The load's value with its verdict; then medians of latencies, and what it cost."""
     share, *rest = outcome.figures
     figures = {figure.name: figure for figure in rest}
-    for unit in (load.unit, "p50 ms", load.cost_unit):
+    for unit in dict.fromkeys((load.unit, "p50 ms", load.cost_unit)):
         bare, product = figures.get(f"{BARE} {unit}"), figures.get(f"{PRODUCT} {unit}")
         if bare is None or product is None:
             continue
@@ -101,7 +101,7 @@ def _rows_of(load: Load, outcome: Outcome) -> Iterator[tuple[str, ...]]:
         if unit == load.unit:
             judged = f"{share.value:.2f}", _span(share, _share), str(share.bar), _verdict(share)
             yield load.name, *both, *judged
-        elif unit != load.unit:
+        else:
             times = product.value / bare.value if bare.value else 0.0
             yield "", *both, f"x{times:.1f}", "", "", ""
 

@@ -220,6 +220,7 @@ def test_tables_fit_80_columns_and_say_what_was_missed() -> None:
         ["requests/s", "30,000", "13,500", "0.45", "0.40", "-", "2.00", ">=", "0.5", "MISS"]
     )
     assert rows["single"][-3:] == ["<=", "1.5", "pass"]
+    assert text.count("p50 ms") == len(LOADS), "once for each load, with or without a bar for it"
     assert rows["consume"][1:4] == ["MB/s", "3,210", "500"]
     assert "disk FAILED: no room" in text
     page = tables.markdown(found, CONTEXT)
