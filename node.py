@@ -8,7 +8,6 @@ import argparse
 import gc
 import os
 import random
-import signal
 import socket
 import sys
 import uuid
@@ -45,6 +44,7 @@ from runtime.clients import Clients
 from runtime.clock import Clock, SystemClock
 from runtime.compaction_metrics import CompactionMetrics
 from runtime.config import Config, ConfigError, load
+from runtime.console.console import Console
 from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
 from runtime.fields import Address
@@ -52,6 +52,7 @@ from runtime.greeting import Hello
 from runtime.handovers import Handovers
 from runtime.hosting import Hosting
 from runtime.http import HttpServer
+from runtime.http_guard import Guard
 from runtime.journal import Journal
 from runtime.listener import Listener, listen
 from runtime.load_meter import LoadMeter
@@ -61,7 +62,7 @@ from runtime.metrics import NodeMetrics
 from runtime.node_admin import NodeAdmin
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
-from runtime.process import raise_descriptor_limit
+from runtime.process import raise_descriptor_limit, watch_parent, watch_signals
 from runtime.recovering import (
     as_paxos,
     log_bases,
@@ -92,7 +93,6 @@ from storage.space import Space
 
 DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
-PARENT_CHECK_S: Final = 0.5
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
 DESCRIPTORS_BESIDE: Final = 1024
@@ -408,6 +408,19 @@ class Node:
         self.node_admin = NodeAdmin(
             engine, self.registry, self.hosting.members, self.balancer_admin.propose
         )
+        self.shell.console = self.console = Console(
+            engine,
+            self.broker,
+            self.loop,
+            self.planner,
+            self.peers,
+            cluster_id=self.config.node.cluster_id,
+            durability=self.config.storage.durability,
+            not_ready=self.shell.not_ready,
+            connections=lambda: len(self.clients.connections),
+            wake=self.wakeup.set,
+            on_bug=self.journal.bug,
+        )
 
     def _first_members(self, group: GroupId) -> tuple[NodeId, ...]:
         return first_members(group, self.config.founders, self.config.groups.replicas)
@@ -499,6 +512,7 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
             await _start(node, nursery, stop, parent_pid, http)
             await stop.wait()
             await drain(node)
+            await node.console.hub.close()
             nursery.cancel_scope.cancel()
         if node.shell.removed:
             journal.info(REMOVED, reason=node.shell.removed)
@@ -548,12 +562,13 @@ async def _start(
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.peers.run)
+    nursery.start_soon(node.console.run)
     shell.on_removed = stop.set
     if shell.removed:
         stop.set()
-    admins = (node.admin, node.balancer_admin, node.node_admin, node.disk_use)
+    admins = (node.admin, node.balancer_admin, node.node_admin, node.disk_use, node.console)
     routes = {key: route for admin in admins for key, route in admin.routes().items()}
-    server = HttpServer(routes, node.journal.bug)
+    server = HttpServer(routes, node.journal.bug, Guard(config.listen.http_origin))
     await nursery.start(trio.serve_listeners, server.handle, http)
     node.journal.info(
         "node started",
@@ -562,22 +577,6 @@ async def _start(
         http=str(config.listen.http),
         durability=config.storage.durability,
     )
-
-
-async def watch_signals(stop: trio.Event) -> None:
-    """The first SIGTERM or SIGINT stops gracefully, a second one at once."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            if stop.is_set():
-                os._exit(1)
-            stop.set()
-
-
-async def watch_parent(pid: int, stop: trio.Event) -> None:
-    """No orphans: stop when the launcher is gone, however it died."""
-    while os.getppid() == pid:  # noqa: ASYNC110 (the kernel sends no event for it)
-        await trio.sleep(PARENT_CHECK_S)
-    stop.set()
 
 
 async def drain(node: Node) -> None:

@@ -252,6 +252,8 @@ def _welcome(spec: ClusterSpec, watched: Sequence[str]) -> str:
             "",
             "bootstrap servers, for any Kafka client:",
             f"  {spec.bootstrap}",
+            "console, for a browser (each node has one):",
+            f"  http://{spec.nodes[0].http}/console/",
             "metrics:",
             *metrics,
             *watched,

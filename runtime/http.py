@@ -1,20 +1,31 @@
 """The node's HTTP side: metrics, liveness, readiness, status, administration. Loopback only.
 
 Small on purpose: one request per connection, h11 parses, everything is bounded in size and time.
-The routes are plain functions given by the composition root; those that wait are awaited.
+The routes are plain functions given by the composition root; those that wait are awaited. Who may
+ask is runtime.http_guard's to say. An answer may also be a stream, which goes on for as long as its
+reader keeps up.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from math import inf
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl
 
 import attrs
 import h11
 import trio
 
+from runtime.http_guard import ALL_HEADERS, Forbidden, Guard
+
 REQUEST_BYTES_MAX: Final = 256 * 1024
 REQUEST_TIMEOUT_S: Final = 15.0
 CONNECTIONS_MAX: Final = 64
+SEND_TIMEOUT_S: Final = 5.0
+"""A piece of a stream that its reader has not taken by then was the last one."""
+QUERY_FIELDS_MAX: Final = 16
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @attrs.frozen
@@ -22,14 +33,27 @@ class Answer:
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
+    headers: Headers = ()
+
+
+Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+@attrs.frozen
+class Stream:
+    """An answer of unknown length: `run` sends its pieces, and ends when it returns."""
+
+    content_type: str
+    run: Callable[[Send], Awaitable[None]]
+    headers: Headers = ()
 
 
 class BadRequest(ValueError):
     """The request makes no sense; the text says why and what to do."""
 
 
-Route = Callable[[Any], Awaitable[Answer]]
-"""Gets the decoded JSON body of a POST, or None for a GET."""
+Route = Callable[[Any], Awaitable[Answer | Stream]]
+"""Gets the JSON body of a POST, decoded; of a GET the fields of its query, None without any."""
 
 
 def json_answer(value: object, status: int = 200) -> Answer:
@@ -40,9 +64,12 @@ class HttpServer:
     """`on_bug` is told of an exception that no route should have let out, to log it."""
 
     def __init__(
-        self, routes: Mapping[tuple[str, str], Route], on_bug: Callable[[str, Exception], None]
+        self,
+        routes: Mapping[tuple[str, str], Route],
+        on_bug: Callable[[str, Exception], None],
+        guard: Guard | None = None,
     ) -> None:
-        self._routes = routes
+        self._routes, self._guard = routes, guard or Guard()
         self._on_bug = on_bug
         self._limit = trio.CapacityLimiter(CONNECTIONS_MAX)
 
@@ -52,41 +79,52 @@ class HttpServer:
             await trio.aclose_forcefully(stream)  # nobody waits: who waits holds a descriptor
             return
         async with self._limit:
-            with trio.move_on_after(REQUEST_TIMEOUT_S):
+            with trio.move_on_after(REQUEST_TIMEOUT_S) as scope:
                 try:
-                    await self._exchange(stream)
+                    await self._exchange(stream, scope)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     pass  # whoever asked has gone
                 except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
                     self._on_bug("HTTP", error)
         await trio.aclose_forcefully(stream)
 
-    async def _exchange(self, stream: trio.SocketStream) -> None:
+    async def _exchange(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         connection = h11.Connection(h11.SERVER)
         try:
             request, body = await _read(stream, connection)
             answer = await self._answer(request, body)
-        except (h11.RemoteProtocolError, BadRequest) as error:
-            answer = json_answer({"error": str(error)}, 400)
+        except (h11.RemoteProtocolError, BadRequest, Forbidden) as error:
+            answer = json_answer(
+                {"error": str(error)}, 403 if isinstance(error, Forbidden) else 400
+            )
             if connection.our_state is h11.ERROR:
                 return
+        if isinstance(answer, Stream):
+            scope.deadline = inf
+            await _stream(stream, connection, answer)
+            return
         headers = [
             ("Content-Type", answer.content_type),
             ("Content-Length", str(len(answer.body))),
             ("Connection", "close"),
+            *ALL_HEADERS,
+            *answer.headers,
         ]
         head = connection.send(h11.Response(status_code=answer.status, headers=headers)) or b""
         await stream.send_all(head + answer.body)
 
-    async def _answer(self, request: h11.Request, body: bytes) -> Answer:
+    async def _answer(self, request: h11.Request, body: bytes) -> Answer | Stream:
         method = request.method.decode("ascii")
-        path = request.target.decode("ascii", "replace").partition("?")[0]
+        self._guard.check(
+            method, {name.decode(): value.decode("latin-1") for name, value in request.headers}
+        )
+        path, _, query = request.target.decode("ascii", "replace").partition("?")
         route = self._routes.get((method, path))
         if route is None:
             known = ", ".join(f"{verb} {where}" for verb, where in sorted(self._routes))
             return json_answer({"error": f"no {method} {path}; there is {known}"}, 404)
         if method == "GET":
-            return await route(None)
+            return await route(_fields(query) if query else None)
         try:
             value = json.loads(body or b"{}")
         except (ValueError, RecursionError) as error:
@@ -94,6 +132,37 @@ class HttpServer:
         if not isinstance(value, dict):
             raise BadRequest("the body must be a JSON object")
         return await route(value)
+
+
+def _fields(query: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, max_num_fields=QUERY_FIELDS_MAX))
+    except ValueError as error:
+        raise BadRequest(f"the query: {error}") from error
+
+
+async def _stream(stream: trio.SocketStream, connection: h11.Connection, answer: Stream) -> None:
+    """Send a stream piece by piece; who does not read is cut off."""
+
+    async def send_all(data: bytes) -> None:
+        with trio.move_on_after(SEND_TIMEOUT_S) as patience:
+            await stream.send_all(data)
+        if patience.cancelled_caught:
+            raise trio.BrokenResourceError("the reader is too slow")
+
+    async def send(piece: bytes) -> None:
+        await send_all(connection.send(h11.Data(data=piece)) or b"")
+
+    headers = [
+        ("Content-Type", answer.content_type),
+        ("Cache-Control", "no-store"),
+        ("Connection", "close"),
+        *ALL_HEADERS,
+        *answer.headers,
+    ]
+    await send_all(connection.send(h11.Response(status_code=200, headers=headers)) or b"")
+    await answer.run(send)
+    await send_all(connection.send(h11.EndOfMessage()) or b"")
 
 
 async def _read(stream: trio.SocketStream, connection: h11.Connection) -> tuple[h11.Request, bytes]:

@@ -11,12 +11,13 @@ Frame: u32 length, u8 kind, body. Kinds: HELLO, PAXOS (messages of paxos.codec, 
 PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes), LIFE and
 VERDICT (whose directory a node has, and what the others know of it: runtime.admission), MASTERS
 (which groups the sender is master of: runtime.masters), CATCH_UP (what a member gets that the logs
-do not reach back to: broker.catchup), REFUSED.
+do not reach back to: broker.catchup), CONSOLE (what one node shows of all: runtime.console),
+REFUSED.
 """
 
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -76,6 +77,7 @@ class Kind(IntEnum):
     MASTERS = 9
     CATCH_UP = 10
     REFUSED = 11
+    CONSOLE = 12
 
 
 _FRAME: Final = struct.Struct(">IB")
@@ -130,6 +132,8 @@ class Peers:
         self._incoming: dict[NodeId, _Incoming] = {}
         self._ungreeted: dict[_Incoming, None] = {}
         self._flags = 0
+        self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
+        """What a peer asks and says for the console."""
         self._refused = 0
         self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
         self.follow({}, frozenset())
@@ -208,6 +212,9 @@ class Peers:
         body = encode_words(words)
         if body:
             self._send_small(to, Kind.MASTERS, body)
+
+    def console(self, to: NodeId, body: bytes) -> None:
+        self._send_small(to, Kind.CONSOLE, body)
 
     @property
     def linked(self) -> list[NodeId]:
@@ -468,6 +475,8 @@ class Peers:
         elif kind == Kind.CATCH_UP:
             kept = body if owned else memoryview(bytes(body))
             handler.on_catch_up(node, catchup_codec.decode(kept))
+        elif kind == Kind.CONSOLE:
+            self.on_console(node, body)
         else:
             raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
 

@@ -6,6 +6,7 @@ How a configuration is read, and what must hold between sections, is in `runtime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -74,6 +75,14 @@ class ListenSection:
             "parse": parse_optional_address,
         },
     )
+    http_origin: str = attrs.field(
+        default="",
+        validator=attrs.validators.instance_of(str),
+        metadata={
+            "doc": "where browsers reach a proxy in front of listen.http: https://bus.example.com",
+            "parse": parse_text,
+        },
+    )
 
     def __attrs_post_init__(self) -> None:
         seen: dict[Address, str] = {}
@@ -89,6 +98,14 @@ class ListenSection:
                 "password; use a loopback address (127.0.0.1) and a proxy in front of it"
             )
             refuse(self, "http", self.http, why)
+        origin = urlsplit(self.http_origin)
+        if self.http_origin and (
+            origin.scheme not in ("http", "https")
+            or not origin.hostname
+            or self.http_origin != f"{origin.scheme}://{origin.netloc}".lower()
+        ):
+            why = "expected a scheme and a host as browsers say it: https://bus.example.com"
+            refuse(self, "http_origin", self.http_origin, why)
         if self.kafka.is_wildcard and self.advertised_kafka is None:
             why = (
                 "clients are told this address and cannot connect to it; "

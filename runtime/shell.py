@@ -14,6 +14,7 @@ from paxos.messages import StealRequest
 from paxos.step import Notice
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
+from runtime.console.console import Console
 from runtime.engine import Engine
 from runtime.fields import Address
 from runtime.handovers import Arrivals, Handovers
@@ -73,6 +74,7 @@ class Shell:
         self._placement_seen = -1
         self._topics_seen = -1
         self._nodes_seen = -1
+        self.console: Console | None = None
         self.removed = ""
         """Why this node is none of the cluster's any more, and stops."""
         self.on_removed: Callable[[], None] = lambda: None
@@ -124,6 +126,8 @@ class Shell:
             self.clients.tick()
             self.peers.tick()
             self.metrics.tick()
+            if self.console is not None:
+                self.console.tick(now)
         self.end_of_round()
 
     def _tell_masters(self, now: Now) -> None:
@@ -186,6 +190,8 @@ class Shell:
         self.broker.parked.masters_changed()
         self.broker.holds.look()
         self._look_soon = True
+        if self.console is not None:
+            self.console.masters_changed()
 
     def groups_applied(self, now: Now, groups: set[GroupId]) -> None:
         if REGISTRY_GROUP in groups:

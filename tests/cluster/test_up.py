@@ -72,6 +72,7 @@ def up(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
                 break
         assert "ready: 3 nodes, 4 groups" in told, told
         assert told.count("/metrics") == 3
+        assert told.count("/console/") == 1
         yield launcher
         launcher.kill()
 

@@ -201,7 +201,7 @@ class Http(Target):
 
     def samples(self, dice: Random) -> Iterator[Sample]:
         for path in ("/metrics", "/livez", "/readyz", "/status?x=1", "/balancer", "/none"):
-            yield Sample(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            yield Sample(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         for path, body in (
             ("/admin/placement", {"all_on": 1}),
             ("/admin/placement", {"even": True, "expected_version": 3}),
@@ -273,7 +273,8 @@ class Http(Target):
 
 def _post(path: str, body: str) -> bytes:
     data = body.encode("utf-8", "replace")
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 
 def config_targets() -> list[Target]:

@@ -72,9 +72,9 @@ async def read_all(stream: MemoryReceiveStream) -> bytes:
 
 
 def request(method: str, path: str, body: bytes | None = None) -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: node\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
     if body is not None:
-        head += f"Content-Length: {len(body)}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + (body or b"")
 
 
@@ -113,13 +113,13 @@ async def test_a_query_is_no_part_of_the_path() -> None:
 
 async def test_an_empty_body_is_an_empty_object() -> None:
     server, _ = serving(post_x=echo)
-    assert (await exchange(server, request("POST", "/x"))).json() == {}
+    assert (await exchange(server, request("POST", "/x", b""))).json() == {}
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/x"), ("DELETE", "/x"), ("GET", "/y")])
 async def test_what_there_is_not_is_told_with_what_there_is(method: str, path: str) -> None:
     server, _ = serving(get_x=echo)
-    reply = await exchange(server, request(method, path))
+    reply = await exchange(server, request(method, path, b"" if method == "POST" else None))
     assert reply.status == 404
     assert reply.json()["error"] == f"no {method} {path}; there is GET /x"
 
@@ -142,7 +142,8 @@ async def test_a_body_that_is_too_large_is_refused() -> None:
     reply = await exchange(server, request("POST", "/x", body))
     assert reply.status == 400
     assert str(REQUEST_BYTES_MAX) in reply.json()["error"]
-    head = b"POST /x HTTP/1.1\r\nHost: node\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     reply = await exchange(server, head + 5 * chunk)
     assert reply.status == 400
@@ -154,8 +155,8 @@ async def test_a_body_that_is_too_large_is_refused() -> None:
         b"\xff\xff\xff\xff" * 10 + b"\r\n\r\n",
         b"GET /x HTTP/1.1\r\n\r\n",
         b"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        b"GET /x HTTP/1.1\r\nHost: node\r\nContent-Length: -1\r\n\r\n",
-        b"GET /x HTTP/1.1\r\nHost: node\r\nX: " + b"y" * 100_000,
+        b"GET /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100_000,
         b"\0" * 100_000,
     ],
 )
@@ -170,7 +171,7 @@ async def test_who_hangs_up_in_the_middle_costs_nothing() -> None:
     for data in (
         b"",
         b"GET /x",
-        b"POST /x HTTP/1.1\r\nHost: node\r\nContent-Length: 9\r\n\r\nhalf",
+        b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf",
     ):
         assert (await exchange(server, data)).status in (0, 400)
     assert bugs == []

@@ -1,0 +1,228 @@
+"""The console of one node: its pages, the live picture behind them, and the talk between nodes.
+
+GET /console/ and the files beside it come from dashboards/console; GET /console/events is the
+picture, live. What the page's buttons do is what the command line does: the routes of
+runtime.balancer_admin.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import trio
+
+from broker.context import Broker
+from paxos.ids import NodeId, Now
+from runtime.balancing import BalancingLoop
+from runtime.console.book import Book
+from runtime.console.changes import EVENT_STREAM
+from runtime.console.hub import Hub, Painted, Source, TooMany
+from runtime.console.own import Own
+from runtime.console.pages import pages
+from runtime.console.past import Past
+from runtime.console.picture import Painter
+from runtime.console.words import (
+    PARTITIONS_MAX,
+    Ask,
+    Data,
+    Sample,
+    State,
+    What,
+    decode,
+    encode_ask,
+    encode_tell,
+)
+from runtime.engine import Engine
+from runtime.http import Answer, BadRequest, Route, Stream, json_answer
+from runtime.peers import Peers
+from runtime.planning import PlanningLoop
+
+DATA_EVERY: Final = 3
+"""Data is asked for, and shown, with every so manyeth picture."""
+FIRST_ANSWERS_S: Final = 0.15
+"""The first picture waits so long for what the others say."""
+DATA_KEPT_S: Final = 2.0
+"""Who asks sooner gets the same data again."""
+NOT_TOLD: Final = f"nobody has told of it: it is new, has gone, or there are over {PARTITIONS_MAX}"
+
+
+class Console:
+    """`wake` ends a round of the engine, after something was said from outside it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        broker: Broker,
+        loop: BalancingLoop,
+        planner: PlanningLoop,
+        peers: Peers,
+        *,
+        cluster_id: str,
+        durability: str,
+        not_ready: Callable[[], str],
+        connections: Callable[[], int],
+        wake: Callable[[], None],
+        on_bug: Callable[[str, Exception], None],
+    ) -> None:
+        self._engine, self._peers, self._wake = engine, peers, wake
+        self._past = Past(broker.statistics)
+        self._own = Own(engine, broker, self._past, durability, not_ready, connections)
+        self._book = Book()
+        self._painter = Painter(engine, loop, planner, self._book, cluster_id)
+        self._pages = pages()
+        source = Source(
+            begin=self._begin,
+            paint=self._paint,
+            news=self._news,
+            samples=self._samples,
+            end=self._end,
+        )
+        self.hub = Hub(source, on_bug)
+        self._on_bug = on_bug
+        self._painted = 0
+        self._shown_to: dict[NodeId, int] = {}
+        """The second of the last sample of each node that watchers have."""
+        self._data_wanted = trio.Event()
+        self._data_asked: dict[NodeId, None] = {}
+        self._data: tuple[Data, float] | None = None
+        peers.on_console = self._on_frame
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        """Once a second."""
+        self._past.tick(now)
+
+    def masters_changed(self) -> None:
+        self.hub.hurry()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.hub.run)
+            nursery.start_soon(self._tell_data)
+
+    # -- what other nodes ask and say ---------------------------------------------------------
+
+    def _on_frame(self, node: NodeId, body: memoryview) -> None:
+        """Raises PeerError for what no node says."""
+        said = decode(body)
+        now = self._engine.now()
+        if isinstance(said, State):
+            self._book.hear_state(node, said, now)
+        elif isinstance(said, Data):
+            self._book.hear_data(node, said, now)
+        elif said.what == What.STATE:
+            self._peers.console(node, encode_tell(self._own.state(said.since)))
+        else:
+            self._data_asked[node] = None
+            self._data_wanted.set()
+
+    async def _tell_data(self) -> None:
+        """Walk over the data when somebody wants it, and tell all who do."""
+        while True:
+            await self._data_wanted.wait()
+            self._data_wanted = trio.Event()
+            try:
+                if self._data is None or trio.current_time() - self._data[1] > DATA_KEPT_S:
+                    self._data = await self._own.data(), trio.current_time()
+            except Exception as error:  # noqa: BLE001  told with its traceback; the node goes on
+                self._on_bug("console", error)
+                continue
+            asked, self._data_asked = self._data_asked, {}
+            for node in asked:
+                if node == self._engine.multi.me:
+                    self._book.hear_data(node, self._data[0], self._engine.now())
+                else:
+                    self._peers.console(node, encode_tell(self._data[0]))
+            self._wake()
+
+    def _ask(self, what: What) -> None:
+        """Ask everybody, this node included; who is gone does not answer, and nobody waits."""
+        me, now = self._engine.multi.me, self._engine.now()
+        if what == What.STATE:
+            self._book.hear_state(me, self._own.state(self._book.known_to(me)), now)
+        else:
+            self._data_asked[me] = None
+            self._data_wanted.set()
+        for node in self._peers.linked:
+            self._peers.console(node, encode_ask(Ask(what, self._book.known_to(node))))
+        self._wake()
+
+    # -- pictures -----------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        self._painted = 0
+        self._ask(What.STATE)
+        self._ask(What.DATA)
+        await trio.sleep(FIRST_ANSWERS_S)
+
+    async def _paint(self, before: Painted) -> Painted:
+        now, after = self._engine.now(), dict(before)
+        if self._painted % DATA_EVERY == 1 or "topics" not in before:
+            self._book.add_up(now)
+            after |= self._painter.slow(now)
+        after |= await self._painter.quick(now)
+        self._painted += 1
+        self._ask(What.STATE)
+        if self._painted % DATA_EVERY == 0:
+            self._ask(What.DATA)
+        return after
+
+    def _news(self) -> dict[str, list[Sample]]:
+        news = {}
+        for node in self._nodes():
+            samples = self._book.samples(node)
+            shown_to = self._shown_to.get(node, -1)
+            newer = [sample for sample in samples if sample.second > shown_to]
+            if newer:
+                self._shown_to[node] = newer[-1].second
+                news[str(node)] = newer
+        return news
+
+    def _samples(self) -> dict[str, list[Sample]]:
+        """As far as watchers have them: what comes later they are told with a change."""
+        return {
+            str(node): [one for one in self._book.samples(node) if one.second <= shown_to]
+            for node, shown_to in self._shown_to.items()
+        }
+
+    def _nodes(self) -> list[NodeId]:
+        return sorted({self._engine.multi.me, *self._peers.outgoing})
+
+    def _end(self) -> None:
+        self._book.clear()
+        self._shown_to.clear()
+        self._data = None
+
+    # -- over HTTP ----------------------------------------------------------------------------
+
+    def routes(self) -> dict[tuple[str, str], Route]:
+        return {
+            **self._pages,
+            ("GET", "/console/events"): self.events,
+            ("GET", "/console/topic"): self.topic,
+            ("GET", "/console/consumers"): self.consumers,
+        }
+
+    async def events(self, _query: Any) -> Answer | Stream:  # noqa: ANN401 # JSON
+        try:
+            watch = self.hub.admit()
+        except TooMany:
+            return json_answer({"error": "too many watch already: close other consoles"}, 503)
+        return Stream(EVENT_STREAM, watch, (("X-Accel-Buffering", "no"),))
+
+    async def topic(self, query: Any) -> Answer:  # noqa: ANN401
+        """?name=TOPIC: each of its partitions."""
+        found = self._painter.topic(_name(query))
+        return json_answer({"error": NOT_TOLD}, 404) if found is None else json_answer(found)
+
+    async def consumers(self, query: Any) -> Answer:  # noqa: ANN401
+        """?name=GROUP: what a consumer group has read of each partition."""
+        found = self._painter.consumer_group(_name(query), self._engine.now())
+        return json_answer({"error": NOT_TOLD}, 404) if found is None else json_answer(found)
+
+
+def _name(query: Mapping[str, str] | None) -> str:
+    name = (query or {}).get("name")
+    if name is None:
+        raise BadRequest("expected ?name=...")
+    return name
