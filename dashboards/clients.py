@@ -184,6 +184,7 @@ LIMITS: Final = Row(
                     BY_NODE,
                 )
             ],
+            width=6,
         ),
         share(
             "Requests under way, part of the limit",
@@ -196,6 +197,7 @@ LIMITS: Final = Row(
                     BY_NODE,
                 )
             ],
+            width=6,
         ),
         Panel(
             title="Connections accepted and refused",
@@ -205,6 +207,17 @@ LIMITS: Final = Row(
                 Query(rate("evenkeel_connections_refused_total"), "refused, node {{node}}"),
             ],
             unit=Unit.PER_S,
+            width=6,
+        ),
+        Panel(
+            title="Consumers that are not told of",
+            description="Committed partitions of groups the coordinating node does not keep, and "
+            "consumer groups beyond what a scrape looks at: evenkeel group describe has them.",
+            queries=[
+                Query(f"sum(evenkeel_consumer_lag_unknown{{{NODES}}})", "partitions"),
+                Query(f"sum(evenkeel_consumer_groups_left_out{{{NODES}}})", "consumer groups"),
+            ],
+            width=6,
         ),
     ],
 )

@@ -16,11 +16,11 @@ from broker.context import Broker
 from coordinator.store import StoredGroup
 
 OFFSETS_SEEN_MAX: Final = 5_000
-"""Committed offsets that one scrape looks at: about 5 ms of the event loop."""
+"""Committed offsets that one scrape looks at: about 6 ms of the event loop."""
 ROWS_SHOWN_MAX: Final = 200
 """Consumer group and topic, those with the largest lag; the others are one line together."""
 OTHERS: Final = "(others)"
-"""Kafka allows neither a topic nor, here, a sensible consumer group this name."""
+"""No topic can have this name."""
 
 
 class _Row(NamedTuple):

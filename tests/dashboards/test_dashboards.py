@@ -228,6 +228,12 @@ def test_alerts_name_their_pages() -> None:
     ]
 
 
+@pytest.mark.parametrize("document", ["README.md", "docs/operations.md"])
+def test_documents_count_them_right(document: str) -> None:
+    text = (ROOT / document).read_text()
+    assert set(re.findall(r"(\d+) alerts", text)) == {str(len(ALL_ALERTS))}
+
+
 def test_alerts_are_told_apart() -> None:
     assert len(ALERT_NAMES) == len(ALL_ALERTS)
     for alert in ALL_ALERTS:
