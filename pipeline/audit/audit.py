@@ -1,6 +1,7 @@
 """All the rules over one history: its findings, and what they come to."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -47,10 +48,16 @@ def audit(
     Raises:
         HistoryError: the files are no history.
     """
-    options = options or Options()
     say("reading")
-    rows = read(spark, paths)
-    history = settled(rows.frame, ", ".join(paths))
+    with ExitStack() as held:
+        return _audited(spark, read(spark, paths, held), ", ".join(paths), options, say)
+
+
+def _audited(
+    spark: "SparkSession", rows: Rows, name: str, options: Options | None, say: Say
+) -> Audited:
+    options = options or Options()
+    history = settled(rows.frame, name)
     say(f"{history.records:,} records of {history.names.keys:,} partitions")
     ends = computed(ends_of_keys(history.profile))
     calm = Calm.of(spark, history.trouble)

@@ -8,6 +8,7 @@ that gives every line its number. The same pass finds the lines that are no reco
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -75,8 +76,11 @@ class Rows:
     """A row's seq has the number of its file in its upper bits."""
 
 
-def read(spark: "SparkSession", paths: Sequence[str]) -> Rows:
+def read(spark: "SparkSession", paths: Sequence[str], held: ExitStack) -> Rows:
     """The rows of these files, folders and patterns: parquet where the name ends so, else lines.
+
+    What is kept of them is let go with `held`, when the rows are needed no more. Else the next
+    reader in this session would be given it for files of the same names, whatever is in them then.
 
     Raises:
         HistoryError: one is not there, or is no history; a line that is no record is named.
@@ -86,7 +90,8 @@ def read(spark: "SparkSession", paths: Sequence[str]) -> Rows:
     for of_kind, tabular in ((_of_lines, False), (_of_tables, True)):
         mine = [file for file in files if file.name.endswith(PARQUET) == tabular]
         if mine:
-            parts.append(of_kind(spark, mine, {file.path: at for at, file in enumerate(files)}))
+            numbers = {file.path: at for at, file in enumerate(files)}
+            parts.append(of_kind(spark, mine, numbers, held))
     every = parts[0].frame if len(parts) == 1 else parts[0].frame.unionByName(parts[1].frame)
     frame = every.select(*COLUMNS)
     if any(part.strange for part in parts):
@@ -146,7 +151,9 @@ class _Block(NamedTuple):
     strange: int
 
 
-def _of_lines(spark: "SparkSession", files: Sequence[File], numbers: Mapping[str, int]) -> _Part:
+def _of_lines(
+    spark: "SparkSession", files: Sequence[File], numbers: Mapping[str, int], held: ExitStack
+) -> _Part:
     text = spark.read.text([_literally(file.path) for file in files], lineSep="\n")
     every = parsed(
         text.select(
@@ -157,6 +164,7 @@ def _of_lines(spark: "SparkSession", files: Sequence[File], numbers: Mapping[str
         )
     )
     every = every.persist(StorageLevel.DISK_ONLY)  # parsing them is most of the work
+    held.callback(every.unpersist)
     counted = every.groupBy("path", "block").agg(
         F.min("number"), F.count("*"), F.count("strange").alias("strange")
     )
@@ -195,7 +203,9 @@ def _places(
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def _of_tables(spark: "SparkSession", files: Sequence[File], numbers: Mapping[str, int]) -> _Part:
+def _of_tables(
+    spark: "SparkSession", files: Sequence[File], numbers: Mapping[str, int], _held: ExitStack
+) -> _Part:
     table = spark.read.parquet(*[_literally(file.path) for file in files])
     given = dict(table.dtypes)
     columns = {name: F.col(name) for name in given}

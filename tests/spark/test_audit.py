@@ -117,6 +117,18 @@ def test_the_verdicts_are_those_of_the_checker_in_memory(
         same(spark, tmp_path, histories, seed)
 
 
+def test_a_file_that_changed_is_read_anew(spark: Any, tmp_path: Path) -> None:
+    """In one session, under the same name: no verdict comes from what was there before."""
+    path = tmp_path / "h.jsonl"
+    for mutate in (None, MUTATIONS[0]):
+        dice = random.Random(3)
+        history = good_history(dice)
+        if mutate is not None:
+            mutate(history, dice)
+        write_history(history, path)
+        assert counts_of(audited(spark, [path]).report) == counts_of(check(history))
+
+
 def _counted(told: dict[str, Any]) -> Iterator[tuple[Anomaly, Verdict, int]]:
     for one in told["anomalies"]:
         yield Anomaly(one["name"]), Verdict(one["verdict"]), one["count"]
