@@ -190,6 +190,7 @@ class Limits:
         bench = Bench(target, QUICK, self.view.say)
         ours = target.spec is not None
         if ours:
+            await self._put_masters(target)
             await self._check_layout(target, topic)
         measured = await bench.run(load.make(target, topic, self.partitions, self.scale))
         if ours:

@@ -38,7 +38,8 @@ def _line(cells: Sequence[str]) -> str:
 
 def _notes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "share: product by bare, median of the pairs of rounds, from least to most"
-    yield "us: CPU time of all three servers; beside consume there is only the loopback"
+    yield "us: CPU time of all three servers"
+    yield "consume: there is no bare append beside it, only the loopback"
     noisy = max((outcome.others_share for outcome in outcomes), default=0.0)
     if noisy > OTHERS_WORTH_TELLING:
         yield f"others took up to {noisy:.0%} of this machine, the side at rest included"
@@ -56,6 +57,7 @@ def markdown(outcomes: Sequence[Outcome], context: Mapping[str, Any]) -> str:
     ]
     if loads := list(_load_rows(outcomes)):
         parts.append(_grid((*HEAD[:-1], "reached"), loads, left=2))
+        parts.append("; ".join(_notes(outcomes)) + ".")
     if found := list(_machine_rows(outcomes)):
         parts.append(_grid(("machine", "figure", "value", "from - to"), found, left=2))
     return "\n\n".join(parts)
