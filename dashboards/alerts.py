@@ -113,8 +113,8 @@ NODES: Final[Sequence[Alert]] = (
     ),
     Alert(
         name="EvenkeelNotDurable",
-        value='sum by (cluster, node) (evenkeel_node_info{durability!="fsync"})'
-        " or sum by (cluster, node) (evenkeel_node_info) * 0",
+        value='(sum by (cluster, node) (evenkeel_node_info{durability!="fsync"})'
+        " or sum by (cluster, node) (evenkeel_node_info) * 0)",
         when="> 0",
         severity=WARNING,
         summary=f"{NODE} does not sync what it acknowledges",

@@ -80,7 +80,7 @@ def of_histogram(alert: str, histogram: str) -> Story:
         series=series,
         fires="32m",
         labels={"cluster": "c", "node": "1"},
-        quiet=("19m", "22m"),
+        quiet=("19m", "24m"),
     )
 
 
@@ -471,7 +471,7 @@ CLIENTS = [
         series={
             **reading("slow", growing(20_000, 10, 40), growing(0, 10, 40)),
             **reading("catching-up", growing(90_000, -10, 40), growing(0, 90, 40)),
-            **reading("near", growing(100, 10, 40), growing(0, 10, 40)),
+            **reading("near", growing(9_000, 10, 40), growing(0, 10, 40)),
         },
         fires="30m",
         labels={"cluster": "c", "consumer_group": "slow", "topic": "t"},

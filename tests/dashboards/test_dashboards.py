@@ -228,6 +228,17 @@ def test_alerts_name_their_pages() -> None:
     ]
 
 
+def test_what_is_compared_is_the_whole_value() -> None:
+    """A comparison binds more closely than `or`: without parentheses only the last part of a value
+    would be compared, and the rest would always fire."""
+    for alert in ALL_ALERTS:
+        inner, outside = alert.value, ""
+        while inner != outside:  # from the innermost parentheses outwards
+            outside, inner = inner, re.sub(r"\([^()]*\)", "", inner)
+        assert not re.search(r"\b(?:or|and|unless)\b", outside), alert.name
+        assert re.match(r"(?:==|>=|>|<) [\d.]+(?: |$)", alert.when), alert.name
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/operations.md"])
 def test_documents_count_them_right(document: str) -> None:
     text = (ROOT / document).read_text()
