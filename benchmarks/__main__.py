@@ -5,6 +5,7 @@ failed, 2 for wrong arguments.
 """
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from benchmarks.target import given_brokers
 from cluster import bench_cli, state
 from cluster.launcher import StartError
 from cluster.spec import SpecError
+from cluster.workload import CLIENT_LOG
 from runtime.config import ConfigError
 
 RESULTS_DIR: Final = Path("bench-results")
@@ -82,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(
     options: argparse.Namespace, chosen: Sequence[Benchmark], samples: SampleFolder | None
 ) -> Run:
+    CLIENT_LOG.addHandler(logging.NullHandler())  # connections are lost on purpose
+    CLIENT_LOG.propagate = False
     replication = options.replication
     peers = [given_brokers(peer.bootstrap, replication, peer.name) for peer in options.peers]
     given = options.bootstrap_servers

@@ -47,6 +47,7 @@ class PacedProducer:
         self._per_second = per_second
         self._anew = False
         self.sent = 0
+        self.acknowledged = 0
         self.failed = 0
         self.errors: list[str] = []
         """Why messages were not delivered: the first of them."""
@@ -54,6 +55,11 @@ class PacedProducer:
         self._delivered = delivered
         self._producer = Producer({"bootstrap.servers": bootstrap, **settings}, logger=CLIENT_LOG)
         self._sending = True
+
+    @property
+    def outstanding(self) -> int:
+        """Handed to the client, which has not told yet what became of them."""
+        return self.sent - self.acknowledged - self.failed
 
     def change_rate(self, per_second: float) -> None:
         """From now on another one; what was late by the old one is not made up for."""
@@ -93,6 +99,7 @@ class PacedProducer:
 
         def tell(error: KafkaError | None, _message: Message) -> None:
             if error is None:
+                self.acknowledged += 1
                 self._delivered(due, now, time.monotonic_ns())
             else:
                 self._not_delivered(1, f"not delivered: {error}")

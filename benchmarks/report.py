@@ -31,7 +31,7 @@ def _outcome_rows(outcome: Outcome) -> Iterator[str]:
     if outcome.skipped:
         yield f"{outcome.name:<24}skipped: {outcome.skipped}"
     if outcome.failure:
-        yield f"{outcome.name:<24}FAILED: {outcome.failure}"
+        yield f"{outcome.name:<24}FAILED: {_why(outcome)}"
     for index, figure in enumerate(outcome.figures):
         verdict = {True: "pass", False: "MISS", None: ""}[figure.passed]
         bar = "" if figure.bar is None else str(figure.bar)
@@ -59,7 +59,7 @@ def beside(ours: Sequence[Outcome], peers: Sequence[Outcome]) -> str:
     ]
     for theirs in peers:
         if theirs.failure or theirs.skipped:
-            lines.append(f"{theirs.name:<24}{system}: {theirs.failure or theirs.skipped}")
+            lines.append(f"{theirs.name:<24}{system}: {_why(theirs)}")
             continue
         figures = {figure.name: figure for figure in ours_by_name[theirs.name].figures}
         pairs = [(figures[one.name], one) for one in theirs.figures if one.name in figures]
@@ -73,6 +73,11 @@ def beside(ours: Sequence[Outcome], peers: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def _why(outcome: Outcome) -> str:
+    """There are no figures; all of the reason is in the file."""
+    return (outcome.failure or outcome.skipped).splitlines()[0]
+
+
 def _beside_row(name: str, ours: Figure, theirs: Figure) -> str:
     ratios = [
         mine / other for mine, other in zip(ours.values, theirs.values, strict=False) if other
@@ -82,7 +87,7 @@ def _beside_row(name: str, ours: Figure, theirs: Figure) -> str:
         return row
     ahead = [ratio > 1 for ratio in ratios if ratio != 1]
     mark = "?" if not ahead or len(set(ahead)) > 1 else "+-"[ahead[0] == ours.less_is_better]
-    return f"{row}{median(ratios):>7.2f}  {min(ratios):.2f}-{max(ratios):.2f} {mark}"
+    return f"{row}{median(ratios):>7.2f}  {number(min(ratios))}-{number(max(ratios))} {mark}"
 
 
 # --- against earlier results ---------------------------------------------------------------------

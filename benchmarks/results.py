@@ -116,7 +116,7 @@ def corrected_figure(measured: Sequence[Measured], percent: float = 99) -> Figur
     for one in measured:
         usual_ns = max(1, one.latency_ns.percentile(50))
         values.append(one.latency_ns.corrected(usual_ns).percentile(percent) / MS)
-    return Figure(name=f"p{percent:g} ms corrected", values=values, less_is_better=True)
+    return Figure(name=f"p{percent:g} ms corr.", values=values, less_is_better=True)
 
 
 def merged(measured: Sequence[Measured]) -> Histogram:

@@ -18,6 +18,8 @@ PARTITIONS: Final = 96
 """The same for all: in each group some, in one group all."""
 GROUPS_LOADED_MAX: Final = 96
 """More are looked at only when idle."""
+EVEN_SOON: Final = ("balancer.pause_between_steals_ms=0",)
+"""Hundreds of masters are moved one by one before anything can be measured."""
 GROUPS_OF_NODES: Final = 48
 REPLICAS: Final = 3
 CONNECTIONS: Final = 64
@@ -34,6 +36,7 @@ def of_groups(groups: int) -> Benchmark:
         run=_loaded if loaded else _idle,
         partitions=PARTITIONS,
         groups=groups,
+        overrides=() if loaded else EVEN_SOON,
         needs_nodes=True,
     )
 

@@ -28,7 +28,7 @@ from wire.messages.metadata import MetadataRequest
 
 NODES: Final = 3
 EVEN_S_MAX: Final = 30.0
-EVEN_S_PER_GROUP: Final = 0.1
+EVEN_S_PER_GROUP: Final = 0.5
 """On top of that: masters are moved one by one."""
 LEADERS_S_MAX: Final = 20.0
 LOOK_EVERY_S: Final = 0.1
