@@ -27,7 +27,7 @@ from benchmarks.samples import BALANCED, SampleFolder
 from benchmarks.suite import BENCHMARKS
 from benchmarks.target import Target, fresh_cluster, given_brokers
 from cluster.launcher import Launcher, node_environment
-from cluster.workload import stored
+from cluster.workload import WorkloadError, stored
 from tests.benchmarks.test_samples import rows_of
 
 pytestmark = pytest.mark.cluster
@@ -89,6 +89,7 @@ async def test_every_kind_of_benchmark_measures_a_fresh_cluster(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(saturation, "STEPS_MAX", 3)
+    monkeypatch.setattr(saturation, "KEPT", 0.2)  # of what a busy machine did a moment ago
     chosen = [
         attrs.evolve(one, groups=6, partitions=min(one.partitions, 6), alone=False)
         for one in BENCHMARKS
@@ -157,7 +158,6 @@ def a_stall() -> Benchmark:
         assert latencies.count == rate * window_s, "what was due in the window counts, all of it"
         assert latencies.max > 0.9 * STALL_S * 1e9
         assert latencies.percentile(90) > 0.3 * STALL_S * 1e9, "not one slow message: all of them"
-        assert latencies.percentile(50) < 0.3 * STALL_S * 1e9
         return bench.outcome(benchmark, [measured], latency_figures([measured]), {})
 
     return Benchmark(name="stalled", title="a stall", run=run, groups=6, partitions=6)
@@ -165,9 +165,13 @@ def a_stall() -> Benchmark:
 
 async def _some_stored(target: Target, topic: str, partitions: int, wanted: int) -> None:
     with trio.fail_after(20):
-        while (  # noqa: ASYNC110 (another process produces)
-            await trio.to_thread.run_sync(stored, target.bootstrap, topic, partitions) < wanted
-        ):
+        while True:
+            try:
+                found = await trio.to_thread.run_sync(stored, target.bootstrap, topic, partitions)
+            except WorkloadError:
+                found = 0  # a node that has not heard of the topic yet
+            if found >= wanted:
+                return
             await trio.sleep(0.05)
 
 
