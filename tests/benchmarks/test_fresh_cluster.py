@@ -50,7 +50,7 @@ SHORT = attrs.evolve(
         fill_bytes_per_s=16 * MIB,
         bytes_per_s=3 * MIB,
         log_bytes=4 * MIB,
-        quiet_s=0.5,
+        quiet_s=0.2,
     ),
 )
 SHORT_LOG = (
@@ -88,7 +88,8 @@ async def test_every_kind_of_benchmark_measures_a_fresh_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(saturation, "STEPS_MAX", 3)
+    monkeypatch.setattr(saturation, "STEPS_MAX", 2)
+    monkeypatch.setattr(saturation, "SHARES", (10, 80))
     monkeypatch.setattr(saturation, "KEPT", 0.2)  # of what a busy machine did a moment ago
     chosen = [
         attrs.evolve(one, groups=6, partitions=min(one.partitions, 6), alone=False)
