@@ -81,7 +81,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         help="measured of each load (default %(default)s); the report needs whole ones",
     )
     parser.add_argument(
-        "--warm-up", type=float, default=1.0, help="seconds before that (default %(default)s)"
+        "--warm-up", type=float, default=2.0, help="seconds before that (default %(default)s)"
     )
     parser.add_argument(
         "--client",

@@ -55,9 +55,15 @@ from cluster.spec import ClusterSpec, SpecError
 from runtime.config import ConfigError
 
 ON_NODE: Final = 1
-IN_FLIGHT_PER_NODE: Final[Mapping[int, int]] = {0: 32, 10_000: 16, 100_000: 4}
-"""Requests outstanding for each node, for messages of at least so many bytes: enough to fill the
-links, and not so much that one waits for seconds behind the others."""
+IN_FLIGHT_S: Final = 0.2
+"""Requests outstanding are as many as a full link takes so long to send, all copies of them: enough
+to fill the links, and nothing waits for so long that it is thought lost (`paxos` sends an Accept
+again after 400 ms)."""
+READERS_FIRST_S: Final = 2.0
+"""Before they have to share a link, so that they only read meanwhile."""
+IN_FLIGHT_PER_NODE_MAX: Final = 32
+OVERHEAD_BYTES: Final = 200
+"""Of a message on its way to a node, about."""
 UNLIMITED: Final = (
     "The nodes share this machine's cores, disk and network, without limits for each of them: "
     "these ratios say nothing about nodes on machines of their own."
@@ -205,7 +211,6 @@ class Placements:
         )
         async with target.topic(f"{phase.layout}-{size}", case.groups) as topic:
             await check_layout(target, topic, phase.layout, case.groups)
-            self._let_through(limit.bits_for(size))
             try:
                 measured, read = await self._run(bench, topic, case)
             finally:
@@ -235,8 +240,8 @@ class Placements:
         self, bench: Bench, topic: str, case: Case
     ) -> tuple[Measured, tuple[Measured, ...]]:
         """Produce, and meanwhile read all of it with so many consumers: what both have seen."""
-        jobs: list[Job] = [self._tail(bench.target, topic, case) for _ in range(case.readers)]
-        jobs.append(self._job(bench.target, topic, case))
+        tails: list[Job] = [self._tail(bench.target, topic, case) for _ in range(case.readers)]
+        job = self._job(bench.target, topic, case)
         done: dict[int, Measured] = {}
         failures: list[BenchmarkFailed] = []
 
@@ -247,11 +252,15 @@ class Placements:
                 failures.append(error)
 
         async with trio.open_nursery() as nursery:
-            for number, job in enumerate(jobs):
-                nursery.start_soon(run, number, job)
+            for number, tail in enumerate(tails):
+                nursery.start_soon(run, number, tail)
+            if tails:
+                await trio.sleep(READERS_FIRST_S)
+            self._let_through(self._limit.bits_for(case.message_bytes))
+            await run(len(tails), job)
         if failures:
             raise failures[0]
-        *read, produced = (done[number] for number in range(len(jobs)))
+        *read, produced = (done[number] for number in range(len(tails) + 1))
         return produced, tuple(read)
 
     def _tail(self, target: Target, topic: str, case: Case) -> Job:
@@ -259,7 +268,7 @@ class Placements:
             bootstrap=target.bootstrap,
             topic=topic,
             partitions=case.groups,
-            warm_up_s=self.options.warm_up,
+            warm_up_s=READERS_FIRST_S + self.options.warm_up,
             window_s=self.options.seconds,
             pids=target.pids,
         )
@@ -277,10 +286,12 @@ class Placements:
                 window_s=options.seconds,
                 pids=target.pids,
             )
+        bits_per_s = self._limit.bits_for(case.message_bytes)
+        bits_per_s = bits_per_s or limits.BY_SIZE.bits_for(case.message_bytes)
         return RequestJob(
             bootstrap=target.bootstrap,
             topic=topic,
-            connections=options.connections or connections_for(case),
+            connections=options.connections or connections_for(case, bits_per_s),
             in_flight=1,
             record_bytes=case.message_bytes,
             rate=options.rate,
@@ -291,10 +302,12 @@ class Placements:
         )
 
 
-def connections_for(case: Case) -> int:
-    """As many for each node in both layouts."""
-    size = max(least for least in IN_FLIGHT_PER_NODE if least <= case.message_bytes)
-    return case.nodes * IN_FLIGHT_PER_NODE[size]
+def connections_for(case: Case, bits_per_s: int) -> int:
+    """As many for each node, and as many in both layouts."""
+    copies = case.nodes - 1 + case.readers
+    size = copies * (case.message_bytes + OVERHEAD_BYTES)
+    per_node = int(bits_per_s / 8 * IN_FLIGHT_S / size / case.nodes)
+    return case.nodes * max(1, min(per_node, IN_FLIGHT_PER_NODE_MAX))
 
 
 def _told(rate: Rate) -> str:

@@ -21,9 +21,9 @@ from benchmarks.usage import Usage, cores
 
 MEGA: Final = 1_000_000
 BITS_BY_SIZE: Final[Mapping[int, int]] = {
-    0: 4 * MEGA,
-    1_000: 10 * MEGA,
-    10_000: 40 * MEGA,
+    0: 3 * MEGA,
+    1_000: 8 * MEGA,
+    10_000: 30 * MEGA,
     100_000: 100 * MEGA,
 }
 """The rate of a link for messages of at least so many bytes: small ones cost CPU, not bandwidth."""

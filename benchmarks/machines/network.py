@@ -41,8 +41,9 @@ BRIDGE: Final = "br0"
 BURST_BYTES: Final = 128 * 1024
 """More than the largest packet before segmentation (64 KiB and headers), which the token bucket
 would cut into frames on this machine's CPU."""
-QUEUE_BYTES: Final = 1_000_000
-"""What may wait for its turn; what comes then is lost, as in a switch, and TCP goes slower."""
+QUEUE_S: Final = 0.16
+"""What may wait for its turn, in time; what comes then is lost, as in a switch, and TCP slows down.
+A deeper queue on a slow link would only keep everything waiting, leases and heartbeats too."""
 
 
 class MachinesError(RuntimeError):
@@ -141,9 +142,10 @@ class Network:
 def _queue(device: str, bits_per_s: int) -> str:
     if not bits_per_s:
         return f"qdisc delete dev {device} root"
+    queue_bytes = max(BURST_BYTES, round(bits_per_s / 8 * QUEUE_S))
     return (
         f"qdisc replace dev {device} root "
-        f"tbf rate {bits_per_s}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
+        f"tbf rate {bits_per_s}bit burst {BURST_BYTES} limit {queue_bytes}"
     )
 
 

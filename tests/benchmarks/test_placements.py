@@ -107,8 +107,10 @@ def test_groups_are_dealt_so_that_nodes_have_as_many() -> None:
 def test_both_layouts_have_as_many_requests_under_way() -> None:
     for nodes in (3, 5, 7):
         for size in (100, 1_000, 10_000, 100_000):
-            assert connections_for(Case(nodes, 12, 0, size)) % nodes == 0
-    assert connections_for(Case(3, 12, 0, 100)) > connections_for(Case(3, 12, 0, 100_000)) > 3
+            assert connections_for(Case(nodes, 12, 0, size), 20_000_000) % nodes == 0
+    few, many = (connections_for(Case(3, 12, 0, 10_000), rate) for rate in (10**7, 10**9))
+    assert 3 < few < many, "a slow link is full sooner"
+    assert connections_for(Case(3, 12, 0, 100_000), 10**6) == 3, "at least one for each node"
 
 
 def test_without_machines_nothing_is_limited_and_that_is_told(
