@@ -12,10 +12,12 @@ from benchmarks.placements import connections_for, dealt, limit_of, phases
 from benchmarks.samples import BALANCED, CONCENTRATED
 from benchmarks.usage import Usage, cores
 
-BITS = 8_000
-IDLE = Usage(1.0, (0.1, 0.1, 0.1), 0.1, 0.0, (950, 500, 500), (500, 250, 250))
-BUSY = Usage(1.0, (0.1, 0.1, 0.1), 0.1, 1.0 * cores(), (800, 800, 800), (700, 700, 700))
-FULL = attrs.evolve(BUSY, received_bytes=(900, 900, 900))
+BITS = 8_000_000
+IDLE = Usage(
+    1.0, (0.1, 0.1, 0.1), 0.1, 0.0, (950_000, 500_000, 500_000), (500_000, 250_000, 250_000)
+)
+BUSY = Usage(1.0, (0.1, 0.1, 0.1), 0.1, 1.0 * cores(), (800_000,) * 3, (700_000,) * 3)
+FULL = attrs.evolve(BUSY, received_bytes=(900_000,) * 3)
 
 
 def rate(
@@ -91,9 +93,9 @@ def test_a_ratio_does_not_count_where_cpu_was_the_limit() -> None:
 
 def test_the_links_that_were_full_are_told() -> None:
     lines = links_table(limited(0, IDLE)).splitlines()
-    words = ["1,000", "B", "8kbit", CONCENTRATED, "95%", "50%", "50%", "|", "50%", "25%", "25%"]
+    words = ["1,000", "B", "8mbit", CONCENTRATED, "95%", "50%", "50%", "|", "50%", "25%", "25%"]
     assert lines[-2].split()[4:] == words
-    assert as_json(limited(0, IDLE))[1]["usage"]["sent_bytes"] == (950, 500, 500)
+    assert as_json(limited(0, IDLE))[1]["usage"]["sent_bytes"] == (950_000, 500_000, 500_000)
 
 
 def test_groups_are_dealt_so_that_nodes_have_as_many() -> None:
@@ -160,3 +162,13 @@ def test_readers_that_fall_behind_spoil_a_ratio() -> None:
     behind = attrs.evolve(balanced, read=(attrs.evolve(balanced.measured, count=100),))
     assert list(ratios([concentrated, behind]).values()) == [[]]
     assert "readers fell behind" in table([concentrated, behind])
+
+
+def test_a_node_that_falls_behind_spoils_a_ratio() -> None:
+    """Its copies are sent when nobody measures any more."""
+    concentrated, balanced = limited(0, attrs.evolve(IDLE, received_bytes=(230_000,) * 3))
+    kept_up = attrs.evolve(concentrated.measured.usage, received_bytes=(110_000,) * 3)
+    behind = attrs.evolve(kept_up, received_bytes=(110_000, 110_000, 60_000))
+    for usage, flaws in ((kept_up, 0), (behind, 1)):
+        one = attrs.evolve(concentrated, measured=attrs.evolve(concentrated.measured, usage=usage))
+        assert table([one, balanced]).count("a node fell behind") == flaws
