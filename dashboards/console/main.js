@@ -104,8 +104,7 @@ byId("pause").addEventListener("click", () => pauseBalancer(!live.sections.balan
 // Leases run out between two pictures as well; who wants no motion gets them once a second.
 setInterval(() => {
   if (document.hidden || calm.matches || !live.sections.groups) return;
-  map.leases();
-  if (map.open !== null) map.detail();
+  map.countDown();
 }, TICK_MS);
 
 live.look();

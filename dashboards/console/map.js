@@ -9,6 +9,8 @@ const COLOURS = 10;
 const FEW = 20;
 const MANY = 60;
 const NARROW = 600;
+const COLUMNS = "Each column is a group; its filled cell is its master.";
+const COMPACT = "Each box is a group with its master; 1→2 belongs on node 2.";
 const PINNED = 1;
 const PAUSED = 2;
 const BY_HAND = 4;
@@ -38,6 +40,7 @@ export class GroupMap {
     this.compact = compact;
     setAttribute(byId("map-nodes"), "aria-pressed", !compact);
     setAttribute(byId("map-compact"), "aria-pressed", compact);
+    setText(byId("map-help"), `${compact ? COMPACT : COLUMNS} Arrow keys move, Enter opens a group.`);
     this.columns.clear();
     this.root.replaceChildren();
     this.root.classList.toggle("compact", compact);
@@ -61,7 +64,9 @@ export class GroupMap {
     }
     const rows = changed?.groups ?? (changed === null ? groups.keys() : []);
     const names = new Set(rows);
-    if (changed?.nodes) for (const name of groups.keys()) names.add(name);
+    const down = this.nodes.filter((node) => this.down(node)).join();
+    if (down !== this.seenDown) for (const name of groups.keys()) names.add(name);
+    this.seenDown = down;
     for (const name of names) this.column(name, groups.get(name));
     if (changed === null || changed.groups) this.arrange(groups);
     this.root.classList.toggle("roomy", groups.size <= FEW && this.root.clientWidth >= NARROW);
@@ -168,8 +173,13 @@ export class GroupMap {
     return Math.max(0, told - Math.floor((performance.now() - this.live.heardAt) / 100));
   }
 
+  /** Between two pictures: where there are many, the pictures are enough. */
+  countDown() {
+    if (this.columns.size <= MANY) this.leases();
+    if (this.open !== null) this.detail();
+  }
+
   leases() {
-    if (!this.live.sections.leases) return;
     let index = 0;
     for (const told of this.live.sections.leases) this.leaseMax = Math.max(this.leaseMax, told);
     for (const name of this.live.sections.groups.keys()) {

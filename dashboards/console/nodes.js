@@ -4,6 +4,7 @@ import { bytes, byId, count, duration, el, keyed, plural, setAttribute, setText,
 import { drain } from "./actions.js";
 
 const SECONDS = 300;
+const STEPS = [1, 1.5, 2, 3, 5, 7.5, 10];
 const WIDTH = 300;
 const HEIGHT = 60;
 const GAP_S = 4;
@@ -42,14 +43,14 @@ export class Nodes {
     );
   }
 
-  /** One scale for all charts, so that they can be compared: 1, 2 or 5 times a power of ten. */
+  /** One scale for all charts, so that they can be compared: a round number. */
   scale() {
     let most = 10;
     for (const rows of this.live.samples.values()) {
       for (const row of rows) most = Math.max(most, row[PRODUCED], row[FETCHED]);
     }
     const power = 10 ** Math.floor(Math.log10(most));
-    return power * [1, 2, 5, 10].find((one) => one * power >= most);
+    return power * STEPS.find((one) => one * power >= most);
   }
 
   card(name) {

@@ -104,7 +104,6 @@ async def test_the_map_shows_the_masters_live_and_moves_one_by_keyboard(tmp_path
             await sees(page, "the masters", view.masters())
             await acknowledged(producer, 10)
             await tables(page)
-            await pictures(page, tmp_path, "even")
 
             everything = dict.fromkeys(range(GROUPS + 1), 2)
             await health.place(cluster.spec.node(3).http, {"all_on": 2})

@@ -45,6 +45,7 @@ from paxos.messages import (
     Trimmed,
 )
 from runtime.admission import Judgement, Life, Verdict
+from runtime.console import words as console_words
 from runtime.dataplane import READ
 from runtime.fields import Address
 from runtime.greeting import Hello
@@ -56,6 +57,7 @@ from tests.fuzz.engine import Target, feature_of
 from tests.fuzz.kafka import BATCHES
 from tests.fuzz.mutate import INPUT_BYTES_MAX, Mark, Sample, havoc, mutated
 from tests.fuzz.wire_targets import naive_frames
+from tests.runtime.console.test_words import DATA, STATE
 from tests.runtime.doubles import FakePlane, Recorder
 from wire.batch import Compression
 from wire.errors import ProtocolError
@@ -154,6 +156,8 @@ def link_frames() -> list[bytes]:
         frame(Kind.VERDICT, Verdict(Incarnation(1), Judgement.KNOWN, Incarnation(1)).encode()),
         *(frame(Kind.CATCH_UP, b"".join(catchup_codec.encode(one))) for one in CATCH_UP),
         frame(Kind.MASTERS, encode_words([Word(GROUP, Epoch(3), Slot(40), 10**18)] * 2)),
+        frame(Kind.CONSOLE, console_words.encode_ask(console_words.Ask(console_words.What.DATA))),
+        *(frame(Kind.CONSOLE, console_words.encode_tell(one)) for one in (STATE, DATA)),
         frame(Kind.FORWARD, forward),
         frame(Kind.FORWARDED, struct.pack(">QBi", 1, 0, -1) + done.result),
         frame(Kind.FORWARDED, struct.pack(">QBi", 2, 1, elsewhere.master or -1)),
@@ -295,6 +299,9 @@ class Link(Target):
             {NodeId(node): Address("127.0.0.1", 7000 + node) for node in (1, 2, 3)},
             queue_bytes_max=1 << 20,
             journal=journal.journal,
+        )
+        peers.on_console = lambda _node, body: engine.features.add(
+            type(console_words.decode(body)).__name__
         )
         peers.accept(cast(socket.socket, sock), "127.0.0.1")
         while not sock.closed:

@@ -18,8 +18,11 @@ from runtime.http import (
     CONNECTIONS_MAX,
     REQUEST_BYTES_MAX,
     REQUEST_TIMEOUT_S,
+    SEND_TIMEOUT_S,
     Answer,
     HttpServer,
+    Send,
+    Stream,
     json_answer,
 )
 from tests.runtime.offices import GROUPS, Cluster, everything_on
@@ -81,7 +84,7 @@ def request(method: str, path: str, body: bytes | None = None) -> bytes:
 # -- the server -----------------------------------------------------------------------------------
 
 
-def serving(**routes: Callable[[Any], Awaitable[Answer]]) -> tuple[HttpServer, Bugs]:
+def serving(**routes: Callable[[Any], Awaitable[Answer | Stream]]) -> tuple[HttpServer, Bugs]:
     """`get_x=route` serves GET /x."""
     bugs: Bugs = []
     table = {}
@@ -200,6 +203,82 @@ async def test_a_client_that_does_not_read_has_its_time_too(autojump_clock: Mock
     await client.send_all(request("GET", "/x"))
     await server.handle(node)
     assert trio.current_time() >= REQUEST_TIMEOUT_S
+
+
+async def test_a_stream_goes_on_as_long_as_it_is_read(autojump_clock: MockClock) -> None:
+    """Longer than any request may take."""
+
+    async def run(send: Send) -> None:
+        for number in range(10):
+            await trio.sleep(REQUEST_TIMEOUT_S)
+            await send(f"piece {number}\n".encode())
+
+    async def streams(_body: Any) -> Stream:
+        return Stream("text/plain", run)
+
+    server, bugs = serving(get_x=streams)
+    client, node = memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.handle, node)
+        await client.send_all(request("GET", "/x"))
+        reply = Reply(await read_all(client.receive_stream))
+    assert reply.headers["transfer-encoding"] == "chunked"
+    assert reply.body.count(b"piece") == 10
+    assert reply.body.endswith(b"0\r\n\r\n")
+    assert bugs == []
+
+
+async def test_a_stream_that_is_not_read_is_cut_off(autojump_clock: MockClock) -> None:
+    """Nothing queues for a slow reader: it had its time for one piece."""
+    client, node = memory_stream_pair()
+    sent = 0
+
+    async def run(send: Send) -> None:
+        nonlocal sent
+        while True:
+            await trio.sleep(1)
+            await send(b"piece")
+            sent += 1
+            if sent == 3:
+                node.send_stream.send_all = never
+
+    async def never(_data: object) -> None:
+        await trio.sleep_forever()
+
+    async def streams(_body: Any) -> Stream:
+        return Stream("text/plain", run)
+
+    server, bugs = serving(get_x=streams)
+    await client.send_all(request("GET", "/x"))
+    await server.handle(node)
+    assert sent == 3
+    assert trio.current_time() == 4 + SEND_TIMEOUT_S
+    assert bugs == []
+    await read_all(client.receive_stream)  # the connection is closed
+
+
+async def test_a_query_is_given_to_the_route() -> None:
+    server, _ = serving(get_x=echo)
+    reply = await exchange(server, request("GET", "/x?name=%3Cb%3E&y="))
+    assert reply.json() == {"name": "<b>"}
+    reply = await exchange(server, request("GET", "/x?" + "&".join(f"a{n}=1" for n in range(40))))
+    assert reply.status == 400
+
+
+async def test_requests_of_other_sites_are_refused() -> None:
+    """The rules are those of test_http_guard.py; here they are seen to hold at the door."""
+    server, _ = serving(get_x=echo, post_x=echo)
+    for method in ("GET", "POST"):
+        body = b"{}" if method == "POST" else None
+        data = request(method, "/x", body).replace(b"Host: localhost", b"Host: evil.example")
+        reply = await exchange(server, data)
+        assert reply.status == 403
+        assert "evil.example" in reply.json()["error"]
+    form = request("POST", "/x", b"{}").replace(b"application/json", b"text/plain")
+    assert (await exchange(server, form)).status == 403
+    for reply in (await exchange(server, form), await exchange(server, request("GET", "/x"))):
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in reply.headers
 
 
 async def test_connections_are_limited(autojump_clock: MockClock) -> None:
