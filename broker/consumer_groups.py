@@ -137,17 +137,24 @@ class ConsumerGroups:
         self._notice = notice
         self._coordinators: dict[GroupId, tuple[GroupStore, Coordinator]] = {}
         self._offices: dict[GroupId, _Office] = {}
+        self._unsettled = True
+        """Some office is suspended, or is to be opened as soon as the group has caught up."""
 
     # -- mastership and time ------------------------------------------------------------------
 
     def masters_changed(self, now: Now) -> None:
         """Acting or epoch of some group may have changed: open and close offices accordingly."""
+        self._unsettled = False
         for group in sorted(self._machines):
             self._look(group, now)
 
     def tick(self, now: Now) -> None:
-        """Time passes; call it no later than `next_deadline`."""
-        self.masters_changed(now)
+        """Time passes; call it no later than `next_deadline`.
+
+        Who is master is looked at only where that waits for something: of changes we are told.
+        """
+        if self._unsettled:
+            self.masters_changed(now)
         now_ms, wall_ms = now.boot_ns // MS, now.wall_ns // MS
         for office in list(self._offices.values()):
             if office.suspended_boot_ns is not None:
@@ -200,8 +207,10 @@ class ConsumerGroups:
             self._suspend(office, now)
         elif office is not None and office.suspended_boot_ns is not None:
             self._resume(office)
-        if group not in self._offices and acting and self._groups.caught_up(group):
-            self._open(group, epoch, now)
+        if group not in self._offices and acting:
+            self._unsettled = True
+            if self._groups.caught_up(group):
+                self._open(group, epoch, now)
         return self._offices.get(group)
 
     def _open(self, group: GroupId, epoch: int, now: Now) -> None:
@@ -218,6 +227,7 @@ class ConsumerGroups:
 
     def _suspend(self, office: _Office, now: Now) -> None:
         """We may not act, and nobody else does: wait for what comes of it, but not for long."""
+        self._unsettled = True
         if office.suspended_boot_ns is None:
             office.suspended_boot_ns = now.boot_ns
         elif now.boot_ns - office.suspended_boot_ns > SUSPENDED_NS_MAX:

@@ -234,6 +234,17 @@ class Intake:
         else:
             self._bounce(batch, Why.UNKNOWN, now)
 
+    @property
+    def rests(self) -> bool:
+        """Whether `tick` has nothing to look at: nobody waits here, and no handover goes on."""
+        return not (
+            self.queue
+            or self.proposed
+            or self.adopted
+            or self._handing is not None
+            or self.replica.handover is not None
+        )
+
     def tick(self, now: Now) -> None:
         """Answer what can no longer be answered well: we are not master any more, or never were."""
         replica = self.replica

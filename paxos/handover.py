@@ -119,6 +119,7 @@ def away_refusal(replica: "Replica", now: Now, target: NodeId) -> str:
 def begin(replica: "Replica", now: Now, target: NodeId, incarnation: Incarnation) -> None:
     assert replica.handover is None
     assert target != replica.me
+    replica.wake()
     stage = FIRST_STAGE[replica.timing.strategy]
     replica.handover = Handover(target, incarnation, now.boot_ns, stage)
 

@@ -93,6 +93,7 @@ def change(replica: "Replica", now: Now, members: Iterable[NodeId], step: Step) 
     wanted = tuple(sorted(members))
     why = _refusal(replica, now, wanted)
     if not why:
+        replica.wake()
         replica.changing = Change(wanted, now.boot_ns)
         try_to_place(replica, now, step)
     return why

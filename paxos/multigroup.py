@@ -72,9 +72,12 @@ class MultiGroup:
             step.notices.append(Notice(message.group, "unknown-group", f"from node {sender}"))
 
     def tick(self, now: Now, step: Step) -> None:
-        renewing = any(self._renews(replica, now) for replica in self.replicas.values())
-        for replica in self.replicas.values():
+        replicas = self.replicas.values()
+        awake = [replica for replica in replicas if not timers.rests(replica, now)]
+        renewing = any(self._renews(replica, now) for replica in awake)
+        for replica in replicas if renewing else awake:
             timers.tick(replica, now, step, renew_early=renewing)
+            timers.rest(replica, now)
 
     def statistics(self, now: Now) -> Iterator[GroupStatistics]:
         for replica in self.replicas.values():

@@ -35,6 +35,8 @@ def on_progress(
     peer.applied, peer.told_boot_ns = message.applied, now.boot_ns
     _compare(replica, sender, message, step)
     replica.learner.heard(max(message.applied, message.chosen_to))
+    if replica.learner.behind:
+        replica.wake()
     if sender in replica.members:
         if message.incarnation == replica.incarnation:
             replica.verified.add(sender)

@@ -129,6 +129,7 @@ def stop_voting(
     bar: Slot = SLOT_ZERO,
 ) -> None:
     """Promises or votes of ours may be forgotten: be silent until that can do no harm."""
+    replica.wake()
     replica.rejoin = Rejoin(floor=floor, bar=bar)
     replica.acceptor.voting = False
     step.persist.append(VotingRecord(replica.group, False, floor))
@@ -159,6 +160,7 @@ def distrust(replica: "Replica", now: Now, lost: Iterable[Slot], why: str, step:
     It may vote again in this life, and find damage once more. Then an answer to its first question
     may still be under way and say too little; so what we know of our own votes counts too.
     """
+    replica.wake()
     bar = _known_slot(replica)
     for slot in lost:
         if slot > replica.learner.applied:

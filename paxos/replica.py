@@ -136,6 +136,8 @@ class Replica:
         """The next slot is chosen at a ballot we did not vote at: only its value will help."""
         self.trimmed_boot_ns: int | None = None
         """When somebody told us last that its log begins beyond the end of ours."""
+        self.rests_until_boot_ns = self.rests_until_wall_ns = 0
+        """Before both there is nothing to do for `timers.tick`, unless something `wake`s us."""
         if recovered.base is not None:
             bases.begin_with(self, recovered.base)
 
@@ -231,6 +233,8 @@ class Replica:
     # -- messages -----------------------------------------------------------------------------
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
+        if type(message) is not Progress:  # which wakes us where it says much
+            self.wake()
         self._handlers[type(message)](self, now, sender, message, step)
 
     def _on_prepare(self, now: Now, sender: NodeId, message: Prepare, step: Step) -> None:
@@ -392,6 +396,7 @@ class Replica:
             timers.mastership(self, now, step)
 
     def place(self, now: Now, entry: Entry, step: Step) -> Slot:
+        self.wake()
         proposer = self.proposer
         slot = proposer.place(entry, now.boot_ns)
         self.send_accept(slot, entry, self.others(proposer.members), step)
@@ -463,6 +468,7 @@ class Replica:
             self._apply_ready(now, step)
 
     def _apply_ready(self, now: Now, step: Step) -> None:
+        self.wake()
         for slot, entry in self.learner.take_ready():
             self.acceptor.forget(slot)
             self.chain.extend(slot, entry)
@@ -526,6 +532,10 @@ class Replica:
 
     # -- small things -------------------------------------------------------------------------
 
+    def wake(self) -> None:
+        """Something has happened, or is about to: `timers.tick` has to look at all of it again."""
+        self.rests_until_boot_ns = 0
+
     def statistics(self, now: Now) -> GroupStatistics:
         return GroupStatistics(
             group=self.group,
@@ -572,10 +582,9 @@ class Replica:
         step.before.append(Send(node, Learn(self.group, self.learner.applied)))
 
     def progress_for(self, node: NodeId) -> Progress:
-        learner = self.learner
+        learner, chain = self.learner, self.chain.value
         witnessed = self.peer(node).witnessed
         life = self.incarnations.get(node, INCARNATION_ZERO)
-        chain = self.chain.value
         return Progress(self.group, learner.applied, learner.chosen_to, witnessed, life, chain)
 
     def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from paxos import base, handover, membership
+from paxos.ids import NOBODY
 from paxos.messages import Learn, RejoinAsk
 from paxos.proposer import Role
 from paxos.quorum import is_quorum
@@ -16,9 +17,51 @@ RETRANSMIT_SLOTS_MAX: Final = 8
 """Undecided slots sent again in one tick, oldest first: a slow peer must not be drowned."""
 
 
+def rests(replica: "Replica", now: "Now") -> bool:
+    """Whether `tick` would find nothing to do: nothing has happened since it last found so, and
+    what it waits for is not due. Most groups of a node are like this most of the time."""
+    if now.boot_ns >= replica.rests_until_boot_ns or now.wall_ns >= replica.rests_until_wall_ns:
+        return False
+    replica.stalled_since = now.boot_ns  # the one thing that `tick` would have noted
+    return True
+
+
+def rest(replica: "Replica", now: "Now") -> None:
+    """Note until when nothing is due by time alone; whatever happens ends it (`Replica.wake`).
+
+    Only what is settled rests: everything applied, nothing under way, a lease that runs, and a role
+    that goes with it. What is due next is the progress told to others, and what the lease wants.
+    """
+    lease, proposer, timing = replica.lease, replica.proposer, replica.timing
+    replica.wake()
+    if (
+        replica.commit_due
+        or proposer.in_flight
+        or replica.learner.behind
+        or now.boot_ns < replica.learn_at
+        or replica.changing is not None
+        or replica.suspended
+        or replica.handover is not None
+        or replica.election.abstaining
+        or not replica.can_vote()
+    ):
+        return
+    if lease.holder == replica.me:
+        if not (lease.held_by(replica.me, replica.incarnation) and replica.ready()):
+            return
+        replica.rests_until_wall_ns = lease.expires_wall_ns - timing.lease_ns
+        replica.rests_until_wall_ns += timing.renew_every_ns  # `renewal_due`
+    elif lease.holder != NOBODY and proposer.role is Role.FOLLOWER:
+        replica.rests_until_wall_ns = lease.expires_wall_ns + timing.margin_ns  # not `free` before
+    else:
+        return
+    replica.rests_until_boot_ns = replica.progress_at
+
+
 def tick(replica: "Replica", now: "Now", step: Step, *, renew_early: bool = False) -> None:
-    """Call every few tens of milliseconds. `renew_early`: other groups of this master renew now,
-    so this one joins them if it would be due soon (one frame per peer and one fsync for all)."""
+    """Call every few tens of milliseconds, unless it `rests`. `renew_early`: other groups of this
+    master renew now, so this one joins them if it would be due soon (one frame per peer and one
+    fsync for all)."""
     _progress_and_learning(replica, now, step)
     if replica.commit_due:
         replica.flush_commit(step)

@@ -26,7 +26,7 @@ from paxos.messages import StealAbort, StealRequest
 from paxos.step import Notice
 from runtime.engine import Engine
 from runtime.journal import Journal
-from runtime.planning import views
+from runtime.planning import Views, views
 from runtime.registry_client import RegistryClient
 
 STEALS_KEPT: Final = 64
@@ -69,11 +69,12 @@ class BalancingLoop:
 
     # -- the loop -----------------------------------------------------------------------------
 
-    def tick(self, now: Now) -> None:
+    def tick(self, now: Now, groups: Views | None = None) -> None:
+        """`groups`: what `views` says now, for whoever has asked already."""
         if self.machine is not None and not self.draining:
-            self._carry_out(self.machine.on_tick(now, self.view(now)))
+            self._carry_out(self.machine.on_tick(now, self.view(now, groups)))
 
-    def view(self, now: Now) -> ClusterView:
+    def view(self, now: Now, groups: Views | None = None) -> ClusterView:
         multi = self._engine.multi
         return ClusterView.of_registry(
             self._registry,
@@ -82,7 +83,7 @@ class BalancingLoop:
             incarnation=multi.incarnation,
             alive=self._engine.alive(),
             registry_reachable=self._engine.master(REGISTRY_GROUP) is not None,
-            groups=views(self._engine, now),
+            groups=views(self._engine, now) if groups is None else groups,
             slow=self.slow(now) | ({multi.me} if self._engine.scarcity.low else set()),
         )
 

@@ -109,6 +109,9 @@ class Checkpointing:
         self._making: _Making | None = None
         self._saving: GroupId | None = None
         self._not_before_ns = 0
+        self._look_at = (0, 0, 0)
+        """No group is due before the log has so many bytes, or so many records, while there are so
+        many groups: a look at all of them in every tick would cost more than all the rest here."""
         self.held: set[GroupId] = set()
         """Groups whose state is on its way here: theirs is worth nothing."""
         self.taken: dict[GroupId, Taken] = {}
@@ -151,11 +154,13 @@ class Checkpointing:
     def soon(self, group: GroupId) -> None:
         """What the log has of the group is not to be relied on: write its state down."""
         self._logged[group] = (-self._config.bytes_each, 0)
+        self._look_at = (0, 0, 0)
 
     def forget(self, group: GroupId) -> None:
         """What was taken of the group says nothing any more."""
         self._logged.pop(group, None)
         self.taken.pop(group, None)
+        self._look_at = (0, 0, 0)
         if self._making is not None and self._making.group == group:
             self._making = None
 
@@ -171,13 +176,20 @@ class Checkpointing:
     def _most_due(self) -> GroupId | None:
         config, statistics = self._config, self._wal.statistics()
         logged, records = statistics.bytes_staged, statistics.records
+        count = len(self._multi.replicas)
+        bytes_due, records_due, counted = self._look_at
+        if logged < bytes_due and records < records_due and count == counted:
+            return None
         best, most = None, 1.0
+        passed_over = False
+        bytes_due, records_due = logged + config.bytes_each, records + config.records_each
         for number, (group, replica) in enumerate(self._multi.replicas.items()):
             if group in self.held or replica.learner.applied == SLOT_ZERO:
+                passed_over = True
                 continue
             since = self._logged.get(group)
             if since is None:
-                share = number / len(self._multi.replicas)  # so that not all are due at once
+                share = number / count  # so that not all are due at once
                 since = self._logged[group] = (
                     logged - round(share * config.bytes_each),
                     records - round(share * config.records_each),
@@ -187,6 +199,9 @@ class Checkpointing:
             )
             if due >= most:
                 best, most = group, due
+            bytes_due = min(bytes_due, since[0] + config.bytes_each)
+            records_due = min(records_due, since[1] + config.records_each)
+        self._look_at = (0, 0, 0) if passed_over else (bytes_due, records_due, count)
         return best
 
     # -- taking it ----------------------------------------------------------------------------

@@ -304,6 +304,8 @@ class Engine(KnownGroups):
                     self._suspect(place)
             self._level()
         for group, intake in self.intakes.items():
+            if intake.rests:
+                continue
             intake.tick(now)
             if intake.busy:
                 self._busy.add(group)
@@ -492,10 +494,14 @@ class Engine(KnownGroups):
     def _watch_masters(self, now: Now, only: set[GroupId] | None = None) -> None:
         """Tell the broker when a group began or ceased to be ours, or changed hands."""
         changed = False
+        me, replicas = self.multi.me, self.multi.replicas
         for group in self._acting if only is None else only:
-            replica = self.multi.replicas[group]
-            state = (replica.acting(now), replica.lease.epoch)
-            if state != self._acting[group]:
+            replica = replicas[group]
+            lease, known = replica.lease, self._acting[group]
+            if lease.holder != me and known == (False, lease.epoch):
+                continue  # most groups, and every tick
+            state = (replica.acting(now), lease.epoch)
+            if state != known:
                 self._note_acting(group, *state)
                 changed = True
         if changed and self.hooks is not None:

@@ -5,6 +5,7 @@ plan (dry runs, previews) comes from here, too, on whichever node is asked.
 """
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from balancer.load import LoadBook
 from balancer.planning import Planning, PlanningView
@@ -17,13 +18,19 @@ from runtime.engine import Engine
 from runtime.journal import Journal
 from runtime.registry_client import RegistryClient
 
+Views: TypeAlias = Mapping[GroupId, GroupView]
+
 
 def masters(engine: Engine, now: Now) -> Mapping[GroupId, NodeId | None]:
     """Who holds each group's lease, as far as this node knows."""
-    return {group: view.master for group, view in views(engine, now).items()}
+    return _masters(views(engine, now))
 
 
-def views(engine: Engine, now: Now) -> Mapping[GroupId, GroupView]:
+def _masters(groups: Views) -> Mapping[GroupId, NodeId | None]:
+    return {group: view.master for group, view in groups.items()}
+
+
+def views(engine: Engine, now: Now) -> Views:
     """Every group this node has or was told of."""
     known = {*engine.multi.replicas, *engine.elsewhere.groups(now)}
     return {group: _view(engine, group, now) for group in sorted(known)}
@@ -86,9 +93,12 @@ class PlanningLoop:
     def state(self) -> str:
         return "off" if self._planning is None else self._planning.state.value
 
-    def tick(self, now: Now) -> None:
-        """Also where another node plans: who is gone, and since when, is known everywhere."""
-        command = None if self._planning is None else self._planning.on_tick(self.view(now))
+    def tick(self, now: Now, groups: Views | None = None) -> None:
+        """Also where another node plans: who is gone, and since when, is known everywhere.
+        `groups`: what `views` says now, for whoever has asked already."""
+        if self._planning is None:
+            return
+        command = self._planning.on_tick(self.view(now, groups))
         if command is not None:
             self.propose(command)
 
@@ -105,14 +115,14 @@ class PlanningLoop:
     def slow(self, now: Now) -> frozenset[NodeId]:
         return self.book.slow(now, self._registry.policy.produce_p99_ms_max)
 
-    def view(self, now: Now) -> PlanningView:
+    def view(self, now: Now, groups: Views | None = None) -> PlanningView:
         engine, registry = self._engine, self._registry
         return PlanningView(
             now=now,
             me=engine.multi.me,
             ours=engine.acting(REGISTRY_GROUP),
             registry=registry,
-            masters=masters(engine, now),
+            masters=_masters(views(engine, now) if groups is None else groups),
             alive=engine.alive(),
             unfit=self.book.unfit(
                 now, lag_slots_max=self._lag_slots_max, hold_down_ms=self._hold_down_ms

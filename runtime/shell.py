@@ -24,7 +24,7 @@ from runtime.load_meter import LoadMeter
 from runtime.masters import Gossip, words_for
 from runtime.metrics import NodeMetrics
 from runtime.peers import Peers
-from runtime.planning import PlanningLoop
+from runtime.planning import PlanningLoop, views
 from runtime.registry_client import Joining
 from runtime.settings import first_guess
 from runtime.upkeep import Upkeep
@@ -159,8 +159,9 @@ class Shell:
     def _balance(self, now: Now) -> None:
         self._look_soon = False
         self._balanced = now.boot_ns
-        self.planner.tick(now)
-        self.loop.tick(now)
+        groups = views(self.engine, now)
+        self.planner.tick(now, groups)
+        self.loop.tick(now, groups)
         if self.engine.scarcity.low and not self.loop.draining:
             self.loop.drain_next(now)  # our masters go where there is room, as long as there is
 

@@ -147,7 +147,8 @@ class Upkeep:
 
     def tick(self, now: Now) -> None:
         """Every runtime.dataplane.TICK_S, when all machines are level with their replicas."""
-        self.take()
+        if any(worker.has_done for worker in self._workers):
+            self.take()
         self._look_at_damage()
         self.checkpointing.tick(now.boot_ns)
         cleared = self.settling.clear_below

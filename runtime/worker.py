@@ -52,6 +52,11 @@ class Worker:
         self.jobs += 1
         self._todo.put(job)
 
+    @property
+    def has_done(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._done)
+
     def take(self) -> None:
         """On the loop's thread: hand over what has come of the jobs.
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from paxos import timers
 from paxos.election import Election
 from paxos.ids import BALLOT_ZERO, MS, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Accept, Accepted, Learn, Prepare, Progress, Promise
@@ -157,3 +158,46 @@ def _tick_and_accept(multi: MultiGroup, now_ns: int) -> int:
             vote = Accepted(accept.group, accept.ballot, accept.slot)
             multi.on_message(now, NodeId(node), vote, Step())
     return len(accepts)
+
+
+def test_a_group_that_rests_does_what_one_that_is_looked_at_in_every_tick_does() -> None:
+    """A rest is only a tick that would have done nothing: two masters with the same history, one of
+    which is never let rest, say the same at the same time, renewals and retransmission included."""
+    resting, restless = acting_master(), acting_master()
+    rested = 0
+    for tick in range(400):
+        for one in (resting, restless):
+            one.now_ns += 20 * MS
+            hear_everybody(one, applied=one.replica.learner.applied)
+        restless.replica.wake()
+        rested += timers.rests(resting.replica, resting.now)
+        steps = []
+        for one in (resting, restless):
+            step = Step()
+            one.multi.tick(one.now, step)
+            steps.append(step)
+            if tick == 200:
+                one.place(some("x"))  # nobody answers: it is sent again
+        assert [str(send) for send in steps[0].before] == [str(send) for send in steps[1].before]
+        for accept in messages(steps[0].before, Accept)[::2]:
+            if tick < 200:
+                for one in (resting, restless):
+                    one.accepted(accept.slot, 0, 1)
+    assert 150 < rested < 200
+    assert resting.replica.lease.renewals == restless.replica.lease.renewals > 1
+
+
+def test_whatever_happens_ends_a_rest() -> None:
+    """A command is sent again and a lease renewed as soon as ever: nothing waits for a rest."""
+    one = acting_master()
+    one.multi.tick(one.now, Step())
+    assert timers.rests(one.replica, one.now)
+    one.place(some("x"))
+    assert not timers.rests(one.replica, one.now)
+    one.accepted(2, 0, 1)
+    hear_everybody(one, applied=2)
+    one.multi.tick(one.now, Step())
+    one.multi.tick(one.now, Step())
+    assert timers.rests(one.replica, one.now)
+    one.give(1, Progress(GROUP, Slot(9), Slot(9), BALLOT_ZERO, LIFE))  # it knows of more
+    assert not timers.rests(one.replica, one.now)
