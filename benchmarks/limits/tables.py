@@ -58,6 +58,7 @@ def markdown(outcomes: Sequence[Outcome], context: Mapping[str, Any]) -> str:
     if loads := list(_load_rows(outcomes)):
         parts.append(_grid((*HEAD[:-1], "reached"), loads, left=2))
         parts.append("; ".join(_notes(outcomes)) + ".")
+    parts += [f"Not measured: {one.name}, {one.failure}" for one in outcomes if one.failure]
     if found := list(_machine_rows(outcomes)):
         parts.append(_grid(("machine", "figure", "value", "from - to"), found, left=2))
     return "\n\n".join(parts)

@@ -228,6 +228,7 @@ def test_tables_fit_80_columns_and_say_what_was_missed() -> None:
         "| requests-64x1 | requests/s | 30,000 | 13,500 | 0.45 | 0.40 - 2.00 | >= 0.5 | MISS |"
         in page
     )
+    assert "Not measured: disk, no room" in page
     lines = [line for line in page.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in lines} == {9, 5}
 
