@@ -9,6 +9,7 @@ import attrs
 from broker.catchup.effects import Batch
 from broker.partition import Settling
 from broker.ports import LogReader
+from storage.cold_format import Written
 from storage.errors import StorageError
 from storage.format import Place
 from wire.batch import PATCHED_BYTES, BatchError, is_intact, patched_head, split
@@ -18,10 +19,30 @@ SPAN_BYTES_MAX: Final = 1024 * 1024
 
 
 @attrs.frozen
-class Copied:
-    """What could be read; behind that, the batch that could not, by its place and its offsets."""
+class Piece:
+    """A batch as it goes on: its head written anew, and behind that what the log has of it."""
 
-    batches: tuple[Batch, ...]
+    base: int
+    end: int
+    max_timestamp_ms: int
+    chunks: tuple[bytes, memoryview]
+
+    def whole(self) -> Batch:
+        """In memory of its own, for as long as it takes."""
+        return Batch(self.base, self.end, self.max_timestamp_ms, b"".join(self.chunks))
+
+    def written(self) -> Written:
+        return self.base, self.end, self.max_timestamp_ms, self.chunks
+
+
+@attrs.frozen
+class Copied:
+    """What could be read; behind that, the batch that could not, by its place and its offsets.
+
+    The batches are views of memory that the log's readers share: keep them for one job.
+    """
+
+    batches: tuple[Piece, ...]
     size: int
     damaged: Place | None = None
     damaged_from: int = 0
@@ -47,7 +68,7 @@ def copy(log: LogReader, plan: Settling, bytes_max: int) -> Copied:
         if rows and left < 0:
             break
         rows.append(_Row(base, end, position, size, epoch))
-    batches: list[Batch] = []
+    batches: list[Piece] = []
     size = at = 0
     while at < len(rows):
         stop = _run(rows, at)
@@ -80,7 +101,7 @@ def _run(rows: list[_Row], at: int) -> int:
     return stop
 
 
-def _checked(data: memoryview, row: _Row) -> Batch | None:
+def _checked(data: memoryview, row: _Row) -> Piece | None:
     """The batch, its head written anew; None if it is not what was written."""
     try:
         (batch,) = split(data)
@@ -89,5 +110,4 @@ def _checked(data: memoryview, row: _Row) -> Batch | None:
     if not is_intact(batch) or batch.header.last_offset_delta != row.end - row.base - 1:
         return None
     head = patched_head(data, row.base, row.epoch)
-    whole = head + data[PATCHED_BYTES:]
-    return Batch(row.base, row.end, batch.header.max_timestamp_ms, whole)
+    return Piece(row.base, row.end, batch.header.max_timestamp_ms, (head, data[PATCHED_BYTES:]))

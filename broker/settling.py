@@ -311,7 +311,7 @@ class Settling:
         end = self._cold.end(plan.uid) or 0
         if drops_first and end < plan.bases[0]:
             self._cold.drop(plan.uid)
-        rows = [written(one) for one in copied.batches if one.base >= end]
+        rows = [one.written() for one in copied.batches if one.base >= end]
         if rows:
             self._cold.append(plan.uid, rows, segment_bytes=segments.bytes, segment_ms=segments.ms)
         return copied

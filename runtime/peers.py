@@ -47,6 +47,8 @@ PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
 """A Promise or Learned frame may carry a group's whole undecided window."""
 PAXOS_FRAME_BYTES: Final = 1024 * 1024
 """Soft: messages of a round are sent in frames of about this size."""
+PEER_FRAME_STEP_BYTES: Final = 4 * 1024 * 1024
+"""A peer's frame gets its memory at once up to here: that is nearly all of them."""
 CONNECT_EVERY_S: Final = 0.1
 CONNECT_TIMEOUT_S: Final = 2.0
 SHORT_LIFE_S: Final = 2.0
@@ -387,7 +389,9 @@ class Peers:
         if refusal is not None:
             raise Refused(refusal)
         assert incoming.channel is not None
-        incoming.channel.limit_frames(FrameLimits(default=PEER_FRAME_BYTES_MAX))
+        incoming.channel.limit_frames(
+            FrameLimits(default=PEER_FRAME_BYTES_MAX, step=PEER_FRAME_STEP_BYTES)
+        )
         incoming.node, incoming.incarnation = hello.node, hello.incarnation
         del self._ungreeted[incoming]
         old = self._incoming.get(hello.node)

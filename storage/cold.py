@@ -81,6 +81,7 @@ class ColdStore(ColdReading):
             try:
                 return self._append(uid, tail, tiles(batches, start), segment_bytes, segment_ms)
             except StorageFailed:
+                self._writer.abandon()
                 with self._lock:
                     self._tails.pop(uid, None)  # to be read anew
                 raise

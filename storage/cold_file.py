@@ -25,12 +25,14 @@ from storage.cold_format import (
     decode_trailer,
     index_bytes,
 )
-from storage.disk import File, read_around
+from storage.direct import LONG_READ_BYTES_MAX
+from storage.disk import File, read_around, read_long_around
 from storage.errors import ColdDamaged
 
 _WINDOW_BYTES: Final = 4096
 """Read at once for headers: several of small blocks, and not much of a large one."""
 _HUNT_BYTES: Final = 1 << 20
+NOTHING: Final = memoryview(b"")
 
 
 def _signed() -> "array[int]":
@@ -101,18 +103,43 @@ class ColdFile:
     intact: bool = True
     """False: what the file says about itself is damaged, and was made up from its blocks."""
 
-    def read(self, number: int) -> tuple[list[ColdBatch], int]:
-        """The batches of a block, and where it ends.
+    def size_of(self, number: int) -> int:
+        """Bytes of a block, and of what may lie between it and the next one."""
+        positions, behind_last = self.index.positions, self.index.position
+        end = positions[number + 1] if number + 1 < len(positions) else behind_last
+        return end - positions[number]
+
+    def span(self, number: int, bytes_max: int) -> tuple[int, memoryview]:
+        """The bytes of the blocks from `number` on, in one read: one block at least, and as many as
+        fit; and the number of the first one behind them."""
+        positions, behind_last = self.index.positions, self.index.position
+        start = positions[number]
+        limit = start + min(bytes_max, LONG_READ_BYTES_MAX)
+        stop = max(number + 1, bisect_right(positions, limit, number) - 1)
+        end = positions[stop] if stop < len(positions) else behind_last
+        if stop + 1 == len(positions) and behind_last <= limit:
+            stop, end = stop + 1, behind_last
+        return stop, read_long_around(self.file, end - start, start)
+
+    def read(self, number: int, data: memoryview = NOTHING) -> tuple[list[ColdBatch], int]:
+        """The batches of a block, and where it ends; `data` if its bytes were read already.
 
         Raises:
             ColdDamaged: it is not what was written; with the offsets that nobody can read.
         """
         index = self.index
         base, position = index.bases[number], index.positions[number]
-        block, data = self.read_block(position)
-        if block is None or data is None or block.base != base:
+        block, whole = self._block(data) if data else self.read_block(position)
+        if block is None or whole is None or block.base != base:
             raise ColdDamaged(self.uid, base, index.end_of(number), self.file.name, position)
-        return batches_of(block, data), block.end
+        return batches_of(block, whole), block.end
+
+    def _block(self, data: memoryview) -> tuple[Block | None, memoryview | None]:
+        block = decode_block_header(data[:BLOCK_HEADER_BYTES], self.seed)
+        if block is None or not _plausible(block):
+            return None, None
+        data = data[: block.size]
+        return block, data if content_intact(block, data, self.seed) else None
 
     def read_block(self, position: int) -> tuple[Block | None, memoryview | None]:
         """The block's header and its whole bytes, each None if it is damaged."""
@@ -120,7 +147,7 @@ class ColdFile:
         block = decode_block_header(head, self.seed)
         if block is None or not _plausible(block):
             return None, None
-        data = memoryview(read_around(self.file, block.size, position))
+        data = read_long_around(self.file, block.size, position)
         intact = data[:BLOCK_HEADER_BYTES] == head and content_intact(block, data, self.seed)
         return block, data if intact else None
 

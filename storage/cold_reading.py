@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 import attrs
 
 from storage.cold_cache import ColdCache
-from storage.cold_file import ColdFile, damage_in, open_cold, read_trailer
+from storage.cold_file import NOTHING, ColdFile, damage_in, open_cold, read_trailer
 from storage.cold_format import (
     FORMAT_VERSION,
     HEADER_BYTES,
@@ -202,7 +202,7 @@ class ColdReading:
         found: list[ColdBatch] = []
         left = bytes_max
         try:
-            for batch in self._from(uid, offset):
+            for batch in self._from(uid, offset, bytes_max):
                 left -= len(batch.data)
                 if found and left < 0:
                     break
@@ -235,8 +235,11 @@ class ColdReading:
                             return batch.base
         return None
 
-    def _from(self, uid: int, offset: int) -> Iterator[ColdBatch]:
-        """Batches from the one that contains `offset` on; what is missing in between is damage."""
+    def _from(self, uid: int, offset: int, bytes_max: int) -> Iterator[ColdBatch]:
+        """Batches from the one that contains `offset` on; what is missing in between is damage.
+        About `bytes_max` of them are wanted: so much is read in one go, and behind the first ones
+        no block that is larger than what is left of that."""
+        left, some = bytes_max, False
         tail = self._tail(uid)  # first: what is durable now will be found
         bases = self._bases_of(uid)
         first = bisect_right(bases, offset) - 1
@@ -254,12 +257,20 @@ class ColdReading:
             if offset >= index.end:
                 reached = index.end
                 continue
+            stop, span, start = 0, NOTHING, 0
             for at in range(max(0, number), len(index.bases)):
                 if index.bases[at] != reached:
                     self._raise_missing(file, reached, index.bases[at], at)
-                batches, reached = self._block(file, at)
+                if at >= stop:
+                    if some and file.size_of(at) > left:
+                        return
+                    stop, span = file.span(at, left)
+                    start = index.positions[at]
+                    left -= len(span)
+                batches, reached = self._block(file, at, span[index.positions[at] - start :])
                 for batch in batches:
                     if batch.end > offset:
+                        some = True
                         yield batch
             if base == limit[0] and reached < limit[1]:
                 self._raise_missing(file, reached, limit[1], len(index.bases))
@@ -269,9 +280,11 @@ class ColdReading:
         position = positions[number] if number < len(positions) else file.index.position
         raise self._found(ColdDamaged(file.uid, start, end, file.file.name, position))
 
-    def _block(self, file: ColdFile, number: int) -> tuple[list[ColdBatch], int]:
+    def _block(
+        self, file: ColdFile, number: int, data: memoryview = NOTHING
+    ) -> tuple[list[ColdBatch], int]:
         try:
-            return file.read(number)
+            return file.read(number, data)
         except ColdDamaged as damage:
             raise self._found(damage) from None
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from paxos.entry import Buffer
 from storage.cold_file import BlockIndex, ColdFile
 from storage.cold_format import (
     HEADER_BYTES,
@@ -24,6 +25,7 @@ from storage.cold_rewrite import Tile
 from storage.disk import Disk, File, join_small, write_all
 from storage.identity import Identity
 
+PENDING_BYTES: Final = 1 << 20
 SYNC_EVERY_BYTES: Final = 1 << 20
 """A rewritten file is made durable in such pieces: the log's own fdatasync must not wait long."""
 
@@ -55,6 +57,10 @@ class ColdWriter:
         self, disk: Disk, identity: Identity, temporary_name: str = TEMPORARY_NAME
     ) -> None:
         self._disk, self._identity, self._temporary_name = disk, identity, temporary_name
+        self._pending: list[Buffer] = []
+        """Blocks in a row that are to be written in one go, up to PENDING_BYTES of them: what is
+        written directly should be long (direct.py)."""
+        self._pending_at = self._pending_bytes = 0
         self.bytes_written = 0
         self.syncs = 0
 
@@ -82,13 +88,29 @@ class ColdWriter:
         block = decode_block_header(bytes(pieces[0]), seed)
         assert block is not None, "what was just encoded"
         position = tail.position
-        write_all(file, join_small(pieces), position)
+        if not self._pending:
+            self._pending_at = position
+        self._pending += pieces
+        self._pending_bytes += block.size
+        if self._pending_bytes >= PENDING_BYTES:
+            self._flush(file)
         self.bytes_written += block.size
         tail.position += block.size
         tail.end = tile.end
         return position, block
 
+    def _flush(self, file: File) -> None:
+        pieces = join_small(self._pending)
+        self.abandon()
+        if pieces:
+            write_all(file, pieces, self._pending_at)
+
+    def abandon(self) -> None:
+        """What was not written yet never will be: its file has failed, or its maker gave up."""
+        self._pending, self._pending_bytes = [], 0
+
     def sync(self, file: File) -> None:
+        self._flush(file)
         file.fdatasync()
         self.syncs += 1
 
@@ -140,6 +162,7 @@ class ColdWriter:
         return tail, size
 
     def _fresh(self, uid: int, base: int, first_timestamp_ms: int, clean_to: int = 0) -> File:
+        self.abandon()
         if self._temporary_name in self._disk.names():
             self._disk.remove(self._temporary_name)  # left by a crash, or a full disk
         file = self._disk.create(self._temporary_name)

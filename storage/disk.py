@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from paxos.entry import Buffer
-from storage.direct import BLOCK_BYTES, DirectFile, Staging
+from storage.direct import (
+    BLOCK_BYTES,
+    LONG_READ_BYTES,
+    LONG_READ_BYTES_MAX,
+    DirectFile,
+    GrowingFile,
+    KeptMemory,
+    Staging,
+    opened_directly,
+    whole_blocks,
+)
 from storage.errors import DirectoryLocked, StorageFailed, storage_failed
 from storage.format import SEGMENT_SUFFIX
 
@@ -42,6 +52,10 @@ class File(Protocol):
 
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes; fewer only where the file ends."""
+        ...
+
+    def read_long(self, size: int, offset: int) -> memoryview:
+        """As `pread`, for much that is read once: it does not go through the page cache."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
@@ -103,25 +117,39 @@ LOCK_NAME: Final = "lock"
 
 
 class RealFile:
-    """A file descriptor with an owner; with `staging` it is written past the page cache."""
+    """A file descriptor with an owner. With `staging` it has its size, as a segment of the log, and
+    everything is written past the page cache; else what is long, by way of `growing`."""
 
-    def __init__(self, path: Path, flags: int, staging: Staging | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        flags: int,
+        growing: Staging,
+        kept: KeptMemory,
+        staging: Staging | None = None,
+    ) -> None:
         self.name = path.name
-        self._descriptor = -1
-        self._staging = staging
+        self._descriptor = self._reading = -1
+        self._kept, self._staging = kept, staging
         self._direct: DirectFile | None = None
+        self._reads_directly = True
         try:
             self._descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise storage_failed("open", path.name, error) from error
+        self._growing = GrowingFile(self._descriptor, growing)
 
     def __del__(self) -> None:
         # By the last reference, so that a reader in another thread never sees its descriptor
         # closed, or worse, reused. Errors of close say nothing: all that counts was fdatasynced.
+        if self._descriptor < 0:
+            return
+        self._growing.close()
         if self._direct is not None:
             self._direct.close()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        if self._reading >= 0:
+            os.close(self._reading)
+        os.close(self._descriptor)
 
     def size(self) -> int:
         try:
@@ -141,8 +169,36 @@ class RealFile:
         except OSError as error:
             raise storage_failed("read", self.name, error) from error
 
+    def read_long(self, size: int, offset: int) -> memoryview:
+        if size < LONG_READ_BYTES or size > LONG_READ_BYTES_MAX or not self._reads_directly:
+            return memoryview(self.pread(size, offset))
+        start = offset % BLOCK_BYTES
+        memory = self._kept.take(whole_blocks(start + size))
+        if memory is None:
+            return memoryview(self.pread(size, offset))
+        got = self._read_directly(memory, offset - start)
+        if got < start + size:  # refused, or rare: interrupted, or the file ends here
+            return memoryview(self.pread(size, offset))
+        return memory[start : start + size].toreadonly()
+
+    def _read_directly(self, memory: memoryview, offset: int) -> int:
+        if self._reading < 0:
+            with self._kept.lock:  # readers of several threads share this file
+                if self._reading < 0:
+                    self._reading = opened_directly(self._descriptor)
+        if self._reading >= 0:
+            try:
+                return os.preadv(self._reading, [memory], offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise storage_failed("read", self.name, error) from error
+        self._reads_directly = False
+        return 0
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         try:
+            if self._staging is None:
+                return self._growing.write(buffers, offset)
             return self._write_directly(buffers, offset) or os.pwritev(
                 self._descriptor, buffers, offset
             )
@@ -150,8 +206,7 @@ class RealFile:
             raise storage_failed("write", self.name, error) from error
 
     def _write_directly(self, buffers: Sequence[Buffer], offset: int) -> int:
-        if self._staging is None:
-            return 0
+        assert self._staging is not None
         if self._direct is None:
             self._direct = DirectFile(self._descriptor, self._staging)
         return self._direct.write(buffers, offset) if self._direct.supported else 0
@@ -183,6 +238,9 @@ class RealDisk:
         self.directory = directory
         self._bytes_max = bytes_max
         self._staging = Staging()
+        self._growing = Staging()
+        """Of its own, so that the log's writer never waits for what nobody waits for."""
+        self._kept = KeptMemory()
         try:
             missing = not directory.exists()
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -240,11 +298,12 @@ class RealDisk:
         return dict(sorted(found.items()))
 
     def create(self, name: str) -> File:
-        return RealFile(self.directory / name, os.O_CREAT | os.O_EXCL)
+        flags = os.O_CREAT | os.O_EXCL
+        return RealFile(self.directory / name, flags, self._growing, self._kept)
 
     def open(self, name: str) -> File:
         staging = self._staging if name.endswith(SEGMENT_SUFFIX) else None
-        return RealFile(self.directory / name, 0, staging)
+        return RealFile(self.directory / name, 0, self._growing, self._kept, staging)
 
     def rename(self, old: str, new: str) -> None:
         try:
@@ -310,6 +369,16 @@ def read_around(file: File, size: int, offset: int) -> bytes:
         pieces.append(piece)
         offset += size
     return b"".join(pieces)
+
+
+def read_long_around(file: File, size: int, offset: int) -> memoryview:
+    """As `read_around`, by way of `read_long`."""
+    try:
+        return file.read_long(size, offset)
+    except StorageFailed as failure:
+        if failure.errno not in UNREADABLE:
+            raise
+    return memoryview(read_around(file, size, offset))
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> None:

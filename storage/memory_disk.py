@@ -102,6 +102,9 @@ class MemoryFile:
         self._disk.check_readable(self.name, offset, offset + size)
         return bytes(memoryview(self._inode.cached)[offset : offset + size])
 
+    def read_long(self, size: int, offset: int) -> memoryview:
+        return memoryview(self.pread(size, offset))
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         self._touch("write")
         assert len(buffers) <= IOV_MAX, f"{len(buffers)} buffers in one pwritev"

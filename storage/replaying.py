@@ -32,7 +32,10 @@ def replay(
     while slot <= end:
         run = _run(log, group, slot, end)
         first = run[0][0]
-        data = log.read_span(first, run[-1][0] + RECORD_HEADER_BYTES + run[-1][1] - first)
+        size = run[-1][0] + RECORD_HEADER_BYTES + run[-1][1] - first
+        # A copy: the newest batches stay in the memory tail, and what they were read into is to be
+        # read into again (direct.py).
+        data = memoryview(bytes(log.read_span(first, size)))
         for place, size in run:
             at = place - first
             record = data[at : at + RECORD_HEADER_BYTES + size]

@@ -27,7 +27,7 @@ from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry, EntryError, decode
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
 from storage.direct import whole_blocks
-from storage.disk import File, join_small, read_around, write_all
+from storage.disk import File, join_small, read_around, read_long_around, write_all
 from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed, WalDamaged
 from storage.format import (
     ACCEPT,
@@ -401,7 +401,7 @@ class Wal:
 
     def read_recorded(self, place: Place, size: int, group: GroupId, slot: Slot) -> Entry:
         """The entry of one particular record on disk, the latest of its slot or not."""
-        data = self._read_file(place, RECORD_HEADER_BYTES + size)
+        data = bytes(self._read_file(place, RECORD_HEADER_BYTES + size))  # it may be kept
         return self.decode_record(memoryview(data), place, group, slot)
 
     def read_span(self, position: Place, size: int) -> memoryview:
@@ -418,12 +418,12 @@ class Wal:
         if size < 0 or position >> OFFSET_BITS < self._kept.oldest or end > self.end:
             raise NotInLog(f"{size} bytes at {_say(position)}: the log ends at {_say(self.end)}")
         if not places or end <= places[0]:
-            data = memoryview(self._read_file(position, size))
+            data = self._read_file(position, size)
         elif position >= places[0]:
             data = cut_out(places, pieces, position, end)
         else:
             head = self._read_file(position, places[0] - position)
-            data = memoryview(head + cut_out(places, pieces, places[0], end))
+            data = memoryview(b"".join((head, cut_out(places, pieces, places[0], end))))
         if (
             position >> OFFSET_BITS < self._kept.oldest
         ):  # retired, and perhaps reused, while we read
@@ -451,9 +451,9 @@ class Wal:
         """The place of the latest record of the slot's entry, and the size of the entry."""
         return self._group(group).find(slot)
 
-    def _read_file(self, position: Place, size: int) -> bytes:
+    def _read_file(self, position: Place, size: int) -> memoryview:
         file = self._files.file(position >> OFFSET_BITS)
-        data = read_around(file, size, position & OFFSET_MASK)
+        data = read_long_around(file, size, position & OFFSET_MASK)
         if len(data) != size:
             raise WalDamaged(file.name, (position & OFFSET_MASK) + len(data), "the file ends here")
         return data

@@ -57,6 +57,9 @@ class FrameLimits:
 
     default: int
     by_key: Mapping[int, int] = attrs.Factory(dict)
+    step: int = LARGE_STEP_BYTES
+    """Memory given to a large frame before it comes. Who is trusted, as our own nodes are, may get
+    it all at once: growing costs a copy of nearly every frame that is a little longer."""
 
     @property
     def largest(self) -> int:
@@ -164,7 +167,7 @@ class FrameAssembler:
         """Give a large frame its own memory and move what has arrived of it there."""
         body = self._start + 4
         count = min(size, there)
-        self._large = memoryview(bytearray(max(count, min(size, LARGE_STEP_BYTES))))
+        self._large = memoryview(bytearray(max(count, min(size, self.limits.step))))
         self._large[:count] = self._buffer[body : body + count]
         self._large_size = size
         self._filled = count

@@ -29,7 +29,7 @@ from broker.catchup.effects import (
 from broker.catchup.messages import AskData, AskManifest, AskState, Message, Part, Why
 from broker.catchup.sink import Candidate, Sink
 from broker.catchup.source import Source
-from broker.copying import Copied, copy
+from broker.copying import copy
 from broker.image import PORTABLE, ChunkKind, ImageError, base_of, decode_chunk
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
@@ -408,14 +408,18 @@ class CatchingUp:
     def _read_log(self, one: Read, state: PartitionState) -> None:
         plan = state.read_plan(one.ask.offset, READ_BATCHES_MAX)
 
-        def done(copied: Copied) -> None:
-            if copied.batches:
-                self._answer(one, copied.batches, copied.batches[-1].end)
+        def read() -> tuple[Batch, ...]:
+            copied = copy(self._node.wal, plan, one.ask.bytes_max)
+            return tuple(piece.whole() for piece in copied.batches)
+
+        def done(batches: tuple[Batch, ...]) -> None:
+            if batches:
+                self._answer(one, batches, batches[-1].end)
                 return
             self.source.not_read(one.to, one.ask, Why.DAMAGED)
             self._carry_out()
 
-        self._reader.submit(partial(copy, self._node.wal, plan, one.ask.bytes_max), done)
+        self._reader.submit(read, done)
 
     def _answer(self, one: Read, batches: tuple[Batch, ...], end: int) -> None:
         """Where something is missing between the batches, compaction has left it out: a gap that is

@@ -9,7 +9,6 @@ from broker.copying import copy
 from broker.image import ChunkKind
 from broker.intake import Done, Outcome
 from broker.reader import Reader
-from broker.settling import written
 from node import Node
 from paxos.entry import Buffer
 from paxos.ids import Ballot, GroupId, NodeId
@@ -258,7 +257,7 @@ def test_what_a_peer_has_sent_meanwhile_is_not_settled_once_more(tmp_path: Path)
     with one_node(tmp_path, *SMALL) as node:
         append(node, 20, pad=PAD)
         plan = node.machines[GROUP].partitions[UID].read_plan(0, 12)
-        sent = [written(one) for one in copy(node.wal, plan, 10**9).batches]
+        sent = [one.written() for one in copy(node.wal, plan, 10**9).batches]
         goes_on = threading.Event()
         mover = node.upkeep.catching_up._mover
         run_until(node, lambda: not node.upkeep.busy)

@@ -1,12 +1,22 @@
 """Direct writes leave exactly the bytes that ordinary ones would."""
 
+import errno
+import fcntl
 import os
 import random
 from pathlib import Path
 
 import pytest
 
-from storage.direct import BLOCK_BYTES, STAGING_BYTES, DirectFile, Staging
+from storage.direct import (
+    BLOCK_BYTES,
+    KEPT_MAX,
+    LONG_BYTES,
+    LONG_READ_BYTES,
+    STAGING_BYTES,
+    DirectFile,
+    Staging,
+)
 from storage.disk import RealDisk, write_all
 
 SIZE = 64 * BLOCK_BYTES
@@ -91,3 +101,71 @@ def test_a_file_system_that_refuses_is_noticed(
     monkeypatch.setattr(os, "open", refuse)
     assert not DirectFile(descriptor, Staging()).supported
     os.close(descriptor)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_growing_file_has_the_bytes_that_were_written(tmp_path: Path, seed: int) -> None:
+    """Short and long pieces, from any place on, written over, cut off, opened anew."""
+    dice = random.Random(seed)
+    RealDisk(tmp_path).create("grows")
+    disk = RealDisk(tmp_path)
+    file, model = disk.open("grows"), b""
+    sizes = (1, 700, 4096, 16_000, LONG_BYTES, LONG_BYTES + 5000, STAGING_BYTES + 4097)
+    for _ in range(30):
+        pieces = [dice.randbytes(dice.choice(sizes)) for _ in range(dice.randrange(1, 4))]
+        at = len(model) if dice.random() < 0.8 else dice.randrange(len(model) + 1)
+        write_all(file, pieces, at)
+        data = b"".join(pieces)
+        model = model[:at] + data + model[at + len(data) :]
+        assert file.size() == len(model), "nothing is written beyond the end"
+        if dice.random() < 0.2:
+            model = model[: dice.randrange(len(model) + 1)]
+            file.truncate(len(model))
+        if dice.random() < 0.3:
+            file.fdatasync()
+            file = disk.open("grows")
+        start = dice.randrange(len(model) + 1)
+        size = dice.choice((10, LONG_READ_BYTES, 1 << 20))
+        assert file.read_long(size, start) == model[start : start + size]
+    assert file.pread(len(model) + 1, 0) == model
+
+
+def test_a_growing_file_is_written_ordinarily_where_the_file_system_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RealDisk(tmp_path).create("grows")
+    real_write = os.pwritev
+
+    def refuse(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real_write(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    data = random.Random(3).randbytes(3 * LONG_BYTES)
+    write_all(file, [data[:100]], 0)
+    write_all(file, [data[100:]], 100)
+    assert file.pread(len(data), 0) == data
+
+
+def test_memory_that_was_read_into_is_not_used_again_while_somebody_sees_it(
+    tmp_path: Path,
+) -> None:
+    """However many long reads are held, each shows what was there; then there is room again."""
+    size = LONG_READ_BYTES
+    data = random.Random(4).randbytes((KEPT_MAX + 4) * size)
+    file = RealDisk(tmp_path).create("read")
+    write_all(file, [data], 0)
+    held = [file.read_long(size, number * size)[10:] for number in range(KEPT_MAX + 4)]
+    assert all(one == data[i * size + 10 : (i + 1) * size] for i, one in enumerate(held))
+    assert all(one.readonly for one in held)
+    kept = file._kept  # type: ignore[attr-defined]  # of a real file
+    assert kept.take(size) is None
+    inside = held[3][5:]
+    del held[3]
+    assert kept.take(size) is None, "a part of it is still seen"
+    del inside
+    assert kept.take(size) is not None
+    held.clear()
+    assert file.read_long(size, 7) == data[7 : 7 + size]
+    assert kept.pieces == KEPT_MAX
