@@ -17,6 +17,8 @@ from benchmarks.limits.ring import Entry, entries
 from benchmarks.progress import PlainView
 from cluster.workload import stored
 from tests.benchmarks.test_fresh_cluster import SOON_EVEN
+from tests.cluster.scenery import FULL
+from tests.exam.hurting import ONLY_IN_FULL
 from wire.batch import iterate_records, split
 
 pytestmark = pytest.mark.cluster
@@ -105,6 +107,7 @@ async def test_what_is_acknowledged_is_in_all_three_logs(
     assert not list((tmp_path / "data").iterdir()), "its logs go with it"
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_both_sides_are_measured_beside_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,8 @@ from benchmarks.target import Target, fresh_cluster, given_brokers
 from cluster.launcher import Launcher, node_environment
 from cluster.workload import WorkloadError, stored
 from tests.benchmarks.test_samples import rows_of
+from tests.cluster.scenery import FULL
+from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 
@@ -176,6 +178,7 @@ async def _some_stored(target: Target, topic: str, partitions: int, wanted: int)
             await trio.sleep(0.05)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_catching_up_is_measured_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (catch_up,) = [one for one in BENCHMARKS if one.name == "catchup"]

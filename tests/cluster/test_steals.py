@@ -148,10 +148,21 @@ async def wait_for(condition: Callable[[], bool], what: str) -> None:
     pytest.fail(f"not within {STEP_S} s: {what}")
 
 
+def knows_the_topic(address: Address) -> bool:
+    conversation = Conversation(address)
+    try:
+        request = MetadataRequest([MetadataRequestTopic(name=TOPIC)])
+        return not conversation.ask(request, METADATA_VERSION).topics[0].error_code
+    finally:
+        conversation.close()
+
+
 async def test_consumer_groups_go_on_through_steals_without_a_rebalance(tmp_path: Path) -> None:
     """Every group moves, the one that keeps the consumer group's offsets among them: members,
     generation and shares stay, commits go on, and every message is read once."""
     async with three_nodes(tmp_path) as cluster:
+        for node in cluster.spec.nodes:  # who asks one that has not heard of it is told so
+            await wait_for(partial(knows_the_topic, node.kafka), f"node {node.id} knows {TOPIC}")
         members = [Member(cluster.spec.bootstrap, f"m{number}") for number in (1, 2)]
         async with trio.open_nursery() as nursery:
             for member in members:
