@@ -192,6 +192,7 @@ async def test_catching_up_is_measured_too(tmp_path: Path, monkeypatch: pytest.M
     assert caught_up.passed, told
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_peer_is_measured_beside_ours_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +223,7 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
     assert "second" in report.beside([ours], [theirs])
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_masters_on_one_machine_send_what_balanced_ones_share(tmp_path: Path) -> None:
     """The command as a user gives it, with a link of its own for each node: what goes over whose
     link. How fast that is depends on what else this machine does, so it is not looked at."""
