@@ -135,19 +135,25 @@ def bytes_per_s(sender: socket.socket, receiver: socket.socket, seconds: float) 
     return count / (now - marked)
 
 
+TRIES_MAX = 5
+
+
 @pytest.mark.parametrize("way", ["sends", "receives"])
 def test_a_link_lets_through_what_it_is_limited_to(machines: Network, way: str) -> None:
-    """In each direction, as far as frames' headers allow; and without a limit, far more."""
+    """In each direction, as far as frames' headers allow; and without a limit, far more. Never more
+    than that; less where this machine is busy, so it may try again."""
     machine, clients = machines.machines[0], machines.clients
     address = machines.addresses[0]
-    near, far = connected(clients, machine, address)
-    sender, receiver = (near, far) if way == "receives" else (far, near)
+    shares: list[float] = []
     machines.limit(BITS)
     try:
-        measured = bytes_per_s(sender, receiver, 2.0)
+        while len(shares) < TRIES_MAX and not any(share > 0.9 for share in shares):
+            near, far = connected(clients, machine, address)
+            sender, receiver = (near, far) if way == "receives" else (far, near)
+            shares.append(bytes_per_s(sender, receiver, 2.0) / (BITS / 8))
     finally:
         machines.limit(0)
-    assert 0.9 < measured / (BITS / 8) <= 1.05
+    assert 0.9 < max(shares) <= 1.05, shares
     near, far = connected(clients, machine, address)
     assert bytes_per_s(near, far, 0.1) > 2 * BITS / 8
 
