@@ -15,9 +15,14 @@ import attrs
 import trio
 
 EVENTS_PER_ROUND_MAX: Final = 256
-ROUNDS_PER_TURN_MAX: Final = 16
-"""While there is more to do, so many rounds pass before other tasks get their turn: what the round
-before led to is often there already, and a turn through trio costs as much as a small request."""
+ROUNDS_PER_TURN_MAX: Final = 64
+TURN_NS: Final = 4_000_000
+"""While there is more to do, so many rounds, or rounds for so long, pass before other tasks get a
+turn."""
+LINGER_S: Final = 0.001
+"""How long a busy data plane waits by itself for what comes next (epoll knows nothing shorter)."""
+BUSY_NS: Final = 1_000_000
+"""It is busy where the next event comes sooner than this behind the round before."""
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 TICK_S: Final = 0.02
@@ -103,23 +108,38 @@ class DataPlane:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until cancelled."""
-        epoll, callbacks = self._epoll, self._callbacks
-        fd = epoll.fileno()
+        """Serve until cancelled.
+
+        A wait by way of trio costs more than a small request: it is scheduled out and in, and its
+        descriptor registered anew. So while events follow each other closely the plane waits for
+        the next one itself, a millisecond at most, and other tasks get their turn in between.
+        """
+        fd = self._epoll.fileno()
         task_status.started()
+        stopped_ns = 0
         while True:
             await trio.lowlevel.wait_readable(fd)
-            for _ in range(ROUNDS_PER_TURN_MAX):
-                polled = epoll.poll(0, EVENTS_PER_ROUND_MAX)
-                if not polled:
-                    break
-                for ready, events in polled:
-                    callback = callbacks.get(ready)
-                    if callback is not None:
-                        callback(events)
-                self.run_timers()
-                end_of_round()
-                self.rounds += 1
+            busy = self._boot_ns() - stopped_ns < BUSY_NS
+            self._serve(end_of_round, linger_s=LINGER_S if busy else 0)
+            stopped_ns = self._boot_ns()
+
+    def _serve(self, end_of_round: Callable[[], None], *, linger_s: float) -> None:
+        """One turn: round after round, until nothing comes or the time is up."""
+        poll, callbacks = self._epoll.poll, self._callbacks
+        until_ns = self._boot_ns() + TURN_NS
+        for _ in range(ROUNDS_PER_TURN_MAX):
+            polled = poll(linger_s, EVENTS_PER_ROUND_MAX)
+            if not polled:
+                return
+            for ready, events in polled:
+                callback = callbacks.get(ready)
+                if callback is not None:
+                    callback(events)
+            self.run_timers()
+            end_of_round()
+            self.rounds += 1
+            if self._boot_ns() >= until_ns:
+                return
 
     async def run_ticks(self, tick: Callable[[], None]) -> None:
         """Call `tick` every TICK_S, for what happens because time passes."""

@@ -1,7 +1,9 @@
-"""The threads that touch the disk: one writes and syncs, one prepares segment files.
+"""How the log gets to the disk: by the kernel, or by a thread; and a thread that makes segments.
 
-One batch is under way at a time; everything staged meanwhile shares the next fdatasync (group
-commit). Completion wakes the data plane through an eventfd. A failure is final: the shell exits 74
+One batch is under way at a time; everything staged meanwhile shares the next one (group commit). As
+a rule the kernel writes it and makes it durable while the loop goes on (storage.kernel_writes);
+what is too long for that, crosses into a new segment, or is refused there is written and synced by
+a thread. Completion wakes the data plane through an eventfd. A failure is final: the shell exits 74
 and never retries, because the kernel may have dropped the pages (exam.md section 4).
 
 A full disk is not a failure as long as the segments that are ready last: the preparing thread looks
@@ -12,10 +14,11 @@ goes on trying. When not even the next record has a place, the writer waits for 
 import queue
 import threading
 import time
+from contextlib import suppress
 from typing import Final
 
 from runtime.dataplane import Wakeup
-from storage.errors import DiskFull, NoSegment
+from storage.errors import DiskFull, NoSegment, StorageFailed
 from storage.model import WriteBatch
 from storage.space import Room, Space
 from storage.wal import Wal
@@ -43,10 +46,14 @@ class LogWriter:
         """A batch waits for a segment that the disk has no room for."""
         self._prepared_at = -HURRIED_S
         self._done: WriteBatch | None = None
+        self._begun: WriteBatch | None = None
+        """What the kernel writes."""
+        self._began_s = 0.0
         self._failure: Exception | None = None
         self.busy = False
         self.durations_s: list[float] = []
-        """Of write and fdatasync since somebody last looked (the metrics take and clear them)."""
+        """Of making a batch durable, since somebody last looked (the metrics take and clear them);
+        what the kernel wrote is over when the loop hears of it."""
         self._threads = [
             threading.Thread(target=self._write, name="evenkeel-wal", daemon=True),
             threading.Thread(target=self._prepare_segments, name="evenkeel-prepare", daemon=True),
@@ -57,9 +64,18 @@ class LogWriter:
     # -- on the loop's thread -----------------------------------------------------------------
 
     def submit(self, batch: WriteBatch) -> None:
+        """Make it durable; `take_done` says when it is.
+
+        Raises:
+            StorageFailed: the disk failed; nothing more may be acknowledged.
+        """
         assert not self.busy
         self.busy = True
-        self._todo.put(batch)
+        self._began_s = time.perf_counter()
+        if self._wal.begin(batch, self._wakeup.fd):
+            self._begun = batch
+        else:
+            self._todo.put(batch)
 
     def take_done(self) -> WriteBatch | None:
         """The batch that is now durable, if any.
@@ -71,10 +87,34 @@ class LogWriter:
         self._wakeup.clear()
         if self._failure is not None:
             raise self._failure
+        if self._begun is not None:
+            self._look()
         done, self._done = self._done, None
         if done is not None:
             self.busy = False
         return done
+
+    def _look(self, wait_s: float = 0.0) -> None:
+        """Whether the kernel is done."""
+        batch = self._begun
+        assert batch is not None
+        try:
+            durable = self._wal.finish(wait_s)
+        except Exception as failure:
+            self._failure, self._begun = failure, None
+            raise
+        if durable is None:
+            return
+        self._begun = None
+        if durable:
+            self._took(self._began_s)
+            self._done = batch
+        else:
+            self._todo.put(batch)
+
+    def _took(self, began_s: float) -> None:
+        if len(self.durations_s) < SLOW_SYNCS_KEPT:
+            self.durations_s.append(time.perf_counter() - began_s)
 
     def prepare_soon(self) -> None:
         """A new segment was begun: make the next one's file in the background."""
@@ -83,32 +123,34 @@ class LogWriter:
     def stop(self) -> bool:
         """Let both threads end; what was submitted is written first.
 
-        False: one of them hangs at the disk. Then the directory must stay locked until the process
-        has gone, or the next one would meet the hand of this one in its files.
+        False: one of them, or the kernel, hangs at the disk. Then the directory must stay locked
+        until the process has gone, or the next one would meet the hand of this one in its files.
         """
         self._stopping = True
         self._wal.stop_preparing()
+        if self._begun is not None:
+            with suppress(StorageFailed):  # told by take_done
+                self._look(STOP_S)
         self._retry.set()
         self._todo.put(None)
         self._prepare.set()
         deadline = time.monotonic() + STOP_S
         for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return self._begun is None and not any(thread.is_alive() for thread in self._threads)
 
     # -- on their own threads -----------------------------------------------------------------
 
     def _write(self) -> None:
         while (batch := self._todo.get()) is not None:
-            started = time.perf_counter()
+            began_s = time.perf_counter()
             try:
                 if not self._written(batch):
                     return
             except Exception as failure:  # noqa: BLE001  raised again by take_done
                 self._failed(failure)
                 return
-            if len(self.durations_s) < SLOW_SYNCS_KEPT:
-                self.durations_s.append(time.perf_counter() - started)
+            self._took(began_s)
             self._done = batch
             self._wakeup.set()
 

@@ -17,19 +17,24 @@ a write through the page cache 1,880 us and directly 70-96; a read of what is no
 315-2,570 us, directly into new memory 450-520, into memory that was used before 86-103.
 """
 
+import ctypes
 import errno
 import mmap
 import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
+import attrs
+
 from paxos.entry import Buffer
+from storage.kernel_writes import LATER, REFUSALS, KernelWrites
 
 BLOCK_BYTES: Final = 4096
-STAGING_BYTES: Final = 2 << 20
-"""One write's size at most; longer ones are several writes."""
+STAGING_BYTES: Final = 8 << 20
+"""One write's size at most; longer ones are several writes. What is never used costs nothing."""
 LONG_BYTES: Final = 64 * 1024
 """A file that grows is written directly from this size on: below it a round trip to the disk costs
 more than the page cache does."""
@@ -48,17 +53,36 @@ def whole_blocks(size: int) -> int:
 
 
 class Staging:
-    """The aligned memory all direct files of one directory share; `lock` guards it."""
+    """The aligned memory all direct files of one directory share; `lock` guards it, also while the
+    kernel writes from it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._memory: mmap.mmap | None = None
+        self.kernel = KernelWrites()
+        self._memory: memoryview | None = None
+        self.address = 0
+        """Where the memory is; 0 before it is first used."""
 
     def memory(self) -> memoryview:
         """The buffer, made when it is first needed."""
         if self._memory is None:
-            self._memory = mmap.mmap(-1, STAGING_BYTES)
-        return memoryview(self._memory)
+            pages = mmap.mmap(-1, STAGING_BYTES)
+            with suppress(OSError):  # a kernel without them; for each write pages are looked up
+                pages.madvise(mmap.MADV_HUGEPAGE)
+            self._memory = memoryview(pages)
+            self.address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        return self._memory
+
+
+@attrs.frozen
+class _Staged:
+    """What was put into the staging buffer: bytes `start` to `end` are new, the rest of the blocks
+    up to `stop` is what stands there; the first block goes to `position` of the file."""
+
+    position: int
+    start: int
+    end: int
+    stop: int
 
 
 class DirectFile:
@@ -74,6 +98,7 @@ class DirectFile:
         """What the unfinished block before the frontier holds."""
         self._direct = opened_directly(descriptor)
         self.supported = self._direct >= 0
+        self._begun: _Staged | None = None
 
     def close(self) -> None:
         if self._direct >= 0:
@@ -87,31 +112,89 @@ class DirectFile:
             OSError: as pwritev does.
         """
         with self._staging.lock:
-            memory = self._staging.memory()
-            first = offset - offset % BLOCK_BYTES
-            start = offset - first
-            memory[:start] = self._beginning(first, start, offset)
-            end = _gather(memory, start, buffers)
-            stop = min(whole_blocks(end), STAGING_BYTES)
-            if first + stop > self._size:
-                self._frontier = -1
+            staged = self._stage(buffers, offset)
+            if staged is None:
                 return 0
-            memory[end:stop] = self._rest(first + end, stop - end, offset)
+            block = self._staging.memory()[: staged.stop]
             try:
-                written = os.pwritev(self._direct, [memory[:stop]], first)
+                written = os.pwritev(self._direct, [block], staged.position)
             except OSError as error:
                 self._frontier = -1
                 if error.errno != errno.EINVAL:
                     raise
                 self.supported = False
                 return 0
-            if written != stop:  # rare: some blocks are written, start over from the end of them
+            if written != staged.stop:  # rare: some blocks are written, start over from their end
                 self._frontier = -1
-                return max(0, min(written, end) - start)
-            last = end - end % BLOCK_BYTES
-            self._frontier = first + end
-            self._last_block = bytes(memory[last:end])
-            return end - start
+                return max(0, min(written, staged.end) - staged.start)
+            self._reached(staged)
+            return staged.end - staged.start
+
+    def begin(self, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
+        """Have all of `buffers` written and made durable while the caller goes on; False, and
+        nothing happens, where that cannot be now. `finish` when the eventfd `wakeup` is set.
+
+        Raises:
+            OSError: the device failed.
+        """
+        staging = self._staging
+        size = offset % BLOCK_BYTES + sum(map(len, buffers))
+        if size > STAGING_BYTES or not staging.kernel.supported:
+            return False
+        if not staging.lock.acquire(blocking=False):
+            return False
+        try:
+            staged = self._stage(buffers, offset)
+            if staged is not None and staging.kernel.begin(
+                self._direct, staging.address, staged.stop, staged.position, wakeup
+            ):
+                self._begun = staged
+        finally:
+            if self._begun is None:
+                staging.lock.release()
+        return self._begun is not None
+
+    def finish(self, wait_s: float) -> bool | None:
+        """Whether what was begun is durable; None: not over after `wait_s` seconds; False: nobody
+        knows how much of it is there, so it has to be written once more.
+
+        Raises:
+            OSError: the device failed.
+        """
+        staged, staging = self._begun, self._staging
+        assert staged is not None, "nothing was begun"
+        result = staging.kernel.result(wait_s)
+        if result is None:
+            return None
+        self._begun = None
+        staging.lock.release()
+        if result == staged.stop:
+            self._reached(staged)
+            return True
+        self._frontier = -1
+        if result < 0 and -result not in (*REFUSALS, *LATER):
+            raise OSError(-result, os.strerror(-result))
+        return False
+
+    def _stage(self, buffers: Sequence[Buffer], offset: int) -> _Staged | None:
+        """Put a beginning of `buffers` into the staging buffer, and around it what stands there
+        already; None where whole blocks would reach beyond the file."""
+        memory = self._staging.memory()
+        first = offset - offset % BLOCK_BYTES
+        start = offset - first
+        memory[:start] = self._beginning(first, start, offset)
+        end = _gather(memory, start, buffers)
+        stop = min(whole_blocks(end), STAGING_BYTES)
+        if first + stop > self._size:
+            self._frontier = -1
+            return None
+        memory[end:stop] = self._rest(first + end, stop - end, offset)
+        return _Staged(first, start, end, stop)
+
+    def _reached(self, staged: _Staged) -> None:
+        end = staged.end
+        self._frontier = staged.position + end
+        self._last_block = bytes(self._staging.memory()[end - end % BLOCK_BYTES : end])
 
     def _beginning(self, first: int, size: int, offset: int) -> bytes:
         """What stands before `offset` in its block."""

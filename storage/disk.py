@@ -62,6 +62,17 @@ class File(Protocol):
         """Write up to IOV_MAX buffers; may write less than asked, never nothing."""
         ...
 
+    def begin_write(self, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
+        """Have all of `buffers` written and made durable while the caller goes on; the eventfd
+        `wakeup` is set when `finish_write` has something to say. False, and nothing happens, where
+        that cannot be here or now: write it in the usual way. One write of a disk at a time."""
+        ...
+
+    def finish_write(self, wait_s: float = 0.0) -> bool | None:
+        """Whether what was begun is durable; None: it is still under way after `wait_s` seconds;
+        False: it has to be written once more, in the usual way."""
+        ...
+
     def reserve(self, size: int) -> None:
         """Make the file `size` bytes long, with its space on the disk; unwritten bytes are 0."""
         ...
@@ -206,10 +217,30 @@ class RealFile:
             raise storage_failed("write", self.name, error) from error
 
     def _write_directly(self, buffers: Sequence[Buffer], offset: int) -> int:
+        direct = self._opened_directly()
+        return direct.write(buffers, offset) if direct.supported else 0
+
+    def begin_write(self, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
+        if self._staging is None:
+            return False
+        direct = self._opened_directly()
+        try:
+            return direct.supported and direct.begin(buffers, offset, wakeup)
+        except OSError as error:
+            raise storage_failed("write", self.name, error) from error
+
+    def finish_write(self, wait_s: float = 0.0) -> bool | None:
+        assert self._direct is not None, "nothing was begun"
+        try:
+            return self._direct.finish(wait_s)
+        except OSError as error:
+            raise storage_failed("write", self.name, error) from error
+
+    def _opened_directly(self) -> DirectFile:
         assert self._staging is not None
         if self._direct is None:
             self._direct = DirectFile(self._descriptor, self._staging)
-        return self._direct.write(buffers, offset) if self._direct.supported else 0
+        return self._direct
 
     def reserve(self, size: int) -> None:
         try:

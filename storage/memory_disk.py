@@ -113,6 +113,12 @@ class MemoryFile:
         self._inode.write(offset, data)
         return len(data)
 
+    def begin_write(self, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
+        return False  # here is no kernel that would do it
+
+    def finish_write(self, wait_s: float = 0.0) -> bool | None:
+        raise AssertionError("nothing was begun")
+
     def reserve(self, size: int) -> None:
         self._touch("reserve")
         missing = size - len(self._inode.cached)

@@ -5,8 +5,9 @@ Theory of operation. The log works in two halves, so that the event loop never w
 * the loop's thread `stage`s records: a record gets its place, its header and its checksum, its
   entry's buffers are kept by reference, and the index knows it; `take` hands everything staged
   since the last take to the writer;
-* the writer's thread `write`s a batch: gathered writes and one fdatasync, whatever the number of
-  groups and records (group commit);
+* the batch becomes durable at once, whatever the number of groups and records (group commit): as a
+  rule the loop's thread `begin`s that and the kernel does it meanwhile, else the writer's thread
+  `write`s it, gathered writes and one fdatasync;
 * the loop's thread learns of it by `written`, and only then may what depends on it be sent.
 
 A third thread may `prepare_next` the file of the segment after this one. Every read is valid from
@@ -27,8 +28,8 @@ from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry, EntryError, decode
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
 from storage.direct import whole_blocks
-from storage.disk import File, join_small, read_around, read_long_around, write_all
-from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed, WalDamaged
+from storage.disk import File, read_around, read_long_around
+from storage.errors import NotInLog, WalDamaged
 from storage.format import (
     ACCEPT,
     DAMAGE,
@@ -60,6 +61,7 @@ from storage.format import (
 from storage.identity import Identity
 from storage.index import LEARNED_BIT, GroupState
 from storage.kept import NO_BOUND, KeptSegments
+from storage.log_writes import LogWrites
 from storage.mark import SyncedMark
 from storage.model import (
     GROUPS_MAX,
@@ -89,7 +91,7 @@ class Wal:
     ) -> None:
         self._files = files
         files.file(log.number)
-        self._mark = mark
+        self._writes = LogWrites(files, mark, config)
         self._identity = identity
         self._config = config
         self._groups = log.groups
@@ -118,8 +120,7 @@ class Wal:
 
         self._pieces_taken = 0
         self._bytes_staged = self._bytes_taken = self._bytes_written = 0
-        self._records = self._batches = self._syncs = 0
-        self._failure: StorageFailed | None = None
+        self._records = 0
 
     # ---- the loop's half ------------------------------------------------------------------------
 
@@ -246,8 +247,8 @@ class Wal:
             durability=self._config.durability,
             bytes_staged=self._bytes_staged,
             records=self._records,
-            batches=self._batches,
-            syncs=self._syncs,
+            batches=self._writes.batches,
+            syncs=self._writes.syncs,
             segments=self._number - self._kept.oldest + 1,
             bytes_unwritten=self._bytes_staged - self._bytes_written,
             synced=self._synced,
@@ -255,40 +256,19 @@ class Wal:
             bytes_left=self._segment_end - self._offset + ready * self._config.segment_bytes,
         )
 
+    def begin(self, batch: WriteBatch, wakeup: int) -> bool:
+        """See `LogWrites.begin`."""
+        return self._writes.begin(batch, wakeup)
+
+    def finish(self, wait_s: float = 0.0) -> bool | None:
+        """See `LogWrites.finish`."""
+        return self._writes.finish(wait_s)
+
     # ---- the writer's half ----------------------------------------------------------------------
 
     def write(self, batch: WriteBatch) -> None:
-        """Write the batch and make it durable. One thread, one batch at a time, in order.
-
-        Raises:
-            StorageFailed: the disk failed; so does every later call.
-            NoSegment: there is no room yet; call again with the same batch.
-        """
-        if self._failure is not None:
-            raise self._failure
-        files = [self._ensure(part) for part in batch.parts]
-        try:
-            for file, part in zip(files, batch.parts, strict=True):
-                write_all(file, join_small(part.buffers), part.offset)
-            if self._config.durability is Durability.FSYNC:
-                for file in files:  # more than one only where the batch crosses into a new segment
-                    file.fdatasync()
-                    self._syncs += 1
-                self._mark.store(batch.end)
-        except StorageFailed as failure:
-            self._failure = failure
-            raise
-        self._batches += 1
-
-    def _ensure(self, part: Part) -> File:
-        """The file of a segment about to be written; made now where nobody has prepared it."""
-        try:
-            return self._files.ensure(part.number, part.end)
-        except DiskFull as full:
-            raise NoSegment(full) from full
-        except StorageFailed as failure:
-            self._failure = failure
-            raise
+        """See `LogWrites.write`."""
+        self._writes.write(batch)
 
     def prepare_next(self, *, zeros: bool = True) -> bool:
         """Make the file of the next segment, in any thread but the loop's; False if it is there.

@@ -2,7 +2,8 @@
 
 `python -m tests.cluster.faulty_node FAULTS --config ...`: if FAULTS holds a file `eio-fsync`, every
 fdatasync fails, if `eio-write`, every write of a segment; if it holds a file `room`, the data
-directory may have as many bytes as it says. What fails is counted: nothing is tried twice.
+directory may have as many bytes as it says. What fails is counted: nothing is tried twice. A write
+that the kernel makes durable by itself fails at its end, or at its beginning, by the same files.
 """
 
 import errno
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import node
+from storage import direct
 from storage.format import SEGMENT_SUFFIX
+from storage.kernel_writes import KernelWrites
 
 FAULTS = Path(sys.argv[1])
 fdatasync, fstatvfs, pwritev = os.fdatasync, os.fstatvfs, os.pwritev
@@ -53,6 +56,19 @@ def failing_pwritev(descriptor: Any, buffers: Any, offset: int) -> int:
     return pwritev(descriptor, buffers, offset)
 
 
+class FailingWrites(KernelWrites):
+    def begin(self, descriptor: int, address: int, size: int, offset: int, eventfd: int) -> bool:
+        fail("eio-write", descriptor)
+        self.descriptor = descriptor
+        return super().begin(descriptor, address, size, offset, eventfd)
+
+    def result(self, wait_s: float = 0.0) -> int | None:
+        result = super().result(wait_s)
+        if result is not None:
+            fail("eio-fsync", self.descriptor)
+        return result
+
+
 def small_fstatvfs(descriptor: int) -> Any:
     try:
         room = int((FAULTS / "room").read_text())
@@ -63,4 +79,5 @@ def small_fstatvfs(descriptor: int) -> Any:
 
 if __name__ == "__main__":
     os.fdatasync, os.fstatvfs, os.pwritev = failing_fdatasync, small_fstatvfs, failing_pwritev
+    direct.KernelWrites = FailingWrites
     sys.exit(node.main(sys.argv[2:]))

@@ -189,8 +189,37 @@ def tearing(orders: Orders) -> None:
     setattr(RealFile, "pwritev", torn)  # noqa: B010
 
 
+def kernel_writes(orders: Orders) -> None:
+    """The same points where the kernel writes and syncs meanwhile: a write may be torn, and nobody
+    knows how far it is from when it has begun until it is known to be durable."""
+    begin, finish = RealFile.begin_write, RealFile.finish_write
+
+    def noted_begin(self: RealFile, buffers: Any, offset: int, wakeup: int) -> bool:
+        name = of_write(self, buffers, offset)
+        orders.pass_by(f"{name}.before")
+        if name == "wal-write" and orders.passing(TORN):
+            data = b"".join(buffers)
+            os.pwrite(self._descriptor, data[: len(data) // 2], offset)
+            orders.die()
+        begun = begin(self, buffers, offset, wakeup)
+        if begun:
+            orders.pass_by(f"{name}.after")
+        return begun
+
+    def noted_finish(self: RealFile, wait_s: float = 0.0) -> bool | None:
+        orders.pass_by("fsync.before")
+        durable = finish(self, wait_s)
+        if durable:
+            orders.pass_by("fsync.after")
+        return durable
+
+    setattr(RealFile, "begin_write", noted_begin)  # noqa: B010
+    setattr(RealFile, "finish_write", noted_finish)  # noqa: B010
+
+
 def install(orders: Orders) -> None:
     tearing(orders)
+    kernel_writes(orders)
     around(orders, RealFile, "pwritev", of_write)
     around(orders, RealFile, "fdatasync", of_sync)
     around(orders, RealDisk, "rename", of_rename)

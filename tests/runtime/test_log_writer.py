@@ -2,9 +2,11 @@
 
 import errno
 import select
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +17,14 @@ from runtime import log_writer
 from runtime.dataplane import Wakeup
 from runtime.log_writer import SLOW_SYNCS_KEPT, LogWriter
 from storage import segments
-from storage.errors import StorageFailed
+from storage.disk import RealDisk, RealFile
+from storage.errors import StorageFailed, storage_failed
 from storage.identity import boot
 from storage.memory_disk import MemoryDisk, MemoryFile
 from storage.model import WalConfig, WriteBatch
 from storage.opening import open_wal
 from storage.space import RESERVE_NAME, Space, SpaceConfig
+from storage.wal import Wal
 from tests.runtime.doubles import GIVE_UP_MS
 
 GIVE_UP_S = GIVE_UP_MS / 1000
@@ -337,3 +341,103 @@ def test_durations_are_kept_in_bounds(desk: Desk) -> None:
         desk.wal.written(desk.writer.take_done())
     assert len(desk.writer.durations_s) == SLOW_SYNCS_KEPT
     assert 0 < desk.writer.durations_s[-1] < GIVE_UP_S
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[tuple[Wal, LogWriter, Wakeup]]:
+    """A log on a real disk, whose batches the kernel writes where it can."""
+    disk = RealDisk(tmp_path)
+    wal, _ = open_wal(disk, boot(disk, "test", NodeId(1)), WalConfig(segment_bytes=SEGMENT_BYTES))
+    wakeup = Wakeup()
+    space = SpaceConfig(low_water_bytes=4 * SEGMENT_BYTES, reserve_bytes=SEGMENT_BYTES)
+    writer = LogWriter(wal, wakeup, Space(disk, space))
+    yield wal, writer, wakeup
+    assert writer.stop()
+    wakeup.close()
+    disk.close()
+
+
+def staged_of(wal: Wal, first: int, count: int, size: int) -> WriteBatch:
+    for slot in range(first, first + count):
+        entry = batch((b"x" * size,))
+        wal.stage(AcceptRecord(GroupId(1), Slot(slot), BALLOT_ZERO, entry, Slot(slot - 1)))
+    staged = wal.take()
+    assert staged is not None
+    return staged
+
+
+def test_a_real_log_is_the_same_whoever_writes_a_batch(
+    real: tuple[Wal, LogWriter, Wakeup], tmp_path: Path
+) -> None:
+    """Batches within a segment go by the kernel, those that begin a new one by the thread; a
+    restart finds them all."""
+    wal, writer, wakeup = real
+    by_kernel = 0
+    for first in range(1, 400, 10):
+        staged = staged_of(wal, first, 10, 700)
+        writer.submit(staged)
+        by_kernel += writer._begun is not None
+        assert select.select([wakeup.fd], [], [], GIVE_UP_S)[0]
+        done = writer.take_done()
+        assert done is staged
+        wal.written(done)
+        if wal.wants_segment:
+            writer.prepare_soon()
+    assert wal.statistics().segments > 3
+    assert wal.statistics().batches == 40
+    assert len(writer.durations_s) == 40
+    assert not by_kernel or by_kernel > 20
+    disk = RealDisk(shutil.copytree(tmp_path, tmp_path.with_name("copy")))
+    _, recovered = open_wal(
+        disk, boot(disk, "test", NodeId(1)), WalConfig(segment_bytes=SEGMENT_BYTES)
+    )
+    assert recovered.groups[GroupId(1)].applied == 399
+    assert recovered.cut is None
+
+
+def test_stopping_waits_for_the_kernel(real: tuple[Wal, LogWriter, Wakeup]) -> None:
+    wal, writer, _ = real
+    staged = staged_of(wal, 1, 10, 700)
+    writer.submit(staged)
+    assert writer.stop()
+    assert writer.take_done() is staged
+
+
+def test_what_the_kernel_cannot_finish_the_thread_writes(
+    real: tuple[Wal, LogWriter, Wakeup], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that was cut short: nobody knows how much of it is there."""
+    wal, writer, _ = real
+    finish = RealFile.finish_write
+    monkeypatch.setattr(RealFile, "finish_write", lambda file, wait: finish(file, wait) and False)
+    staged = staged_of(wal, 1, 10, 700)
+    writer.submit(staged)
+    if writer._begun is None:
+        pytest.skip("asynchronous direct writes are refused here")
+    until(lambda: writer._begun is None or writer.take_done())
+    until(lambda: not writer.busy or writer.take_done() is staged)
+    wal.written(staged)
+    assert wal.synced == wal.end
+
+
+def test_a_failure_of_what_the_kernel_writes_is_final(
+    real: tuple[Wal, LogWriter, Wakeup], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wal, writer, _ = real
+
+    def failing(file: RealFile, _wait_s: float = 0.0) -> bool:
+        while RealFile.finish_write_for_real(file, GIVE_UP_S) is None:
+            pass
+        raise storage_failed("write", file.name, OSError(errno.EIO, "injected"))
+
+    monkeypatch.setattr(RealFile, "finish_write_for_real", RealFile.finish_write, raising=False)
+    monkeypatch.setattr(RealFile, "finish_write", failing)
+    writer.submit(staged_of(wal, 1, 10, 700))
+    if writer._begun is None:
+        pytest.skip("asynchronous direct writes are refused here")
+    with pytest.raises(StorageFailed, match="injected"):
+        writer.take_done()
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="injected"):
+            writer.take_done()
+    assert writer.busy, "nothing more is taken"
