@@ -1,6 +1,6 @@
 """One TCP connection in the data plane: frames in, buffers out, bounds on both.
 
-Reading: one recv per readiness, into the assembler's own memory. Writing: what a round produced is
+Reading: as a rule one recv per readiness, into the assembler's own memory. Writing: what a round produced is
 sent together at its end, small buffers joined, large ones scattered; what the socket does not take
 waits, bounded in bytes, for EPOLLOUT.
 """
@@ -20,6 +20,7 @@ SEND_BUFFERS_MAX: Final = 512
 JOIN_BELOW_BYTES: Final = 4096
 """Smaller neighbours are joined before sending: one memcpy is cheaper than one more iovec."""
 SEND_BYTES_PER_ROUND_MAX: Final = 4 * 1024 * 1024
+RECEIVES_PER_ROUND_MAX: Final = 4
 GONE: Final = select.EPOLLHUP | select.EPOLLERR
 """Reported unasked and for ever: who does not read has to act on it, or the loop spins."""
 
@@ -68,20 +69,26 @@ class Channel:
             self._receive()
 
     def _receive(self) -> None:
+        """Take what has come. Where it has filled the room that was offered, more is likely to be
+        there, as the rest of a large frame is behind its head: that is taken in the same round."""
         assembler = self._assembler
-        try:
-            count = self._sock.recv_into(assembler.buffer_to_fill())
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self.close(f"receive failed: {error.strerror}")
-            return
-        if not count:
-            self.close("closed by the other side")
-            return
-        self.received_bytes += count
-        assembler.received(count)
-        self._deliver()
+        for _ in range(RECEIVES_PER_ROUND_MAX):
+            room = assembler.buffer_to_fill()
+            try:
+                count = self._sock.recv_into(room)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.close(f"receive failed: {error.strerror}")
+                return
+            if not count:
+                self.close("closed by the other side")
+                return
+            self.received_bytes += count
+            assembler.received(count)
+            self._deliver()
+            if count < len(room) or self._held or self.closed:
+                return
 
     def _deliver(self) -> None:
         """Hand on the frames that are there, until somebody pauses us."""
