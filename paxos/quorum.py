@@ -12,4 +12,8 @@ def quorum_size(members: Collection[NodeId]) -> int:
 
 def is_quorum(voters: Collection[NodeId], members: Collection[NodeId]) -> bool:
     """Whether `voters` (distinct) hold a majority of `members`; outsiders do not count."""
-    return sum(1 for voter in voters if voter in members) >= quorum_size(members)
+    count = 0
+    for voter in voters:  # counted for every vote: a generator would take three times as long
+        if voter in members:
+            count += 1
+    return count > len(members) // 2

@@ -444,15 +444,22 @@ class Replica:
 
     def _on_counted(self, now: Now, ballot: Ballot, first: Slot, last: Slot, step: Step) -> None:
         """The sender counted quorums at `ballot`: our votes at that ballot are chosen (R17)."""
-        self.learner.heard(last)
-        if last <= self.learner.applied:
+        learner, votes = self.learner, self.acceptor.votes
+        learner.heard(last)
+        if last <= learner.applied:
             return
-        votes = self.acceptor.votes
-        for slot in sorted(slot for slot in votes if first <= slot <= last):
-            vote = votes.get(slot)
-            if vote is not None and vote[0] == ballot:
-                self._learn(now, slot, vote[1], step)
-        self.vote_missing = first <= self.learner.applied + 1 <= last
+        slot = learner.applied + 1
+        vote = votes.get(Slot(slot)) if slot >= first else None
+        while vote is not None and vote[0] == ballot and slot <= last:  # nearly always all of them
+            self._learn(now, Slot(slot), vote[1], step)
+            slot += 1
+            vote = votes.get(Slot(slot))
+        if slot <= last:
+            for later in sorted(one for one in votes if first <= one <= last):
+                vote = votes.get(later)
+                if vote is not None and vote[0] == ballot:
+                    self._learn(now, later, vote[1], step)
+        self.vote_missing = first <= learner.applied + 1 <= last
 
     def _learn(self, now: Now, slot: Slot, entry: Entry, step: Step) -> None:
         flight = self.proposer.in_flight.get(slot)

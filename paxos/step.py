@@ -10,7 +10,7 @@ round, so that all their records share one fsync:
 4. hand `applied` to the state machines, in order, any time after step 1 (what is chosen is chosen).
 """
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import attrs
 
@@ -65,8 +65,7 @@ class VotingRecord:
 Record: TypeAlias = PromiseRecord | AcceptRecord | LearnedRecord | VotingRecord
 
 
-@attrs.frozen
-class Send:
+class Send(NamedTuple):
     to: NodeId
     message: Message
 

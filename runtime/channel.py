@@ -1,8 +1,8 @@
 """One TCP connection in the data plane: frames in, buffers out, bounds on both.
 
-Reading: as a rule one recv per readiness, into the assembler's own memory. Writing: what a round produced is
-sent together at its end, small buffers joined, large ones scattered; what the socket does not take
-waits, bounded in bytes, for EPOLLOUT.
+Reading: as a rule one recv per readiness, into the assembler's own memory. Writing: what a round
+produced is sent together at its end, small buffers joined, large ones scattered; what the socket
+does not take waits, bounded in bytes, for EPOLLOUT.
 """
 
 import select

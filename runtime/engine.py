@@ -8,7 +8,7 @@ syncs one batch at a time, and everything staged meanwhile shares the next fdata
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
@@ -181,16 +181,29 @@ class Engine(KnownGroups):
             self.catching_up.peer_down(node)
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        if not self.takes_part or self.scarcity.refuses(message):
-            return  # as legal as losing it
-        now = self.clock.now()
-        if not self.repairs.idle:
-            self.repairs.on_message(sender, message)
-        if type(message) is StealRequest and message.group in self.intakes:
-            self._on_steal_request(now, now.boot_ns, sender, message)
+        self.on_messages(sender, (message,))
+
+    def on_messages(self, sender: NodeId, messages: Iterable[Message]) -> None:
+        """What a frame of a peer says, in its order; where `messages` raises, what came before that
+        counts. One reading of the clock for all, and what is applied is applied together."""
+        if not self.takes_part:
+            for _ in messages:  # as legal as losing them
+                pass
             return
-        self.multi.on_message(now, sender, message, self._step)
-        self._level()
+        now = self.clock.now()
+        multi, repairs, scarcity = self.multi, self.repairs, self.scarcity
+        try:
+            for message in messages:
+                if scarcity.scarce and scarcity.refuses(message):
+                    continue
+                if not repairs.idle:
+                    repairs.on_message(sender, message)
+                if type(message) is StealRequest and message.group in self.intakes:
+                    self._on_steal_request(now, now.boot_ns, sender, message)
+                else:
+                    multi.on_message(now, sender, message, self._step)
+        finally:
+            self._level_ours()
 
     def on_forward(
         self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
@@ -278,11 +291,20 @@ class Engine(KnownGroups):
             self._durable = batch.end
             self._try_to_settle()
             self._release()
-            self._level()
+            self._level_ours()
+
+    def _level_ours(self) -> None:
+        """What a replica has applied its state machine applies before any client is served: else a
+        new master calls offsets out of range that are in its log. Of a group that another node is
+        master of nobody is served here, so that can wait until our vote is on its way (end_round).
+        """
+        me, replicas = self.multi.me, self.multi.replicas
+        for one in self._step.applied:
+            if replicas[one.group].lease.holder == me:
+                self._level()
+                return
 
     def _level(self) -> None:
-        """What a replica has applied its state machine applies before any client is served: else a
-        new master calls offsets out of range that are in its log. The rest can wait (end_round)."""
         while self._step.applied:
             step, self._step = self._step, Step()
             self._carry_out(step)
@@ -318,6 +340,7 @@ class Engine(KnownGroups):
     def end_round(self) -> None:
         """Carry out what this round's events want done, until nothing more follows from it."""
         self.statistics.rounds += 1
+        assert self.links is not None
         while True:
             if self._busy:
                 self._flush_intakes()
@@ -325,16 +348,25 @@ class Engine(KnownGroups):
             if not self._has_effects(step):
                 break
             self._step = Step()
-            self._carry_out(step)
-        assert self.links is not None
+            self._send_and_stage(step)
+            if step.applied:  # our peers and the disk need not wait for that
+                self.links.flush()
+                self._write()
+                self._apply(step.applied)
+            self._conclude(step)
         self.links.flush()  # first: the followers' way is longer than that to our own disk
-        if not self.writer.busy:
-            batch = self.wal.take()
-            if batch is not None:
-                self.statistics.batches += 1
-                self.writer.submit(batch)
-                if self.wal.wants_segment:
-                    self.writer.prepare_soon()
+        self._write()
+
+    def _write(self) -> None:
+        """Let the disk begin with what is staged, unless it is at work: then that has to wait."""
+        if self.writer.busy:
+            return
+        batch = self.wal.take()
+        if batch is not None:
+            self.statistics.batches += 1
+            self.writer.submit(batch)
+            if self.wal.wants_segment:
+                self.writer.prepare_soon()
 
     def _flush_intakes(self) -> None:
         now = self.clock.now()
@@ -361,16 +393,22 @@ class Engine(KnownGroups):
         )
 
     def _carry_out(self, step: Step) -> None:
-        assert self.links is not None
-        for send in step.before:
-            self.links.send(send.to, send.message)
-        wal = self.wal
-        for record in step.persist:
-            wal.stage(record)
-        if step.after:
-            self._after.append((wal.end, step.after))
+        self._send_and_stage(step)
         if step.applied:
             self._apply(step.applied)
+        self._conclude(step)
+
+    def _send_and_stage(self, step: Step) -> None:
+        assert self.links is not None
+        send, stage = self.links.send, self.wal.stage
+        for one in step.before:
+            send(one.to, one.message)
+        for record in step.persist:
+            stage(record)
+        if step.after:
+            self._after.append((self.wal.end, step.after))
+
+    def _conclude(self, step: Step) -> None:
         for serve in step.serve:
             self._serve(serve)
         for fetch in step.fetch:
@@ -383,37 +421,44 @@ class Engine(KnownGroups):
 
     def _release(self) -> None:
         """Send what waited for the log; our own votes come back to us as messages."""
-        durable = self._durable
-        after = self._after
-        me = self.multi.me
+        durable, after = self._durable, self._after
+        if not after or after[0][0] > durable:
+            return
+        multi, now = self.multi, self.clock.now()
+        me = multi.me
         assert self.links is not None
         while after and after[0][0] <= durable:
             for send in after.popleft()[1]:
                 if send.to == me:
-                    self.multi.on_message(self.clock.now(), me, send.message, self._step)
+                    multi.on_message(now, me, send.message, self._step)
                 else:
                     self.links.send(send.to, send.message)
 
     def _apply(self, chosen: list[Applied]) -> None:
+        machines, intakes, acting = self.machines, self.intakes, self._acting
+        position_of = self.wal.payload_position
         touched: set[GroupId] = set()
-        done: list[list[bytes]] = []
+        answers: list[tuple[Intake, Applied, list[bytes]]] = []
         for one in chosen:
-            group = one.group
-            position = self.wal.payload_position(group, one.slot)
+            group, slot, entry = one.group, one.slot, one.entry
             # Consumers come to the master only, so only its newest data is kept in memory.
-            keep = self._acting[group][0]
-            machine = self.machines[group]
-            done.append(machine.apply(one.slot, one.entry, position, keep_in_tail=keep))
+            keep = acting[group][0]
+            position = position_of(group, slot)
+            results = machines[group].apply(slot, entry, position, keep_in_tail=keep)
             touched.add(group)
+            intake = intakes[group]
+            if intake.proposed:  # somebody waits here: not on a follower
+                answers.append((intake, one, results))
         self.statistics.applied += len(chosen)
         now = self.clock.now()  # after the work: whoever acts now may answer for all of it (R14)
-        for one, results in zip(chosen, done, strict=True):
-            self.intakes[one.group].applied(now, one.slot, one.entry, results)
+        for intake, one, results in answers:
+            intake.applied(now, one.slot, one.entry, results)
         for group in touched:
-            intake = self.intakes[group]
-            intake.handover_seen(now)
-            if intake.busy:
-                self._busy.add(group)
+            intake = intakes[group]
+            if not intake.rests:
+                intake.handover_seen(now)
+                if intake.busy:
+                    self._busy.add(group)
         self._watch_masters(now, touched)
         if self.hooks is not None:
             self.hooks.groups_applied(now, touched)

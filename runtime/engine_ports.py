@@ -1,5 +1,6 @@
 """What the engine needs of the parts around it, and what the links need of the engine."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from broker.catchup.messages import Message as CatchUpMessage
@@ -82,7 +83,8 @@ class Handler(Protocol):
 
     def peer_down(self, node: NodeId) -> None: ...
 
-    def on_message(self, sender: NodeId, message: Message) -> None: ...
+    def on_messages(self, sender: NodeId, messages: Iterable[Message]) -> None:
+        """Of one frame, in order; decoding them may raise."""
 
     def on_forward(
         self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview

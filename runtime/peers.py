@@ -136,6 +136,8 @@ class Peers:
         self._flags = 0
         self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
         """What a peer asks and says for the console."""
+        self._encoded: tuple[Message | None, list[Buffer], int] = (None, [], 0)
+        """The last message, as it was sent, and its size."""
         self._refused = 0
         self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
         self.follow({}, frozenset())
@@ -177,7 +179,12 @@ class Peers:
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return
-        link.size += codec.encode(message, link.buffers)
+        if message is not self._encoded[0]:  # an Accept goes to every follower, one after the other
+            buffers: list[Buffer] = []
+            self._encoded = message, buffers, codec.encode(message, buffers)
+        _, buffers, size = self._encoded
+        link.buffers += buffers
+        link.size += size
         if link.size >= PAXOS_FRAME_BYTES:
             self._seal(link)
 
@@ -270,6 +277,7 @@ class Peers:
 
     def flush(self) -> None:
         """One send per peer: the end of a round."""
+        self._encoded = (None, [], 0)
         for link in self.outgoing.values():
             if link.channel is not None:
                 self._seal(link)
@@ -451,8 +459,7 @@ class Peers:
         handler = self._handler
         if kind == Kind.PAXOS:
             kept = body if owned else memoryview(bytes(body))
-            for message in codec.decode_all(kept):
-                handler.on_message(node, message)
+            handler.on_messages(node, codec.decode_all(kept))
         elif kind == Kind.FORWARD and len(body) > _FORWARD.size:
             number, group, handing = _FORWARD.unpack_from(body)
             command = body[_FORWARD.size :]

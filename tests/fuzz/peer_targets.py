@@ -206,6 +206,10 @@ class _Engine:
     def peer_down(self, node: NodeId) -> None:
         self.features.add("down")
 
+    def on_messages(self, sender: NodeId, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.on_message(sender, message)
+
     def on_message(self, sender: NodeId, message: Message) -> None:
         self.messages.append(message)
         self.features.add(type(message).__name__)

@@ -1,7 +1,7 @@
 """Three nodes' links in one plane, over real sockets, and what each engine would be told."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -39,6 +39,10 @@ class Handler(Lives):
 
     def peer_down(self, node: NodeId) -> None:
         self.downs.append(node)
+
+    def on_messages(self, sender: NodeId, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.on_message(sender, message)
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         self.messages.append((sender, message))
