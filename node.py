@@ -98,8 +98,8 @@ EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
 DESCRIPTORS_BESIDE: Final = 1024
 """File descriptors for segments, links and HTTP, beside those of clients."""
 YOUNG_OBJECTS_MAX: Final = 20_000
-"""A round under load makes and drops some thousand objects, none of them in a cycle. By Python's
-default of 700 the collector looked at them in every round: 3.5 % of a busy node's time."""
+"""A round under load makes and drops thousands, none in a cycle; by Python's default of 700 the
+collector looked at them in every round: 3.5 % of a busy node's time."""
 SWITCH_INTERVAL_S: Final = 1e-4
 """The log writer's thread gets the interpreter back sooner than by Python's default of 5 ms."""
 
@@ -506,9 +506,8 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
     """Serve until a signal, the parent's death, or the disk's failure."""
     node = Node(config, journal)
     stop = trio.Event()
-    # What has been built lives as long as the process: no collection has to look at it again.
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # what has been built lives as long as the process
     gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
     try:
         http = await open_ports(node)

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import attrs
 
 from paxos import base as bases
+from paxos import counted, handover, membership, progress, rejoin, timers
 from paxos import entry as entries
-from paxos import handover, membership, progress, rejoin, timers
 from paxos.acceptor import Acceptor, Vote
 from paxos.base import Base
 from paxos.chain import ChainHash
@@ -277,7 +277,7 @@ class Replica:
             if not self.acceptor.on_accept(sender, message, applied, chosen, step):
                 return
             self._yield_to(now, message.ballot, step)
-        self._on_counted(now, message.ballot, message.counted_from, message.counted_to, step)
+        counted.learn(self, now, message.ballot, message.counted_from, message.counted_to, step)
 
     def _on_accepted(self, now: Now, sender: NodeId, message: Accepted, step: Step) -> None:
         self._witness(sender, message.ballot)
@@ -287,12 +287,12 @@ class Replica:
         entry = proposer.on_accepted(sender, message.slot)
         if entry is not None:
             self.commit_due = True
-            self._learn(now, message.slot, entry, step)
+            self.learn(now, message.slot, entry, step)
             if entry.kind == EntryKind.STEAL:
                 self.flush_commit(step)  # the target waits for nothing else
 
     def _on_commit(self, now: Now, sender: NodeId, message: Commit, step: Step) -> None:
-        self._on_counted(now, message.ballot, message.counted_from, message.counted_to, step)
+        counted.learn(self, now, message.ballot, message.counted_from, message.counted_to, step)
 
     def _on_learn(self, now: Now, sender: NodeId, message: Learn, step: Step) -> None:
         step.before.append(Send(sender, self.progress_for(sender)))
@@ -305,7 +305,7 @@ class Replica:
     def _on_learned(self, now: Now, sender: NodeId, message: Learned, step: Step) -> None:
         before = self.learner.applied
         for offset, entry in enumerate(message.entries):
-            self._learn(now, Slot(message.start + offset), entry, step)
+            self.learn(now, Slot(message.start + offset), entry, step)
         reached = message.start + len(message.entries) - 1
         # A duplicate teaches nothing and asks for nothing: else questions would breed.
         if self.learner.applied > before and reached < self.peer(sender).applied:
@@ -442,26 +442,7 @@ class Replica:
 
     # -- learning and applying ----------------------------------------------------------------
 
-    def _on_counted(self, now: Now, ballot: Ballot, first: Slot, last: Slot, step: Step) -> None:
-        """The sender counted quorums at `ballot`: our votes at that ballot are chosen (R17)."""
-        learner, votes = self.learner, self.acceptor.votes
-        learner.heard(last)
-        if last <= learner.applied:
-            return
-        slot = learner.applied + 1
-        vote = votes.get(Slot(slot)) if slot >= first else None
-        while vote is not None and vote[0] == ballot and slot <= last:  # nearly always all of them
-            self._learn(now, Slot(slot), vote[1], step)
-            slot += 1
-            vote = votes.get(Slot(slot))
-        if slot <= last:
-            for later in sorted(one for one in votes if first <= one <= last):
-                vote = votes.get(later)
-                if vote is not None and vote[0] == ballot:
-                    self._learn(now, later, vote[1], step)
-        self.vote_missing = first <= learner.applied + 1 <= last
-
-    def _learn(self, now: Now, slot: Slot, entry: Entry, step: Step) -> None:
+    def learn(self, now: Now, slot: Slot, entry: Entry, step: Step) -> None:
         flight = self.proposer.in_flight.get(slot)
         unused = self.proposer.role is Role.LEADER and slot >= self.proposer.next
         if unused or (flight is not None and not flight.entry.same_as(entry)):

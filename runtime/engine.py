@@ -34,6 +34,7 @@ from runtime.journal import Journal
 from runtime.known_groups import KnownGroups
 from runtime.log_writer import LogWriter
 from runtime.masters import Word
+from runtime.masterships import Masterships
 from runtime.repair import Repairs
 from runtime.scarcity import Scarcity
 from runtime.scrubber import Scrubber
@@ -90,11 +91,7 @@ class Engine(KnownGroups):
         self._after: deque[tuple[Place, list[Send]]] = deque()
         self.forwards = forwarded.Forwards(multi.incarnation, journal)
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
-        self._acting: dict[GroupId, tuple[bool, int]] = {}
-        self.masterships: dict[GroupId, int] = {}
-        """How often this node became master of each group, by election or steal."""
-        self._mastered: dict[GroupId, int] = {}
-        """The epoch of the last time it did."""
+        self.masterships = Masterships(multi)
         self._ticked_boot_ns = 0
         self.admission: Admission | None = None
         """None: there is nobody to ask (a cluster of one, or a test)."""
@@ -114,15 +111,15 @@ class Engine(KnownGroups):
     def add_group(self, replica: Replica, machine: Machine) -> None:
         self.intakes[replica.group] = Intake(replica, self._intake_config)
         self.machines[replica.group] = machine
-        self._acting[replica.group] = (False, -1)
-        self.masterships.setdefault(replica.group, 0)
+        self.masterships.add(replica.group)
 
     def remove_group(self, group: GroupId) -> None:
         """Forget a group this node is no member of; between two rounds only."""
         assert not self._step.applied
         self.multi.remove(group)
         self.intakes.pop(group).close(self.clock.now())
-        del self.machines[group], self._acting[group]
+        del self.machines[group]
+        self.masterships.remove(group)
         self._busy.discard(group)
         self.repairs.forget(group)
 
@@ -435,14 +432,14 @@ class Engine(KnownGroups):
                     self.links.send(send.to, send.message)
 
     def _apply(self, chosen: list[Applied]) -> None:
-        machines, intakes, acting = self.machines, self.intakes, self._acting
+        machines, intakes, acts = self.machines, self.intakes, self.masterships.acts
         position_of = self.wal.payload_position
         touched: set[GroupId] = set()
         answers: list[tuple[Intake, Applied, list[bytes]]] = []
         for one in chosen:
             group, slot, entry = one.group, one.slot, one.entry
             # Consumers come to the master only, so only its newest data is kept in memory.
-            keep = acting[group][0]
+            keep = acts(group)
             position = position_of(group, slot)
             results = machines[group].apply(slot, entry, position, keep_in_tail=keep)
             touched.add(group)
@@ -538,26 +535,8 @@ class Engine(KnownGroups):
 
     def _watch_masters(self, now: Now, only: set[GroupId] | None = None) -> None:
         """Tell the broker when a group began or ceased to be ours, or changed hands."""
-        changed = False
-        me, replicas = self.multi.me, self.multi.replicas
-        for group in self._acting if only is None else only:
-            replica = replicas[group]
-            lease, known = replica.lease, self._acting[group]
-            if lease.holder != me and known == (False, lease.epoch):
-                continue  # most groups, and every tick
-            state = (replica.acting(now), lease.epoch)
-            if state != known:
-                self._note_acting(group, *state)
-                changed = True
-        if changed and self.hooks is not None:
+        if self.masterships.changed(now, only) and self.hooks is not None:
             self.hooks.masters_changed(now)
-
-    def _note_acting(self, group: GroupId, acting: bool, epoch: int) -> None:
-        """A new epoch in which this node acts is a new mastership; a pause within one is none."""
-        if acting and self._mastered.get(group) != epoch:
-            self._mastered[group] = epoch
-            self.masterships[group] += 1
-        self._acting[group] = (acting, epoch)
 
     def request_steal(self, group: GroupId, master: NodeId, lease_ver: Slot, token: int) -> None:
         """Ask the master for a group that should be ours."""

@@ -162,7 +162,7 @@ class NodeMetrics(Collector):
         terms = CounterMetricFamily(
             "evenkeel_masterships", "How often this node became its master.", labels=labels
         )
-        for number, count in sorted(self._engine.masterships.items()):
+        for number, count in sorted(self._engine.masterships.counts.items()):
             terms.add_metric([str(number)], count)
         yield from (by_master, terms, left, lag, acting, misplaced, diverged)
 

@@ -1,0 +1,31 @@
+"""What follows from a quorum that another member has counted (R17)."""
+
+from typing import TYPE_CHECKING
+
+from paxos.ids import Ballot, Now, Slot
+from paxos.step import Step
+
+if TYPE_CHECKING:
+    from paxos.replica import Replica
+
+
+def learn(
+    replica: "Replica", now: Now, ballot: Ballot, first: Slot, last: Slot, step: Step
+) -> None:
+    """The sender counted quorums at `ballot` for these slots: our votes at it are chosen there."""
+    learner, votes = replica.learner, replica.acceptor.votes
+    learner.heard(last)
+    if last <= learner.applied:
+        return
+    slot = Slot(learner.applied + 1)
+    vote = votes.get(slot) if slot >= first else None
+    while vote is not None and vote[0] == ballot and slot <= last:  # nearly always all of them
+        replica.learn(now, slot, vote[1], step)
+        slot = Slot(slot + 1)
+        vote = votes.get(slot)
+    if slot <= last:
+        for later in sorted(one for one in votes if first <= one <= last):
+            vote = votes.get(later)
+            if vote is not None and vote[0] == ballot:
+                replica.learn(now, later, vote[1], step)
+    replica.vote_missing = first <= learner.applied + 1 <= last
