@@ -6,7 +6,6 @@ batch travels from the client's frame into the log without a copy.
 """
 
 import struct
-from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -17,6 +16,7 @@ SMALL_BYTES: Final = 8 * 1024
 
 HEAD: Final = struct.Struct(">IB")
 RECORDS_HEAD: Final = struct.Struct(">IBI")
+UID_BYTES: Final = 4
 RECORDS_RESULT: Final = struct.Struct(">hqq")
 DELETE_RECORDS_RESULT: Final = struct.Struct(">hq")
 """Error code and the partition's first offset."""
@@ -89,39 +89,52 @@ def opaque(kind: CommandKind, body: bytes) -> tuple[Buffer, ...]:
     return (HEAD.pack(len(body), kind) + body,)
 
 
-def parse(chunks: tuple[Buffer, ...]) -> Iterator[Command]:
+def parse(chunks: tuple[Buffer, ...]) -> list[Command]:
     """The commands of an entry's payload, in order, as views into `chunks`.
+
+    Every replica does this for every entry: a command takes one `unpack` and one slice.
 
     Raises:
         CommandError: if the payload is malformed.
     """
-    base, held = 0, len(chunks)
-    index = 0
-    while index < held:
-        chunk = memoryview(chunks[index])
-        index += 1
+    found: list[Command] = []
+    base = 0
+    rest = iter(chunks)
+    for buffer in rest:
+        chunk = memoryview(buffer)
         at, end = 0, len(chunk)
         while at < end:
-            if end - at < HEAD.size:
-                raise CommandError(f"{end - at} stray bytes in an entry")
-            size, kind = HEAD.unpack_from(chunk, at)
-            at += HEAD.size
-            uid = 0
-            if kind == CommandKind.RECORDS:
-                if size < 4 or end - at < 4:
-                    raise CommandError("a RECORDS command is cut short")
-                uid = int.from_bytes(chunk[at : at + 4], "big")
-                at += 4
-                size -= 4
-            if size <= end - at:
-                yield Command(kind, uid, chunk[at : at + size], base + at)
-                at += size
-            elif at == end and index < held and len(chunks[index]) == size:
-                base += end
-                yield Command(kind, uid, memoryview(chunks[index]), base)
-                chunk = memoryview(chunks[index])
-                index += 1
+            size, kind, uid, body = _head(chunk, at, end)
+            if size <= end - body:
+                at = body + size
+                command = (kind, uid, chunk[body:at], base + body)
+            elif body == end and (large := next(rest, None)) is not None and len(large) == size:
+                base += end  # its batch is the next buffer
                 at = end = size
+                command = (kind, uid, memoryview(large), base)
             else:
-                raise CommandError(f"a command says {size} bytes, {end - at} are left")
+                raise CommandError(f"a command says {size} bytes, {end - body} are left")
+            found.append(tuple.__new__(Command, command))  # half of what Command() takes
         base += end
+    return found
+
+
+def _head(chunk: memoryview, at: int, end: int) -> tuple[int, int, int, int]:
+    """Size of the body, kind and partition uid of the command at `at`, and where its body begins.
+
+    Raises:
+        CommandError: if it is cut short.
+    """
+    if end - at >= RECORDS_HEAD.size:
+        size, kind, uid = RECORDS_HEAD.unpack_from(chunk, at)
+        if kind != CommandKind.RECORDS:
+            return size, kind, 0, at + HEAD.size
+        if size >= UID_BYTES:
+            return size - UID_BYTES, kind, uid, at + RECORDS_HEAD.size
+    elif end - at >= HEAD.size:
+        size, kind = HEAD.unpack_from(chunk, at)
+        if kind != CommandKind.RECORDS:
+            return size, kind, 0, at + HEAD.size
+    else:
+        raise CommandError(f"{end - at} stray bytes in an entry")
+    raise CommandError("a RECORDS command is cut short")

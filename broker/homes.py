@@ -40,7 +40,7 @@ class Homes:
         if not self._connections:
             return False
         try:
-            kind, _, body, _ = next(parse((command,)))
-        except (CommandError, StopIteration):
+            kind, _, body, _ = parse((command,))[0]
+        except (CommandError, IndexError):
             return False
         return kind == CommandKind.RECORDS and parse_header(body).producer_id in self._connections

@@ -182,8 +182,12 @@ class GroupMachine:
         results: list[bytes] = []
         if payload:
             start = position + len(entry.chunks[0])
+            apply, apply_records = self._apply, self._apply_records
             for command in parse(payload):
-                results.append(self._apply(command, start, keep_in_tail))  # noqa: PERF401 (raises)
+                if command[0] == CommandKind.RECORDS:  # nearly all of them
+                    results.append(apply_records(command, start, keep_in_tail))
+                else:
+                    results.append(apply(command, start, keep_in_tail))
         if entry.control is not None:  # what rides on a Steal was proposed before the lease changes
             self._apply_control(slot, entry.control)
         return results
@@ -388,16 +392,16 @@ class GroupMachine:
         )
 
     def _apply_records(self, command: Command, start: int, keep: bool) -> bytes:
-        uid = command.uid
+        _, uid, batch, at = command
         state = self.partitions.get(uid)
         if state is None:
             if self._is_gone(uid):
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 return RECORDS_RESULT.pack(error, -1, _NO_LOG_APPEND_TIME)
             state = self.partition(uid)
-        batch = command.body
-        appended = state.append(batch, start + command.at, self._lease.epoch)
-        error, base_offset, number, append_time_ms = appended
+        error, base_offset, number, append_time_ms = state.append(
+            batch, start + at, self._lease.epoch
+        )
         if number is not None:
             self._grown[uid] = None
             if self.on_records is not None:

@@ -14,7 +14,14 @@ from broker.batch_index import BatchIndex
 from broker.ports import NO_COLD, ColdReader
 from broker.producers import PRODUCERS_MAX, SEQUENCES, Producers
 from broker.writers import Writers
-from wire.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, MAGIC, parse_header
+from wire.batch import (
+    APPEND_FIELDS,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    parse_header,
+)
 from wire.error_codes import ErrorCode
 from wire.write_tokens import FIRST_ID
 
@@ -113,34 +120,33 @@ class PartitionState:
         Raises:
             DamagedEntryError: if this is not one whole batch.
         """
-        if len(batch) < HEADER_BYTES:
-            raise DamagedEntryError(f"partition {self.uid}: a batch of {len(batch)} bytes")
-        header = parse_header(batch)
-        count = header.last_offset_delta + 1
-        if header.magic != MAGIC or header.size != len(batch) or count < 1:
-            raise DamagedEntryError(f"partition {self.uid}: {header} in {len(batch)} bytes")
-        producer_id = header.producer_id
-        first = last = 0
-        senders: Producers | Writers | None = None
+        size = len(batch)
+        if size < HEADER_BYTES:
+            raise DamagedEntryError(f"partition {self.uid}: a batch of {size} bytes")
+        (length, magic, attributes, last_delta, time_ms, producer_id, producer_epoch, first) = (
+            APPEND_FIELDS.unpack_from(batch)
+        )
+        if magic != MAGIC or length + LOG_OVERHEAD_BYTES != size or last_delta < 0:
+            raise DamagedEntryError(f"partition {self.uid}: {parse_header(batch)} in {size} bytes")
+        base = self.next_offset
         if producer_id >= 0:
-            first = header.base_sequence
-            last = (first + header.last_offset_delta) % SEQUENCES
-            senders = self.producers if producer_id < FIRST_ID else self.writers
-            verdict = senders.judge(producer_id, header.producer_epoch, first, last)
+            last = (first + last_delta) % SEQUENCES
+            senders: Producers | Writers = self.producers
+            if producer_id >= FIRST_ID:
+                senders = self.writers
+            verdict = senders.judge(producer_id, producer_epoch, first, last)
             if verdict is not None:
                 return Append(verdict.error, verdict.base_offset, None)
-        base = self.next_offset
-        self.next_offset = base + count
-        if senders is not None:
-            senders.appended(producer_id, header.producer_epoch, first, last, base)
+            senders.appended(producer_id, producer_epoch, first, last, base)
+        self.next_offset = base + last_delta + 1
         if not self._epochs or self._epochs[-1] != epoch:
             self._epoch_starts.append(base)
             self._epochs.append(epoch)
-        number = self.index.append(base, position, len(batch), header.max_timestamp_ms)
-        if header.attributes & LOG_APPEND_TIME_BIT:
-            self.append_time_ms = header.max_timestamp_ms
-            return Append(ErrorCode.NONE, base, number, header.max_timestamp_ms)
-        return Append(ErrorCode.NONE, base, number)
+        number = self.index.append(base, position, size, time_ms)
+        if attributes & LOG_APPEND_TIME_BIT:
+            self.append_time_ms = time_ms
+            return Append(ErrorCode.NONE, base, number, time_ms)
+        return tuple.__new__(Append, (ErrorCode.NONE, base, number, NO_TIME))  # half of Append()
 
     def epoch_of(self, offset: int) -> tuple[int, int]:
         """The leader epoch of the batch at `offset`, and the first offset it does not hold for."""

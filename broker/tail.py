@@ -93,7 +93,15 @@ class Tail:
             kept = self._kept[uid] = KeptBatches(number)
         kept.append(batch)
         self._order.append(kept)
-        self._hold(batch)
+        self.bytes_held += BATCH_OVERHEAD_BYTES
+        key = id(batch.obj)
+        held = self._buffers.get(key)
+        if held is None:
+            size = len(batch.obj) + BUFFER_OVERHEAD_BYTES  # type: ignore[arg-type] # all have one
+            self._buffers[key] = [1, size]
+            self.bytes_held += size
+        else:
+            held[0] += 1
         while self.bytes_held > self.bytes_max:
             self._evict()
 
@@ -115,17 +123,6 @@ class Tail:
             self._release(kept.pop())
         else:
             self._dead -= 1
-
-    def _hold(self, batch: memoryview) -> None:
-        self.bytes_held += BATCH_OVERHEAD_BYTES
-        key = id(batch.obj)
-        held = self._buffers.get(key)
-        if held is not None:
-            held[0] += 1
-            return
-        size = memoryview(batch.obj).nbytes + BUFFER_OVERHEAD_BYTES
-        self._buffers[key] = [1, size]
-        self.bytes_held += size
 
     def _release(self, batch: memoryview) -> None:
         self.bytes_held -= BATCH_OVERHEAD_BYTES

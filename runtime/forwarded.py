@@ -34,7 +34,7 @@ def problem(group: GroupId, data: memoryview) -> str:
     if len(data) > COMMAND_BYTES_MAX:
         return f"{len(data)} bytes, at most {COMMAND_BYTES_MAX}"
     try:
-        commands = list(parse((data,)))
+        commands = parse((data,))
         if len(commands) != 1:
             return f"{len(commands)} commands instead of one"
         kind, body = commands[0].kind, commands[0].body

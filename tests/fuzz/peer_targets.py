@@ -218,7 +218,7 @@ class _Engine:
         self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
     ) -> None:
         try:
-            self.features.add(f"forward {min(2, len(list(parse((command,)))))}")
+            self.features.add(f"forward {min(2, len(parse((command,))))}")
         except CommandError as error:
             self.features.add(feature_of(error))
 
