@@ -28,6 +28,7 @@ from broker.handlers import (
     metadata,
     offsets,
     produce,
+    produce_usual,
     producer_ids,
     reassignments,
     topics,
@@ -80,6 +81,9 @@ HANDLERS: Final[Mapping[int, Handler]] = {
 """All but ApiVersions, which is made from the others."""
 
 
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+
+
 class ApiTable:
     """`requests` counts what was dispatched, by API key; `refused` frames that were not."""
 
@@ -97,6 +101,9 @@ class ApiTable:
 
         `frame` comes without its length prefix; unless `owned` it is valid only until this returns.
         """
+        if produce_usual.handle(self._broker, frame, owned, client_host, reply):
+            self.requests[_PRODUCE] += 1
+            return
         try:
             header = parse_request_header(frame)
             if isinstance(header, UnsupportedVersion):
@@ -121,6 +128,8 @@ class ApiTable:
         )
         try:
             handler(self._broker, request)
+            if header.api_key == _PRODUCE:
+                produce_usual.remember(reply.connection, request, frame)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             blame(self._broker, request, error)
 

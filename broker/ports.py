@@ -1,7 +1,7 @@
 """What the broker needs from the shell around it; the runtime and the simulator provide it."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from broker.intake import Outcome
 from paxos.entry import Buffer
@@ -9,11 +9,27 @@ from paxos.ids import GroupId, NodeId, Now
 from storage.cold_format import ColdSegment
 from storage.errors import StorageError
 
+if TYPE_CHECKING:
+    from broker.handlers.produce_usual import Usual
+
 T = TypeVar("T")
+
+
+class Connection:
+    """What the broker remembers of a client's connection, for as long as there is that."""
+
+    __slots__ = ("usual_produces",)
+
+    def __init__(self) -> None:
+        self.usual_produces: list[Usual] = []
+        """What Produce requests of this connection look like (broker.handlers.produce_usual)."""
 
 
 class Reply(Protocol):
     """One place in a connection's queue of responses, which leave in the order of the requests."""
+
+    @property
+    def connection(self) -> Connection: ...
 
     def complete(self, chunks: list[Buffer]) -> None:
         """Answer: the whole response frame, length prefix included. At most once."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import attrs
 
 from broker.homes import NO_PRODUCER, Homes
-from broker.ports import Reply
+from broker.ports import Connection, Reply
 from paxos.entry import Buffer
 from runtime.channel import Channel
 from runtime.dataplane import Plane
@@ -81,6 +81,10 @@ class Place:
         self.done = True
         self.client.answered(self)
 
+    @property
+    def connection(self) -> Connection:
+        return self.client.connection
+
     def when_waited(self, hurry: Callable[[], None]) -> None:
         self.hurry = hurry
 
@@ -100,6 +104,7 @@ class Client:
     def __init__(self, clients: "Clients", host: str) -> None:
         self.clients, self.host = clients, host
         self.channel: Channel | None = None
+        self.connection = Connection()
         self.queue: deque[Place] = deque()
         self.unanswered_bytes = 0
         self.producer_id = NO_PRODUCER

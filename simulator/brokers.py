@@ -23,7 +23,7 @@ from broker.image import decode_chunk, encode_chunk
 from broker.intake import Outcome, Pending
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
-from broker.ports import NO_COLD, ColdReader
+from broker.ports import NO_COLD, ColdReader, Connection
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.limits import CoordinatorConfig
@@ -77,6 +77,7 @@ class _Connection:
     early: dict[int, bytes] = attrs.Factory(dict)
     """Frames that overtook others."""
     hurry: Callable[[], None] | None = None
+    memory: Connection = attrs.Factory(Connection)
 
 
 class _Reply:
@@ -92,6 +93,10 @@ class _Reply:
     def nothing(self) -> None:
         assert not self._settled, "a request is answered once"
         self._settled = True
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection.memory
 
     def when_waited(self, hurry: Callable[[], None]) -> None:
         self._connection.hurry = hurry

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.consumer_groups import ConsumerGroups
 from broker.handlers import fetch
-from broker.handlers.produce import _Produce
+from broker.handlers.produce import Produce
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.producers import Producers
@@ -151,7 +151,7 @@ DATA: Final[Mapping[str, Mutant]] = {
         "R14",
         "a batch of unknown fate is acknowledged",
         (
-            _Produce._elsewhere,
+            Produce._elsewhere,
             "answer.error_code = _ERROR_OF[outcome.why]",
             "answer.error_code, answer.base_offset = 0, 0",
         ),
@@ -161,7 +161,7 @@ DATA: Final[Mapping[str, Mutant]] = {
         "R14",
         "a batch of unknown fate is refused for good",
         (
-            _Produce._elsewhere,
+            Produce._elsewhere,
             "answer.error_code = _ERROR_OF[outcome.why]",
             "answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER",
         ),

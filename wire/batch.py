@@ -236,6 +236,41 @@ def produced_batch(records: memoryview | None, *, log_time: bool = False) -> Bat
     return batches[0]
 
 
+def plain_batch(data: memoryview) -> tuple[int, int] | None:
+    """Producer id and number of records of bytes that `produced_batch` takes, and that ask for
+    nothing else; None: ask it, and it says what they are, or what is wrong with them."""
+    size = len(data)
+    if size < HEADER_BYTES:
+        return None
+    (
+        _,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        _,
+        _,
+        producer_id,
+        epoch,
+        sequence,
+        count,
+    ) = _HEADER.unpack_from(data)
+    if (
+        magic != MAGIC
+        or length + LOG_OVERHEAD_BYTES != size
+        or not 0 <= attributes <= Compression.ZSTD
+        or count <= 0
+        or last_delta != count - 1
+        or (not attributes and count * RECORD_BYTES_MIN > size - HEADER_BYTES)
+        or (producer_id >= 0 and (sequence < 0 or epoch < 0))
+        or crc32c(data[_COVERED_FROM:]) != crc
+    ):
+        return None
+    return producer_id, count
+
+
 def stamped(batch: Batch, time_ms: int) -> memoryview:
     """A copy of the batch that carries the log's time instead of its producer's (KIP-32).
 

@@ -66,7 +66,7 @@ def handle(broker: Broker, request: Request) -> None:
     if refuse_more_than(PARTITIONS_MAX, named, request):
         return
     broker.statistics.produce_requests += 1
-    produce = _Produce(broker, request, message.acks)
+    produce = Produce(broker, request, message.acks)
     refusal = _refusal(message)
     for topic in message.topic_data:
         known = broker.registry.topic(topic.name)
@@ -133,7 +133,7 @@ def _blame(answer: PartitionProduceResponse, error: BatchError | NoKeyError) -> 
         answer.record_errors = [BatchIndexAndErrorMessage(error.index, str(error))]
 
 
-class _Produce:
+class Produce:
     """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
 
     __slots__ = (

@@ -14,6 +14,7 @@ import attrs
 
 from broker.intake import Done, Elsewhere, Outcome, Why
 from broker.partition import Settling
+from broker.ports import Connection
 from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry
 from paxos.ids import MS, NOBODY, SLOT_ZERO, GroupId, Incarnation, NodeId, Now, Slot
@@ -73,6 +74,7 @@ class FakeReply:
     closed: str | None = None
     hurry: Callable[[], None] | None = None
     producer_id: int = -1
+    connection: Connection = attrs.Factory(Connection)
 
     @property
     def settled(self) -> bool:

@@ -25,6 +25,7 @@ from broker.consumer_groups import ConsumerGroups, TopicsOf
 from broker.context import Broker
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
+from broker.ports import Connection
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.limits import CoordinatorConfig
@@ -130,6 +131,8 @@ class World:
     ) -> None:
         self.cluster = FakeCluster(tuple(range(1, nodes + 1)), self._apply)
         self._topic_ids = 0
+        self._connections: dict[tuple[int, str], Connection] = {}
+        """A client keeps its connections: what a node remembers of them matters (produce_usual)."""
         config = BrokerConfig(cluster_id="evenkeel-test", groups_count=groups, **settings)
         self.nodes = {node: Node(self, node, config) for node in self.cluster.nodes}
         self.cluster.on_masters_changed.append(self.masters_changed)
@@ -199,6 +202,7 @@ class World:
         frame = b"".join(encode_request(message, version, 7, client))[4:]
         api = next(api for api in APIS.values() if api.request is type(message))
         asked = Asked(int(api.key), version)
+        asked.reply.connection = self._connections.setdefault((node, client), Connection())
         self[node].api.handle_frame(memoryview(frame), True, CLIENT_HOST, asked.reply)
         return asked
 
