@@ -28,7 +28,7 @@ class Why(Enum):
     OVERLOADED = "overloaded"
 
 
-@attrs.frozen
+@attrs.define
 class Done:
     """Chosen, applied in order, and we were still acting when we looked (R14)."""
 
@@ -111,6 +111,9 @@ class Intake:
         """A command from a client of this node; `anywhere` asks to forward it to the master."""
         pending.since_boot_ns = now.boot_ns
         replica = self.replica
+        if replica.handover is None and self._handing is None and replica.acting(now):
+            self._enqueue(pending)  # nearly always
+            return
         if replica.handover is None and self._handing is not None:
             self.handover_seen(now)  # the Steal is applied in this very round: its grace begins
         target = replica.forwarding_to(now)

@@ -67,12 +67,13 @@ class Place:
         self.hurry: Callable[[], None] | None = None
 
     def complete(self, chunks: list[Buffer]) -> None:
-        if self.client.gone:
+        client = self.client
+        if client.channel is None or client.channel.closed:
             return  # an answer to nobody
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = chunks
-        self.client.answered(self)
+        client.answered(self)
 
     def nothing(self) -> None:
         if self.client.gone:
@@ -118,29 +119,31 @@ class Client:
         self.sent_seen = -1
 
     def on_frame(self, frame: memoryview, owned: bool) -> None:
-        clients = self.clients
-        place = Place(self, len(frame))
-        if self.queue:
-            before = self.queue[-1]
+        clients, queue = self.clients, self.queue
+        size = len(frame)
+        place = Place(self, size)
+        if queue:
+            before = queue[-1]
             if before.hurry is not None and not before.done and bytes(frame[:2]) != FETCH_KEY:
                 before.hurry()
-        self.queue.append(place)
-        self.unanswered_bytes += place.size
-        clients.unanswered_bytes += place.size
+        queue.append(place)
+        self.unanswered_bytes += size
+        clients.unanswered_bytes += size
         clients.heard(self)
         try:
             clients.serve(frame, owned, self.host, place)
         except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
             clients.bug(self, error)
-        if len(self.queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
+        if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
             self._pause()
 
     def answered(self, place: Place) -> None:
-        self.unanswered_bytes -= place.size
-        self.clients.unanswered_bytes -= place.size
+        clients, size = self.clients, place.size
+        self.unanswered_bytes -= size
+        clients.unanswered_bytes -= size
         if not self.dirty:
             self.dirty = True
-            self.clients.dirty.append(self)
+            clients.dirty.append(self)
 
     def flush(self) -> None:
         """Send every answer whose turn has come; called at the end of a round."""
@@ -270,7 +273,7 @@ class Clients:
 
     def heard(self, client: Client) -> None:
         client.active_boot_ns = self._round_boot_ns
-        if self.full:
+        if self.unanswered_bytes > self.limits.pending_bytes_per_node:
             client.push_back()
 
     def bug(self, client: Client, error: Exception) -> None:

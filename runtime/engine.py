@@ -138,11 +138,12 @@ class Engine(KnownGroups):
         if intake is None or intake.replica.me not in intake.replica.members:
             self._submit_elsewhere(now, group, chunks, done, anywhere=anywhere)
             return
-        if self._no_room(group, chunks[0]):
+        scarcity = self.scarcity
+        if (scarcity.low or scarcity.low_peers) and self._no_room(group, chunks[0]):
             done(Elsewhere(Why.OVERLOADED, self.multi.me))
             return
-        pending = Pending(chunks, sum(map(len, chunks)), done)
-        intake.submit(now, pending, anywhere=anywhere)
+        size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
+        intake.submit(now, Pending(chunks, size, done), anywhere=anywhere)
         self.statistics.commands += 1
         self._busy.add(group)
 

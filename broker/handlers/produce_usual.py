@@ -178,9 +178,11 @@ def _take(
     fields = plain_batch(batch)
     if fields is None or fields[0] >= FIRST_ID:
         return False
-    one = _One(broker, usual, frame, client_host, reply, index, topic.partitions[index])
+    producer_id, record_count = fields
+    one = _One(broker, usual, client_host, reply, index, topic.partitions[index], producer_id)
+    one.correlation = _CORRELATION.unpack_from(frame, _KEY_AND_VERSION)[0]
     try:
-        one.submit(batch, owned, *fields)
+        one.submit(batch, owned, record_count)
     except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
         blame(broker, one.request(), error)
     return True
@@ -192,7 +194,6 @@ class _One:
     __slots__ = (
         "_answered",
         "_broker",
-        "_correlation",
         "_host",
         "_index",
         "_place",
@@ -201,27 +202,26 @@ class _One:
         "_since_boot_ns",
         "_usual",
         "_waits",
+        "correlation",
     )
 
     def __init__(
         self,
         broker: Broker,
         usual: Usual,
-        frame: memoryview,
         host: str,
         reply: Reply,
         index: int,
         place: PartitionPlace,
+        producer_id: int,
     ) -> None:
         self._broker, self._usual, self._host, self._reply = broker, usual, host, reply
-        self._correlation: int = _CORRELATION.unpack_from(frame, _KEY_AND_VERSION)[0]
-        self._index, self._place = index, place
-        self._producer_id = -1
-        self._answered = False
-        self._waits = False
+        self._index, self._place, self._producer_id = index, place, producer_id
+        self.correlation = 0
+        self._answered = self._waits = False
         self._since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
 
-    def submit(self, batch: memoryview, owned: bool, producer_id: int, record_count: int) -> None:
+    def submit(self, batch: memoryview, owned: bool, record_count: int) -> None:
         broker, place, size = self._broker, self._place, len(batch)
         statistics = broker.statistics
         statistics.produce_requests += 1
@@ -229,9 +229,8 @@ class _One:
         statistics.produce_records += record_count
         statistics.produce_bytes += size
         broker.traffic.produced(place.group, size)
-        if producer_id >= 0:
-            self._producer_id = producer_id
-            self._reply.produces(producer_id)
+        if self._producer_id >= 0:
+            self._reply.produces(self._producer_id)
         if size > SMALL_BYTES and not owned:
             batch = memoryview(bytes(batch))
         broker.groups.submit(place.group, records(place.uid, batch), self.done)
@@ -267,7 +266,7 @@ class _One:
         state = None if machine is None else machine.partitions.get(place.uid)
         start = -1 if state is None else state.log_start
         chunks: list[Buffer] = [
-            self._usual.answer(self._correlation, self._index, base_offset, time_ms, start)
+            self._usual.answer(self.correlation, self._index, base_offset, time_ms, start)
         ]
         self._reply.complete(chunks)
 
@@ -286,7 +285,7 @@ class _One:
 
     def request(self) -> Request:
         return Request(
-            header=self._usual.header._replace(correlation_id=self._correlation),
+            header=self._usual.header._replace(correlation_id=self.correlation),
             message=None,
             frame=memoryview(b""),
             owned=True,
