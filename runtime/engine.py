@@ -3,8 +3,8 @@
 Theory of operation (design.md "One node"). Callbacks of the data plane feed messages, commands and
 ticks into the pure parts, which append effects to one Step. At the end of a round the Step is
 carried out in the order that is the safety argument: send `before`; stage `persist` into the one
-log; hold `after` until everything staged so far is durable; apply what is chosen. The log writer
-syncs one batch at a time, and everything staged meanwhile shares the next fdatasync.
+log; hold `after` until everything staged so far is durable; apply what is chosen. One batch of the
+log becomes durable at a time, and everything staged meanwhile shares the next one.
 """
 
 from collections import deque

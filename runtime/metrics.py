@@ -78,7 +78,7 @@ class NodeMetrics(Collector):
         self._tick_gaps_ns: deque[int] = deque(maxlen=TICK_GAPS_KEPT)
         self._fsync = Histogram(
             "evenkeel_wal_sync_seconds",
-            "Write and fdatasync of one batch of all groups.",
+            "One batch of all groups made durable.",
             buckets=FSYNC_BUCKETS,
             registry=registry,
         )
@@ -177,7 +177,7 @@ class NodeMetrics(Collector):
         yield _counter("evenkeel_forward_timeouts", "Unanswered.", forwards.timeouts)
         yield _counter("evenkeel_wal_bytes", "Bytes staged into the log.", wal.bytes_staged)
         yield _counter("evenkeel_wal_records", "Records staged into the log.", wal.records)
-        yield _counter("evenkeel_wal_syncs", "fdatasync calls.", wal.syncs)
+        yield _counter("evenkeel_wal_syncs", "Batches of the log made durable.", wal.syncs)
         yield _gauge("evenkeel_wal_segments", "Segment files in use.", wal.segments)
         yield _gauge("evenkeel_wal_unwritten_bytes", "Staged, not durable.", wal.bytes_unwritten)
         gap_ns = max(engine.loop_lag_ns_max, *self._tick_gaps_ns, 0)
