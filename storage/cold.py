@@ -80,7 +80,7 @@ class ColdStore(ColdReading):
             check_order(batches, start, gaps=gaps)
             try:
                 return self._append(uid, tail, tiles(batches, start), segment_bytes, segment_ms)
-            except StorageFailed:
+            except BaseException:  # whatever it was: what was collected belongs to this file alone
                 self._writer.abandon()
                 with self._lock:
                     self._tails.pop(uid, None)  # to be read anew

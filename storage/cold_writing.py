@@ -149,12 +149,16 @@ class ColdWriter:
         tail = Tail(base, HEADER_BYTES, base, HEADER_BYTES, first_timestamp_ms)
         index = BlockIndex(base, end=base)
         synced = tail.position
-        for tile in tiles:
-            tail.synced = tail.position  # as it will be when the file has its name
-            index.add(*self.write(file, tail, tile, seed))
-            if tail.position - synced >= SYNC_EVERY_BYTES:
-                self.sync(file)
-                synced = tail.position
+        try:
+            for tile in tiles:
+                tail.synced = tail.position  # as it will be when the file has its name
+                index.add(*self.write(file, tail, tile, seed))
+                if tail.position - synced >= SYNC_EVERY_BYTES:
+                    self.sync(file)
+                    synced = tail.position
+        except BaseException:
+            self.abandon()  # or it would go into the file that is written next
+            raise
         self.sync(file)
         tail.synced = size = tail.position
         if seals:

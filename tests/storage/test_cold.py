@@ -508,3 +508,39 @@ def test_what_a_failed_call_has_left_is_durable_once_it_is_secured() -> None:
     assert everything(store) == expected(0, 600)
     store.append(1, made(600, 900))
     assert everything(store) == expected(0, 900)
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_what_a_failed_call_has_collected_goes_into_no_other_file(
+    disk: Disk, drafts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks wait in memory until there are enough for one write: a bug, or data that cannot be
+    read, must not leave them to the next file."""
+    store = ColdStore(disk, OWNER)
+    for uid in (1, 2):
+        store.append(uid, made(0, 300))
+    many = made(300, 3000, size=2000)
+    tiles = cold_rewrite.tiles(many, 300)
+    write = store._writer.write
+    wrote: list[int] = []
+
+    def fails_later(*args: Any) -> Any:
+        if wrote:
+            raise ValueError("a bug")
+        wrote.append(1)
+        return write(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._writer, "write", fails_later)
+        with pytest.raises(ValueError, match="a bug"):
+            _ = (
+                store._writer.draft(1, 300, 0, tiles, seals=False)
+                if drafts
+                else store.append(1, many)
+            )
+    assert wrote
+    store.append(2, made(300, 600))
+    store.append(1, many)
+    for one in (store, ColdStore(disk, OWNER)):
+        assert everything(one, 2) == expected(0, 600)
+        assert everything(one, 1) == expected(0, 300) | expected(300, 3000, size=2000)
