@@ -50,8 +50,12 @@ SWEEP_EVERY_NS: Final = 60_000 * MS
 """How often each coordinator looks for offsets whose time is over."""
 SUSPENDED_NS_MAX: Final = 1_000 * MS
 """A handover takes milliseconds; if it is not settled by then, clients are told to look around."""
+LOADING_NS_MAX: Final = 1_000 * MS
+"""A new master applies what it is behind in milliseconds; who waits longer may as well ask again.
+Clients are spared the error because some pass it on: a commit of librdkafka that waits does."""
 WAITING_MAX: Final = 10_000
-"""Requests of one suspended coordinator; one more gets COORDINATOR_LOAD_IN_PROGRESS."""
+"""Requests of one coordinator that is suspended or loads, each; one more gets
+COORDINATOR_LOAD_IN_PROGRESS."""
 
 
 class HoldsGroupStore(Protocol):
@@ -82,6 +86,19 @@ class _Office:
     suspended_boot_ns: int | None = None
     held: list[Reply] = attrs.Factory(list)
     waiting: list[_Asked] = attrs.Factory(list)
+
+
+@attrs.define(eq=False)
+class _Loading:
+    """Who asked a master that had yet to apply what others chose, since when."""
+
+    since_boot_ns: int
+    waiting: list[_Asked] = attrs.Factory(list)
+
+    def refuse(self, error: ErrorCode) -> None:
+        waiting, self.waiting = self.waiting, []
+        for request, answered in waiting:
+            answered(refusal(request, error))
 
 
 def _asked(reply: Reply) -> _Asked:
@@ -137,6 +154,7 @@ class ConsumerGroups:
         self._notice = notice
         self._coordinators: dict[GroupId, tuple[GroupStore, Coordinator]] = {}
         self._offices: dict[GroupId, _Office] = {}
+        self._loading: dict[GroupId, _Loading] = {}
         self._unsettled = True
         """Some office is suspended, or is to be opened as soon as the group has caught up."""
 
@@ -207,11 +225,28 @@ class ConsumerGroups:
             self._suspend(office, now)
         elif office is not None and office.suspended_boot_ns is not None:
             self._resume(office)
-        if group not in self._offices and acting:
-            self._unsettled = True
-            if self._groups.caught_up(group):
-                self._open(group, epoch, now)
+        if group not in self._offices:
+            self._load(group, acting, epoch, now)
         return self._offices.get(group)
+
+    def _load(self, group: GroupId, acting: bool, epoch: int, now: Now) -> None:
+        """Open the office of a new master as soon as it may be; who asks in the meantime waits."""
+        loading = self._loading.get(group)
+        if not acting:
+            if loading is not None:
+                del self._loading[group]
+                loading.refuse(ErrorCode.NOT_COORDINATOR)
+            return
+        self._unsettled = True
+        if self._groups.caught_up(group):
+            self._open(group, epoch, now)
+            self._loading.pop(group, None)
+            for request, answered in loading.waiting if loading is not None else ():
+                self.ask(group, request, answered)
+        elif loading is None:
+            self._loading[group] = _Loading(now.boot_ns)
+        elif now.boot_ns - loading.since_boot_ns > LOADING_NS_MAX:
+            loading.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _open(self, group: GroupId, epoch: int, now: Now) -> None:
         machine = self._machines.get(group)
@@ -254,6 +289,9 @@ class ConsumerGroups:
         office = self._offices.get(group)
         if office is not None:
             self._close(office)
+        loading = self._loading.pop(group, None)
+        if loading is not None:
+            loading.refuse(ErrorCode.NOT_COORDINATOR)
         self._coordinators.pop(group, None)
 
     def _is_open(self, office: _Office) -> bool:
@@ -273,19 +311,27 @@ class ConsumerGroups:
             return
         now = self._groups.now()
         office = self._look(group, now)
-        if office is None:
-            loading = self._groups.acting(group)
-            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
-            answered(refusal(request, error))
-            return
         asked = _Asked(request, answered)
-        if office.suspended_boot_ns is None:
+        if office is None:
+            self._ask_later(self._loading.get(group), asked, now)
+        elif office.suspended_boot_ns is None:
             effects = office.coordinator.handle(now.boot_ns // MS, request, asked)
             self._carry_out(office, effects)
         elif len(office.waiting) < WAITING_MAX:
             office.waiting.append(asked)
         else:
             answered(refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
+    def _ask_later(self, loading: _Loading | None, asked: _Asked, now: Now) -> None:
+        if loading is None:
+            asked.answered(refusal(asked.request, ErrorCode.NOT_COORDINATOR))
+        elif (
+            now.boot_ns - loading.since_boot_ns <= LOADING_NS_MAX
+            and len(loading.waiting) < WAITING_MAX
+        ):
+            loading.waiting.append(asked)
+        else:
+            asked.answered(refusal(asked.request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
     def coordinated(self) -> list[GroupId]:
         """The Paxos groups whose consumer groups are this node's to answer for."""

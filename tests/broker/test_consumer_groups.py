@@ -3,15 +3,21 @@
 A group "g" hashes to some Paxos group; `coordinator_of` asks FindCoordinator, as clients do.
 """
 
-from typing import Any
-
 import pytest
 
 from balancer.registry import Registry
 from broker.consumer_groups import paxos_group_of
 from coordinator.limits import DAY_MS, CoordinatorConfig
-from paxos.ids import MS, GroupId
-from tests.broker.world import Asked, World
+from paxos.ids import MS
+from tests.broker.group_members import (
+    SESSION_MS,
+    Member,
+    coordinator_of,
+    paxos_group,
+    two_members,
+    world_with_topic,
+)
+from tests.broker.world import World
 from wire.apis import APIS, ApiKey
 from wire.error_codes import ErrorCode
 from wire.messages.assigned_groups import (
@@ -25,14 +31,6 @@ from wire.messages.group_admin import (
 )
 from wire.messages.membership import (
     FindCoordinatorRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
 )
 from wire.messages.offsets import (
     OffsetCommitRequest,
@@ -52,117 +50,6 @@ from wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-
-SESSION_MS = 10_000
-
-
-def world_with_topic(**settings: Any) -> World:
-    world = World(**settings)
-    world.ask(1, CreateTopicsRequest([CreatableTopic("orders", 4, -1)]), 7)
-    return world
-
-
-def paxos_group(world: World, name: str = "g") -> GroupId:
-    group = paxos_group_of(world[1].registry, name)
-    assert group is not None
-    return group
-
-
-def coordinator_of(world: World, name: str = "g", *, ask: int = 1) -> int:
-    response = world.ask(ask, FindCoordinatorRequest(name), 2)
-    assert response.error_code == ErrorCode.NONE
-    assert (response.host, response.port) == (f"node-{response.node_id}", 9000 + response.node_id)
-    return int(response.node_id)
-
-
-class Member:
-    """A client's side of the group protocol, one request at a time."""
-
-    def __init__(self, world: World, *, instance: str | None = None, group: str = "g") -> None:
-        self.world = world
-        self.group = group
-        self.instance = instance
-        self.member_id = ""
-        self.generation = -1
-        self.node = coordinator_of(world, group)
-
-    def join(self, version: int = 5) -> Asked:
-        request = JoinGroupRequest(
-            self.group,
-            SESSION_MS,
-            SESSION_MS,
-            self.member_id,
-            self.instance,
-            "consumer",
-            [JoinGroupRequestProtocol("range", b"subscription of " + self.member_id.encode())],
-        )
-        asked = self.world.send(self.node, request, version, client="app")
-        self.world.cluster.settle()
-        if asked.settled and asked.response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = asked.response.member_id
-            return self.join(version)
-        return asked
-
-    def joined(self, asked: Asked) -> JoinGroupResponse:
-        response: JoinGroupResponse = asked.response
-        assert response.error_code == ErrorCode.NONE
-        self.member_id, self.generation = response.member_id, response.generation_id
-        return response
-
-    def sync(self, assignments: dict[str, bytes] | None = None, version: int = 3) -> Asked:
-        shares = [SyncGroupRequestAssignment(*one) for one in (assignments or {}).items()]
-        request = SyncGroupRequest(
-            self.group, self.generation, self.member_id, self.instance, assignments=shares
-        )
-        asked = self.world.send(self.node, request, version)
-        self.world.cluster.settle()
-        return asked
-
-    def heartbeat(self, *, node: int | None = None, version: int = 3) -> int:
-        request = HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
-        return int(self.world.ask(node or self.node, request, version).error_code)
-
-    def commit(self, offset: int, *, topic: str = "orders", partition: int = 0) -> int:
-        partitions = [OffsetCommitRequestPartition(partition, offset, 3, "note")]
-        request = OffsetCommitRequest(
-            self.group,
-            self.generation,
-            self.member_id,
-            group_instance_id=self.instance,
-            topics=[OffsetCommitRequestTopic(topic, partitions)],
-        )
-        response = self.world.ask(self.node, request, 8)
-        return int(response.topics[0].partitions[0].error_code)
-
-    def committed(self, partition: int = 0) -> int:
-        topics = [OffsetFetchRequestTopic("orders", [partition])]
-        response = self.world.ask(self.node, OffsetFetchRequest(self.group, topics=topics), 7)
-        assert response.error_code == ErrorCode.NONE
-        return int(response.topics[0].partitions[0].committed_offset)
-
-    def leave(self, version: int = 1) -> int:
-        members = [MemberIdentity(self.member_id, self.instance)]
-        request = LeaveGroupRequest(self.group, self.member_id, members)
-        response = self.world.ask(self.node, request, version)
-        return int(response.error_code)
-
-
-def two_members(world: World) -> tuple[Member, Member]:
-    """A stable generation in which each has its half; the leader comes first."""
-    one, other = Member(world), Member(world)
-    asked = one.join(), other.join()
-    world.advance(200)
-    first, second = one.joined(asked[0]), other.joined(asked[1])
-    assert first.generation_id == second.generation_id
-    if second.leader == other.member_id:
-        one, other, first, second = other, one, second, first
-    assert {member.member_id for member in first.members} == {one.member_id, other.member_id}
-    assert second.members == []
-    waiting = other.sync()
-    assert not waiting.settled
-    leader = one.sync({one.member_id: b"0,1", other.member_id: b"2,3"})
-    assert (leader.response.assignment, waiting.response.assignment) == (b"0,1", b"2,3")
-    return one, other
 
 
 def test_the_life_of_a_group() -> None:
@@ -248,17 +135,6 @@ def test_members_are_not_lost_while_their_coordinator_is_away() -> None:
     assert len(one.joined(asked).members) == 1
 
 
-def commit_under_way(world: World, member: Member, offset: int) -> Asked:
-    partitions = [OffsetCommitRequestPartition(0, offset)]
-    topics = [OffsetCommitRequestTopic("orders", partitions)]
-    request = OffsetCommitRequest("g", member.generation, member.member_id, topics=topics)
-    return world.send(1, request, 8)
-
-
-def error_of(asked: Asked) -> int:
-    return int(asked.response.topics[0].partitions[0].error_code)
-
-
 def test_a_wall_clock_that_jumps_costs_nobody_its_session() -> None:
     """Deadlines are on the clock that only goes forward; the wall's is for what is written down."""
     world = world_with_topic()
@@ -269,88 +145,6 @@ def test_a_wall_clock_that_jumps_costs_nobody_its_session() -> None:
         assert [member.heartbeat() for member in members] == [ErrorCode.NONE, ErrorCode.NONE]
     world.advance(SESSION_MS, step_ms=500)
     assert members[0].heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:
-    """The commit is chosen, but when its result is there this node may not act any more (R14)."""
-    world = world_with_topic()
-    one, _ = two_members(world)
-    group = paxos_group(world)
-    asked = commit_under_way(world, one, 42)
-    world[1].groups.asleep.add(group)
-    world.cluster.settle()
-    assert not asked.settled
-    world.cluster.install(group, 2)
-    assert error_of(asked) == ErrorCode.NOT_COORDINATOR
-    one.node = coordinator_of(world)
-    assert one.committed() == 42
-
-
-def test_during_a_handover_nobody_is_sent_in_a_circle() -> None:
-    """Until the Steal is chosen everybody else still names this node: so it waits with "not me"."""
-    world = world_with_topic()
-    one, other = two_members(world)
-    group = paxos_group(world)
-    world[1].groups.asleep.add(group)
-    world.masters_changed()
-    heartbeat = world.send(1, HeartbeatRequest("g", one.generation, one.member_id), 3)
-    commit = commit_under_way(world, other, 5)
-    world.advance(100)
-    assert not heartbeat.settled
-    assert coordinator_of(world, ask=3) == 1
-    world.cluster.install(group, 3)
-    assert heartbeat.response.error_code == error_of(commit) == ErrorCode.NOT_COORDINATOR
-    assert coordinator_of(world, ask=2) == 3
-
-
-def test_a_handover_that_comes_to_nothing_costs_nothing() -> None:
-    """The same tenure goes on: what waited is answered as if nothing had been."""
-    world = world_with_topic()
-    one, other = two_members(world)
-    group = paxos_group(world)
-    joining = Member(world).join()
-    held = commit_under_way(world, one, 7)
-    world[1].groups.asleep.add(group)
-    world.cluster.settle()
-    waiting = commit_under_way(world, other, 8)
-    world.advance(300)
-    assert not held.settled
-    assert not waiting.settled
-    world[1].groups.asleep.clear()
-    world.masters_changed()
-    world.cluster.settle()
-    assert error_of(held) == ErrorCode.NONE
-    assert error_of(waiting) == ErrorCode.NONE
-    assert not joining.settled
-    assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
-
-
-def test_a_master_whose_lease_has_lapsed_does_not_keep_clients_for_long() -> None:
-    world = world_with_topic()
-    one, _ = two_members(world)
-    world[1].groups.asleep.add(paxos_group(world))
-    asked = world.send(1, HeartbeatRequest("g", one.generation, one.member_id), 3)
-    world.advance(900)
-    assert not asked.settled
-    world.advance(200)
-    assert asked.response.error_code == ErrorCode.NOT_COORDINATOR
-    assert one.heartbeat() == ErrorCode.NOT_COORDINATOR
-    world[1].groups.asleep.clear()
-    assert one.heartbeat() == ErrorCode.NONE
-
-
-def test_a_master_that_has_not_applied_everything_asks_for_patience() -> None:
-    world = world_with_topic()
-    one, _ = two_members(world)
-    group = paxos_group(world)
-    world[2].groups.behind.add(group)
-    world.cluster.install(group, 2)
-    one.node = 2
-    assert one.heartbeat() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert world.ask(2, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    world[2].groups.behind.clear()
-    world.masters_changed()
-    assert one.heartbeat() == ErrorCode.NONE
 
 
 def test_strangers_and_latecomers() -> None:

@@ -4,18 +4,28 @@ With CONSOLE_PICTURES=FOLDER the pictures of the pages are kept there, to be loo
 """
 
 import os
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from cluster import health
 from cluster.launcher import Launcher
 from tests.cluster.browser import CHROMIUM, DRIVER, Browser, browser
-from tests.cluster.scenery import GROUPS, TOPIC, acknowledged, in_thread, load, three_nodes, until
+from tests.cluster.scenery import (
+    GROUPS,
+    STEP_S,
+    TOPIC,
+    acknowledged,
+    in_thread,
+    load,
+    three_nodes,
+    until,
+)
 
 pytestmark = [
     pytest.mark.cluster,
@@ -27,6 +37,7 @@ pytestmark = [
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that a user may give a consumer group."""
+NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
 SHAPES = {"phone": (360, 740), "desk": (1280, 900)}
 MASTERS = """
 const masters = {};
@@ -89,7 +100,15 @@ async def pictures(page: Browser, tmp_path: Path, name: str) -> None:
 def commit(bootstrap: str) -> None:
     """A consumer group with a name that is markup has read a little."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": HOSTILE})
-    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
+    until = time.monotonic() + STEP_S
+    while True:
+        try:
+            consumer.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
+            break
+        except KafkaException as error:  # librdkafka does not wait for a coordinator that loads
+            if error.args[0].code() not in NOT_YET or time.monotonic() > until:
+                raise
+        time.sleep(0.1)
     consumer.close()
 
 

@@ -1,0 +1,139 @@
+"""The coordinator of a consumer group becomes another node, or one that is not ready yet."""
+
+from tests.broker.group_members import (
+    Member,
+    commit_under_way,
+    coordinator_of,
+    error_of,
+    paxos_group,
+    two_members,
+    world_with_topic,
+)
+from wire.error_codes import ErrorCode
+from wire.messages.group_admin import (
+    ListGroupsRequest,
+)
+from wire.messages.membership import (
+    HeartbeatRequest,
+)
+
+
+def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:
+    """The commit is chosen, but when its result is there this node may not act any more (R14)."""
+    world = world_with_topic()
+    one, _ = two_members(world)
+    group = paxos_group(world)
+    asked = commit_under_way(world, one, 42)
+    world[1].groups.asleep.add(group)
+    world.cluster.settle()
+    assert not asked.settled
+    world.cluster.install(group, 2)
+    assert error_of(asked) == ErrorCode.NOT_COORDINATOR
+    one.node = coordinator_of(world)
+    assert one.committed() == 42
+
+
+def test_during_a_handover_nobody_is_sent_in_a_circle() -> None:
+    """Until the Steal is chosen everybody else still names this node: so it waits with "not me"."""
+    world = world_with_topic()
+    one, other = two_members(world)
+    group = paxos_group(world)
+    world[1].groups.asleep.add(group)
+    world.masters_changed()
+    heartbeat = world.send(1, HeartbeatRequest("g", one.generation, one.member_id), 3)
+    commit = commit_under_way(world, other, 5)
+    world.advance(100)
+    assert not heartbeat.settled
+    assert coordinator_of(world, ask=3) == 1
+    world.cluster.install(group, 3)
+    assert heartbeat.response.error_code == error_of(commit) == ErrorCode.NOT_COORDINATOR
+    assert coordinator_of(world, ask=2) == 3
+
+
+def test_a_handover_that_comes_to_nothing_costs_nothing() -> None:
+    """The same tenure goes on: what waited is answered as if nothing had been."""
+    world = world_with_topic()
+    one, other = two_members(world)
+    group = paxos_group(world)
+    joining = Member(world).join()
+    held = commit_under_way(world, one, 7)
+    world[1].groups.asleep.add(group)
+    world.cluster.settle()
+    waiting = commit_under_way(world, other, 8)
+    world.advance(300)
+    assert not held.settled
+    assert not waiting.settled
+    world[1].groups.asleep.clear()
+    world.masters_changed()
+    world.cluster.settle()
+    assert error_of(held) == ErrorCode.NONE
+    assert error_of(waiting) == ErrorCode.NONE
+    assert not joining.settled
+    assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_master_whose_lease_has_lapsed_does_not_keep_clients_for_long() -> None:
+    world = world_with_topic()
+    one, _ = two_members(world)
+    world[1].groups.asleep.add(paxos_group(world))
+    asked = world.send(1, HeartbeatRequest("g", one.generation, one.member_id), 3)
+    world.advance(900)
+    assert not asked.settled
+    world.advance(200)
+    assert asked.response.error_code == ErrorCode.NOT_COORDINATOR
+    assert one.heartbeat() == ErrorCode.NOT_COORDINATOR
+    world[1].groups.asleep.clear()
+    assert one.heartbeat() == ErrorCode.NONE
+
+
+def test_who_asks_a_master_that_has_not_applied_everything_waits() -> None:
+    """A synchronous commit of librdkafka shows its user LOAD_IN_PROGRESS: so we seldom say it."""
+    world = world_with_topic()
+    one, _ = two_members(world)
+    group = paxos_group(world)
+    world[2].groups.behind.add(group)
+    world.cluster.install(group, 2)
+    one.node = 2
+    commit = commit_under_way(world, one, 5)
+    world.advance(900)
+    assert not commit.settled
+    world[2].groups.behind.clear()
+    world.advance(10)
+    world.cluster.settle()
+    assert error_of(commit) == ErrorCode.NONE
+    assert one.committed() == 5
+
+
+def test_a_master_that_does_not_get_level_asks_for_patience() -> None:
+    world = world_with_topic()
+    one, _ = two_members(world)
+    group = paxos_group(world)
+    world[2].groups.behind.add(group)
+    world.cluster.install(group, 2)
+    one.node = 2
+    commit = commit_under_way(world, one, 5)
+    listing = world.send(2, ListGroupsRequest(), 5)
+    world.advance(900)
+    assert not commit.settled
+    assert not listing.settled
+    world.advance(200)
+    assert listing.response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert error_of(commit) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert one.heartbeat() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world[2].groups.behind.clear()
+    world.masters_changed()
+    assert one.heartbeat() == ErrorCode.NONE
+
+
+def test_who_waits_for_a_master_that_loses_the_group_looks_elsewhere() -> None:
+    world = world_with_topic()
+    one, _ = two_members(world)
+    group = paxos_group(world)
+    world[2].groups.behind.add(group)
+    world.cluster.install(group, 2)
+    one.node = 2
+    commit = commit_under_way(world, one, 5)
+    world.advance(100)
+    assert not commit.settled
+    world.cluster.install(group, 3)
+    assert error_of(commit) == ErrorCode.NOT_COORDINATOR
