@@ -1,7 +1,6 @@
 """The audit on Spark says what the checker in memory says: of the same input, the same counts."""
 
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,8 @@ from history.jsonl import HistoryError, line_of, record_of
 from history.known import Options
 from history.record import Op, Record
 from pipeline.audit import generate, main
-from tests.cluster.scenery import GROUPS, acknowledged, judge, load, three_nodes, until
+from tests.cluster.scenery import FULL, GROUPS, acknowledged, judge, load, three_nodes, until
+from tests.exam.hurting import ONLY_IN_FULL
 from tests.history.test_mutations import MUTATIONS, good_history
 from tests.spark.many_histories import (
     Counts,
@@ -33,7 +33,6 @@ from tests.spark.many_histories import (
 
 pytestmark = pytest.mark.spark
 
-FULL = os.environ.get("EXAM") == "full"
 MARKED = b'\xef\xbb\xbf{"op":"heal","process":"o","began_ns":1}\n'
 """With a byte order mark: a line that Python takes for a record, and our expression does not."""
 BLOCK_BYTES = 1024 * 1024
@@ -108,9 +107,9 @@ def test_the_verdicts_are_those_of_the_checker_in_memory(
     """Each of 17 mutations; nonsense, where everything collides; and clients that err."""
     for seed in range(4 if FULL else 1):
         dice = random.Random(seed)
-        many = 1500 if FULL else 50
+        many = 1500 if FULL else 20
         histories = [
-            *mutants(range(seed * 10, seed * 10 + (9 if FULL else 3))),
+            *mutants(range(seed * 10, seed * 10 + (9 if FULL else 1))),
             *(nonsense(dice, dice.choice((5, 20, 60)), dice.choice((6, 50))) for _ in range(many)),
             *(plausible(dice) for _ in range(many)),
         ]
@@ -122,6 +121,7 @@ def _counted(told: dict[str, Any]) -> Iterator[tuple[Anomaly, Verdict, int]]:
         yield Anomaly(one["name"]), Verdict(one["verdict"]), one["count"]
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_real_clusters_history_gets_the_same_verdict(spark: Any, tmp_path: Path) -> None:
     """What clients wrote down while masters were stolen and a node died; then with one message that
     nobody read, and one that somebody read where another is. Both have the same name, and no
