@@ -105,6 +105,15 @@ def _serve_sink() -> None:
 # --- clients -------------------------------------------------------------------------------------
 
 
+def _receive_frame(sock: socket.socket) -> None:
+    missing = FRAME_BYTES
+    while missing:
+        got = len(sock.recv(missing))
+        if not got:
+            raise ConnectionError("the echo server has hung up")
+        missing -= got
+
+
 def load_echo(port: int, connections: int, seconds: float) -> tuple[float, Histogram]:
     """Every connection sends a frame when its last one has come back: frames a second, latencies.
 
@@ -132,18 +141,14 @@ def load_echo(port: int, connections: int, seconds: float) -> tuple[float, Histo
             raise TimeoutError("an echo did not come back")
         for fd, _ in polled:
             sock = socks[fd]
-            missing = FRAME_BYTES
-            while missing:
-                got = len(sock.recv(missing))
-                if not got:
-                    raise ConnectionError("the echo server has hung up")
-                missing -= got
+            _receive_frame(sock)
             now = time.monotonic_ns()
             latencies.append(now - sent[fd])
             sent[fd] = now
             sock.sendall(frame)
     epoll.close()
     for sock in socks.values():
+        _receive_frame(sock)  # a socket that is closed with an unread echo resets the server's
         sock.close()
     return len(latencies) * NS / (now - began), Histogram(latencies)
 
