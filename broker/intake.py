@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from broker.gathering import Gathering
 from paxos import handover
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, NodeId, Now, Slot
@@ -81,6 +82,8 @@ class IntakeConfig:
     """While entries are under way, commands wait for company so long, or until they are so many
     bytes (E2); a lone command never waits. Without a wait a round's commands still share entries,
     and rounds grow with the load: waiting was measured to save nothing there."""
+    gather_ns: int = 1 * MS
+    """What `Gathering` is told: how long those who were answered have to ask again."""
     forward_grace_ns: int = 1_000 * MS
     """How long after a steal the old master goes on forwarding (kafka.md section 5)."""
     adopt_wait_ns: int = 1_000 * MS
@@ -91,8 +94,13 @@ COMMAND_BYTES_MAX: Final = 20 * 1024 * 1024
 
 
 class Intake:
-    def __init__(self, replica: Replica, config: IntakeConfig) -> None:
+    """`gathering` is told what is under way; a node's intakes share theirs."""
+
+    def __init__(
+        self, replica: Replica, config: IntakeConfig, gathering: Gathering | None = None
+    ) -> None:
         self.replica, self.config = replica, config
+        self.gathering = Gathering() if gathering is None else gathering
         self.queue: deque[Pending] = deque()
         self.queue_bytes = 0
         self.adopted: deque[Pending] = deque()
@@ -173,6 +181,11 @@ class Intake:
         """Whether `flush` has anything to look at."""
         return bool(self.queue or self.adopted or self.replica.handover is not None)
 
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """The commands that are still to be proposed here, and their bytes."""
+        return len(self.queue), self.queue_bytes
+
     def flush(self, now: Now, step: Step) -> None:
         """Propose what is queued, as far as the window allows; call at the end of each round."""
         replica = self.replica
@@ -194,9 +207,11 @@ class Intake:
             batch = self._take_batch()
             chunks = tuple(chunk for pending in batch for chunk in pending.chunks)
             slot, entry = replica.propose(now, chunks, step)
+            self.gathering.proposed(len(batch))
             outbid = self.proposed.pop(slot, None)
             if outbid is not None:  # proposed there at an older ballot, and not found at ours
                 self.proposed_bytes -= outbid[0].size
+                self.gathering.forgotten(len(outbid[1]))
                 self._bounce(outbid[1], Why.UNKNOWN, now)
             self.proposed[slot] = (entry, batch)
             self.proposed_bytes += entry.size
@@ -230,6 +245,7 @@ class Intake:
             return
         ours, batch = waiting
         self.proposed_bytes -= ours.size
+        self.gathering.answered(now, len(batch))
         if ours.same_as(entry) and self.replica.acting(now):
             assert len(results) == len(batch)
             for pending, result in zip(batch, results, strict=True):
@@ -277,6 +293,7 @@ class Intake:
         group's state came from a peer: slots that it covers are not applied here."""
         proposed, self.proposed, self.proposed_bytes = self.proposed, {}, 0
         for _, batch in proposed.values():
+            self.gathering.forgotten(len(batch))
             self._bounce(batch, Why.UNKNOWN, now)
 
     def steal_refused(self, now: Now) -> None:

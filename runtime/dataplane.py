@@ -104,7 +104,7 @@ class DataPlane:
 
     async def run(
         self,
-        end_of_round: Callable[[], None],
+        end_of_round: Callable[[], bool],
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -113,33 +113,41 @@ class DataPlane:
         A wait by way of trio costs more than a small request: it is scheduled out and in, and its
         descriptor registered anew. So while events follow each other closely the plane waits for
         the next one itself, a millisecond at most, and other tasks get their turn in between.
+        While `end_of_round` says that something waits, rounds follow though nothing comes.
         """
         fd = self._epoll.fileno()
         task_status.started()
         stopped_ns = 0
+        waits = False
         while True:
-            await trio.lowlevel.wait_readable(fd)
+            if waits:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(fd)
             busy = self._boot_ns() - stopped_ns < BUSY_NS
-            self._serve(end_of_round, linger_s=LINGER_S if busy else 0)
+            waits = self._serve(end_of_round, waits=waits, linger_s=LINGER_S if busy else 0)
             stopped_ns = self._boot_ns()
 
-    def _serve(self, end_of_round: Callable[[], None], *, linger_s: float) -> None:
-        """One turn: round after round, until nothing comes or the time is up."""
+    def _serve(self, end_of_round: Callable[[], bool], *, waits: bool, linger_s: float) -> bool:
+        """One turn: round after round, until nothing comes or the time is up; what the last said.
+
+        A round for what waits takes place after a millisecond at most."""
         poll, callbacks = self._epoll.poll, self._callbacks
         until_ns = self._boot_ns() + TURN_NS
         for _ in range(ROUNDS_PER_TURN_MAX):
-            polled = poll(linger_s, EVENTS_PER_ROUND_MAX)
-            if not polled:
-                return
+            polled = poll(LINGER_S if waits else linger_s, EVENTS_PER_ROUND_MAX)
+            if not polled and not waits:
+                return False
             for ready, events in polled:
                 callback = callbacks.get(ready)
                 if callback is not None:
                     callback(events)
             self.run_timers()
-            end_of_round()
+            waits = end_of_round()
             self.rounds += 1
             if self._boot_ns() >= until_ns:
-                return
+                break
+        return waits
 
     async def run_ticks(self, tick: Callable[[], None]) -> None:
         """Call `tick` every TICK_S, for what happens because time passes."""

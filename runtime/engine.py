@@ -15,6 +15,7 @@ import attrs
 
 from broker.catchup.messages import Message as CatchUpMessage
 from broker.commands import trims
+from broker.gathering import Gathering
 from broker.homes import Homes
 from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
 from paxos import rejoin
@@ -86,6 +87,7 @@ class Engine(KnownGroups):
         self._step = Step()
         self._busy: set[GroupId] = set()
         """Groups whose intake has queued commands."""
+        self.gathering = Gathering(intake_config.gather_ns)
         self._durable: Place = wal.end
         """Everything below is as durable as the configuration asks for."""
         self._after: deque[tuple[Place, list[Send]]] = deque()
@@ -109,7 +111,7 @@ class Engine(KnownGroups):
         return self._step
 
     def add_group(self, replica: Replica, machine: Machine) -> None:
-        self.intakes[replica.group] = Intake(replica, self._intake_config)
+        self.intakes[replica.group] = Intake(replica, self._intake_config, self.gathering)
         self.machines[replica.group] = machine
         self.masterships.add(replica.group)
 
@@ -368,6 +370,8 @@ class Engine(KnownGroups):
 
     def _flush_intakes(self) -> None:
         now = self.clock.now()
+        if self.gathering.should_wait(now, map(self.intakes.__getitem__, self._busy)):
+            return
         busy, self._busy = self._busy, set()
         for group in busy:
             intake = self.intakes[group]

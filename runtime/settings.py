@@ -56,6 +56,7 @@ def intake(config: Config) -> IntakeConfig:
         entry_bytes_max=config.paxos.entry_bytes_max,
         queue_bytes_max=config.limits.pending_bytes_per_group,
         batch_wait_ns=config.paxos.batch_wait_ms * MS,
+        gather_ns=config.paxos.gather_ms * MS,
         forward_grace_ns=config.balancer.forward_grace_ms * MS,
     )
 

@@ -85,7 +85,8 @@ class Shell:
 
     # -- rounds -------------------------------------------------------------------------------
 
-    def end_of_round(self) -> None:
+    def end_of_round(self) -> bool:
+        """Whether something waits that has to be looked at again within a millisecond."""
         self.engine.end_round()
         if self.handovers.busy:
             self.handovers.look(self.engine.now())
@@ -94,6 +95,7 @@ class Shell:
             self._balance(self.engine.now())
             self.engine.end_round()
         self.clients.flush()
+        return self.engine.gathering.waits
 
     def tick(self) -> None:
         """Every runtime.dataplane.TICK_S."""

@@ -493,7 +493,9 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
         "a command of unknown fate is acknowledged",
         (
             Intake.forget_proposed,
-            "for _, batch in proposed.values():\n        self._bounce(batch, Why.UNKNOWN, now)",
+            "for _, batch in proposed.values():\n"
+            "        self.gathering.forgotten(len(batch))\n"
+            "        self._bounce(batch, Why.UNKNOWN, now)",
             "for slot, (_, batch) in proposed.items():\n"
             "        for pending in batch:\n"
             '            pending.done(Done(slot.to_bytes(8, "big")))',

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from paxos.ids import MS
-from runtime.dataplane import READ, TICK_S, WRITE, DataPlane, Plane, Wakeup
+from runtime.dataplane import READ, ROUNDS_PER_TURN_MAX, TICK_S, WRITE, DataPlane, Plane, Wakeup
 from tests.runtime.doubles import FakePlane, FakeSystemClock, unix_pair
 
 GIVE_UP_S = 5.0
@@ -166,12 +166,36 @@ async def test_another_thread_wakes_the_plane(plane: DataPlane) -> None:
     assert woken == [1]
 
 
+async def test_rounds_follow_while_something_waits(plane: DataPlane) -> None:
+    """Though nothing comes; longer than a turn, and other tasks have theirs."""
+    wakeup = Wakeup()
+    plane.register(wakeup.fd, READ, lambda _events: wakeup.clear())
+    over, wanted = trio.Event(), 2 * ROUNDS_PER_TURN_MAX
+
+    def end_of_round() -> bool:
+        if plane.rounds == wanted:
+            over.set()
+        return plane.rounds < wanted
+
+    with trio.fail_after(GIVE_UP_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(plane.run, end_of_round)
+            wakeup.set()
+            await over.wait()
+            await trio.sleep(0.02)
+            nursery.cancel_scope.cancel()
+    assert plane.rounds == wanted + 1, "it waits for events again"
+    plane.unregister(wakeup.fd)
+    wakeup.close()
+
+
 async def one_round(plane: DataPlane, end: Callable[[], None] = lambda: None) -> None:
     over = trio.Event()
 
-    def end_of_round() -> None:
+    def end_of_round() -> bool:
         end()
         over.set()
+        return False
 
     with trio.fail_after(GIVE_UP_S):
         async with trio.open_nursery() as nursery:
@@ -199,9 +223,10 @@ def real_world() -> Iterator[World]:
         async def main() -> None:
             over = trio.Event()
 
-            def end_of_round() -> None:
+            def end_of_round() -> bool:
                 if condition():
                     over.set()
+                return False
 
             with trio.fail_after(GIVE_UP_S):
                 async with trio.open_nursery() as nursery:

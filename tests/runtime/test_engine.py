@@ -110,6 +110,43 @@ def test_a_command_waits_for_company_and_not_for_ever() -> None:
     assert master.engine.statistics.proposals == 2
 
 
+def test_who_was_answered_together_is_proposed_together_again() -> None:
+    """ADR 31: the first of them wait for the others, though nothing is under way."""
+    net = Net()
+    master = net.elect(1)
+    first = submitted(net, master, 20)
+    before = master.engine.statistics.proposals
+    again = submitted(net, master, 18)
+    assert master.engine.statistics.proposals == before, "it waits for one more"
+    assert master.engine.gathering.waits
+    again += submitted(net, master, 1)
+    assert master.engine.statistics.proposals == before + 1
+    assert [why(one) for one in (*first, *again)] == ["done"] * 39
+
+
+def test_who_does_not_ask_again_is_not_waited_for() -> None:
+    net = Net()
+    master = net.elect(1)
+    submitted(net, master, 20)
+    again = submitted(net, master, 5)
+    assert again[0] == []
+    net.advance(1)
+    assert [why(one) for one in again] == ["done"] * 5
+
+
+def test_nobody_waits_where_that_is_switched_off() -> None:
+    net = Net(intake=IntakeConfig(gather_ns=0))
+    master = net.elect(1)
+    submitted(net, master, 20)
+    assert [why(one) for one in submitted(net, master, 1)] == ["done"]
+
+
+def submitted(net: Net, master: Member, count: int) -> list[list[Outcome]]:
+    outcomes = [master.submit(str(number)) for number in range(count)]
+    net.settle()
+    return outcomes
+
+
 # -- durable before visible -----------------------------------------------------------------------
 
 
