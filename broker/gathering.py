@@ -18,12 +18,12 @@ import attrs
 
 from paxos.ids import MS, Now
 
-TOGETHER_MIN: Final = 12
+TOGETHER_MIN: Final = 4
 """So many commands answered together make it likely that as many come back together."""
-BYTES_MAX: Final = 100 * 1024
-"""Queued commands of so many bytes go at once: moving them is the work, not proposing them."""
-BURST_NS: Final = 300_000
-"""Answers that follow each other more closely belong together."""
+BYTES_MAX: Final = 256 * 1024
+SMALL_BYTES: Final = 32 * 1024
+"""Queued commands of so many bytes, or of so many each, go at once: moving them is the work, not
+proposing them."""
 EXPECTED_SHARE: Final = 0.95
 """Of those who were answered: a few may have no more to ask."""
 UNDER_WAY_SHARE: Final = 0.1
@@ -52,6 +52,8 @@ class Gathering:
     waits: bool = False
     """What `should_wait` said last."""
     _together: int = 0
+    """Answered since the last proposal: one client that asks on and on is no crowd."""
+    _proposed: bool = True
     _answered_boot_ns: int = 0
     _queued: int = 0
     _queued_before: int = 0
@@ -59,6 +61,7 @@ class Gathering:
 
     def proposed(self, count: int) -> None:
         self.under_way += count
+        self._proposed = True
 
     def forgotten(self, count: int) -> None:
         """Proposed commands whose fate will not be known here."""
@@ -66,7 +69,8 @@ class Gathering:
 
     def answered(self, now: Now, count: int) -> None:
         self.under_way -= count
-        if now.boot_ns - self._answered_boot_ns > BURST_NS:
+        if self._proposed:
+            self._proposed = False
             self._together = 0
             self._queued_before = self._queued
         self._answered_boot_ns = now.boot_ns
@@ -86,7 +90,7 @@ class Gathering:
             more, more_bytes = intake.waiting
             queued += more
             size += more_bytes
-        if not queued or size > BYTES_MAX:
+        if not queued or size > min(BYTES_MAX, queued * SMALL_BYTES):
             return False
         self._queued = queued
         if not self._since_boot_ns:

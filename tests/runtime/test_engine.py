@@ -90,7 +90,7 @@ def test_commands_that_waited_for_room_go_as_soon_as_there_is_some() -> None:
     net = Net(intake=IntakeConfig(entry_bytes_max=1, undecided_bytes_max=1))
     master = net.elect(1)
     outcomes = [master.submit(str(number)) for number in range(10)]
-    net.settle()
+    net.advance(10)
     assert [why(one) for one in outcomes] == ["done"] * 10
     assert master.engine.statistics.proposals == 10
 
