@@ -95,6 +95,9 @@ class _Loading:
     since_boot_ns: int
     waiting: list[_Asked] = attrs.Factory(list)
 
+    def overdue(self, now: Now) -> bool:
+        return now.boot_ns - self.since_boot_ns > LOADING_NS_MAX
+
     def refuse(self, error: ErrorCode) -> None:
         waiting, self.waiting = self.waiting, []
         for request, answered in waiting:
@@ -245,7 +248,7 @@ class ConsumerGroups:
                 self.ask(group, request, answered)
         elif loading is None:
             self._loading[group] = _Loading(now.boot_ns)
-        elif now.boot_ns - loading.since_boot_ns > LOADING_NS_MAX:
+        elif loading.overdue(now):
             loading.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _open(self, group: GroupId, epoch: int, now: Now) -> None:
@@ -312,26 +315,18 @@ class ConsumerGroups:
         now = self._groups.now()
         office = self._look(group, now)
         asked = _Asked(request, answered)
-        if office is None:
-            self._ask_later(self._loading.get(group), asked, now)
-        elif office.suspended_boot_ns is None:
+        if office is not None and office.suspended_boot_ns is None:
             effects = office.coordinator.handle(now.boot_ns // MS, request, asked)
             self._carry_out(office, effects)
-        elif len(office.waiting) < WAITING_MAX:
-            office.waiting.append(asked)
-        else:
+            return
+        loading = self._loading.get(group)
+        waits_at = office or loading
+        if waits_at is None:
+            answered(refusal(request, ErrorCode.NOT_COORDINATOR))
+        elif len(waits_at.waiting) >= WAITING_MAX or (loading is not None and loading.overdue(now)):
             answered(refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
-
-    def _ask_later(self, loading: _Loading | None, asked: _Asked, now: Now) -> None:
-        if loading is None:
-            asked.answered(refusal(asked.request, ErrorCode.NOT_COORDINATOR))
-        elif (
-            now.boot_ns - loading.since_boot_ns <= LOADING_NS_MAX
-            and len(loading.waiting) < WAITING_MAX
-        ):
-            loading.waiting.append(asked)
         else:
-            asked.answered(refusal(asked.request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            waits_at.waiting.append(asked)
 
     def coordinated(self) -> list[GroupId]:
         """The Paxos groups whose consumer groups are this node's to answer for."""

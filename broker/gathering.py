@@ -7,8 +7,8 @@ and for all messages of these. When many were answered together it pays to wait:
 under way, and for those who will ask again. Latency gains as well, for what it is made of there is
 the work (measured: docs/performance.md).
 
-A lone request never waits, nor do few; bytes enough for a good batch do not, and nothing waits for
-longer than `WAITS_NS_MAX`.
+Where few are answered together nothing waits; large commands do not, nor those of a group that is
+being handed over; and nothing waits for longer than `WAITS_NS_MAX`.
 """
 
 from collections.abc import Iterable

@@ -182,12 +182,8 @@ class GroupMachine:
         results: list[bytes] = []
         if payload:
             start = position + len(entry.chunks[0])
-            apply, apply_records = self._apply, self._apply_records
             for command in parse(payload):
-                if command[0] == CommandKind.RECORDS:  # nearly all of them
-                    results.append(apply_records(command, start, keep_in_tail))
-                else:
-                    results.append(apply(command, start, keep_in_tail))
+                results.append(self._apply(command, start, keep_in_tail))  # noqa: PERF401 (raises)
         if entry.control is not None:  # what rides on a Steal was proposed before the lease changes
             self._apply_control(slot, entry.control)
         return results

@@ -67,13 +67,12 @@ class Place:
         self.hurry: Callable[[], None] | None = None
 
     def complete(self, chunks: list[Buffer]) -> None:
-        client = self.client
-        if client.channel is None or client.channel.closed:
+        if self.client.gone:
             return  # an answer to nobody
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = chunks
-        client.answered(self)
+        self.client.answered(self)
 
     def nothing(self) -> None:
         if self.client.gone:
@@ -273,7 +272,7 @@ class Clients:
 
     def heard(self, client: Client) -> None:
         client.active_boot_ns = self._round_boot_ns
-        if self.unanswered_bytes > self.limits.pending_bytes_per_node:
+        if self.full:
             client.push_back()
 
     def bug(self, client: Client, error: Exception) -> None:

@@ -342,7 +342,7 @@ class Engine(KnownGroups):
         self.statistics.rounds += 1
         assert self.links is not None
         while True:
-            if self._busy:
+            if self._busy or self.gathering.waits:
                 self._flush_intakes()
             step = self._step
             if not self._has_effects(step):
@@ -370,10 +370,11 @@ class Engine(KnownGroups):
 
     def _flush_intakes(self) -> None:
         now = self.clock.now()
-        if self.gathering.should_wait(now, map(self.intakes.__getitem__, self._busy)):
-            return
         busy, self._busy = self._busy, set()
-        for group in busy:
+        if self.gathering.should_wait(now, map(self.intakes.__getitem__, busy)):
+            # but a steal waits for nobody
+            self._busy = {one for one in busy if self.intakes[one].replica.handover is None}
+        for group in busy - self._busy:
             intake = self.intakes[group]
             before = len(intake.proposed)
             intake.flush(now, self._step)

@@ -512,14 +512,17 @@ class Wal:
         self._chain = checksum
         self._records += 1
         head = RECORD_CHECKSUMS.pack(checksum, header_checksum) + body
-        piece = (head, *chunks)
+        self._keep(place, (head, *chunks), whole)
+        return place
+
+    def _keep(self, place: Place, piece: tuple[Buffer, ...], size: int) -> None:
+        """Hold the bytes for the writer and for readers until they are written."""
         places, pieces = self._tail
         pieces.append(piece)  # first: a reader that sees the place finds the piece
         places.append(place)
         self._buffers += piece
-        self._offset += whole
-        self._bytes_staged += whole
-        return place
+        self._offset += size
+        self._bytes_staged += size
 
     def _begin_segment(self, needed: int) -> None:
         """Go on in the next segment: its header, then the state of every group, so that the
@@ -550,12 +553,7 @@ class Wal:
             node=self._identity.node,
             incarnation=self._identity.incarnation,
         )
-        places, pieces = self._tail
-        pieces.append((header.encode(),))
-        places.append(self._base)
-        self._buffers += pieces[-1]
-        self._offset += SEGMENT_HEADER_BYTES
-        self._bytes_staged += SEGMENT_HEADER_BYTES
+        self._keep(self._base, (header.encode(),), SEGMENT_HEADER_BYTES)
         for _, state in sorted(self._groups.items()):
             self._append_state(state, state.highest, 0)
         for start, end in damage:

@@ -1,15 +1,16 @@
 """The bare append with its three processes, alone and beside a cluster."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 from confluent_kafka import KafkaError, Message, Producer
 
-from benchmarks.bench import QUICK, Bench, BenchmarkFailed
+from benchmarks.bench import QUICK, Bench, BenchmarkFailed, start_module
 from benchmarks.jobs import RequestJob
-from benchmarks.limits import append
-from benchmarks.limits.bare import bare_append
+from benchmarks.limits import append, echo
+from benchmarks.limits.bare import bare_append, end, line_of
 from benchmarks.limits.loads import LOADS, Scale
 from benchmarks.limits.machine import PROBES
 from benchmarks.limits.measure import BARE, PRODUCT, Limits
@@ -107,6 +108,22 @@ async def test_what_is_acknowledged_is_in_all_three_logs(
     assert not list((tmp_path / "data").iterdir()), "its logs go with it"
 
 
+@pytest.mark.parametrize("kind", echo.KINDS)
+async def test_an_echo_server_outlives_its_clients(kind: str) -> None:
+    """Who closes a socket with an unread echo resets it: that ended servers, and their loads."""
+    server = start_module(echo.__name__, kind)
+    try:
+        port = int(await line_of(server))
+        for _ in range(5):
+            load = partial(echo.load_echo, port, 16, 0.05)
+            per_s, latency_ns = await trio.to_thread.run_sync(load)
+            assert per_s > 0
+            assert latency_ns.count >= 16
+            assert server.poll() is None
+    finally:
+        end([server])
+
+
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_both_sides_are_measured_beside_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +132,7 @@ async def test_both_sides_are_measured_beside_the_machine(
     monkeypatch.chdir(tmp_path)
     lines: list[str] = []
     limits = Limits(
-        probes=[one for one in PROBES if one.name != "echo-64"],
+        probes=PROBES,
         loads=[one for one in LOADS if one.name in ("requests-1x64", "batches-1mb")],
         consume=False,
         scale=Scale(name="test", pairs=1, warm_up_s=0.2, window_s=1.0),
@@ -126,7 +143,7 @@ async def test_both_sides_are_measured_beside_the_machine(
     )
     await limits.measure()
     told = "\n".join(lines)
-    names = ["echo-1", "loopback", "disk", "requests-1x64", "batches-1mb"]
+    names = ["echo-64", "echo-1", "loopback", "disk", "requests-1x64", "batches-1mb"]
     assert [one.name for one in limits.outcomes] == names, told
     for outcome in limits.outcomes:
         assert not outcome.failure, told

@@ -9,6 +9,7 @@ from tests.broker.group_members import (
     two_members,
     world_with_topic,
 )
+from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
 from wire.messages.group_admin import (
     ListGroupsRequest,
@@ -86,15 +87,20 @@ def test_a_master_whose_lease_has_lapsed_does_not_keep_clients_for_long() -> Non
     assert one.heartbeat() == ErrorCode.NONE
 
 
-def test_who_asks_a_master_that_has_not_applied_everything_waits() -> None:
-    """A synchronous commit of librdkafka shows its user LOAD_IN_PROGRESS: so we seldom say it."""
+def master_that_is_behind() -> tuple[World, Member, Asked]:
+    """Node 2 has just become master and has not applied everything; a member commits there."""
     world = world_with_topic()
     one, _ = two_members(world)
     group = paxos_group(world)
     world[2].groups.behind.add(group)
     world.cluster.install(group, 2)
     one.node = 2
-    commit = commit_under_way(world, one, 5)
+    return world, one, commit_under_way(world, one, 5)
+
+
+def test_who_asks_a_master_that_has_not_applied_everything_waits() -> None:
+    """A synchronous commit of librdkafka shows its user LOAD_IN_PROGRESS: so we seldom say it."""
+    world, one, commit = master_that_is_behind()
     world.advance(900)
     assert not commit.settled
     world[2].groups.behind.clear()
@@ -105,13 +111,7 @@ def test_who_asks_a_master_that_has_not_applied_everything_waits() -> None:
 
 
 def test_a_master_that_does_not_get_level_asks_for_patience() -> None:
-    world = world_with_topic()
-    one, _ = two_members(world)
-    group = paxos_group(world)
-    world[2].groups.behind.add(group)
-    world.cluster.install(group, 2)
-    one.node = 2
-    commit = commit_under_way(world, one, 5)
+    world, one, commit = master_that_is_behind()
     listing = world.send(2, ListGroupsRequest(), 5)
     world.advance(900)
     assert not commit.settled
@@ -126,14 +126,8 @@ def test_a_master_that_does_not_get_level_asks_for_patience() -> None:
 
 
 def test_who_waits_for_a_master_that_loses_the_group_looks_elsewhere() -> None:
-    world = world_with_topic()
-    one, _ = two_members(world)
-    group = paxos_group(world)
-    world[2].groups.behind.add(group)
-    world.cluster.install(group, 2)
-    one.node = 2
-    commit = commit_under_way(world, one, 5)
+    world, _, commit = master_that_is_behind()
     world.advance(100)
     assert not commit.settled
-    world.cluster.install(group, 3)
+    world.cluster.install(paxos_group(world), 3)
     assert error_of(commit) == ErrorCode.NOT_COORDINATOR

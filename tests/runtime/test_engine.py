@@ -134,6 +134,19 @@ def test_who_does_not_ask_again_is_not_waited_for() -> None:
     assert [why(one) for one in again] == ["done"] * 5
 
 
+def test_nobody_waits_for_a_group_that_was_given_up() -> None:
+    """The data plane has rounds while something waits: it must end with the last who does."""
+    net = Net()
+    master = net.elect(1)
+    submitted(net, master, 20)
+    (waiting,) = submitted(net, master, 1)
+    assert master.engine.gathering.waits
+    master.engine.remove_group(GROUP)
+    master.engine.end_round()
+    assert not master.engine.gathering.waits
+    assert len(waiting) == 1, "it is told"
+
+
 def test_nobody_waits_where_that_is_switched_off() -> None:
     net = Net(intake=IntakeConfig(gather_ns=0))
     master = net.elect(1)

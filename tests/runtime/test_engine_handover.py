@@ -263,6 +263,39 @@ def test_a_steal_of_an_idle_group_takes_no_time(net: Net) -> None:
     assert net[3].hooks.acting_changed == told + 1
 
 
+def test_a_steal_does_not_wait_for_those_who_may_ask_again(net: Net) -> None:
+    """What waits for company is forwarded like the rest, and no time has passed (ADR 31)."""
+    old = net.elect(1)
+    net.advance(100)
+    first = [old.submit(str(number)) for number in range(20)]
+    net.settle()
+    waiting = [old.submit(str(number)) for number in range(5)]
+    net.settle()
+    assert old.engine.gathering.waits
+    assert not any(waiting)
+    net.hand_over(old, net[3])
+    net.settle()
+    assert net[3].acting()
+    assert [why(one) for one in (*first, *waiting)] == ["done"] * 25
+
+
+def test_nothing_is_under_way_at_a_master_that_was_replaced(net: Net) -> None:
+    """Else it would wait, at its next mastership, for answers that never come."""
+    old = net.elect(1)
+    net.cut(1, 2)
+    net.cut(1, 3)
+    lost = [old.submit(str(number)) for number in range(20)]
+    net.settle()
+    assert old.engine.gathering.under_way == 20
+    net[3].replica.election.abstaining = True
+    net.until(lambda: net[2].acting())
+    net.heal(1, 2)
+    net.heal(1, 3)
+    net.advance(1_000)
+    assert old.engine.gathering.under_way == 0
+    assert all(why(one) != "done" for one in lost)
+
+
 def steal_request(net: Net, token: int) -> StealRequest:
     replica = net[2].replica
     return StealRequest(

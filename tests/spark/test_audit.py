@@ -121,6 +121,7 @@ def _counted(told: dict[str, Any]) -> Iterator[tuple[Anomaly, Verdict, int]]:
         yield Anomaly(one["name"]), Verdict(one["verdict"]), one["count"]
 
 
+@pytest.mark.cluster
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_real_clusters_history_gets_the_same_verdict(spark: Any, tmp_path: Path) -> None:
     """What clients wrote down while masters were stolen and a node died; then with one message that

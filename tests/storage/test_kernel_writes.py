@@ -13,6 +13,7 @@ from storage.direct import BLOCK_BYTES, STAGING_BYTES
 from storage.disk import File, RealDisk, RealFile, write_all
 from storage.errors import StorageFailed
 from storage.kernel_writes import KernelWrites
+from tests.storage.kernel_io import skip_without_kernel_writes
 
 SIZE = 64 * BLOCK_BYTES
 NAME = "segment-0000000001.wal"
@@ -35,15 +36,20 @@ def wakeup() -> Iterator[int]:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> File:
-    """Skips where the kernel or this file system knows no such writes: the thread is tested then.
-    (The disk that goes here is kept alive by its file's staging memory.)"""
-    return prepared(tmp_path).open(NAME)
+def file(directory: Path) -> File:
+    """(The disk that goes here is kept alive by its file's staging memory.)"""
+    return prepared(directory).open(NAME)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Skips where the kernel or this file system knows no such writes: the thread is tested."""
+    skip_without_kernel_writes(tmp_path)
+    return tmp_path
 
 
 def begin(file: File, buffers: list[bytes], offset: int, wakeup: int) -> None:
-    if not file.begin_write(buffers, offset, wakeup):
-        pytest.skip("asynchronous direct writes are refused here")
+    assert file.begin_write(buffers, offset, wakeup)
 
 
 def durable(file: File, wakeup: int) -> bool:
@@ -96,9 +102,9 @@ def test_any_mixture_with_usual_writes_leaves_the_same_bytes(
     assert all(written[i] == model[i] or written[i] == 0 for i in range(SIZE))
 
 
-def test_one_write_of_a_disk_at_a_time(tmp_path: Path, wakeup: int) -> None:
+def test_one_write_of_a_disk_at_a_time(directory: Path, wakeup: int) -> None:
     """The staging memory is the kernel's until it is done; a usual write waits for it."""
-    disk = prepared(tmp_path)
+    disk = prepared(directory)
     file = disk.open(NAME)
     other = disk.create("segment-0000000002.wal")
     other.reserve(SIZE)
@@ -131,9 +137,9 @@ class Refusing(KernelWrites):
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EAGAIN])
 def test_an_error_is_final_and_what_passes_is_written_again(
-    tmp_path: Path, wakeup: int, error: int
+    directory: Path, wakeup: int, error: int
 ) -> None:
-    file = prepared(tmp_path).open(NAME)
+    file = prepared(directory).open(NAME)
     assert isinstance(file, RealFile)
     assert file._staging is not None
     file._staging.kernel = Refusing()

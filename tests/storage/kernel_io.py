@@ -1,0 +1,56 @@
+"""Whether this machine knows asynchronous direct writes, asked without the code that makes them: so
+that a test is skipped for the machine's sake only, never for a bug of ours."""
+
+import ctypes
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+IO_SETUP = {"x86_64": 206, "aarch64": 0, "riscv64": 0}
+IO_DESTROY = {"x86_64": 207, "aarch64": 1, "riscv64": 1}
+FILE_SYSTEMS = ("ext4", "xfs")
+"""That carry such writes out, and later; others may do or refuse."""
+
+
+def skip_without_kernel_writes(directory: Path) -> None:
+    """Skip the test that runs if files of `directory` cannot be written to in that way."""
+    reason = refusal_of_kernel_writes(directory)
+    if reason is not None:
+        pytest.skip(f"asynchronous direct writes are refused here: {reason}")
+
+
+def refusal_of_kernel_writes(directory: Path) -> str | None:
+    """Why files of `directory` cannot be written to in that way; None if they can."""
+    machine = platform.machine()
+    if machine not in IO_SETUP:
+        return f"system calls of {machine} are not known"
+    found = _file_system(directory)
+    if found not in FILE_SYSTEMS:
+        return f"a file system of kind {found}"
+    probe = directory / "probe"
+    probe.write_bytes(bytes(4096))
+    try:
+        os.close(os.open(probe, os.O_RDWR | os.O_DIRECT))
+    except OSError as error:
+        return f"O_DIRECT: {error.strerror}"
+    finally:
+        probe.unlink()
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    context = ctypes.c_ulong(0)
+    if call(ctypes.c_long(IO_SETUP[machine]), ctypes.c_long(1), ctypes.byref(context)):
+        return f"io_setup: {os.strerror(ctypes.get_errno())}"
+    call(ctypes.c_long(IO_DESTROY[machine]), context)
+    return None
+
+
+def _file_system(directory: Path) -> str:
+    """Its kind, of the mount that `directory` is on (proc_pid_mountinfo(5))."""
+    device = os.stat(directory).st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        mount, _, kind = line.partition(" - ")
+        if mount.split()[2] == name:
+            return kind.split()[0]
+    return "unknown"
