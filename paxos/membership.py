@@ -88,6 +88,21 @@ def is_able(replica: "Replica", now: Now, node: NodeId) -> bool:
     )
 
 
+def is_settled(replica: "Replica") -> bool:
+    """Whether a majority of the members has applied the Config that made them so, and a restart
+    makes none of them forget that: only then may who left forget the votes it was chosen by.
+
+    (Else the others might have to elect a master by the older members, with a quorum of which who
+    left is needed: simulator seed 128.)
+    """
+    known = [
+        node
+        for node in replica.members
+        if node == replica.me or replica.peer(node).applied >= replica.configured
+    ]
+    return is_quorum(known, replica.members)
+
+
 def change(replica: "Replica", now: Now, members: Iterable[NodeId], step: Step) -> str:
     """Begin to add or remove one node; returns "" or why not."""
     wanted = tuple(sorted(members))

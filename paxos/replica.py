@@ -494,6 +494,9 @@ class Replica:
             self.members, self.configured = tuple(sorted(control.members)), slot
             if self.me in self.members:
                 self.contacts = ()
+            if step is not None:  # so that a restart knows them: who left may soon have forgotten
+                step.persist.append(LearnedRecord(self.group, slot, entry, slot))
+                self.acceptor.recorded = slot
             if self.proposer.role is not Role.FOLLOWER and step is not None:
                 self.step_down(now, step)  # the ballot is bound to the older members (R10)
                 self.election.backoff_until = 0

@@ -45,7 +45,8 @@ class AcceptRecord:
 
 @attrs.define(eq=False)
 class LearnedRecord:
-    """A chosen entry learned by value: kept to be replayed and served, it is not a vote."""
+    """A chosen entry learned by value, or a Config that was applied: kept to be replayed and
+    served, it is not a vote. `applied` as in AcceptRecord; for a Config it is its own slot."""
 
     group: GroupId
     slot: Slot

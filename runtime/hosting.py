@@ -11,7 +11,7 @@ to the other, one change at a time (R10, docs/adr/0022):
   away first (`paxos.membership.next_change`);
 * whoever is no member any more, and shall not be one, drops all it has of the group. That is as a
   lost disk is, for this one group, and it is only done when the registry tells of it: so the
-  members without it are chosen, applied by their master, and will not need it.
+  members without it are chosen, known to a majority of them for good, and will not need it.
 
 The registry's group itself is kept by every node, by those that are no members of it as well: they
 learn it, for it says what they have to know. A restart in between finds all of it in logs.
@@ -218,7 +218,9 @@ class Hosting:
         """Tell the registry which members the log says."""
         group, since = replica.group, self._registry.members_since(replica.group)
         known = SLOT_ZERO if since is None else since
-        if replica.configured <= known or now.boot_ns - self._noted.get(group, 0) < NOTE_EVERY_NS:
+        if replica.configured <= known or not membership.is_settled(replica):
+            return
+        if now.boot_ns - self._noted.get(group, 0) < NOTE_EVERY_NS:
             return
         self._noted[group] = now.boot_ns
         command = NoteMembers(group, replica.configured, replica.members)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from paxos import membership
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.proposer import Role
 from simulator.dice import between, dice, exponential
@@ -227,7 +228,13 @@ class Nemesis:
         registry = ident == REGISTRY_GROUP and (world.brokers or world.options.balancing)
         if world.options.judged or registry or not world.runs(node):
             return
-        if replica.me not in replica.members and not world.may_be_member(replica):
+        told = any(  # by the registry, whom a master that knows this would tell
+            one.acting(other.now()) and node.me not in one.members and membership.is_settled(one)
+            for other in world.nodes.values()
+            if world.runs(other)
+            for one in (other.groups[ident].replica,)
+        )
+        if told and replica.me not in replica.members and not world.may_be_member(replica):
             self.note("leaves", ident, node.me)
             leave(node, ident)
 

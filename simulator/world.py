@@ -289,9 +289,12 @@ class World:
         return self._most_advanced(group).members
 
     def configurations(self, group: GroupId) -> list[tuple[NodeId, ...]]:
-        """Its members now, and those that a change under way may give it at any time, or never."""
+        """Its members now, those that a change under way may give it at any time, or never, and
+        those of before in whom a member believes that has not heard of the change (seed 1005 with
+        brokers: all crashed when one had heard of it, and it was left out)."""
         most, log = self._most_advanced(group), self.agreement.logs[group]
-        return [most.members] + [
+        believed = {self.nodes[node].groups[group].replica.members for node in most.members}
+        return [most.members, *sorted(believed - {most.members})] + [
             members
             for (slot, members), value in self._changes[group].items()
             if slot > most.learner.applied and (slot > len(log) or log[slot - 1] == value)

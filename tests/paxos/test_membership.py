@@ -5,10 +5,10 @@ import pytest
 from paxos import handover
 from paxos.entry import Config, EntryKind, config
 from paxos.ids import BALLOT_ZERO, Incarnation, NodeId, Slot
-from paxos.membership import is_able, next_change
+from paxos.membership import is_able, is_settled, next_change
 from paxos.messages import Accept, Learned, Prepare, Progress, Promise, RejoinAsk
 from paxos.proposer import Role
-from paxos.step import Step
+from paxos.step import LearnedRecord, Step
 from paxos.timing import STEAL_LAG_SLOTS_MAX, Strategy, Timing
 from tests.paxos.core import GROUP, LIFE, Member, ballot, member, messages, some
 from tests.paxos.test_lease import acting_master
@@ -230,6 +230,34 @@ def test_it_votes_for_a_proposer_that_knows_it_as_a_member() -> None:
     """R9: it may not have applied yet that it is one."""
     one = outsider()
     assert messages(one.give(1, Prepare(GROUP, ballot(3, 1), Slot(1))).after, Promise)
+
+
+def test_a_change_is_settled_when_a_majority_of_the_new_members_has_applied_it() -> None:
+    """Until then who left must not forget its votes: simulator seed 128."""
+    one = heard_master()
+    told(one, 3, 1)
+    change(one, 0, 1, 2, 3)
+    assert is_settled(one.replica)
+    one.accepted(2, 0, 1, 2)
+    assert one.replica.members == nodes(0, 1, 2, 3)
+    told(one, 1, 2)
+    assert not is_settled(one.replica)
+    told(one, 3, 1)
+    assert not is_settled(one.replica)
+    told(one, 3, 2)
+    assert is_settled(one.replica)
+
+
+def test_a_restart_remembers_a_change_that_was_applied() -> None:
+    """Although nothing has been voted for since that would prove it chosen."""
+    one = heard_master()
+    told(one, 3, 1)
+    change(one, 0, 1, 2, 3)
+    (record,) = [step.persist for step in one.accepted(2, 0, 1) if step.persist][-1]
+    assert isinstance(record, LearnedRecord)
+    assert (record.slot, record.applied) == (2, 2)
+    assert record.entry.same_as(config(Config(nodes(0, 1, 2, 3))))
+    assert one.replica.acceptor.recorded == 2
 
 
 def test_a_change_is_applied_sorted() -> None:

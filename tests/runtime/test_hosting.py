@@ -3,6 +3,7 @@
 What real processes make of it is in tests/cluster/test_membership.py.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,7 @@ from broker.intake import Done, Outcome
 from paxos import handover
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.membership import first_members
+from paxos.messages import Message
 from runtime.hosting import GIVE_AFTER_NS, Hosting
 from runtime.registry_client import RegistryClient
 from tests.balancer.literals import register
@@ -193,6 +195,39 @@ def test_who_was_away_until_no_member_it_knows_was_left_hears_of_it(world: World
     world.until(lambda: (3, G) in world.dropped)
     world.ask(SetReplicaSets(None, {G: (NodeId(3), FOUR)}))
     world.until(lambda: world.net[4].multi.replicas[G].members == (3, 4))
+
+
+def test_nobody_forgets_a_group_whose_other_members_have_not_heard_of_the_change(
+    world: World,
+) -> None:
+    """They would need its vote once more, to elect a master by the members they know of."""
+    four, rest = (*FOUNDERS, FOUR), (NodeId(1), NodeId(2), FOUR)
+    world.ask(SetReplicaSets(None, {G: four}))
+    world.until(lambda: world.registries[NodeId(1)].members(G) == four)
+    master, lost = world.net[1].multi.replicas[G], [NodeId(2), FOUR]
+    since = master.configured
+    for node in (1, 3):
+        links = world.net[node].links
+        links.send = _deaf(links.send, lambda: lost if master.configured > since else [])
+    world.ask(SetReplicaSets(None, {G: rest}))
+    world.until(lambda: master.members == rest)
+    ended = world.net[1].engine.now().boot_ns + 5_000 * MS
+    world.until(lambda: world.net[1].engine.now().boot_ns >= ended)
+    assert world.registries[NodeId(1)].members(G) == four
+    assert not world.dropped
+    lost.clear()
+    world.until(lambda: world.dropped == [(3, G)])
+    assert world.registries[NodeId(1)].members(G) == rest
+
+
+def _deaf(send: Any, lost: Callable[[], list[NodeId]]) -> Callable[[NodeId, Message], None]:
+    """`send`, but what is sent to some nodes of the group never arrives."""
+
+    def sends(to: NodeId, message: Message) -> None:
+        if message.group != G or to not in lost():
+            send(to, message)
+
+    return sends
 
 
 def test_nothing_is_dropped_because_of_an_old_copy_of_the_registry(world: World) -> None:

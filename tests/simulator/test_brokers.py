@@ -24,6 +24,12 @@ def test_a_world_of_brokers_keeps_its_promises(seed: int) -> None:
     assert verdict.statistics["fetches"] > 0
 
 
+def test_all_crash_when_one_has_heard_of_a_change_of_members() -> None:
+    """Those who are left out then must be no half of the older members either."""
+    verdict = run_world(Job(1005, DiskKind.WAL, settings=BROKER[:1]))
+    assert not verdict.failure, verdict.report
+
+
 @pytest.mark.parametrize("seed", [910, 911])
 def test_brokers_on_the_real_log(seed: int) -> None:
     """Consumers are served from storage's log, which is cut, torn and recovered."""
