@@ -23,17 +23,16 @@ import attrs
 
 from benchmarks.environment import describe
 from broker.commands import HEAD, records
-from broker.copying import copy
+from broker.copying import NearbyReader, copy
 from broker.partition import PartitionState
 from broker.reader import Reader
-from broker.settling import JOB_BYTES
+from broker.settling import JOB_BYTES, STEP_BYTES
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from paxos.entry import batch as entry_of
 from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.step import AcceptRecord
 from storage.cold import ColdStore
-from storage.cold_format import Written
 from storage.disk import RealDisk
 from storage.format import RECORD_HEADER_BYTES, place_of
 from storage.identity import boot
@@ -51,7 +50,6 @@ MB: Final = 1_000_000
 WRITTEN_AT_ONCE: Final = 1 << 20
 FETCH_BYTES: Final = 1 << 20
 """What a consumer asks for of a partition by default."""
-ALL: Final = place_of(1 << 31, 0)
 
 
 @attrs.frozen
@@ -74,7 +72,8 @@ class Node:
         self.partitions = [PartitionState(uid, cold=self.cold) for uid in range(1, PARTITIONS + 1)]
         self._bytes = total_bytes
         self._records = max(1, batch_bytes // RECORD_BYTES)
-        self._batch = build_batch([Record(b"x" * RECORD_BYTES)] * self._records)
+        value = b"x" * min(batch_bytes, RECORD_BYTES)
+        self._batch = build_batch([Record(value)] * self._records)
         self._slot = 0
 
     def append(self) -> None:
@@ -110,12 +109,15 @@ class Node:
 
     def settle(self) -> None:
         """Move everything to the cold store, as a node's settling thread does (broker.settling)."""
-        for state in self.partitions:
-            while (plan := state.settle_plan(ALL)) is not None:
-                copied = copy(self._wal, plan, JOB_BYTES)
-                assert copied.damaged is None
-                rows: list[Written] = [one.written() for one in copied.batches]
-                state.settled(self.cold.append(state.uid, rows))
+        reader = NearbyReader(self._wal)
+        below = place_of(1, 0)
+        while below < self._wal.end:
+            below += STEP_BYTES
+            for state in self.partitions:
+                while (plan := state.settle_plan(below)) is not None:
+                    copied = copy(reader, plan, JOB_BYTES)
+                    assert copied.damaged is None
+                    state.settled(self.cold.append(state.uid, copied.batches))
 
     def read(self) -> None:
         """Fetch everything, a request for each megabyte, from wherever it is."""

@@ -2,37 +2,38 @@
 for a peer. What to copy is noted on the loop, which knows the index; copying may be done anywhere.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 import attrs
 
 from broker.catchup.effects import Batch
 from broker.partition import Settling
 from broker.ports import LogReader
+from paxos.entry import Buffer
 from storage.cold_format import Written
 from storage.errors import StorageError
 from storage.format import Place
-from wire.batch import PATCHED_BYTES, BatchError, is_intact, patched_head, split
+from wire.batch import PATCHED_BYTES, checked_head
 
 GAP_BYTES_MAX: Final = 16 * 1024
 SPAN_BYTES_MAX: Final = 1024 * 1024
+JOIN_BELOW_BYTES: Final = 2048
+"""A batch of fewer bytes is joined with its head: its bytes are cheaper to copy than to mention."""
+PIECE_BYTES: Final = 1024 * 1024
+PIECES_MAX: Final = 17
+"""16 MiB of the log, which need not begin where a piece does."""
+
+_Row: TypeAlias = tuple[int, int, int, int, int, int]
+"""Of Settling.batches."""
+PLACE: Final = 3
+SIZE: Final = 4
 
 
-@attrs.frozen
-class Piece:
-    """A batch as it goes on: its head written anew, and behind that what the log has of it."""
-
-    base: int
-    end: int
-    max_timestamp_ms: int
-    chunks: tuple[bytes, memoryview]
-
-    def whole(self) -> Batch:
-        """In memory of its own, for as long as it takes."""
-        return Batch(self.base, self.end, self.max_timestamp_ms, b"".join(self.chunks))
-
-    def written(self) -> Written:
-        return self.base, self.end, self.max_timestamp_ms, self.chunks
+def whole(one: Written) -> Batch:
+    """In memory of its own, for as long as it takes."""
+    base, end, max_timestamp_ms, chunks = one
+    return Batch(base, end, max_timestamp_ms, b"".join(chunks))
 
 
 @attrs.frozen
@@ -42,20 +43,52 @@ class Copied:
     The batches are views of memory that the log's readers share: keep them for one job.
     """
 
-    batches: tuple[Piece, ...]
+    batches: Sequence[Written]
+    """Heads written anew, and behind them what the log has."""
     size: int
     damaged: Place | None = None
     damaged_from: int = 0
     damaged_to: int = 0
 
 
-@attrs.frozen
-class _Row:
-    base: int
-    end: int
-    position: Place
-    size: int
-    epoch: int
+class NearbyReader:
+    """Reads a region of the log in large pieces and keeps the latest of them: for who reads one
+    partition's batches in it, then the next one's, and so on. One thread's."""
+
+    def __init__(self, log: LogReader) -> None:
+        self._log = log
+        self._pieces: dict[int, bytes | None] = {}
+        """By their number in the log; None: one that cannot be read in one go."""
+
+    def forget(self) -> None:
+        self._pieces.clear()
+
+    def read_span(self, position: int, size: int) -> memoryview:
+        """As LogReader.read_span."""
+        number, start = divmod(position, PIECE_BYTES)
+        stop = start + size
+        if stop <= 2 * PIECE_BYTES:
+            piece = self._piece(number)
+            if piece is not None and stop <= PIECE_BYTES:
+                return memoryview(piece)[start:stop]
+            following = None if piece is None else self._piece(number + 1)
+            if piece is not None and following is not None:
+                return memoryview(piece[start:] + following[: stop - PIECE_BYTES])
+        return self._log.read_span(position, size)
+
+    def _piece(self, number: int) -> bytes | None:
+        try:
+            return self._pieces[number]
+        except KeyError:
+            pass
+        while len(self._pieces) >= PIECES_MAX:
+            del self._pieces[next(iter(self._pieces))]  # what was read first
+        try:
+            piece = bytes(self._log.read_span(number * PIECE_BYTES, PIECE_BYTES))
+        except StorageError:  # damage, or a segment ends here: whoever is concerned will see
+            piece = None
+        self._pieces[number] = piece
+        return piece
 
 
 def copy(log: LogReader, plan: Settling, bytes_max: int) -> Copied:
@@ -63,51 +96,43 @@ def copy(log: LogReader, plan: Settling, bytes_max: int) -> Copied:
     that cannot be read; any thread."""
     rows: list[_Row] = []
     left = bytes_max
-    for base, end, _, position, size, epoch in plan.batches():
-        left -= size
+    for row in plan.batches():
+        left -= row[SIZE]
         if rows and left < 0:
             break
-        rows.append(_Row(base, end, position, size, epoch))
-    batches: list[Piece] = []
+        rows.append(row)
+    batches: list[Written] = []
     size = at = 0
     while at < len(rows):
         stop = _run(rows, at)
-        start = rows[at].position
+        start, last = rows[at][PLACE], rows[stop - 1]
         try:
-            span = log.read_span(start, rows[stop - 1].position + rows[stop - 1].size - start)
+            span = log.read_span(start, last[PLACE] + last[SIZE] - start)
         except StorageError:
             span = memoryview(b"")
-        for row in rows[at:stop]:
-            batch = _checked(span[row.position - start : row.position - start + row.size], row)
-            if batch is None:
-                return Copied(tuple(batches), size, row.position, row.base, row.end)
-            batches.append(batch)
-            size += row.size
+        for base, end, _, place, length, epoch in rows[at:stop]:
+            begin = place - start
+            found = checked_head(span, begin, length, base, end, epoch)
+            if found is None:
+                return Copied(batches, size, Place(place), base, end)
+            head, time_ms = found
+            chunks: tuple[Buffer, ...] = (head, span[begin + PATCHED_BYTES : begin + length])
+            if length < JOIN_BELOW_BYTES:
+                chunks = (b"".join(chunks),)
+            batches.append((base, end, time_ms, chunks))
+            size += length
         at = stop
-    return Copied(tuple(batches), size)
+    return Copied(batches, size)
 
 
-def _run(rows: list[_Row], at: int) -> int:
+def _run(rows: Sequence[_Row], at: int) -> int:
     """The batches from `at` on that are worth reading in one go."""
-    start = rows[at].position
-    end = start + rows[at].size
-    stop = at + 1
-    while stop < len(rows):
-        position = rows[stop].position
-        reached = position + rows[stop].size
-        if not 0 <= position - end <= GAP_BYTES_MAX or reached - start > SPAN_BYTES_MAX:
-            break
-        end, stop = reached, stop + 1
-    return stop
-
-
-def _checked(data: memoryview, row: _Row) -> Piece | None:
-    """The batch, its head written anew; None if it is not what was written."""
-    try:
-        (batch,) = split(data)
-    except (BatchError, ValueError):
-        return None
-    if not is_intact(batch) or batch.header.last_offset_delta != row.end - row.base - 1:
-        return None
-    head = patched_head(data, row.base, row.epoch)
-    return Piece(row.base, row.end, batch.header.max_timestamp_ms, (head, data[PATCHED_BYTES:]))
+    start = rows[at][PLACE]
+    end = start + rows[at][SIZE]
+    for stop in range(at + 1, len(rows)):
+        _, _, _, place, size, _ = rows[stop]
+        reached = place + size
+        if not 0 <= place - end <= GAP_BYTES_MAX or reached - start > SPAN_BYTES_MAX:
+            return stop
+        end = reached
+    return len(rows)

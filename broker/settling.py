@@ -2,10 +2,16 @@
 
 Theory of operation. What lies below the log window is settled: partition by partition, the batches
 that lie there are read from the log, checked, given their offsets and epochs, and appended to the
-partition's cold data, all of it in a thread and no faster than the bucket allows (but as fast as
-the disk where the log has become twice as long as it should be). When that is durable, the loop
-drops them from the partition's index, so that readers find them in the cold store. A pass over all
-partitions that has found nothing more below a segment makes that segment the bound for retiring.
+partition's cold data, all of it in a thread and no faster than the bucket allows: slowly where
+the log is little longer than it should be, so that a burst is not held up by what can wait, and as
+fast as the disk where it has become twice as long. When that is durable, the loop drops them from
+the partition's index, so that readers find them in the cold store. A pass over all partitions that
+has found nothing more below a segment makes that segment the bound for retiring.
+
+All partitions share the log, so a pass goes in steps of a few megabytes of it, and in each from
+partition to partition: the log is read once, in large pieces, not batch by batch for each of them.
+Where there are so many partitions that a step would give each of them an fdatasync for next to
+nothing, the whole pass is one step.
 
 A batch that cannot be read here is asked of a peer, by its offsets (broker.catchup), and the
 partition goes on behind it. Cold data of deleted partitions, and files that lie wholly below their
@@ -22,7 +28,7 @@ import attrs
 
 from broker.catchup.bucket import Bucket
 from broker.catchup.effects import Batch
-from broker.copying import Copied, copy
+from broker.copying import Copied, NearbyReader, copy
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.partition import Settling as Plan
@@ -39,6 +45,12 @@ JOB_BYTES: Final = 4 * 1024 * 1024
 """Copied by one job of the thread: what a peer's question for cold data may have to wait for."""
 LOOKS_PER_TICK: Final = 2000
 """Partitions looked at in one tick."""
+STEP_BYTES: Final = 16 * 1024 * 1024
+"""Of the log, settled for all partitions before the next ones: NearbyReader keeps as much."""
+STEPPED_MAX: Final = 64
+"""Partitions in a pass that goes in steps."""
+BATCH_BYTES: Final = 2048
+"""What a batch costs the thread besides its bytes, in bytes: it counts for the bucket."""
 TIDY_EVERY_NS: Final = 1_000 * MS
 SECURED_AT_ONCE: Final = 32
 """Partitions whose cold data is made sure of by one job, each with a file to be walked and an
@@ -101,6 +113,9 @@ class Settling:
         """What lay in segments below this one has been settled; see `read_from`."""
         self._cut = self.clear_below
         self._left: deque[tuple[GroupId, int]] = deque()
+        self._below = place_of(self._cut, 0)
+        """Where the step of a pass ends that `_left` is of."""
+        self._nearby = NearbyReader(wal)
         self._complete = True
         self._busy = False
         self._unsure = deque(cold.uids())
@@ -133,8 +148,8 @@ class Settling:
         if not self._left and not self._new_pass(window_start):
             return
         kept = self._wal.kept()
-        urgent = 2 * (window_start - kept.start) > kept.stop - kept.start
-        if urgent or self._bucket.open(now_ns):
+        beyond = 2 * (window_start - kept.start) / (kept.stop - kept.start)
+        if beyond > 1 or self._bucket.open(now_ns, beyond):
             self._go_on()
 
     def read_from(self) -> int:
@@ -184,25 +199,39 @@ class Settling:
     # -- passes -------------------------------------------------------------------------------
 
     def _new_pass(self, window_start: int) -> bool:
-        if window_start <= self.clear_below:
-            return False
-        self._cut, self._complete = window_start, True
+        """Begin one, or the next step of it; False if there is nothing to do."""
+        if self._below >= place_of(self._cut, 0):
+            if window_start <= self.clear_below:
+                return False
+            self._cut, self._complete, self._below = window_start, True, 0
+        self._begin_step()
+        self._end_pass()
+        return bool(self._left)
+
+    def _begin_step(self) -> None:
         self._left.extend(
             (group, uid) for group, machine in self._machines.items() for uid in machine.partitions
         )
-        if not self._left:
-            self.clear_below = self._cut
-        return bool(self._left)
+        before, self._below = self._below, place_of(self._cut, 0)
+        if len(self._left) <= STEPPED_MAX:
+            places = (machine.needed_from() for machine in self._machines.values())
+            lowest = min((one for one in places if one is not None), default=self._below)
+            start = max(before, lowest)
+            self._below = min(self._below, Place(start - start % STEP_BYTES + STEP_BYTES))
+
+    def _end_pass(self) -> None:
+        if not self._left and self._below >= place_of(self._cut, 0):
+            self._nearby.forget()
+            if self._complete:
+                self.clear_below = self._cut
 
     def _go_on(self) -> None:
-        below = place_of(self._cut, 0)
         for _ in range(LOOKS_PER_TICK):
             if self._busy or not self._left:
                 break
-            if self._is_done(*self._left[0], below, passing=True):
+            if self._is_done(*self._left[0], self._below, passing=True):
                 self._left.popleft()
-        if not self._left and self._complete:
-            self.clear_below = self._cut
+        self._end_pass()
 
     def _go_on_whole(self, whole: _Whole) -> None:
         for _ in range(LOOKS_PER_TICK):
@@ -255,11 +284,11 @@ class Settling:
 
     def _copied(self, group: GroupId, state: PartitionState, copied: Copied) -> None:
         self._busy = False
-        self._bucket.take(copied.size)
+        self._bucket.take(copied.size + len(copied.batches) * BATCH_BYTES)
         self.statistics.bytes_settled += copied.size
         self.statistics.batches_settled += len(copied.batches)
         if copied.batches:
-            self._settled(state, copied.batches[-1].end)
+            self._settled(state, copied.batches[-1][1])
         if copied.damaged is not None:
             self.statistics.damaged += 1
             self._suspect(copied.damaged)
@@ -306,12 +335,12 @@ class Settling:
     # -- in the worker's thread ---------------------------------------------------------------
 
     def _copy(self, plan: Plan, segments: Segments, *, drops_first: bool) -> Copied:
-        copied = copy(self._wal, plan, JOB_BYTES)
+        copied = copy(self._nearby, plan, JOB_BYTES)
         # What a peer sent may have been waiting here when this was planned: it is there by now.
         end = self._cold.end(plan.uid) or 0
         if drops_first and end < plan.bases[0]:
             self._cold.drop(plan.uid)
-        rows = [one.written() for one in copied.batches if one.base >= end]
+        rows = [one for one in copied.batches if one[0] >= end]
         if rows:
             self._cold.append(plan.uid, rows, segment_bytes=segments.bytes, segment_ms=segments.ms)
         return copied

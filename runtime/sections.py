@@ -263,7 +263,10 @@ class StorageSection:
         "log kept for peers that were away; older data is moved out of it",
     )
     settle_bytes_per_s: int = int_field(
-        64 * MIB, 0, 1 << 40, "how fast data is moved out of the log, more if need be; 0: no limit"
+        64 * MIB,
+        0,
+        1 << 40,
+        "how fast data is moved out of it: less where it can wait, more if need be; 0: no limit",
     )
     compact_check_ms: int = int_field(
         15_000, 10, DAY_MS, "how often compacted topics are looked at; as fast as settling"

@@ -39,6 +39,7 @@ from crc32c import crc32c
 
 from paxos.entry import Buffer
 from paxos.ids import NodeId
+from storage.disk import join_small
 from storage.format import CLUSTER_BYTES_MAX
 from storage.identity import Identity
 
@@ -212,6 +213,7 @@ def encode_block(
         reached = behind
     assert payload <= BLOCK_BYTES_MAX, f"a block of {payload} bytes"
     content = crc32c(bytes(table), seed)
+    pieces = join_small(pieces)
     for piece in pieces:
         content = crc32c(piece, content)
     block = Block(content, payload, len(batches), base, end, latest, synced)

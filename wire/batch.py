@@ -62,6 +62,7 @@ _TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
 _MAGIC_AT: Final = 16
 _PATCH: Final = struct.Struct(">q4si")
+_PLACED: Final = struct.Struct(">qii")
 
 assert _HEADER.size == HEADER_BYTES
 
@@ -286,6 +287,26 @@ def stamped(batch: Batch, time_ms: int) -> memoryview:
 def patched_head(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     """The first 16 bytes of the batch with its place in the log; bytes 16 on go out as they are."""
     return _PATCH.pack(base_offset, bytes(data[8:12]), leader_epoch)
+
+
+def checked_head(
+    data: memoryview, at: int, size: int, base_offset: int, end_offset: int, leader_epoch: int
+) -> tuple[bytes, int] | None:
+    """`patched_head` of the batch of `size` bytes that begins at byte `at`, and its greatest
+    timestamp; None if it is not one of these offsets, or its checksum is wrong. For many batches
+    one after the other: the same as `split`, `is_intact` and `patched_head` at a third of their
+    cost."""
+    if size < HEADER_BYTES or len(data) < at + size:
+        return None
+    header = _HEADER.unpack_from(data, at)
+    if (
+        header[1] + LOG_OVERHEAD_BYTES != size
+        or header[3] != MAGIC
+        or header[6] != end_offset - base_offset - 1
+        or header[4] != crc32c(data[at + _COVERED_FROM : at + size])
+    ):
+        return None
+    return _PLACED.pack(base_offset, header[1], leader_epoch), header[8]
 
 
 def iterate_records(batch: Batch, payload: bytes | None = None) -> Iterator[Record]:

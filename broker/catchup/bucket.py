@@ -17,11 +17,11 @@ class Bucket:
     def __attrs_post_init__(self) -> None:
         self._level = self.burst_bytes
 
-    def open(self, now_ns: int) -> bool:
-        """Whether something may be taken now."""
+    def open(self, now_ns: int, share: float = 1.0) -> bool:
+        """Whether something may be taken now; `share` of the rate held since the last call."""
         if not self.bytes_per_s:
             return True
-        gained = (now_ns - self._filled_ns) * self.bytes_per_s / NS_PER_S
+        gained = (now_ns - self._filled_ns) * self.bytes_per_s * share / NS_PER_S
         self._level = min(self.burst_bytes, self._level + gained)
         self._filled_ns = now_ns
         return self._level > 0

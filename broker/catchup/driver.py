@@ -29,7 +29,7 @@ from broker.catchup.effects import (
 from broker.catchup.messages import AskData, AskManifest, AskState, Message, Part, Why
 from broker.catchup.sink import Candidate, Sink
 from broker.catchup.source import Source
-from broker.copying import copy
+from broker.copying import copy, whole
 from broker.image import PORTABLE, ChunkKind, ImageError, base_of, decode_chunk
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
@@ -410,7 +410,7 @@ class CatchingUp:
 
         def read() -> tuple[Batch, ...]:
             copied = copy(self._node.wal, plan, one.ask.bytes_max)
-            return tuple(piece.whole() for piece in copied.batches)
+            return tuple(map(whole, copied.batches))
 
         def done(batches: tuple[Batch, ...]) -> None:
             if batches:

@@ -1,7 +1,9 @@
 """A whole node takes checkpoints while it works, and starts again from them."""
 
+import itertools
 import threading
 from pathlib import Path
+from typing import Any
 
 from broker.catchup.messages import AskData, Message, Refused, Why
 from broker.commands import delete_records, records
@@ -50,9 +52,9 @@ def state_of(node: Node) -> dict[int, list[bytes]]:
     }
 
 
-def values(node: Node, start: int = 0) -> list[str]:
+def values(node: Node, start: int = 0, *, uid: int = UID) -> list[str]:
     """Everything in the partition, by reading it."""
-    state, budget = node.machines[GROUP].partitions[UID], 100_000_000
+    state, budget = node.machines[GROUP].partitions[uid], 100_000_000
     found: list[tuple[int, str]] = []
     while start + len(found) < state.next_offset:
         reader = Reader(node.tail, node.wal, node.statistics)
@@ -223,6 +225,28 @@ class _Letters:
         return False
 
 
+def test_partitions_leave_the_log_side_by_side(tmp_path: Path) -> None:
+    """A pass goes in steps, so that the region they share is read once for all of them."""
+    with one_node(tmp_path, *SMALL) as node:
+        appended: list[int] = []
+        append_cold = node.cold.append
+
+        def noting(uid: int, *arguments: Any, **options: Any) -> int:
+            appended.append(uid)
+            return append_cold(uid, *arguments, **options)
+
+        node.cold.append = noting  # type: ignore[method-assign]
+        for number in range(0, 300, 20):
+            for uid in (UID, UID + 1):
+                append(node, 20, number, uid=uid, pad=PAD)
+        run_until(node, lambda: node.wal.kept().start > 15 and len(node.wal.kept()) <= 10)
+        turns = sum(one != other for one, other in itertools.pairwise(appended))
+        assert turns > 5, appended
+        assert not node.upkeep.settling.statistics.damaged
+        for uid in (UID, UID + 1):
+            assert values(node, uid=uid) == [f"value {number}" for number in range(300)]
+
+
 def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
     tmp_path: Path,
 ) -> None:
@@ -257,7 +281,7 @@ def test_what_a_peer_has_sent_meanwhile_is_not_settled_once_more(tmp_path: Path)
     with one_node(tmp_path, *SMALL) as node:
         append(node, 20, pad=PAD)
         plan = node.machines[GROUP].partitions[UID].read_plan(0, 12)
-        sent = [one.written() for one in copy(node.wal, plan, 10**9).batches]
+        sent = copy(node.wal, plan, 10**9).batches
         goes_on = threading.Event()
         mover = node.upkeep.catching_up._mover
         run_until(node, lambda: not node.upkeep.busy)

@@ -299,3 +299,12 @@ def test_a_bucket_may_be_overdrawn_once() -> None:
     bucket.take(PULL_BYTES)
     assert not bucket.open(2 * NS_PER_S)
     assert bucket.open((PULL_BYTES // 1000 + 2) * NS_PER_S)
+
+
+def test_a_bucket_may_be_filled_more_slowly_for_a_while() -> None:
+    bucket = Bucket(1000, 100)
+    assert bucket.open(NS_PER_S)
+    bucket.take(1100)
+    assert not bucket.open(2 * NS_PER_S, 0.1)
+    assert not bucket.open(10 * NS_PER_S, 0.1)
+    assert bucket.open(12 * NS_PER_S, 0.1)
