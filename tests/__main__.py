@@ -1,7 +1,7 @@
 """`python -m tests`: all tests, in two halves side by side, as `make test` runs them.
 
-Tests with real node processes or Spark mostly wait; the others compute, on one core and with the
-least priority, so that they take what the first half leaves. What they say is shown when both are
+Tests with real node processes or Spark mostly wait; the others compute, on one core and with less
+priority, so that they take what the first half leaves. What they say is shown when both are
 done. Arguments go to pytest in both halves; the exit code is 0 if both passed.
 """
 
@@ -12,6 +12,8 @@ import tempfile
 import time
 
 REAL = "cluster or spark"
+POLITENESS = 5
+"""Of those who compute: a third of a core at least, or leases of their own nodes would lapse."""
 NOTHING_COLLECTED = 5
 """Of pytest: arguments that choose tests of one half only."""
 
@@ -27,7 +29,7 @@ def main(arguments: list[str]) -> int:
             half(f"not ({REAL})", *arguments),
             stdout=said,
             stderr=subprocess.STDOUT,
-            preexec_fn=lambda: os.nice(19),
+            preexec_fn=lambda: os.nice(POLITENESS),
         )
         try:
             codes = [subprocess.run(half(REAL, *arguments), check=False).returncode]
