@@ -11,7 +11,7 @@ has found nothing more below a segment makes that segment the bound for retiring
 All partitions share the log, so a pass goes in steps of a few megabytes of it, and in each from
 partition to partition: the log is read once, in large pieces, not batch by batch for each of them.
 Where there are so many partitions that a step would give each of them an fdatasync for next to
-nothing, the whole pass is one step.
+nothing, the whole pass is one step, and each batch, or run of them, is read by itself.
 
 A batch that cannot be read here is asked of a peer, by its offsets (broker.catchup), and the
 partition goes on behind it. Cold data of deleted partitions, and files that lie wholly below their
@@ -32,7 +32,7 @@ from broker.copying import Copied, NearbyReader, copy
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.partition import Settling as Plan
-from broker.ports import Journal, Worker
+from broker.ports import Journal, LogReader, Worker
 from broker.retention import Segments
 from paxos.ids import MS, GroupId
 from storage.cold import ColdStore
@@ -116,6 +116,9 @@ class Settling:
         self._below = place_of(self._cut, 0)
         """Where the step of a pass ends that `_left` is of."""
         self._nearby = NearbyReader(wal)
+        self._stepped = False
+        """Whether the pass goes in steps: only then do its reads lie as close as NearbyReader's
+        pieces need it."""
         self._complete = True
         self._busy = False
         self._unsure = deque(cold.uids())
@@ -213,7 +216,8 @@ class Settling:
             (group, uid) for group, machine in self._machines.items() for uid in machine.partitions
         )
         before, self._below = self._below, place_of(self._cut, 0)
-        if len(self._left) <= STEPPED_MAX:
+        self._stepped = len(self._left) <= STEPPED_MAX
+        if self._stepped:
             places = (machine.needed_from() for machine in self._machines.values())
             lowest = min((one for one in places if one is not None), default=self._below)
             start = max(before, lowest)
@@ -275,9 +279,10 @@ class Settling:
         # Where the cold data ends below what there is, all of it was deleted.
         drops_first = end is not None and end < plan.bases[0]
         segments = self.segments(uid)
+        log: LogReader = self._nearby if passing and self._stepped else self._wal
 
         def work() -> Copied:
-            return self._copy(plan, segments, drops_first=drops_first)
+            return self._copy(log, plan, segments, drops_first=drops_first)
 
         self._worker.submit(work, partial(self._copied, group, state), self._refused)
         return False
@@ -334,8 +339,8 @@ class Settling:
 
     # -- in the worker's thread ---------------------------------------------------------------
 
-    def _copy(self, plan: Plan, segments: Segments, *, drops_first: bool) -> Copied:
-        copied = copy(self._nearby, plan, JOB_BYTES)
+    def _copy(self, log: LogReader, plan: Plan, segments: Segments, *, drops_first: bool) -> Copied:
+        copied = copy(log, plan, JOB_BYTES)
         # What a peer sent may have been waiting here when this was planned: it is there by now.
         end = self._cold.end(plan.uid) or 0
         if drops_first and end < plan.bases[0]:

@@ -89,11 +89,12 @@ def is_able(replica: "Replica", now: Now, node: NodeId) -> bool:
 
 
 def is_settled(replica: "Replica") -> bool:
-    """Whether a majority of the members has applied the Config that made them so, and a restart
-    makes none of them forget that: only then may who left forget the votes it was chosen by.
+    """Whether a majority of the members has told that it has applied the Config that made them so:
+    only then may who left forget the votes it was chosen by.
 
     (Else the others might have to elect a master by the older members, with a quorum of which who
-    left is needed: simulator seed 128.)
+    left is needed: simulator seed 128. A member tells so a moment before it is durable: ADR 22,
+    "Who left forgets nothing", says what that leaves open.)
     """
     known = [
         node

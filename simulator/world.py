@@ -13,6 +13,7 @@ from balancer.registry import Registry
 from paxos.entry import Config, Entry, EntryKind
 from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Message, Prepare
+from paxos.quorum import is_quorum
 from paxos.replica import Replica
 from paxos.step import Notice
 from paxos.timing import WINDOW_MAX
@@ -289,12 +290,14 @@ class World:
         return self._most_advanced(group).members
 
     def configurations(self, group: GroupId) -> list[tuple[NodeId, ...]]:
-        """Its members now, those that a change under way may give it at any time, or never, and
-        those of before in whom a member believes that has not heard of the change (seed 1005 with
-        brokers: all crashed when one had heard of it, and it was left out)."""
+        """Its members now, those that a change under way may give it at any time, or never, and,
+        until a majority has heard of the last change, those of before in whom the others believe
+        (seed 1005 with brokers: all crashed when one had heard of it, and it was left out)."""
         most, log = self._most_advanced(group), self.agreement.logs[group]
-        believed = {self.nodes[node].groups[group].replica.members for node in most.members}
-        return [most.members, *sorted(believed - {most.members})] + [
+        believed = {node: self.nodes[node].groups[group].replica.members for node in most.members}
+        know = [node for node, members in believed.items() if members == most.members]
+        older = set() if is_quorum(know, most.members) else set(believed.values())
+        return [most.members, *sorted(older - {most.members})] + [
             members
             for (slot, members), value in self._changes[group].items()
             if slot > most.learner.applied and (slot > len(log) or log[slot - 1] == value)

@@ -61,8 +61,8 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 _TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
 _MAGIC_AT: Final = 16
-_PATCH: Final = struct.Struct(">q4si")
-_PLACED: Final = struct.Struct(">qii")
+_PATCH: Final = struct.Struct(">qii")
+_LENGTH: Final = struct.Struct(">8xi")
 
 assert _HEADER.size == HEADER_BYTES
 
@@ -286,7 +286,7 @@ def stamped(batch: Batch, time_ms: int) -> memoryview:
 
 def patched_head(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     """The first 16 bytes of the batch with its place in the log; bytes 16 on go out as they are."""
-    return _PATCH.pack(base_offset, bytes(data[8:12]), leader_epoch)
+    return _PATCH.pack(base_offset, *_LENGTH.unpack_from(data), leader_epoch)
 
 
 def checked_head(
@@ -306,7 +306,7 @@ def checked_head(
         or header[4] != crc32c(data[at + _COVERED_FROM : at + size])
     ):
         return None
-    return _PLACED.pack(base_offset, header[1], leader_epoch), header[8]
+    return _PATCH.pack(base_offset, header[1], leader_epoch), header[8]
 
 
 def iterate_records(batch: Batch, payload: bytes | None = None) -> Iterator[Record]:

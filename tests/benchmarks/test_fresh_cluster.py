@@ -16,7 +16,6 @@ from benchmarks.bench import QUICK, Bench, Benchmark
 from benchmarks.dose import MIB, Dose
 from benchmarks.frames import TargetError
 from benchmarks.jobs import PacedJob
-from benchmarks.machines.network import why_not
 from benchmarks.placement_options import options_of
 from benchmarks.placement_ratios import Case, ratios
 from benchmarks.placements import Placements, phases
@@ -28,6 +27,7 @@ from benchmarks.suite import BENCHMARKS
 from benchmarks.target import Target, fresh_cluster, given_brokers
 from cluster.launcher import Launcher, node_environment
 from cluster.workload import WorkloadError, stored
+from tests.benchmarks.machines_here import skip_without_machines
 from tests.benchmarks.test_samples import rows_of
 from tests.cluster.scenery import FULL
 from tests.exam.hurting import ONLY_IN_FULL
@@ -228,8 +228,7 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
 def test_masters_on_one_machine_send_what_balanced_ones_share(tmp_path: Path) -> None:
     """The command as a user gives it, with a link of its own for each node: what goes over whose
     link. How fast that is depends on what else this machine does, so it is not looked at."""
-    if why := why_not():
-        pytest.skip(f"no machines here: {why}")
+    skip_without_machines()
     command = [sys.executable, "-P", "-m", "benchmarks.placements", "--samples", "kept"]
     command += ["--pairs", "1", "--sizes", "10000", "--seconds", "2", "--groups", "3"]
     command += ["--readers", "1", "--limit", "network=20mbit"]

@@ -15,11 +15,12 @@ import trio
 
 from benchmarks.machines import inside, limits
 from benchmarks.machines.limits import BY_SIZE, UNLIMITED, Limit, parse, rate_text
-from benchmarks.machines.network import MachinesError, Namespace, Network, network, why_not
+from benchmarks.machines.network import MachinesError, Namespace, Network, network
 from benchmarks.machines.relay import Relay
 from benchmarks.usage import Usage, cores
 from cluster import child
 from runtime.fields import Address
+from tests.benchmarks.machines_here import skip_without_machines
 
 PORT = 9_000
 BITS = 16_000_000
@@ -89,9 +90,7 @@ def test_shares_of_links_are_of_each_direction() -> None:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Network]:
-    why = why_not()
-    if "need root" in why or "not found" in why:
-        pytest.skip(f"no machines here: {why}")
+    skip_without_machines()
     with network(3) as made:
         yield made
 

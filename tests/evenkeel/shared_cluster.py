@@ -40,9 +40,15 @@ class SharedCluster:
     def create_topic(
         self, name: str, partitions: int, settings: Mapping[str, str] | None = None
     ) -> None:
+        """Known to every node when this returns: the first answers, the others hear of it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         new = NewTopic(name, partitions, 3, config=dict(settings or {}))
         admin.create_topics([new])[name].result(STEP_S)
+        deadline = time.monotonic() + STEP_S
+        for node in self.bootstrap.split(","):
+            while name not in AdminClient({"bootstrap.servers": node}).list_topics().topics:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
 
     def wait_until_all_have_joined(self) -> None:
         """A node that is up registers a little later: until then three replicas are too many."""

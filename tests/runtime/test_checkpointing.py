@@ -2,6 +2,8 @@
 
 import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from broker.copying import copy
 from broker.image import ChunkKind
 from broker.intake import Done, Elsewhere, Outcome, Why
 from broker.reader import Reader
+from broker.settling import STEPPED_MAX
 from node import Node
 from paxos.entry import Buffer
 from paxos.ids import Ballot, GroupId, NodeId
@@ -236,6 +239,35 @@ class _Letters:
         return False
 
 
+def held_back(node: Node, count: int, partitions: int, pad: int) -> None:
+    """Batches of partitions that take turns in the log, and nothing of them settled so far: what
+    comes now is one pass over all of it."""
+    node.upkeep.settling.held.add(GROUP)
+    run_until(node, lambda: node.engine.acting(GROUP))
+    for number in range(count):
+        for uid in range(UID, UID + partitions):
+            one = batch(f"value {number}", pid=5, seq=number, pad=pad)
+            submit(node, records(uid, memoryview(one)))
+    assert node.cold.end(UID) is None
+
+
+@contextmanager
+def bytes_read(node: Node) -> Iterator[list[int]]:
+    """Sizes of what is read from the log meanwhile."""
+    sizes: list[int] = []
+    read_span = node.wal.read_span
+
+    def noting(position: int, size: int) -> memoryview:
+        sizes.append(size)
+        return read_span(position, size)
+
+    node.wal.read_span = noting  # type: ignore[method-assign]
+    try:
+        yield sizes
+    finally:
+        node.wal.read_span = read_span  # type: ignore[method-assign]
+
+
 def test_partitions_leave_the_log_side_by_side(tmp_path: Path) -> None:
     """A pass goes in steps, so that the region they share is read once for all of them."""
     with one_node(tmp_path, *SMALL) as node:
@@ -247,15 +279,51 @@ def test_partitions_leave_the_log_side_by_side(tmp_path: Path) -> None:
             return append_cold(uid, *arguments, **options)
 
         node.cold.append = noting  # type: ignore[method-assign]
-        for number in range(0, 300, 20):
-            for uid in (UID, UID + 1):
-                append(node, 20, number, uid=uid, pad=PAD)
-        run_until(node, lambda: node.wal.kept().start > 15 and len(node.wal.kept()) <= 10)
+        held_back(node, 300, 2, PAD)
+        with bytes_read(node) as sizes:
+            node.upkeep.settling.release(GROUP)
+            run_until(node, lambda: node.wal.kept().start > 15 and len(node.wal.kept()) <= 10)
         turns = sum(one != other for one, other in itertools.pairwise(appended))
         assert turns > 5, appended
+        settled = node.upkeep.settling.statistics.bytes_settled
+        assert sum(sizes) < 1.5 * settled, "each reads all of the region"
         assert not node.upkeep.settling.statistics.damaged
         for uid in (UID, UID + 1):
             assert values(node, uid=uid) == [f"value {number}" for number in range(300)]
+
+
+def test_batches_far_from_each_other_are_read_one_by_one(tmp_path: Path) -> None:
+    """Where partitions are too many for steps, and where one group is settled by itself: large
+    pieces would be read again and again, for a batch each."""
+    partitions = STEPPED_MAX + 10
+    with one_node(tmp_path, *SMALL) as node:
+        settling = node.upkeep.settling
+        held_back(node, 5, partitions, PAD)
+        before = settling.statistics.bytes_settled
+        with bytes_read(node) as sizes:
+            settling.release(GROUP)
+            run_until(node, lambda: len(node.wal.kept()) <= 10)
+        passed = settling.statistics.bytes_settled
+        assert 0 < sum(sizes) <= passed - before
+        done: list[bool] = []
+        with bytes_read(node) as sizes:
+            settling.settle_all(GROUP, lambda: done.append(True))
+            run_until(node, lambda: done)
+        assert 0 < sum(sizes) <= settling.statistics.bytes_settled - passed
+        for uid in range(UID, UID + partitions):
+            assert values(node, uid=uid) == [f"value {number}" for number in range(5)]
+
+
+def test_one_group_is_settled_without_the_others_pieces(tmp_path: Path) -> None:
+    """Though there are few partitions: only steps of a pass share what is read."""
+    with one_node(tmp_path, *SMALL) as node:
+        held_back(node, 50, 20, PAD // 10)
+        before = node.upkeep.settling.statistics.bytes_settled
+        done: list[bool] = []
+        with bytes_read(node) as sizes:
+            node.upkeep.settling.settle_all(GROUP, lambda: done.append(True))
+            run_until(node, lambda: done)
+        assert 0 < sum(sizes) <= node.upkeep.settling.statistics.bytes_settled - before
 
 
 def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
