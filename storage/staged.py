@@ -3,17 +3,24 @@
 from bisect import bisect_right
 
 from paxos.entry import Buffer
-from storage.format import Place
+from storage.errors import NotInLog
+from storage.format import OFFSET_MASK, Place
 
 
 def cut_out(
     places: list[Place], pieces: list[tuple[Buffer, ...]], start: Place, end: Place
 ) -> memoryview:
-    """The bytes [start, end) out of consecutive staged pieces, without copying if one holds all."""
+    """The bytes [start, end) of one segment out of staged pieces, without copying if one holds all.
+
+    Raises:
+        NotInLog: the segment ends before `end`.
+    """
     found: list[Buffer] = []
     at = bisect_right(places, start) - 1
     place = places[at]
     while place < end:
+        if at == len(places) or places[at] != place:
+            raise NotInLog(f"the segment ends at byte {place & OFFSET_MASK}")
         for buffer in pieces[at]:
             behind = place + len(buffer)
             if place < end and behind > start:

@@ -17,6 +17,7 @@ SEEDS = (
     551,  # nodes that had restarted let a reader wait, where TCP would have reset its connection
     705,  # a voter was told of four slots too late for the end: a whole window, for another's sake
     862,  # three members on their way back at once: each one's return raised the others' bar
+    116,  # data was settled in pieces that reached beyond the end of a segment not yet written
     128,  # who left a group forgot its vote for that, and one of those who were to know went down
     158,  # a change of members was chosen after the heal: half of the new ones were left out
     1106,  # a damaged checkpoint took the vote of a node that had lost nothing by it

@@ -113,11 +113,25 @@ def test_spans_outside_the_log_are_refused() -> None:
     for group, slot in ((1, 0), (1, 2), (9, 1)):
         with pytest.raises(NotInLog):
             wal.read_entry(GroupId(group), Slot(slot))
-        with pytest.raises(NotInLog):
-            list(wal.replay(GroupId(group), Slot(slot), Slot(slot)))
-    wal.stage(accept(5))
-    with pytest.raises(NotInLog):
-        wal.read_entry(GROUP, Slot(3))
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_what_is_staged_ends_where_its_segment_does(written: int) -> None:
+    """Who reads in large pieces asks for more than there is (simulator seed 116)."""
+    wal, _ = start(MemoryDisk())
+    for slot in range(1, written + 1):
+        wal.stage(accept(slot, bytes(300)))
+        sync(wal)
+    slot = written
+    while wal.statistics().segments < 2:
+        slot += 1
+        ended = wal.end
+        wal.stage(accept(slot, bytes(300)))
+    first = wal.payload_position(GROUP, Slot(1))
+    assert len(wal.read_span(first, ended - first)) == ended - first
+    for more in (1, 200, 100_000):
+        with pytest.raises(NotInLog, match="ends at"):
+            wal.read_span(first, ended - first + more)
 
 
 def test_entries_are_kept_by_reference_and_come_back_as_they_were() -> None:
