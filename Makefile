@@ -38,7 +38,7 @@ demo: .venv/product.stamp
 	.venv/bin/evenkeel demo
 
 test: setup
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m tests $(ARGS)
 
 check: setup
 	.venv/bin/ruff check .

@@ -169,4 +169,11 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         why_not="a master that hands over takes no commands but under an older strategy",
         tests="tests/paxos/test_membership.py",
     ),
+    "left-before-a-majority-knows": mutant(
+        "ADR 22",
+        "who left a group may forget its votes as soon as the master knows that it has left",
+        (membership.is_settled, "is_quorum(known, replica.members)", "True"),
+        why_not="it takes four members of which two have heard, and one of these fails: seed 128",
+        tests="tests/paxos/test_membership.py",
+    ),
 }

@@ -16,6 +16,8 @@ from tests.runtime.doubles import Recorder
 
 ROUNDS_MAX = 2_000
 ROUND_S = 0.01
+LEASE_MS = 4_000
+"""Nobody else could take over, so it may be long: whoever runs the tests may be busy meanwhile."""
 
 
 def config_text(
@@ -38,7 +40,7 @@ def config_text(
             "[limits]",
             f"frame_bytes_max = {2 << 20}",
             "[lease]",
-            "duration_ms = 1000",
+            f"duration_ms = {LEASE_MS}",
             "renew_every_ms = 300",
             "clock_margin_ms = 100",
             "[peers]",

@@ -16,7 +16,7 @@ from node import Node
 from paxos.ids import MS, NOBODY, GroupId, NodeId
 from runtime import consumer_metrics
 from runtime.node_metrics import NODE_STATES
-from tests.runtime.one_node import one_node, run_until
+from tests.runtime.one_node import LEASE_MS, one_node, run_until
 from wire.batch import Record
 from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
@@ -142,7 +142,7 @@ def test_what_a_scrape_shows_and_looks_at_is_bounded(
 def test_the_facts_and_limits_of_a_node(node: Node) -> None:
     assert value(node, "evenkeel_node_info", version="0.1.0", durability="fsync") == 1
     assert value(node, "evenkeel_ready") == 1
-    assert value(node, "evenkeel_lease_seconds") == 1
+    assert value(node, "evenkeel_lease_seconds") == LEASE_MS / 1000
     assert value(node, "evenkeel_clock_margin_seconds") == 0.1
     assert value(node, "evenkeel_connections_limit") == 765
     limit = node.config.limits.pending_bytes_per_node
