@@ -173,8 +173,7 @@ class Links:
 
     def _frame(self, data: bytes) -> Callable[[Engine], None]:
         def deliver(engine: Engine) -> None:
-            for message in codec.decode_all(memoryview(data)):
-                engine.on_message(self._me, message)
+            engine.on_messages(self._me, codec.decode_all(memoryview(data)))
 
         return deliver
 

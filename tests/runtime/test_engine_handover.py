@@ -1,5 +1,7 @@
 """Three engines: what is forwarded between them, and how a group changes hands."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from broker.commands import CommandKind, opaque, records
@@ -235,13 +237,13 @@ def test_a_new_masters_state_is_as_new_as_its_log_before_the_round_is_over(net: 
     old, new = net.elect(1), net[3]
     net.advance(100)
     looked: list[tuple[bool, int, int]] = []
-    deliver = new.engine.on_message
+    deliver = new.engine.on_messages
 
-    def served_in_between(sender: NodeId, message: Message) -> None:
-        deliver(sender, message)
+    def served_in_between(sender: NodeId, messages: Iterable[Message]) -> None:
+        deliver(sender, messages)
         looked.append((new.acting(), new.replica.learner.applied, new.ledger.applied))
 
-    new.engine.on_message = served_in_between
+    new.engine.on_messages = served_in_between
     old.submit("last")
     net.hand_over(old, new)
     net.settle()
