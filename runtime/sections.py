@@ -358,7 +358,12 @@ class BrokerSection:
     default_partitions: int = int_field(
         12, 1, TOPIC_PARTITIONS_MAX, "partitions of a topic that does not say"
     )
-    default_replication: int = int_field(3, 1, CONFIG_MEMBERS_MAX, "copies of a topic's data")
+    default_replication: int = int_field(
+        3,
+        1,
+        CONFIG_MEMBERS_MAX,
+        "copies of a topic's data in a cluster that is older than groups.replicas",
+    )
     retention_ms: int = int_field(
         7 * DAY_MS,
         -1,

@@ -105,10 +105,11 @@ def topic_settings(broker: Broker, topic: Topic) -> Iterator[Setting]:
 
 def replicas_of(broker: Broker) -> int:
     """How many copies a partition has: its group's members, all groups having as many. Founders are
-    members before they have registered."""
+    members before they have registered; a cluster of before there were replica sets has none."""
     cluster, nodes = broker.registry.cluster, len(broker.registry.nodes)
-    founders = 0 if cluster is None else len(cluster.founders)
-    return max(1, min(broker.config.replication, max(nodes, founders)))
+    if cluster is None or not cluster.replicas:
+        return max(1, min(broker.config.replication, nodes))
+    return min(cluster.replicas, max(nodes, len(cluster.founders)))
 
 
 def _broker_settings(broker: Broker) -> Iterator[Setting]:
@@ -117,7 +118,7 @@ def _broker_settings(broker: Broker) -> Iterator[Setting]:
     table = (
         ("auto.create.topics.enable", flags[config.auto_create_topics], ConfigType.BOOLEAN),
         ("broker.id", str(broker.me), ConfigType.INT),
-        ("default.replication.factor", str(config.replication), ConfigType.INT),
+        ("default.replication.factor", str(replicas_of(broker)), ConfigType.INT),
         ("fetch.max.bytes", str(config.fetch_bytes_max), ConfigType.INT),
         (
             "group.initial.rebalance.delay.ms",

@@ -16,6 +16,7 @@ from balancer.records import TOPICS_MAX, Topic
 from balancer.registry_commands import CreateTopic, TopicCreated
 from broker.context import Broker, Request
 from broker.guard import guarded, refuse_more_than
+from broker.handlers.configs import replicas_of
 from broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
 from broker.registry_calls import Answer, change_registry
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
@@ -103,7 +104,7 @@ def _create_missing(
             name,
             broker.new_topic_id(),
             broker.config.default_partitions,
-            max(1, min(broker.config.replication, len(registry.nodes))),
+            replicas_of(broker),
         )
         finished = partial(_on_created, creating, name)
         change_registry(broker.groups, broker.timers, command, deadline, finished)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from balancer.records import Cluster
 from balancer.registry_commands import FoundCluster
 from broker.handlers.configs import replicas_of
 from paxos.ids import NodeId
@@ -275,3 +276,16 @@ def test_founders_count_before_they_have_registered() -> None:
     founded(FoundCluster("evenkeel-test", 4, (NodeId(1), NodeId(2), NodeId(3)), 3))
     assert len(world[1].registry.nodes) == 2
     assert replicas_of(world[1].broker) == 3
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 5])
+def test_copies_are_what_the_cluster_was_founded_with(replicas: int) -> None:
+    """Clusters whose groups had five members refused five copies, as more than a broker's default;
+    and those whose groups have one took three for granted."""
+    world = World(nodes=5)
+    broker = world[1].broker
+    founders = tuple(map(NodeId, range(1, 6)))
+    world[1].registry.cluster = Cluster("evenkeel-test", 4, founders, replicas)
+    assert replicas_of(broker) == replicas
+    (told,) = describe(world, 1, BROKER, "1", "default.replication.factor").configs
+    assert told.value == str(replicas)
