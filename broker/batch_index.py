@@ -8,7 +8,7 @@ time looks at the maxima of blocks of batches first.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from operator import le, sub
 from typing import Final, NamedTuple
 
@@ -87,6 +87,26 @@ class BatchIndex:
         elif timestamp_ms > self._blocks[-1]:
             self._blocks[-1] = timestamp_ms
         return self.first + at
+
+    def append_row(
+        self, bases: list[int], positions: list[int], sizes: list[int], times: list[int]
+    ) -> None:
+        """Add some batches, as `append` would one after the other."""
+        before, count = self.stop, len(bases)
+        if not self._bases or before // BLOCK_BATCHES != (before + count - 1) // BLOCK_BATCHES:
+            for row in zip(bases, positions, sizes, times, strict=True):
+                self.append(*row)
+            return
+        self._bases.fromlist(bases)
+        self._positions.fromlist(positions)
+        *starts, self.bytes_end = accumulate(sizes, initial=self.bytes_end)
+        self._starts.fromlist(starts)
+        self._times.fromlist(times)
+        latest = max(times)
+        if before % BLOCK_BATCHES == 0:
+            self._blocks.append(latest)
+        elif latest > self._blocks[-1]:
+            self._blocks[-1] = latest
 
     def columns(self, first: int, stop: int) -> Columns:
         """A copy of what is known of the batches numbered `first` to `stop` - 1."""

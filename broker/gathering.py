@@ -28,8 +28,12 @@ EXPECTED_SHARE: Final = 0.95
 """Of those who were answered: a few may have no more to ask."""
 UNDER_WAY_SHARE: Final = 0.1
 """Of those that were answered together: so few that are late keep nobody waiting."""
-WAITS_NS_MAX: Final = 3 * MS
+WAITS_NS_MAX: Final = 10 * MS
 """A quorum that takes longer than this is waited for by nobody."""
+AGAIN_NS_MAX: Final = 3 * MS
+AGAIN_SHARE: Final = 0.6
+"""Of the time from a proposal to its answers: where that takes long the machine is slow, or much is
+under way, and those who were answered are slower to ask again, too."""
 
 
 class Queued(Protocol):
@@ -46,22 +50,28 @@ class Gathering:
     """What all groups of a node have under way, and whether to propose now."""
 
     again_ns: int = 1 * MS
-    """How long those who were answered have to ask again; 0: nothing ever waits here."""
+    """How long those who were answered have to ask again, at least; 0: nothing ever waits here."""
     under_way: int = 0
     """Commands that were proposed and not answered yet."""
     waits: bool = False
     """What `should_wait` said last."""
     _together: int = 0
     """Answered since the last proposal: one client that asks on and on is no crowd."""
-    _proposed: bool = True
+    _proposed: bool = False
+    _proposed_boot_ns: int = 0
+    """The first proposal since something was answered."""
+    _patience_ns: int = 0
+    """How long those who were answered last have to ask again."""
     _answered_boot_ns: int = 0
     _queued: int = 0
     _queued_before: int = 0
     _since_boot_ns: int = 0
 
-    def proposed(self, count: int) -> None:
+    def proposed(self, now: Now, count: int) -> None:
         self.under_way += count
-        self._proposed = True
+        if not self._proposed:
+            self._proposed = True
+            self._proposed_boot_ns = now.boot_ns
 
     def forgotten(self, count: int) -> None:
         """Proposed commands whose fate will not be known here."""
@@ -73,6 +83,8 @@ class Gathering:
             self._proposed = False
             self._together = 0
             self._queued_before = self._queued
+            took_ns = now.boot_ns - self._proposed_boot_ns
+            self._patience_ns = min(int(took_ns * AGAIN_SHARE), AGAIN_NS_MAX)
         self._answered_boot_ns = now.boot_ns
         self._together += count
 
@@ -100,4 +112,5 @@ class Gathering:
         if self.under_way > UNDER_WAY_SHARE * self._together:
             return True
         expected = self._queued_before + EXPECTED_SHARE * self._together
-        return queued < expected and now.boot_ns - self._answered_boot_ns < self.again_ns
+        patience_ns = max(self.again_ns, self._patience_ns)
+        return queued < expected and now.boot_ns - self._answered_boot_ns < patience_ns

@@ -207,7 +207,7 @@ class Intake:
             batch = self._take_batch()
             chunks = tuple(chunk for pending in batch for chunk in pending.chunks)
             slot, entry = replica.propose(now, chunks, step)
-            self.gathering.proposed(len(batch))
+            self.gathering.proposed(now, len(batch))
             outbid = self.proposed.pop(slot, None)
             if outbid is not None:  # proposed there at an older ballot, and not found at ours
                 self.proposed_bytes -= outbid[0].size

@@ -73,6 +73,7 @@ _NO_TIME: Final = Now(0, 0)
 """Who holds a lease and under which epoch depends on the log alone; only its deadline has a time,
 and here nobody asks for it."""
 _NO_LOG_APPEND_TIME: Final = -1
+_NO_ERROR: Final = int(ErrorCode.NONE)
 _THERE_ALREADY: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 UID_MAX: Final = 2**32 - 1
 _LEASE: Final = (ChunkKind.LEASE, 0)
@@ -182,8 +183,7 @@ class GroupMachine:
         results: list[bytes] = []
         if payload:
             start = position + len(entry.chunks[0])
-            for command in parse(payload):
-                results.append(self._apply(command, start, keep_in_tail))  # noqa: PERF401 (raises)
+            results = self._apply_all(parse(payload), start, keep_in_tail)
         if entry.control is not None:  # what rides on a Steal was proposed before the lease changes
             self._apply_control(slot, entry.control)
         return results
@@ -372,6 +372,40 @@ class GroupMachine:
         yield ChunkKind.CONSUMER_GROUPS, self.consumer_groups.pieces()
 
     # -- commands -----------------------------------------------------------------------------
+
+    def _apply_all(self, commands: list[Command], start: int, keep: bool) -> list[bytes]:
+        """The commands of an entry in their order, batches for one partition in a row together."""
+        results: list[bytes] = []
+        at, end = 0, len(commands)
+        in_rows = self.on_records is None
+        while at < end:
+            if in_rows and at + 1 < end and commands[at + 1].uid == commands[at].uid:
+                bases = self._append_row(commands, at, start, keep)
+                time_ms = _NO_LOG_APPEND_TIME
+                results += [RECORDS_RESULT.pack(_NO_ERROR, base, time_ms) for base in bases]
+                at += len(bases)
+                in_rows = bool(bases)  # else all that are not usual would be looked at twice
+            else:
+                results.append(self._apply(commands[at], start, keep))
+                at += 1
+        return results
+
+    def _append_row(self, commands: list[Command], at: int, start: int, keep: bool) -> list[int]:
+        """Append what are usual batches for one partition, from the one at `at` on: where."""
+        uid = commands[at].uid
+        state = self.partitions.get(uid)
+        if state is None:
+            return []
+        number = state.index.stop
+        bases = state.append_row(commands, at, start, self._lease.epoch)
+        if bases:
+            self._grown[uid] = None
+            if keep:
+                batches = [one.body for one in commands[at : at + len(bases)]]
+                self._tail.append_row(uid, number, batches)
+            else:
+                self._tail.drop(uid)  # what is kept must reach to the end
+        return bases
 
     def _apply(self, command: Command, start: int, keep: bool) -> bytes:
         kind = command.kind

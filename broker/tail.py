@@ -8,6 +8,7 @@ the oldest batches of the node go, whatever their partition.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -39,8 +40,8 @@ class KeptBatches:
         return self._buffers[first - shift : stop - shift]  # type: ignore[return-value]  # evicted
         # ones, which are None, all lie before `first`
 
-    def append(self, data: memoryview) -> None:
-        self._buffers.append(data)
+    def extend(self, batches: Sequence[memoryview]) -> None:
+        self._buffers += batches
 
     def pop(self) -> memoryview:
         """Forget the oldest; the list is moved up now and then, so this costs little."""
@@ -87,21 +88,27 @@ class Tail:
 
     def append(self, uid: int, number: int, batch: memoryview) -> None:
         """Keep the batch with this number; a gap before it forgets the partition's older ones."""
+        self.append_row(uid, number, (batch,))
+
+    def append_row(self, uid: int, first: int, batches: Sequence[memoryview]) -> None:
+        """Keep batches with the numbers from `first` on, as `append` would one after the other."""
         kept = self._kept.get(uid)
-        if kept is None or number != kept.stop:
+        if kept is None or first != kept.stop:
             self.drop(uid)
-            kept = self._kept[uid] = KeptBatches(number)
-        kept.append(batch)
-        self._order.append(kept)
-        self.bytes_held += BATCH_OVERHEAD_BYTES
-        key = id(batch.obj)
-        held = self._buffers.get(key)
-        if held is None:
-            size = len(batch.obj) + BUFFER_OVERHEAD_BYTES  # type: ignore[arg-type] # all have one
-            self._buffers[key] = [1, size]
-            self.bytes_held += size
-        else:
-            held[0] += 1
+            kept = self._kept[uid] = KeptBatches(first)
+        buffers, added = self._buffers, BATCH_OVERHEAD_BYTES * len(batches)
+        for batch in batches:
+            key = id(batch.obj)
+            held = buffers.get(key)
+            if held is None:
+                size = len(batch.obj) + BUFFER_OVERHEAD_BYTES  # type: ignore[arg-type] # all have one
+                buffers[key] = [1, size]
+                added += size
+            else:
+                held[0] += 1
+        kept.extend(batches)
+        self._order.extend([kept] * len(batches))
+        self.bytes_held += added
         while self.bytes_held > self.bytes_max:
             self._evict()
 

@@ -7,6 +7,7 @@ this format: `FORMAT`, exchanged in the link's hello; peers of another format ar
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from paxos import entry as entries
@@ -41,6 +42,8 @@ from paxos.messages import (
 
 FORMAT: Final = 3
 ENTRIES_MAX: Final = 4096
+BALLOTS_KEPT: Final = 4096
+"""Nearly every message of a group carries the same one: a group's ballot is made once."""
 REASON_BYTES_MAX: Final = 200
 
 
@@ -213,6 +216,7 @@ def _decode_accept(body: memoryview) -> Accept:
     return Accept(group, _ballot(round_, node), _slot(slot), entry, _bound(first), _bound(last))
 
 
+@lru_cache(BALLOTS_KEPT)
 def _ballot(round_: int, node: int) -> Ballot:
     if round_ >= ROUND_MAX:
         raise PeerError(f"round {round_} is out of range")

@@ -176,10 +176,8 @@ class Replica:
 
     def acting(self, now: Now) -> bool:
         """Whether this node may answer for the group at this moment (R11, R12, R13)."""
-        return (
-            self.suspended == SLOT_ZERO
-            and self.lease.held_by(self.me, self.incarnation)
-            and self.lease.safely_before_expiry(now, self.timing.margin_ns)
+        return self.suspended == SLOT_ZERO and self.lease.lets_act(
+            self.me, self.incarnation, now, self.timing.margin_ns
         )
 
     def ready(self) -> bool:
@@ -234,7 +232,7 @@ class Replica:
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         if type(message) is not Progress:  # which wakes us where it says much
-            self.wake()
+            self.rests_until_boot_ns = 0  # `wake`, for each of many
         self._handlers[type(message)](self, now, sender, message, step)
 
     def _on_prepare(self, now: Now, sender: NodeId, message: Prepare, step: Step) -> None:
@@ -462,7 +460,8 @@ class Replica:
             self.chain.extend(slot, entry)
             self.proposer.done(slot, entry)
             step.applied.append(Applied(self.group, slot, entry))
-            self._apply_control(now, slot, entry, live=True, step=step)
+            if entry.control is not None:
+                self._apply_control(now, slot, entry, live=True, step=step)
         applied = self.learner.applied
         if self.proposer.role is Role.LEADER and self.proposer.next <= applied:
             self.step_down(now, step)  # others fill the slots we thought were ours (R6b)

@@ -272,7 +272,7 @@ class Clients:
 
     def heard(self, client: Client) -> None:
         client.active_boot_ns = self._round_boot_ns
-        if self.full:
+        if self.unanswered_bytes > self.limits.pending_bytes_per_node:  # `full`, for each of many
             client.push_back()
 
     def bug(self, client: Client, error: Exception) -> None:

@@ -194,7 +194,7 @@ class PaxosSection:
         0, 0, 1000, "how long commands may wait for company while entries are under way"
     )
     gather_ms: int = int_field(
-        1, 0, 3, "how long clients that were answered together have to ask again; 0: none waits"
+        1, 0, 3, "how long answered clients have to ask again, at least; 0: none waits"
     )
     retransmit_ms: int = int_field(400, 5, 60_000, "when an unanswered message is sent again")
     drain_ms: int = int_field(200, 1, 60_000, "how long a steal may wait for the window to empty")

@@ -35,7 +35,7 @@ class Bench:
         return self.gathering.should_wait(self.now, [self.queue])
 
     def propose(self, count: int) -> None:
-        self.gathering.proposed(count)
+        self.gathering.proposed(self.now, count)
 
     def answer(self, count: int) -> None:
         self.gathering.answered(self.now, count)
@@ -92,6 +92,22 @@ def test_who_does_not_come_back_is_waited_for_a_moment(bench: Bench) -> None:
     bench.queue.count = 1
     assert bench.waits()
     bench.boot_ns += bench.gathering.again_ns - 1
+    assert bench.waits()
+    bench.boot_ns += 1
+    assert not bench.waits()
+
+
+@pytest.mark.parametrize(("took_ms", "patience_ms"), [(1, 1), (3, 1.8), (100, 3)])
+def test_who_was_answered_late_has_longer_to_come_back(took_ms: int, patience_ms: float) -> None:
+    """Where answers take long the clients are slow as well, or share the machine with us."""
+    bench = Bench()
+    bench.propose(TOGETHER // 2)
+    bench.boot_ns += took_ms * MS // 2
+    bench.propose(TOGETHER // 2)
+    bench.boot_ns += took_ms * MS // 2
+    bench.answer(TOGETHER)
+    bench.queue.count = TOGETHER // 2
+    bench.boot_ns += int(patience_ms * MS) - 1
     assert bench.waits()
     bench.boot_ns += 1
     assert not bench.waits()
