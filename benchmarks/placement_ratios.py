@@ -2,8 +2,10 @@
 
 A ratio counts only where the nodes' links were the limit. If in either layout no link was full, and
 the CPU of this machine was, or one process had a core for itself, the pair is marked and stays out
-of the median. So is a pair whose readers fell behind, or one of whose nodes did: then less was sent
-than the case says.
+of the median. So is a pair whose readers fell behind with balanced masters, or one of whose nodes
+did: then less was sent than the case says. Where that happens with concentrated masters only, their
+node was spared work, and has acknowledged more for it: the pair says that the ratio is *at least*
+so much.
 """
 
 from collections import Counter
@@ -90,6 +92,15 @@ class Rate:
         return rate / (self.measured.bytes / self.measured.seconds)
 
     @property
+    def behind(self) -> str:
+        """Who got less than what was acknowledged; empty if nobody did."""
+        if self.read_share < READ_SHARE_MIN:
+            return "readers fell behind"
+        if self.copied_share < READ_SHARE_MIN:
+            return "a node fell behind: its copies were not all sent within the window"
+        return ""
+
+    @property
     def usages(self) -> list[usage.Usage]:
         """Those of all clients; each knows the nodes and itself."""
         return [one.usage for one in (self.measured, *self.read)]
@@ -119,14 +130,14 @@ class Pair:
     @property
     def flaw(self) -> str:
         """Why this ratio does not count; empty if it does."""
-        both = (self.concentrated, self.balanced)
-        if any(one.limited_by_cpu for one in both):
+        if any(one.limited_by_cpu for one in (self.concentrated, self.balanced)):
             return "CPU was the limit, not the network (take a lower --limit network=RATE)"
-        if any(one.read_share < READ_SHARE_MIN for one in both):
-            return "readers fell behind"
-        if any(one.copied_share < READ_SHARE_MIN for one in both):
-            return "a node fell behind: its copies were not all sent within the window"
-        return ""
+        return self.balanced.behind
+
+    @property
+    def at_least(self) -> str:
+        """Why the ratio would be greater if all had kept up; empty if they have."""
+        return self.concentrated.behind
 
 
 def pairs(rates: Iterable[Rate]) -> dict[Case, list[Pair]]:
@@ -165,7 +176,7 @@ def table(rates: Sequence[Rate]) -> str:
                 f"{case.message_bytes:,} B",
                 f"{number(median(one.concentrated.measured.per_s for one in shown))}/s",
                 f"{number(median(one.balanced.measured.per_s for one in shown))}/s",
-                f"{median(of_pairs):.2f}" if counting else "-",
+                _ratio_text(counting),
                 f"{min(of_pairs):.2f} - {max(of_pairs):.2f}",
                 f"{case.ideal:.1f}",
                 str(len(counting)),
@@ -175,7 +186,20 @@ def table(rates: Sequence[Rate]) -> str:
         flaws = Counter(one.flaw for one in found if one.flaw)
         for flaw, count in sorted(flaws.items()):
             lines.append(f"{'':10}{count} of {len(found)} pairs do not count: {flaw}")
+        spared = Counter(one.at_least for one in counting if one.at_least)
+        for why, count in sorted(spared.items()):
+            lines.append(
+                f"{'':10}{count} of {len(found)} pairs are lower bounds: concentrated, {why}"
+            )
     return "\n".join(lines)
+
+
+def _ratio_text(counting: Sequence[Pair]) -> str:
+    """The median of the pairs that count; of lower bounds it is one, too."""
+    if not counting:
+        return "-"
+    bound = ">" if any(one.at_least for one in counting) else ""
+    return f"{bound}{median(one.ratio for one in counting):.2f}"
 
 
 def _row(*cells: str) -> str:

@@ -161,14 +161,31 @@ def test_readers_that_fall_behind_spoil_a_ratio() -> None:
     concentrated, balanced = limited(0, IDLE)
     behind = attrs.evolve(balanced, read=(attrs.evolve(balanced.measured, count=100),))
     assert list(ratios([concentrated, behind]).values()) == [[]]
-    assert "readers fell behind" in table([concentrated, behind])
+    assert "1 of 1 pairs do not count: readers fell behind" in table([concentrated, behind])
 
 
-def test_a_node_that_falls_behind_spoils_a_ratio() -> None:
+def test_where_only_concentrated_masters_were_spared_readers_the_ratio_is_a_lower_bound() -> None:
+    """What the master did not send to readers has left room for what it acknowledged."""
+    concentrated, balanced = limited(0, IDLE)
+    (kept_up,) = ratios([concentrated, balanced]).values()
+    behind = attrs.evolve(concentrated, read=(attrs.evolve(concentrated.measured, count=10),))
+    assert list(ratios([behind, balanced]).values()) == [kept_up]
+    shown = table([behind, balanced])
+    assert f">{kept_up[0]:.2f}" in shown
+    assert "1 of 1 pairs are lower bounds: concentrated, readers fell behind" in shown
+    assert ">" not in table([concentrated, balanced])
+
+
+def test_a_node_that_falls_behind_counts_as_a_reader() -> None:
     """Its copies are sent when nobody measures any more."""
-    concentrated, balanced = limited(0, attrs.evolve(IDLE, received_bytes=(230_000,) * 3))
-    kept_up = attrs.evolve(concentrated.measured.usage, received_bytes=(110_000,) * 3)
-    behind = attrs.evolve(kept_up, received_bytes=(110_000, 110_000, 60_000))
-    for usage, flaws in ((kept_up, 0), (behind, 1)):
-        one = attrs.evolve(concentrated, measured=attrs.evolve(concentrated.measured, usage=usage))
-        assert table([one, balanced]).count("a node fell behind") == flaws
+    loads = limited(0, attrs.evolve(IDLE, received_bytes=(230_000,) * 3))
+    kept_up = attrs.evolve(loads[0].measured.usage, received_bytes=(230_000,) * 3)
+    behind = attrs.evolve(kept_up, received_bytes=(230_000, 230_000, 60_000))
+    for who, told in ((0, "are lower bounds"), (1, "do not count")):
+        both = list(loads)
+        measured = attrs.evolve(both[who].measured, usage=behind)
+        both[who] = attrs.evolve(both[who], measured=measured)
+        shown = table(both)
+        assert told in shown
+        assert shown.count("a node fell behind") == 1
+    assert "a node fell behind" not in table(loads)
