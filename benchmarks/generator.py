@@ -57,9 +57,12 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         frames = [
             produce_frame(job.topic, partition, job.record_bytes, job.records)
-            for partition in leader.partitions
+            for partition in leader.partitions[: job.partitions_max or None]
         ]
-        self._frames = cycle(frames)
+        at = number % len(
+            frames
+        )  # else all connections would go from partition to partition as one
+        self._frames = cycle([*frames[at:], *frames[:at]])
         self._error_at = 4 + error_code_at(job.topic)
         self._sent: deque[tuple[int, int, int]] = deque()
         self._correlation = 0

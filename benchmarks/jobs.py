@@ -98,6 +98,8 @@ class RequestJob:
     samples: SampleFile | None = None
     records: int = 1
     """In the one batch of a request."""
+    partitions_max: int = 0
+    """A connection sends to the first so many of its node; 0: to all."""
 
     @property
     def request_bytes(self) -> int:

@@ -61,6 +61,7 @@ def _requests(
     connections: int,
     in_flight: int,
     records: int = 1,
+    partitions_max: int = 0,
     of_latency: bool = False,
 ) -> Load:
     def make(target: Target, topic: str, _partitions: int, scale: Scale) -> RequestJob:
@@ -71,6 +72,7 @@ def _requests(
             in_flight=in_flight,
             record_bytes=100 if records == 1 else RECORD_BYTES,
             records=records,
+            partitions_max=partitions_max,
             rate=0.0,
             first_node=0,
             warm_up_s=scale.warm_up_s,
@@ -147,6 +149,13 @@ LOADS: Final = (
         "one record of 100 B per request, one connection with 64 requests in flight",
         connections=1,
         in_flight=64,
+    ),
+    _requests(
+        "one-partition",
+        "the same, all of them to one partition: like the bare append one log, one order",
+        connections=1,
+        in_flight=64,
+        partitions_max=1,
     ),
     _requests(
         "single",

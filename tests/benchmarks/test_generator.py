@@ -1,6 +1,7 @@
 """The load generator against a small broker that can stall, refuse and hang up."""
 
 import socket
+import time
 
 import pytest
 
@@ -73,6 +74,25 @@ def test_closed_loop_counts_what_was_answered_and_uses_all_partitions() -> None:
     assert set(broker.records) == {0, 1, 2}
     assert broker.records.total() >= measured.count
     assert max(broker.records.values()) - min(broker.records.values()) <= 4
+
+
+def test_connections_begin_with_different_partitions() -> None:
+    """Else all of them would load one partition at a time, which no clients do."""
+
+    def slow(_number: int) -> int:
+        time.sleep(0.2)  # longer than the window: each connection sends one request
+        return 0
+
+    with tiny_broker(partitions=3, judge=slow) as broker:
+        generator.run(job_for(broker, connections=3, warm_up_s=0.0, window_s=0.1))
+    assert broker.records == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_load_may_be_for_one_partition_only() -> None:
+    with tiny_broker(partitions=3) as broker:
+        measured = generator.run(job_for(broker, partitions_max=1))
+    assert measured.count > 100
+    assert set(broker.records) == {0}
 
 
 def test_several_requests_in_flight_are_answered_in_order() -> None:
