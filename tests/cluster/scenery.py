@@ -55,17 +55,21 @@ async def in_thread(call: Callable[[], T]) -> T:
 
 
 async def until(
-    cluster: Launcher, condition: Callable[[ClusterView], bool], what: str
+    cluster: Launcher,
+    condition: Callable[[ClusterView], bool],
+    what: str,
+    *,
+    within_s: float = STEP_S,
 ) -> ClusterView:
     view = None
-    with trio.move_on_after(STEP_S):
+    with trio.move_on_after(within_s):
         while True:
             view = await status.collect(cluster.spec, cluster.now())
             if condition(view):
                 return view
             await trio.sleep(0.1)
     seen = "nothing" if view is None else status.render(view)
-    pytest.fail(f"not within {STEP_S} s: {what}; last seen:\n{seen}")
+    pytest.fail(f"not within {within_s} s: {what}; last seen:\n{seen}")
 
 
 @asynccontextmanager
