@@ -83,14 +83,6 @@ class Lease:
     def held_by(self, node: NodeId, incarnation: Incarnation) -> bool:
         return self.holder == node and self.incarnation == incarnation
 
-    def lets_act(self, node: NodeId, incarnation: Incarnation, now: Now, margin_ns: int) -> bool:
-        """Whether this node holds it, and may act on it now (R11, R12)."""
-        return (
-            self.holder == node
-            and self.incarnation == incarnation
-            and self.safely_before_expiry(now, margin_ns)
-        )
-
     def safely_before_expiry(self, now: Now, margin_ns: int) -> bool:
         """What the holder asks (R12)."""
         return (

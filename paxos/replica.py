@@ -176,8 +176,10 @@ class Replica:
 
     def acting(self, now: Now) -> bool:
         """Whether this node may answer for the group at this moment (R11, R12, R13)."""
-        return self.suspended == SLOT_ZERO and self.lease.lets_act(
-            self.me, self.incarnation, now, self.timing.margin_ns
+        return (
+            self.suspended == SLOT_ZERO
+            and self.lease.held_by(self.me, self.incarnation)
+            and self.lease.safely_before_expiry(now, self.timing.margin_ns)
         )
 
     def ready(self) -> bool:
@@ -232,7 +234,7 @@ class Replica:
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         if type(message) is not Progress:  # which wakes us where it says much
-            self.rests_until_boot_ns = 0  # `wake`, for each of many
+            self.wake()
         self._handlers[type(message)](self, now, sender, message, step)
 
     def _on_prepare(self, now: Now, sender: NodeId, message: Prepare, step: Step) -> None:
