@@ -135,12 +135,12 @@ class Scrubber:
         except StorageError as error:
             # No verdict about any record: a disk that fails to read now and then must not stop a
             # node; one that fails for good is met by the reads that matter, and by the writes.
-            self.errors += 1
             self._journal.error("scrub failed", reason=str(error))
+            self.errors += 1
         except Exception as error:  # noqa: BLE001  told with its traceback, costs one look
             # Our own bug; but a thread that died of it would leave all later damage unfound.
-            self.errors += 1
             self._journal.bug("scrub", error)
+            self.errors += 1  # behind its line: who sees the count finds the reason
 
     def _look_beside_the_log(self) -> None:
         """Checkpoints and cold data, file by file."""
