@@ -9,6 +9,7 @@ definite failure (protocol.md section 4); what was forwarded once is never forwa
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from itertools import chain
 from typing import Final, TypeAlias
 
 import attrs
@@ -51,7 +52,8 @@ Outcome: TypeAlias = Done | Elsewhere
 
 @attrs.define(eq=False)
 class Pending:
-    """One command on its way; `done` is called exactly once."""
+    """One command on its way; `done` is called exactly once. Where commands are many, a class of
+    its own has `done` as a method, and saves two objects for each."""
 
     chunks: tuple[Buffer, ...]
     size: int
@@ -120,7 +122,7 @@ class Intake:
         pending.since_boot_ns = now.boot_ns
         replica = self.replica
         if replica.handover is None and self._handing is None and replica.acting(now):
-            self._enqueue(pending)  # nearly always
+            self.enqueue(pending)  # nearly always
             return
         if replica.handover is None and self._handing is not None:
             self.handover_seen(now)  # the Steal is applied in this very round: its grace begins
@@ -129,7 +131,7 @@ class Intake:
             self._handing = target
             self.forwards.append(Forward(target, pending, handing=True))
         elif replica.acting(now):
-            self._enqueue(pending)
+            self.enqueue(pending)
         else:
             holder = self._holder(now)
             grace = holder in (None, self._grace_to) and now.boot_ns < self._grace_until
@@ -146,7 +148,7 @@ class Intake:
         pending.since_boot_ns = now.boot_ns
         replica = self.replica
         if replica.acting(now) and replica.forwarding_to(now) is None:
-            self._enqueue(pending)
+            self.enqueue(pending)
         elif handing or self.adopted:
             if self.adopted_bytes + pending.size > self.config.queue_bytes_max:
                 pending.done(Elsewhere(Why.OVERLOADED, None))
@@ -156,12 +158,14 @@ class Intake:
         else:
             pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
 
-    def _enqueue(self, pending: Pending) -> None:
-        if self.queue and self.queue_bytes + pending.size > self.config.queue_bytes_max:
+    def enqueue(self, pending: Pending) -> None:
+        """Let it wait for the next `flush`, which asks again whether we are the master."""
+        size = self.queue_bytes + pending.size
+        if size > self.config.queue_bytes_max and self.queue:
             pending.done(Elsewhere(Why.OVERLOADED, self.replica.me))
             return
         self.queue.append(pending)
-        self.queue_bytes += pending.size
+        self.queue_bytes = size
 
     def last_waiting(self) -> Pending | None:
         """The youngest command that waits for the log here."""
@@ -205,7 +209,7 @@ class Intake:
             self.adopted_bytes = 0
         while self.queue and self._has_room() and self._ripe(now) and replica.can_propose(now):
             batch = self._take_batch()
-            chunks = tuple(chunk for pending in batch for chunk in pending.chunks)
+            chunks = tuple(chain.from_iterable([pending.chunks for pending in batch]))
             slot, entry = replica.propose(now, chunks, step)
             self.gathering.proposed(now, len(batch))
             outbid = self.proposed.pop(slot, None)

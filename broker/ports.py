@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from broker.intake import Outcome
+from broker.intake import Outcome, Pending
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now
 from storage.cold_format import ColdSegment
@@ -83,6 +83,9 @@ class Groups(Protocol):
         Where the group is being handed to another node the command is forwarded there; with
         `anywhere` it is also forwarded to the master whenever that is another node.
         """
+
+    def take(self, group: GroupId, pending: Pending) -> None:
+        """The same for a command that is its own Pending."""
 
 
 class LogReader(Protocol):

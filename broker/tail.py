@@ -109,7 +109,7 @@ class Tail:
         kept.extend(batches)
         self._order.extend([kept] * len(batches))
         self.bytes_held += added
-        while self.bytes_held > self.bytes_max:
+        if self.bytes_held > self.bytes_max:
             self._evict()
 
     def drop(self, uid: int) -> None:
@@ -125,11 +125,14 @@ class Tail:
             self._dead = 0
 
     def _evict(self) -> None:
-        kept = self._order.popleft()
-        if kept.live:
-            self._release(kept.pop())
-        else:
-            self._dead -= 1
+        """Forget the oldest batches until the bound holds."""
+        take = self._order.popleft
+        while self.bytes_held > self.bytes_max:
+            kept = take()
+            if kept.live:
+                self._release(kept.pop())
+            else:
+                self._dead -= 1
 
     def _release(self, batch: memoryview) -> None:
         self.bytes_held -= BATCH_OVERHEAD_BYTES

@@ -92,17 +92,17 @@ class Channel:
 
     def _deliver(self) -> None:
         """Hand on the frames that are there, until somebody pauses us."""
-        take, on_frame = self._assembler.take, self._on_frame
+        on_frame = self._on_frame
+        self._held = True
         try:
-            while not self.closed and self._events & READ:
-                frame = take()
-                if frame is None:
-                    self._held = False
+            for data, owned in self._assembler.frames():
+                on_frame(data, owned)
+                if self.closed or not self._events & READ:
                     return
-                on_frame(frame.data, frame.owned)
         except ProtocolError as error:
             self.close(str(error))
-        self._held = True
+        else:
+            self._held = False
 
     def pause_reading(self) -> None:
         """Push back on the sender: no frame is handed on, and its data stays in the socket."""

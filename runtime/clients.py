@@ -57,33 +57,31 @@ class ClientLimits:
 class Place:
     """One request's place in its connection's queue of answers (a broker.ports.Reply)."""
 
-    __slots__ = ("answer", "client", "done", "hurry", "size")
+    __slots__ = ("answer", "client", "connection", "done", "hurry", "size")
 
     def __init__(self, client: "Client", size: int) -> None:
         self.client = client
+        self.connection = client.connection
         self.size = size
         self.done = False
         self.answer: list[Buffer] | None = None
         self.hurry: Callable[[], None] | None = None
 
     def complete(self, chunks: list[Buffer]) -> None:
-        if self.client.gone:
+        client = self.client
+        if client.gone:
             return  # an answer to nobody
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = chunks
-        self.client.answered(self)
+        client.answered(self.size)
 
     def nothing(self) -> None:
         if self.client.gone:
             return
         assert not self.done, "a request is answered once"
         self.done = True
-        self.client.answered(self)
-
-    @property
-    def connection(self) -> Connection:
-        return self.client.connection
+        self.client.answered(self.size)
 
     def when_waited(self, hurry: Callable[[], None]) -> None:
         self.hurry = hurry
@@ -128,7 +126,9 @@ class Client:
         queue.append(place)
         self.unanswered_bytes += size
         clients.unanswered_bytes += size
-        clients.heard(self)
+        self.active_boot_ns = clients.round_boot_ns
+        if clients.unanswered_bytes > clients.limits.pending_bytes_per_node:
+            self.push_back()
         try:
             clients.serve(frame, owned, self.host, place)
         except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
@@ -136,8 +136,9 @@ class Client:
         if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
             self._pause()
 
-    def answered(self, place: Place) -> None:
-        clients, size = self.clients, place.size
+    def answered(self, size: int) -> None:
+        """A request of `size` bytes waits for nothing any more but its turn."""
+        clients = self.clients
         self.unanswered_bytes -= size
         clients.unanswered_bytes -= size
         if not self.dirty:
@@ -220,7 +221,8 @@ class Clients:
         self._plane, self.serve, self.limits = plane, serve, limits
         self._journal, self._boot_ns = journal, boot_ns
         self._by_host: Counter[str] = Counter()
-        self._round_boot_ns = boot_ns()
+        self.round_boot_ns = boot_ns()
+        """Of the last housekeeping."""
         self._refused_logged_ns = 0
         self._faults_since_ns = 0
         self._faults_logged = 0
@@ -242,7 +244,7 @@ class Clients:
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             client = Client(self, host)
-            client.active_boot_ns = self._round_boot_ns
+            client.active_boot_ns = self.round_boot_ns
             client.channel = Channel(
                 self._plane,
                 sock,
@@ -269,11 +271,6 @@ class Clients:
     def full(self) -> bool:
         """Whether all clients together have as much unanswered as this node wants to hold."""
         return self.unanswered_bytes > self.limits.pending_bytes_per_node
-
-    def heard(self, client: Client) -> None:
-        client.active_boot_ns = self._round_boot_ns
-        if self.unanswered_bytes > self.limits.pending_bytes_per_node:  # `full`, for each of many
-            client.push_back()
 
     def bug(self, client: Client, error: Exception) -> None:
         """Ours, and loud; but it costs only the connection that led to it."""
@@ -324,7 +321,7 @@ class Clients:
 
     def tick(self) -> None:
         """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""
-        now = self._round_boot_ns = self._boot_ns()
+        now = self.round_boot_ns = self._boot_ns()
         for client in list(self.connections):
             reason = client.overdue(now, self.limits.idle_ns)
             if reason:

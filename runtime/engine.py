@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import attrs
-
 from broker.catchup.messages import Message as CatchUpMessage
 from broker.commands import trims
 from broker.gathering import Gathering
@@ -40,6 +38,7 @@ from runtime.repair import Repairs
 from runtime.scarcity import Scarcity
 from runtime.scrubber import Scrubber
 from runtime.serving import serve_log
+from runtime.statistics import EngineStatistics
 from storage.format import Place
 from storage.wal import Wal
 from storage.walk import Hole
@@ -47,20 +46,6 @@ from storage.walk import Hole
 PARKED_STEALS_MAX: Final = 64
 """Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
 PARKED_STEAL_NS: Final = 200 * MS
-
-
-@attrs.define(eq=False)
-class EngineStatistics:
-    rounds: int = 0
-    proposals: int = 0
-    commands: int = 0
-    forwarded_out: int = 0
-    forwarded_in: int = 0
-    applied: int = 0
-    batches: int = 0
-    loop_lag_ns_max: int = 0
-    """The longest gap between two ticks since the metrics took it."""
-    refused_disk_full: int = 0
 
 
 class Engine(KnownGroups):
@@ -87,6 +72,8 @@ class Engine(KnownGroups):
         self._step = Step()
         self._busy: set[GroupId] = set()
         """Groups whose intake has queued commands."""
+        self._taking: dict[GroupId, Intake] = {}
+        """Those that have taken a command in this round: the next one goes behind it."""
         self.gathering = Gathering(intake_config.gather_ns)
         self._durable: Place = wal.end
         """Everything below is as durable as the configuration asks for."""
@@ -123,6 +110,7 @@ class Engine(KnownGroups):
         del self.machines[group]
         self.masterships.remove(group)
         self._busy.discard(group)
+        self._taking.pop(group, None)
         self.repairs.forget(group)
 
     # -- broker.ports.Groups ------------------------------------------------------------------
@@ -135,36 +123,43 @@ class Engine(KnownGroups):
         *,
         anywhere: bool = False,
     ) -> None:
+        self._submit(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
+
+    def take(self, group: GroupId, pending: Pending) -> None:
+        intake = self._taking.get(group)
+        if intake is None or not intake.queue:
+            self._submit(group, pending, anywhere=False)
+            intake = self.intakes.get(group)
+            if intake is not None and intake.queue and intake.queue[-1] is pending:
+                self._taking[group] = intake
+        else:  # whether the group is ours was asked a moment ago, and its flush will ask again
+            pending.since_boot_ns = intake.queue[-1].since_boot_ns
+            intake.enqueue(pending)
+            self.statistics.commands += 1
+
+    def _submit(self, group: GroupId, pending: Pending, *, anywhere: bool) -> None:
         intake = self.intakes.get(group)
         now = self.clock.now()
         if intake is None or intake.replica.me not in intake.replica.members:
-            self._submit_elsewhere(now, group, chunks, done, anywhere=anywhere)
+            self._submit_elsewhere(now, group, pending, anywhere=anywhere)
             return
         scarcity = self.scarcity
-        if (scarcity.low or scarcity.low_peers) and self._no_room(group, chunks[0]):
-            done(Elsewhere(Why.OVERLOADED, self.multi.me))
+        if (scarcity.low or scarcity.low_peers) and self._no_room(group, pending.chunks[0]):
+            pending.done(Elsewhere(Why.OVERLOADED, self.multi.me))
             return
-        size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
-        intake.submit(now, Pending(chunks, size, done), anywhere=anywhere)
+        intake.submit(now, pending, anywhere=anywhere)
         self.statistics.commands += 1
         self._busy.add(group)
 
     def _submit_elsewhere(
-        self,
-        now: Now,
-        group: GroupId,
-        chunks: tuple[Buffer, ...],
-        done: Callable[[Outcome], None],
-        *,
-        anywhere: bool,
+        self, now: Now, group: GroupId, pending: Pending, *, anywhere: bool
     ) -> None:
         """A command for a group this node is no member of."""
         master = self.master(group)
         if not anywhere or master in (None, self.multi.me):
-            done(Elsewhere(Why.NOT_MASTER, master))
+            pending.done(Elsewhere(Why.NOT_MASTER, master))
             return
         assert master is not None
-        pending = Pending(chunks, sum(map(len, chunks)), done)
         self._forward(now, group, master, pending, handing=False)
 
     # -- what peers say ------------------------------------------------------------------------
@@ -371,6 +366,7 @@ class Engine(KnownGroups):
     def _flush_intakes(self) -> None:
         now = self.clock.now()
         busy, self._busy = self._busy, set()
+        self._taking.clear()
         if self.gathering.should_wait(now, map(self.intakes.__getitem__, busy)):
             # but a steal waits for nobody
             self._busy = {one for one in busy if self.intakes[one].replica.handover is None}

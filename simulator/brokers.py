@@ -327,6 +327,9 @@ class BrokerNode(SimNode):
     ) -> None:
         self.command(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
 
+    def take(self, group: GroupId, pending: Pending) -> None:
+        self.submit(group, pending.chunks, pending.done)  # one that the observer can watch
+
     # -- broker.ports.Timers ------------------------------------------------------------------
 
     def call_at(self, boot_ns: int, callback: Callable[[], None]) -> object:

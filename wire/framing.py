@@ -4,7 +4,7 @@ The reader of a connection runs
 
     view = assembler.buffer_to_fill()
     assembler.received(sock.recv_into(view))
-    while (frame := assembler.take()) is not None: ...
+    for frame in assembler.frames(): ...
 
 Small frames are slices of one reusable buffer and valid only until the next `buffer_to_fill`: who
 keeps one copies it. A frame larger than OWNED_OVER_BYTES gets memory of its own, into which the
@@ -19,7 +19,7 @@ head of one unfinished small frame, once per buffer.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import attrs
@@ -123,23 +123,35 @@ class FrameAssembler:
         Raises:
             ProtocolError: if a frame is longer than allowed; the stream is then useless.
         """
-        if self._large is not None:
-            return self._take_large()
-        start = self._start
-        there = self._stop - start - 4
-        if there < 0:
-            return None
-        size: int = _LENGTH.unpack_from(self._buffer, start)[0]
-        if size > self.limits.default and not self._allowed(size, there):
-            return None
-        if size > OWNED_OVER_BYTES:
-            self._begin_large(size, there)
-            return self._take_large()
-        if there < size:
-            return None
-        self._after_large = False
-        self._start = stop = start + 4 + size
-        return tuple.__new__(Frame, (self._buffer[start + 4 : stop], False))  # half of Frame()
+        return next(self.frames(), None)
+
+    def frames(self) -> Iterator[Frame]:
+        """The complete frames that are there, in order. Who stops halfway finds the rest later.
+
+        Raises:
+            ProtocolError: if a frame is longer than allowed; the stream is then useless.
+        """
+        while True:
+            if self._large is not None:
+                if self._filled < self._large_size:
+                    return
+                yield self._take_large(self._large)
+                continue
+            start = self._start
+            there = self._stop - start - 4
+            if there < 0:
+                return
+            size: int = _LENGTH.unpack_from(self._buffer, start)[0]
+            if size > self.limits.default and not self._allowed(size, there):
+                return
+            if size > OWNED_OVER_BYTES:
+                self._begin_large(size, there)
+            elif there < size:
+                return
+            else:
+                self._after_large = False
+                self._start = stop = start + 4 + size
+                yield tuple.__new__(Frame, (self._buffer[start + 4 : stop], False))  # not Frame()
 
     @property
     def partial_bytes(self) -> int:
@@ -180,10 +192,7 @@ class FrameAssembler:
         larger[: self._filled] = self._large[: self._filled]
         self._large = larger
 
-    def _take_large(self) -> Frame | None:
-        large = self._large
-        if large is None or self._filled < self._large_size:
-            return None
+    def _take_large(self, large: memoryview) -> Frame:
         self._large = None
         self._filled = 0
         self._after_large = self._large_size > DIRECT_OVER_BYTES

@@ -16,13 +16,12 @@ from typing import Final
 
 from balancer.catalogue import INTERNAL_TOPICS
 from balancer.records import PartitionPlace
-from broker.commands import RECORDS_RESULT, SMALL_BYTES, records
+from broker.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.context import Broker, Request
 from broker.guard import blame
 from broker.handlers.produce import Produce
-from broker.intake import Done, Outcome
+from broker.intake import Done, Outcome, Pending
 from broker.ports import Connection, Reply
-from paxos.entry import Buffer
 from wire.apis import APIS, ApiKey, encode_response
 from wire.batch import plain_batch
 from wire.error_codes import ErrorCode
@@ -44,6 +43,9 @@ _REST: Final = 8
 """Where a request goes on behind its correlation id."""
 _INDEX: Final = struct.Struct(">i")
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
+_INDEX_AND_CODED: Final = struct.Struct(">iBB")
+_CODED_MAX: Final = 0x7F
+"""Of a byte of a varint that is its last."""
 _CORRELATION: Final = struct.Struct(">i")
 _APPENDED: Final = struct.Struct(">ihqq")
 _APPENDED_AND_START: Final = struct.Struct(">ihqqq")
@@ -60,9 +62,9 @@ class Usual:
     """What requests of one connection have in common."""
 
     __slots__ = (
-        "_answer_at",
+        "_answer_around",
+        "_answer_of",
         "_tells_start",
-        "_template",
         "acks",
         "end",
         "flexible",
@@ -84,41 +86,51 @@ class Usual:
         self.flexible = APIS[ApiKey.PRODUCE].flexible(self.header.api_version)
         self.name, self.acks, self.timeout_ms = topic, message.acks, message.timeout_ms
         self._tells_start = self.header.api_version >= _START_FROM
-        self._template = b""
-        self._answer_at = 0
+        self._answer_of: struct.Struct | None = None
+        self._answer_around = (b"", b"", b"")
 
-    def answer(self, correlation: int, index: int, base: int, time: int, start: int) -> bytearray:
+    def answer(self, correlation: int, index: int, base: int, time: int, start: int) -> bytes:
         """The answer to a batch that was appended."""
-        if not self._template:
-            self._make_template()
-        data = bytearray(self._template)
-        _CORRELATION.pack_into(data, _CORRELATION.size, correlation)
+        form = self._answer_of or self._learn_answer()
+        before, between, behind = self._answer_around
         if self._tells_start:
-            _APPENDED_AND_START.pack_into(data, self._answer_at, index, 0, base, time, start)
-        else:
-            _APPENDED.pack_into(data, self._answer_at, index, 0, base, time)
-        return data
+            return form.pack(before, correlation, between, index, 0, base, time, start, behind)
+        return form.pack(before, correlation, between, index, 0, base, time, behind)
 
-    def _make_template(self) -> None:
+    def _learn_answer(self) -> struct.Struct:
+        """How an answer is packed, and what is always the same around its numbers."""
         answer = PartitionProduceResponse(_MARK, ErrorCode.NONE, -1)
         response = ProduceResponse([TopicProduceResponse(self.name, [answer])], 0, [])
-        self._template = b"".join(encode_response(self.header, response))
-        self._answer_at = self._template.index(_INDEX.pack(_MARK))
+        data = b"".join(encode_response(self.header, response))
+        numbers = _APPENDED_AND_START if self._tells_start else _APPENDED
+        at = data.index(_INDEX.pack(_MARK))
+        before, between = data[: _CORRELATION.size], data[2 * _CORRELATION.size : at]
+        behind = data[at + numbers.size :]
+        fields = numbers.format.removeprefix(">")
+        self._answer_around = before, between, behind
+        form = struct.Struct(f">{len(before)}si{len(between)}s{fields}{len(behind)}s")
+        self._answer_of = form
+        return form
 
     def records_in(self, frame: memoryview) -> tuple[int, int, int] | None:
         """Partition index, and where the records begin and end; None if the rest of the request is
-        not as it usually is."""
-        end = len(frame)
+        not as it usually is. The frame has at least eight bytes more than what is remembered."""
+        stop = len(frame)
         if not self.flexible:
             index, size = _INDEX_AND_SIZE.unpack_from(frame, self.end)
             first = self.end + _INDEX_AND_SIZE.size
-            return (index, first, end) if size == end - first else None
-        (index,) = _INDEX.unpack_from(frame, self.end)
-        try:
-            coded, first = read_uvarint(frame, self.end + _INDEX.size)
-        except FAILURES:
-            return None
-        stop = end - len(_NO_TAGS)
+            return (index, first, stop) if size == stop - first else None
+        index, coded, more = _INDEX_AND_CODED.unpack_from(frame, self.end)
+        first = self.end + _INDEX.size + 1
+        if coded > _CODED_MAX:  # 128 bytes and more
+            if more > _CODED_MAX:  # 16 KiB and more
+                try:
+                    coded, first = read_uvarint(frame, first - 1)
+                except FAILURES:
+                    return None
+            else:
+                coded, first = coded & _CODED_MAX | more << 7, first + 1
+        stop -= len(_NO_TAGS)
         if coded - 1 != stop - first or bytes(frame[stop:]) != _NO_TAGS:
             return None
         return index, first, stop
@@ -172,36 +184,51 @@ def _take(
     if found is None or topic is None or topic.configs:
         return False
     index, first, stop = found
-    if not 0 <= index < len(topic.partitions) or stop - first > broker.config.batch_bytes_max:
+    size = stop - first
+    if not 0 <= index < len(topic.partitions) or size > broker.config.batch_bytes_max:
         return False
     batch = frame[first:stop]
     fields = plain_batch(batch)
     if fields is None or fields[0] >= FIRST_ID:
         return False
     producer_id, record_count = fields
-    one = _One(broker, usual, client_host, reply, index, topic.partitions[index], producer_id)
-    one.correlation = _CORRELATION.unpack_from(frame, _KEY_AND_VERSION)[0]
+    place = topic.partitions[index]
+    statistics = broker.statistics
+    statistics.produce_requests += 1
+    statistics.produce_batches += 1
+    statistics.produce_records += record_count
+    statistics.produce_bytes += size
+    broker.traffic.produced(place.group, size)
+    if producer_id >= 0:
+        reply.produces(producer_id)
+    if size > SMALL_BYTES and not owned:
+        batch = memoryview(bytes(batch))
+    one = _One(broker, usual, client_host, reply, index, place, producer_id)
+    (one.correlation,) = _CORRELATION.unpack_from(frame, _KEY_AND_VERSION)
+    one.chunks, one.size = records(place.uid, batch), RECORDS_HEAD.size + size
     try:
-        one.submit(batch, owned, record_count)
+        broker.groups.take(place.group, one)
+        if not one.answered:
+            broker.produces.add(one, usual.timeout_ms)
     except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
         blame(broker, one.request(), error)
     return True
 
 
-class _One:
-    """One such request on its way (broker.produces.Stuck)."""
+class _One(Pending):
+    """One such request on its way: the command that it is, and who waits for what becomes of it
+    (broker.produces.Stuck)."""
 
     __slots__ = (
-        "_answered",
         "_broker",
         "_host",
         "_index",
         "_place",
         "_producer_id",
         "_reply",
-        "_since_boot_ns",
+        "_timed_boot_ns",
         "_usual",
-        "_waits",
+        "answered",
         "correlation",
     )
 
@@ -217,62 +244,40 @@ class _One:
     ) -> None:
         self._broker, self._usual, self._host, self._reply = broker, usual, host, reply
         self._index, self._place, self._producer_id = index, place, producer_id
-        self.correlation = 0
-        self._answered = self._waits = False
-        self._since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
-
-    def submit(self, batch: memoryview, owned: bool, record_count: int) -> None:
-        broker, place, size = self._broker, self._place, len(batch)
-        statistics = broker.statistics
-        statistics.produce_requests += 1
-        statistics.produce_batches += 1
-        statistics.produce_records += record_count
-        statistics.produce_bytes += size
-        broker.traffic.produced(place.group, size)
-        if self._producer_id >= 0:
-            self._reply.produces(self._producer_id)
-        if size > SMALL_BYTES and not owned:
-            batch = memoryview(bytes(batch))
-        broker.groups.submit(place.group, records(place.uid, batch), self.done)
-        if not self._answered:
-            self._waits = True
-            broker.produces.add(self, self._usual.timeout_ms)
+        self.correlation, self.answered = 0, False
+        self._timed_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
 
     def done(self, outcome: Outcome) -> None:
         """Whoever calls this must not suffer from our bugs."""
-        if self._answered:
+        if self.answered:
             return
+        self.answered = True
+        broker = self._broker
         try:
-            if self._waits:
-                self._broker.produces.remove(self)
+            broker.produces.remove(self)
             if type(outcome) is Done and not outcome.at_home:
                 error, base, time_ms = RECORDS_RESULT.unpack(outcome.result)
                 if error == ErrorCode.NONE:
                     self._appended(base, time_ms)
                     return
-            self._answered = True
             request, answer = self._in_full()
             request.done(self._place, self._producer_id, answer, outcome)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            self._answered = True
-            blame(self._broker, self.request(), error)
+            blame(broker, self.request(), error)
 
     def _appended(self, base_offset: int, time_ms: int) -> None:
-        self._answered = True
         broker, place = self._broker, self._place
-        if self._since_boot_ns:
-            broker.traffic.waited(broker.groups.now().boot_ns - self._since_boot_ns)
+        if self._timed_boot_ns:
+            broker.traffic.waited(broker.groups.now().boot_ns - self._timed_boot_ns)
         machine = broker.machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)
         start = -1 if state is None else state.log_start
-        chunks: list[Buffer] = [
-            self._usual.answer(self.correlation, self._index, base_offset, time_ms, start)
-        ]
-        self._reply.complete(chunks)
+        answer = self._usual.answer(self.correlation, self._index, base_offset, time_ms, start)
+        self._reply.complete([answer])
 
     def timed_out(self) -> None:
         """The producer waits no longer; what was proposed may yet be chosen."""
-        self._answered = True
+        self.answered = True
         self._in_full()[0].timed_out()
 
     def _in_full(self) -> tuple[Produce, PartitionProduceResponse]:
@@ -280,7 +285,7 @@ class _One:
         answer = PartitionProduceResponse(self._index, ErrorCode.REQUEST_TIMED_OUT, -1)
         request = Produce(self._broker, self.request(), self._usual.acks)
         request.answers.append(TopicProduceResponse(self._usual.name, [answer]))
-        request.since_boot_ns = self._since_boot_ns
+        request.since_boot_ns = self._timed_boot_ns
         return request, answer
 
     def request(self) -> Request:

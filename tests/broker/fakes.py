@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from broker.intake import Done, Elsewhere, Outcome, Why
+from broker.intake import Done, Elsewhere, Outcome, Pending, Why
 from broker.partition import Settling
 from broker.ports import Connection
 from paxos import entry as entries
@@ -249,6 +249,9 @@ class FakeGroups:
             queue.append(_Submitted(self.me, chunks, done))
         else:
             done(Elsewhere(Why.NOT_MASTER, master))
+
+    def take(self, group: GroupId, pending: Pending) -> None:
+        self.submit(group, pending.chunks, pending.done)
 
 
 def unused(*_: Any, **__: Any) -> Any:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from broker.commands import CommandKind, opaque
-from broker.intake import Done, Elsewhere, IntakeConfig, Outcome
+from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Pending
 from coordinator.commands import DropGroup, encode
 from coordinator.model import ConsumerGroupId
 from paxos import codec
@@ -275,6 +275,14 @@ class Member:
         """Give it a command of a client; the list gets the outcome."""
         outcomes: list[Outcome] = []
         self.engine.submit(group, command(text), outcomes.append, anywhere=anywhere)
+        return outcomes
+
+    def take(self, text: str, *, group: GroupId = GROUP) -> list[Outcome]:
+        """The same, as the usual produce request gives its commands."""
+        outcomes: list[Outcome] = []
+        chunks = command(text)
+        pending = Pending(chunks, sum(map(len, chunks)), outcomes.append)
+        self.engine.take(group, pending)
         return outcomes
 
     @property

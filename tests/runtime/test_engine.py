@@ -160,6 +160,68 @@ def submitted(net: Net, master: Member, count: int) -> list[list[Outcome]]:
     return outcomes
 
 
+# -- commands taken one after another -------------------------------------------------------------
+
+
+def test_commands_taken_in_a_round_share_an_entry_and_keep_their_order(net: Net) -> None:
+    master = net.elect(2)
+    outcomes = [master.take("a"), master.submit("b"), master.take("c"), master.take("d")]
+    net.settle()
+    assert outcomes == [[Done(b"%d" % number)] for number in (1, 2, 3, 4)]
+    assert master.ledger.texts() == ["a", "b", "c", "d"]
+    statistics = master.engine.statistics
+    assert (statistics.commands, statistics.proposals) == (4, 1)
+
+
+def test_a_command_is_not_taken_where_another_would_not_be(net: Net) -> None:
+    net.elect(2)
+    assert net[1].take("x") == [Elsewhere(Why.NOT_MASTER, NodeId(2))]
+    assert net[1].take("x", group=NOWHERE) == [Elsewhere(Why.NOT_MASTER)]
+
+
+def test_a_crowd_that_is_taken_is_bounded_like_any_queue() -> None:
+    """The first of them, and every one that goes behind it without another question."""
+    net = Net(intake=IntakeConfig(queue_bytes_max=1000))
+    master = net.elect(1)
+    outcomes = [master.take("x" * 100) for _ in range(30)]
+    refused = [one for one in outcomes if one]
+    assert 0 < len(refused) < len(outcomes)
+    assert {why(one) for one in refused} == {"overloaded"}
+    net.settle()
+    assert [why(one) for one in outcomes].count("done") == len(outcomes) - len(refused)
+
+
+def test_a_full_disk_refuses_what_would_go_behind_a_command_that_may_pass(net: Net) -> None:
+    master = net.elect(1)
+    master.engine.scarcity.low = True
+    deleted: list[Outcome] = []
+    master.engine.submit(GROUP, delete_records(7, 3), deleted.append)
+    assert why(master.take("x")) == "overloaded"
+    net.settle()
+    assert why(deleted) == "done"
+
+
+def test_a_command_taken_behind_others_is_lost_with_the_lease_like_them(net: Net) -> None:
+    """The lease runs out between two commands of one round: neither is proposed."""
+    master = net.elect(1)
+    outcomes = [master.take("first")]
+    net.cut(1, 2)
+    net.cut(1, 3)
+    net.system.advance(60_000 * MS)
+    outcomes.append(master.take("second"))
+    net.until(lambda: all(outcomes))
+    assert [why(one) for one in outcomes] == ["not master"] * 2
+    assert master.ledger.texts() == []
+
+
+def test_a_command_for_a_group_that_was_given_up_in_this_round(net: Net) -> None:
+    master = net.elect(1)
+    first = master.take("first")
+    master.engine.remove_group(GROUP)
+    assert master.take("second") == [Elsewhere(Why.NOT_MASTER)]
+    assert why(first) == "not master", "and its queue with it"
+
+
 # -- durable before visible -----------------------------------------------------------------------
 
 

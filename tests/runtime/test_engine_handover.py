@@ -254,6 +254,33 @@ def test_a_new_masters_state_is_as_new_as_its_log_before_the_round_is_over(net: 
     assert new.ledger.texts() == ["last"]
 
 
+def test_commands_taken_between_the_messages_of_a_steal_are_all_done(net: Net) -> None:
+    """Some go behind others that were let in before the Steal was applied in that very round."""
+    old = net.elect(1)
+    net.advance(100)
+    deliver = old.engine.on_messages
+    outcomes: list[list[Outcome]] = []
+    seen: set[bool] = set()
+
+    def taken_in_between(sender: NodeId, messages: Iterable[Message]) -> None:
+        if len(outcomes) >= 40:
+            deliver(sender, messages)
+            return
+        outcomes.append(old.take(str(len(outcomes))))
+        before = old.replica.handover
+        deliver(sender, messages)
+        seen.add(before is None and old.replica.handover is not None)
+        outcomes.append(old.take(str(len(outcomes))))
+
+    old.engine.on_messages = taken_in_between
+    net.hand_over(old, net[3])
+    net.advance(200)
+    assert net[3].acting()
+    assert True in seen, "the Steal was applied between two commands"
+    assert {why(one) for one in outcomes} == {"done"}
+    assert net[3].ledger.texts() == [str(number) for number in range(len(outcomes))]
+
+
 def test_a_steal_of_an_idle_group_takes_no_time(net: Net) -> None:
     """It is made of messages only; nobody waits for a tick, and the broker hears of it at once."""
     old = net.elect(1)
