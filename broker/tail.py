@@ -3,21 +3,32 @@
 What is kept are the very buffers that went into the log: a large batch is a view of the frame its
 producer sent, a small one a view of its entry's command. A view keeps all of its buffer alive, and
 one buffer may hold batches of many partitions (a follower's entry, a Java producer's request), so
-what is counted are the buffers, each once, for as long as any batch of it is kept. Over the limit
-the oldest batches of the node go, whatever their partition.
+what is counted are the buffers, each once, for as long as any batch of it is kept; but one that is
+for the most part a single batch is counted with that one, and again with others that it holds.
+Batches come and go by rows: those of one entry for one partition. Over the limit the oldest rows of
+the node go, whatever their partition.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
 BATCH_OVERHEAD_BYTES: Final = 208
-"""What a kept batch costs beside its bytes, measured: a view, and its places in two queues."""
-BUFFER_OVERHEAD_BYTES: Final = 288
-"""What a buffer costs beside its bytes: its own head, what holds it for views, its count."""
+"""What a kept batch costs beside its bytes, measured: a view, and its place in the queue."""
+BUFFER_OVERHEAD_BYTES: Final = 144
+"""What a buffer costs beside its bytes: its own head, and what holds it for views."""
+SHARED_OVERHEAD_BYTES: Final = BUFFER_OVERHEAD_BYTES + 144
+"""The same with its count, where it has batches of several rows."""
+ROW_OVERHEAD_BYTES: Final = 120
+"""What a row costs beside its batches: itself, and its places in two queues."""
 _COMPACT_OVER: Final = 64
+
+
+_Row: TypeAlias = tuple[int, int, list[int] | None]
+"""Batches that came together, and go together: how many; what they cost in bytes, without shared
+buffers; the ids of those, which are counted once for all their batches."""
 
 
 @attrs.define(eq=False)
@@ -26,6 +37,7 @@ class KeptBatches:
 
     first: int
     live: bool = True
+    rows: deque[_Row] = attrs.field(init=False, factory=deque)
     _buffers: list[memoryview | None] = attrs.field(init=False, factory=list)
     _gone: int = attrs.field(init=False, default=0)
 
@@ -40,28 +52,30 @@ class KeptBatches:
         return self._buffers[first - shift : stop - shift]  # type: ignore[return-value]  # evicted
         # ones, which are None, all lie before `first`
 
-    def extend(self, batches: Sequence[memoryview]) -> None:
+    def extend(self, batches: Sequence[memoryview], row: _Row) -> None:
         self._buffers += batches
+        self.rows.append(row)
 
-    def pop(self) -> memoryview:
+    def pop_row(self) -> _Row:
         """Forget the oldest; the list is moved up now and then, so this costs little."""
-        data = self._buffers[self._gone]
-        assert data is not None
-        self._buffers[self._gone] = None
-        self._gone += 1
-        self.first += 1
-        if self._gone > _COMPACT_OVER and 2 * self._gone > len(self._buffers):
-            del self._buffers[: self._gone]
+        row = self.rows.popleft()
+        count = row[0]
+        buffers, gone = self._buffers, self._gone + count
+        if gone > _COMPACT_OVER and 2 * gone > len(buffers):
+            del buffers[:gone]
             self._gone = 0
-        return data
+        else:
+            buffers[self._gone : gone] = [None] * count
+            self._gone = gone
+        self.first += count
+        return row
 
-    def clear(self) -> list[memoryview]:
-        """Forget all; returns what was kept."""
-        kept = self.between(self.first, self.stop)
+    def clear(self) -> deque[_Row]:
+        """Forget all; returns the rows that were kept."""
         self.live = False
-        self._buffers = []
-        self._gone = 0
-        return kept
+        self.first, self._buffers, self._gone = self.stop, [], 0
+        rows, self.rows = self.rows, deque()
+        return rows
 
 
 DEAD_MIN: Final = 1024
@@ -76,10 +90,10 @@ class Tail:
         self.bytes_held = 0
         self._kept: dict[int, KeptBatches] = {}
         self._order: deque[KeptBatches] = deque()
-        """Whose batch came when: the oldest batch of the node is the oldest of the first one."""
+        """Whose row came when: the oldest row of the node is the oldest of the first one."""
         self._dead = 0
         """Places in the order whose partition was forgotten since."""
-        self._buffers: dict[int, list[int]] = {}
+        self._shared: dict[int, list[int]] = {}
         """id of a buffer -> how many batches of it are kept, and its cost. The batches keep the
         buffer alive, so no other object can have its id meanwhile."""
 
@@ -91,54 +105,68 @@ class Tail:
         self.append_row(uid, number, (batch,))
 
     def append_row(self, uid: int, first: int, batches: Sequence[memoryview]) -> None:
-        """Keep batches with the numbers from `first` on, as `append` would one after the other."""
+        """Keep batches with the numbers from `first` on; they go together, too."""
         kept = self._kept.get(uid)
         if kept is None or first != kept.stop:
             self.drop(uid)
             kept = self._kept[uid] = KeptBatches(first)
-        buffers, added = self._buffers, BATCH_OVERHEAD_BYTES * len(batches)
+        count, shared = len(batches), None
+        cost = ROW_OVERHEAD_BYTES + count * (BATCH_OVERHEAD_BYTES + BUFFER_OVERHEAD_BYTES)
         for batch in batches:
-            key = id(batch.obj)
-            held = buffers.get(key)
-            if held is None:
-                size = len(batch.obj) + BUFFER_OVERHEAD_BYTES  # type: ignore[arg-type] # all have one
-                buffers[key] = [1, size]
-                added += size
+            size = len(batch.obj)  # type: ignore[arg-type]  # every buffer of ours has a length
+            if 2 * len(batch) > size:  # its own buffer, nearly always
+                cost += size
             else:
-                held[0] += 1
-        kept.extend(batches)
-        self._order.extend([kept] * len(batches))
-        self.bytes_held += added
+                cost -= BUFFER_OVERHEAD_BYTES
+                if shared is None:
+                    shared = []
+                shared.append(self._share(batch.obj, size))
+        kept.extend(batches, (count, cost, shared))
+        self._order.append(kept)
+        self.bytes_held += cost
         if self.bytes_held > self.bytes_max:
             self._evict()
+
+    def _share(self, buffer: object, size: int) -> int:
+        """Count a buffer with its first batch; returns its id."""
+        key = id(buffer)
+        held = self._shared.get(key)
+        if held is None:
+            size += SHARED_OVERHEAD_BYTES
+            self._shared[key] = [1, size]
+            self.bytes_held += size
+        else:
+            held[0] += 1
+        return key
 
     def drop(self, uid: int) -> None:
         """Forget a partition; its places in the order go when they are half of all."""
         kept = self._kept.pop(uid, None)
         if kept is None:
             return
-        for batch in kept.clear():
-            self._release(batch)
+        for row in kept.clear():
+            self._release(row)
             self._dead += 1
         if self._dead > DEAD_MIN and 2 * self._dead > len(self._order):
             self._order = deque(kept for kept in self._order if kept.live)
             self._dead = 0
 
     def _evict(self) -> None:
-        """Forget the oldest batches until the bound holds."""
+        """Forget the oldest rows until the bound holds."""
         take = self._order.popleft
         while self.bytes_held > self.bytes_max:
             kept = take()
             if kept.live:
-                self._release(kept.pop())
+                self._release(kept.pop_row())
             else:
                 self._dead -= 1
 
-    def _release(self, batch: memoryview) -> None:
-        self.bytes_held -= BATCH_OVERHEAD_BYTES
-        key = id(batch.obj)
-        held = self._buffers[key]
-        held[0] -= 1
-        if not held[0]:
-            del self._buffers[key]
-            self.bytes_held -= held[1]
+    def _release(self, row: _Row) -> None:
+        _, cost, shared = row
+        self.bytes_held -= cost
+        for key in shared or ():
+            held = self._shared[key]
+            held[0] -= 1
+            if not held[0]:
+                del self._shared[key]
+                self.bytes_held -= held[1]

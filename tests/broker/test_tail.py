@@ -3,9 +3,16 @@
 import gc
 import weakref
 
-from broker.tail import BATCH_OVERHEAD_BYTES, BUFFER_OVERHEAD_BYTES, Tail
+from broker.tail import (
+    BATCH_OVERHEAD_BYTES,
+    BUFFER_OVERHEAD_BYTES,
+    ROW_OVERHEAD_BYTES,
+    SHARED_OVERHEAD_BYTES,
+    Tail,
+)
 
-OVERHEAD = BATCH_OVERHEAD_BYTES + BUFFER_OVERHEAD_BYTES
+ALONE = ROW_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES
+OVERHEAD = ALONE + BUFFER_OVERHEAD_BYTES
 
 
 class Frame(bytearray):
@@ -18,9 +25,9 @@ def test_a_buffer_counts_once_and_until_its_last_batch_has_gone() -> None:
     gone = weakref.ref(frame)
     tail.append(1, 0, memoryview(frame)[10:20])
     tail.append(2, 0, memoryview(frame)[20:30])
-    assert tail.bytes_held == 1_000 + BUFFER_OVERHEAD_BYTES + 2 * BATCH_OVERHEAD_BYTES
+    assert tail.bytes_held == 1_000 + SHARED_OVERHEAD_BYTES + 2 * ALONE
     tail.drop(1)
-    assert tail.bytes_held == 1_000 + OVERHEAD
+    assert tail.bytes_held == 1_000 + SHARED_OVERHEAD_BYTES + ALONE
     del frame
     gc.collect()
     assert gone() is not None
@@ -28,6 +35,38 @@ def test_a_buffer_counts_once_and_until_its_last_batch_has_gone() -> None:
     gc.collect()
     assert tail.bytes_held == 0
     assert gone() is None
+
+
+def test_a_buffer_that_is_mostly_one_batch_counts_with_it_and_again_with_the_others() -> None:
+    """Never less than what is kept alive: in whatever order they go."""
+    for first, then in ((1, 2), (2, 1)):
+        tail = Tail(bytes_max=1 << 20)
+        frame = Frame(1_000)
+        tail.append(1, 0, memoryview(frame)[:900])
+        assert tail.bytes_held == 1_000 + OVERHEAD
+        tail.append_row(2, 0, [memoryview(frame)[900:950], memoryview(frame)[950:]])
+        of_two = 1_000 + SHARED_OVERHEAD_BYTES + ALONE + BATCH_OVERHEAD_BYTES
+        assert tail.bytes_held == 1_000 + OVERHEAD + of_two
+        tail.drop(first)
+        assert tail.bytes_held == (of_two if first == 1 else 1_000 + OVERHEAD)
+        tail.drop(then)
+        assert tail.bytes_held == 0
+
+
+def test_what_came_together_goes_together() -> None:
+    row = 4 * (100 + BATCH_OVERHEAD_BYTES + BUFFER_OVERHEAD_BYTES) + ROW_OVERHEAD_BYTES
+    tail = Tail(bytes_max=3 * row)
+    for number in range(0, 400, 4):
+        tail.append_row(1, number, [memoryview(bytes([n] * 100)) for n in range(4)])
+        tail.append_row(2, number, [memoryview(bytes([n] * 100)) for n in range(4)])
+        for uid, rows in ((1, 1), (2, 2)):
+            kept = tail.kept(uid)
+            assert kept is not None
+            assert (kept.first, kept.stop) == (max(0, number + 4 - 4 * rows), number + 4)
+            if number:
+                batches = kept.between(kept.first, kept.stop)
+                assert [one[0] for one in batches] == [0, 1, 2, 3] * rows
+        assert tail.bytes_held == min(3, number // 2 + 2) * row
 
 
 def test_over_the_limit_the_oldest_batches_of_the_node_go() -> None:
