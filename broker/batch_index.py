@@ -93,6 +93,9 @@ class BatchIndex:
     ) -> None:
         """Add some batches, as `append` would one after the other."""
         before, count = self.stop, len(bases)
+        if count == 1:
+            self.append(bases[0], positions[0], sizes[0], times[0])
+            return
         if not self._bases or before // BLOCK_BATCHES != (before + count - 1) // BLOCK_BATCHES:
             for row in zip(bases, positions, sizes, times, strict=True):
                 self.append(*row)

@@ -93,6 +93,12 @@ def opaque(kind: CommandKind, body: bytes) -> tuple[Buffer, ...]:
     return (HEAD.pack(len(body), kind) + body,)
 
 
+def alone(payload: Buffer) -> bool:
+    """Whether the first command of an entry's payload is its only one."""
+    size = len(payload)
+    return size < HEAD.size or HEAD.unpack_from(payload)[0] + HEAD.size >= size
+
+
 def parse(chunks: tuple[Buffer, ...]) -> list[Command]:
     """The commands of an entry's payload, in order, as views into `chunks`.
 

@@ -24,9 +24,11 @@ from balancer.registry_image import Image, decode_pieces, encode_pieces
 from broker.commands import (
     DELETE_RECORDS_RESULT,
     EVERYTHING,
+    RECORDS_HEAD,
     RECORDS_RESULT,
     Command,
     CommandKind,
+    alone,
     parse,
     parse_delete_records,
 )
@@ -46,7 +48,7 @@ from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.codec import CommandError
 from coordinator.store import GroupStore
-from paxos.entry import BeMaster, Control, Entry, Steal
+from paxos.entry import BeMaster, Buffer, Control, Entry, Steal
 from paxos.ids import SLOT_ZERO, GroupId, Now, Slot
 from paxos.lease import Lease
 from wire.error_codes import ErrorCode
@@ -74,6 +76,7 @@ _NO_TIME: Final = Now(0, 0)
 and here nobody asks for it."""
 _NO_LOG_APPEND_TIME: Final = -1
 _NO_ERROR: Final = int(ErrorCode.NONE)
+_RECORDS: Final = int(CommandKind.RECORDS)
 _THERE_ALREADY: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 UID_MAX: Final = 2**32 - 1
 _LEASE: Final = (ChunkKind.LEASE, 0)
@@ -164,12 +167,19 @@ class GroupMachine:
         """Told of every batch that is appended, with its partition's uid, on every replica."""
 
     def apply(
-        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool = True
+        self,
+        slot: Slot,
+        entry: Entry,
+        position: int,
+        *,
+        keep_in_tail: bool = True,
+        answer: bool = True,
     ) -> list[bytes]:
         """Apply a chosen entry, whose encoding begins at `position` of the log: a result a command.
 
         With `keep_in_tail` its buffers are kept in memory for consumers: not so where they belong
-        to a large span that was read back for a replay.
+        to a large span that was read back for a replay. Without `answer` results may be missing:
+        nobody waits for them.
 
         Raises:
             CommandError, DamagedEntryError, coordinator's CommandError: the entry cannot have been
@@ -183,7 +193,7 @@ class GroupMachine:
         results: list[bytes] = []
         if payload:
             start = position + len(entry.chunks[0])
-            results = self._apply_all(parse(payload), start, keep_in_tail)
+            results = self._apply_all(payload, start, keep_in_tail, answer)
         if entry.control is not None:  # what rides on a Steal was proposed before the lease changes
             self._apply_control(slot, entry.control)
         return results
@@ -373,39 +383,48 @@ class GroupMachine:
 
     # -- commands -----------------------------------------------------------------------------
 
-    def _apply_all(self, commands: list[Command], start: int, keep: bool) -> list[bytes]:
-        """The commands of an entry in their order, batches for one partition in a row together."""
+    def _apply_all(
+        self, payload: tuple[Buffer, ...], start: int, keep: bool, answer: bool
+    ) -> list[bytes]:
+        """The commands of an entry in their order; usual batches of many are not parsed first."""
         results: list[bytes] = []
-        at, end = 0, len(commands)
-        in_rows = self.on_records is None
-        while at < end:
-            if in_rows and at + 1 < end and commands[at + 1].uid == commands[at].uid:
-                bases = self._append_row(commands, at, start, keep)
-                time_ms = _NO_LOG_APPEND_TIME
-                results += [RECORDS_RESULT.pack(_NO_ERROR, base, time_ms) for base in bases]
-                at += len(bases)
-                in_rows = bool(bases)  # else all that are not usual would be looked at twice
-            else:
-                results.append(self._apply(commands[at], start, keep))
-                at += 1
+        if len(payload) == 1 and self.on_records is None and not alone(payload[0]):
+            (chunk,) = payload
+            at = self._append_rows(chunk, start, keep, results if answer else None)
+            if at == len(chunk):
+                return results
+            payload, start = (memoryview(chunk)[at:],), start + at
+        for command in parse(payload):
+            results.append(self._apply(command, start, keep))  # noqa: PERF401  often only one
         return results
 
-    def _append_row(self, commands: list[Command], at: int, start: int, keep: bool) -> list[int]:
-        """Append what are usual batches for one partition, from the one at `at` on: where."""
-        uid = commands[at].uid
-        state = self.partitions.get(uid)
-        if state is None:
-            return []
-        number = state.index.stop
-        bases = state.append_row(commands, at, start, self._lease.epoch)
-        if bases:
+    def _append_rows(
+        self, payload: Buffer, start: int, keep: bool, results: list[bytes] | None
+    ) -> int:
+        """Append the batches up to a command that is none, or an unusual one: where that begins."""
+        at, end = 0, len(payload)
+        while end - at >= RECORDS_HEAD.size:
+            _, kind, uid = RECORDS_HEAD.unpack_from(payload, at)
+            state = self.partitions.get(uid) if kind == _RECORDS else None
+            if state is None:
+                break
+            number = state.index.stop
+            bases, places, sizes, at = state.append_row(payload, at, start, self._lease.epoch)
+            if not bases:
+                break
             self._grown[uid] = None
             if keep:
-                batches = [one.body for one in commands[at : at + len(bases)]]
+                view = memoryview(payload)
+                batches = [
+                    view[place : place + size] for place, size in zip(places, sizes, strict=True)
+                ]
                 self._tail.append_row(uid, number, batches)
             else:
                 self._tail.drop(uid)  # what is kept must reach to the end
-        return bases
+            if results is not None:
+                time_ms = _NO_LOG_APPEND_TIME
+                results += [RECORDS_RESULT.pack(_NO_ERROR, base, time_ms) for base in bases]
+        return at
 
     def _apply(self, command: Command, start: int, keep: bool) -> bytes:
         kind = command.kind

@@ -8,13 +8,15 @@ leader epoch each of them was applied under.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import Final, NamedTuple
 
 from broker.batch_index import BatchIndex
-from broker.commands import Command, CommandKind
+from broker.commands import RECORDS_HEAD, UID_BYTES, CommandKind
 from broker.ports import NO_COLD, ColdReader
 from broker.producers import PRODUCERS_MAX, SEQUENCES, Producers
 from broker.writers import Writers
+from paxos.entry import Buffer
 from wire.batch import (
     APPEND_FIELDS,
     HEADER_BYTES,
@@ -31,6 +33,8 @@ SETTLE_BATCHES_MAX: Final = 16_384
 """In one plan, which takes a millisecond to make."""
 NO_TIME: Final = -1
 _RECORDS: Final = int(CommandKind.RECORDS)
+_HEADS: Final = Struct(RECORDS_HEAD.format + APPEND_FIELDS.format.removeprefix(">"))
+"""The head of a RECORDS command, and that of its batch."""
 
 
 class DamagedEntryError(ValueError):
@@ -49,6 +53,18 @@ class Append(NamedTuple):
     base_offset: int
     number: int | None
     append_time_ms: int = NO_TIME
+
+
+class Row(NamedTuple):
+    """Usual batches for one partition, one after the other in an entry's payload."""
+
+    bases: list[int]
+    """Their base offsets."""
+    places: list[int]
+    """Where they lie in the payload."""
+    sizes: list[int]
+    end: int
+    """Where the next command begins."""
 
 
 class Settling(NamedTuple):
@@ -150,26 +166,35 @@ class PartitionState:
             return Append(ErrorCode.NONE, base, number, time_ms)
         return tuple.__new__(Append, (ErrorCode.NONE, base, number, NO_TIME))  # half of Append()
 
-    def append_row(
-        self, commands: Sequence[Command], first: int, start: int, epoch: int
-    ) -> list[int]:
-        """Apply the commands from number `first` on, up to one that is no usual batch for this
-        partition: that `append` refuses, or gives a time, or knows already. Their base offsets; it
-        takes half as long as a call of `append` for each. `start`: where the payload lies.
+    def append_row(self, payload: Buffer, at: int, start: int, epoch: int) -> Row:
+        """Apply the RECORDS commands from `at` on, up to one that is no usual batch for this
+        partition: that `append` refuses, or gives a time, or knows already. They are not parsed for
+        it, and it takes half as long as a call of `append` for each. `start`: where the payload
+        lies in the log.
         """
         bases: list[int] = []
-        positions: list[int] = []
+        places: list[int] = []
         sizes: list[int] = []
         times: list[int] = []
-        uid, base, unpack = self.uid, self.next_offset, APPEND_FIELDS.unpack_from
-        for index in range(first, len(commands)):
-            kind, command_uid, batch, at = commands[index]
-            size = len(batch)
-            if kind != _RECORDS or command_uid != uid or size < HEADER_BYTES:
+        uid, base, end = self.uid, self.next_offset, len(payload)
+        unpack, heads_bytes = _HEADS.unpack_from, _HEADS.size
+        while end - at >= heads_bytes:
+            (
+                bytes_,
+                kind,
+                command_uid,
+                length,
+                magic,
+                attributes,
+                last_delta,
+                time_ms,
+                producer_id,
+                producer_epoch,
+                low,
+            ) = unpack(payload, at)
+            size, place = bytes_ - UID_BYTES, at + RECORDS_HEAD.size
+            if kind != _RECORDS or command_uid != uid or not HEADER_BYTES <= size <= end - place:
                 break
-            (length, magic, attributes, last_delta, time_ms, producer_id, producer_epoch, low) = (
-                unpack(batch)
-            )
             if magic != MAGIC or length + LOG_OVERHEAD_BYTES != size or last_delta < 0:
                 break
             if attributes & LOG_APPEND_TIME_BIT or producer_id >= FIRST_ID:
@@ -180,17 +205,18 @@ class PartitionState:
                     break
                 producers.appended(producer_id, producer_epoch, low, high, base)
             bases.append(base)
-            positions.append(start + at)
+            places.append(place)
             sizes.append(size)
             times.append(time_ms)
             base += last_delta + 1
+            at = place + size
         if bases:
             if not self._epochs or self._epochs[-1] != epoch:
                 self._epoch_starts.append(bases[0])
                 self._epochs.append(epoch)
             self.next_offset = base
-            self.index.append_row(bases, positions, sizes, times)
-        return bases
+            self.index.append_row(bases, [start + place for place in places], sizes, times)
+        return Row(bases, places, sizes, at)
 
     def epoch_of(self, offset: int) -> tuple[int, int]:
         """The leader epoch of the batch at `offset`, and the first offset it does not hold for."""

@@ -3,10 +3,10 @@
 What is kept are the very buffers that went into the log: a large batch is a view of the frame its
 producer sent, a small one a view of its entry's command. A view keeps all of its buffer alive, and
 one buffer may hold batches of many partitions (a follower's entry, a Java producer's request), so
-what is counted are the buffers, each once, for as long as any batch of it is kept; but one that is
-for the most part a single batch is counted with that one, and again with others that it holds.
-Batches come and go by rows: those of one entry for one partition. Over the limit the oldest rows of
-the node go, whatever their partition.
+what is counted are the buffers. Batches come and go by rows, those of one entry for one partition.
+A row that is more than half of its buffer is counted with all of it; for other rows it is counted
+once, for as long as any of them is kept: never less than what is kept alive. Over the limit the
+oldest rows of the node go, whatever their partition.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import attrs
 
 BATCH_OVERHEAD_BYTES: Final = 208
-"""What a kept batch costs beside its bytes, measured: a view, and its place in the queue."""
+"""What a kept batch costs beside its bytes, measured: a view, and its place in the list."""
 BUFFER_OVERHEAD_BYTES: Final = 144
 """What a buffer costs beside its bytes: its own head, and what holds it for views."""
 SHARED_OVERHEAD_BYTES: Final = BUFFER_OVERHEAD_BYTES + 144
@@ -26,9 +26,9 @@ ROW_OVERHEAD_BYTES: Final = 120
 _COMPACT_OVER: Final = 64
 
 
-_Row: TypeAlias = tuple[int, int, list[int] | None]
-"""Batches that came together, and go together: how many; what they cost in bytes, without shared
-buffers; the ids of those, which are counted once for all their batches."""
+_Row: TypeAlias = tuple[int, int, int | None]
+"""Batches that came together, and go together: how many; what they cost in bytes; the id of their
+buffer where that is counted once for many rows, and not with this one."""
 
 
 @attrs.define(eq=False)
@@ -94,8 +94,8 @@ class Tail:
         self._dead = 0
         """Places in the order whose partition was forgotten since."""
         self._shared: dict[int, list[int]] = {}
-        """id of a buffer -> how many batches of it are kept, and its cost. The batches keep the
-        buffer alive, so no other object can have its id meanwhile."""
+        """id of a buffer -> how many rows of it are kept, and its cost. Their batches keep it alive,
+        so no other object can have its id meanwhile."""
 
     def kept(self, uid: int) -> KeptBatches | None:
         return self._kept.get(uid)
@@ -105,22 +105,18 @@ class Tail:
         self.append_row(uid, number, (batch,))
 
     def append_row(self, uid: int, first: int, batches: Sequence[memoryview]) -> None:
-        """Keep batches with the numbers from `first` on; they go together, too."""
+        """Keep batches with the numbers from `first` on, views of one buffer; they go together."""
         kept = self._kept.get(uid)
         if kept is None or first != kept.stop:
             self.drop(uid)
             kept = self._kept[uid] = KeptBatches(first)
-        count, shared = len(batches), None
-        cost = ROW_OVERHEAD_BYTES + count * (BATCH_OVERHEAD_BYTES + BUFFER_OVERHEAD_BYTES)
-        for batch in batches:
-            size = len(batch.obj)  # type: ignore[arg-type]  # every buffer of ours has a length
-            if 2 * len(batch) > size:  # its own buffer, nearly always
-                cost += size
-            else:
-                cost -= BUFFER_OVERHEAD_BYTES
-                if shared is None:
-                    shared = []
-                shared.append(self._share(batch.obj, size))
+        buffer, count = batches[0].obj, len(batches)
+        size = len(buffer)  # type: ignore[arg-type]  # every buffer of ours has a length
+        cost, shared = ROW_OVERHEAD_BYTES + count * BATCH_OVERHEAD_BYTES, None
+        if 2 * sum(map(len, batches)) > size:  # nearly always
+            cost += size + BUFFER_OVERHEAD_BYTES
+        else:
+            shared = self._share(buffer, size)
         kept.extend(batches, (count, cost, shared))
         self._order.append(kept)
         self.bytes_held += cost
@@ -128,7 +124,7 @@ class Tail:
             self._evict()
 
     def _share(self, buffer: object, size: int) -> int:
-        """Count a buffer with its first batch; returns its id."""
+        """Count a buffer with its first row; returns its id."""
         key = id(buffer)
         held = self._shared.get(key)
         if held is None:
@@ -164,9 +160,9 @@ class Tail:
     def _release(self, row: _Row) -> None:
         _, cost, shared = row
         self.bytes_held -= cost
-        for key in shared or ():
-            held = self._shared[key]
+        if shared is not None:
+            held = self._shared[shared]
             held[0] -= 1
             if not held[0]:
-                del self._shared[key]
+                del self._shared[shared]
                 self.bytes_held -= held[1]

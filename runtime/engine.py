@@ -443,10 +443,13 @@ class Engine(KnownGroups):
             # Consumers come to the master only, so only its newest data is kept in memory.
             keep = acts(group)
             position = position_of(group, slot)
-            results = machines[group].apply(slot, entry, position, keep_in_tail=keep)
-            touched.add(group)
             intake = intakes[group]
-            if intake.proposed:  # somebody waits here: not on a follower
+            waited_for = bool(intake.proposed)  # not on a follower
+            results = machines[group].apply(
+                slot, entry, position, keep_in_tail=keep, answer=waited_for
+            )
+            touched.add(group)
+            if waited_for:
                 answers.append((intake, one, results))
         self.statistics.applied += len(chosen)
         now = self.clock.now()  # after the work: whoever acts now may answer for all of it (R14)

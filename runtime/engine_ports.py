@@ -18,7 +18,7 @@ class Machine(Protocol):
     """The replicated state machine of one group."""
 
     def apply(
-        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool
+        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool, answer: bool
     ) -> list[bytes]: ...
 
     def relocate(self, entry: Entry, old: int, new: int) -> None: ...

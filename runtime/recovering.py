@@ -98,7 +98,7 @@ def replay(wal: Wal, now: Now, replica: Replica, machine: GroupMachine, end: Slo
     start = Slot(replica.learner.applied + 1)
     for slot, entry, position in wal.replay(replica.group, start, end):
         replica.replay(now, slot, entry)
-        machine.apply(slot, entry, position, keep_in_tail=False)
+        machine.apply(slot, entry, position, keep_in_tail=False, answer=False)
     machine.take_grown()
 
 

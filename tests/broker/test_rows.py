@@ -105,15 +105,18 @@ def check_kept(rows: Tail, singles: Tail) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_together_is_the_same_as_one_by_one(seed: int, keep: bool) -> None:
     dice = Dice(seed)
-    rows, singles = machine(), machine()
+    rows, singles, as_chunks, unasked = (machine() for _ in range(4))
     singles.on_records = lambda _uid, _batch: None  # it wants to hear of each
     for slot in range(1, 150):
         chunks = tuple(chunk for _ in range(1 + slot % 23) for chunk in dice.command())
         position = slot * 1_000_000
-        entry = entries.batch(chunks)
+        entry = entries.batch((b"".join(chunks),))
         got = [one.apply(Slot(slot), entry, position, keep_in_tail=keep) for one in (rows, singles)]
         assert got[0] == got[1]
-        assert picture(rows) == picture(singles)
+        as_chunks.apply(Slot(slot), entries.batch(chunks), position, keep_in_tail=keep)
+        unasked.apply(Slot(slot), entry, position, keep_in_tail=keep, answer=False)
+        seen = picture(rows)
+        assert seen == picture(singles) == picture(as_chunks) == picture(unasked)
         check_kept(rows._tail, singles._tail)
     assert (rows._tail.kept(UIDS[0]) is not None) == keep
     assert len(dice.kinds) == 8
@@ -127,11 +130,22 @@ def test_a_row_ends_where_a_batch_is_damaged() -> None:
     bad = bytearray(good)
     bad[16] = 1  # a format of long ago
     row = [commands.records(1, memoryview(one)) for one in (good, good, bytes(bad))]
-    entry = entries.batch(tuple(chunk for command in row for chunk in command))
+    entry = entries.batch((b"".join(chunk for command in row for chunk in command),))
     one = machine()
     one.apply(Slot(1), entries.batch(commands.records(1, memoryview(good))), 0)
     with pytest.raises(ValueError, match="partition 1"):
         one.apply(Slot(2), entry, 1_000)
+    assert one.partitions[1].next_offset == 3
+
+
+@pytest.mark.parametrize("cut", [1, 5, 70, 100])
+def test_an_entry_that_is_cut_short_is_refused(cut: int) -> None:
+    """In a command's head, in its batch's, in its records: nothing of it is appended."""
+    command = b"".join(commands.records(1, memoryview(batch("v" * 100))))
+    one = machine()
+    one.apply(Slot(1), entries.batch((command,)), 0)
+    with pytest.raises(commands.CommandError):
+        one.apply(Slot(2), entries.batch((2 * command + command[:cut],)), 1_000)
     assert one.partitions[1].next_offset == 3
 
 

@@ -54,11 +54,12 @@ def test_a_buffer_that_is_mostly_one_batch_counts_with_it_and_again_with_the_oth
 
 
 def test_what_came_together_goes_together() -> None:
-    row = 4 * (100 + BATCH_OVERHEAD_BYTES + BUFFER_OVERHEAD_BYTES) + ROW_OVERHEAD_BYTES
+    row = 400 + BUFFER_OVERHEAD_BYTES + 4 * BATCH_OVERHEAD_BYTES + ROW_OVERHEAD_BYTES
     tail = Tail(bytes_max=3 * row)
     for number in range(0, 400, 4):
-        tail.append_row(1, number, [memoryview(bytes([n] * 100)) for n in range(4)])
-        tail.append_row(2, number, [memoryview(bytes([n] * 100)) for n in range(4)])
+        for uid in (1, 2):
+            view = memoryview(bytes(n // 100 for n in range(400)))
+            tail.append_row(uid, number, [view[at : at + 100] for at in range(0, 400, 100)])
         for uid, rows in ((1, 1), (2, 2)):
             kept = tail.kept(uid)
             assert kept is not None

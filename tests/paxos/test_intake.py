@@ -3,9 +3,19 @@
 import attrs
 import pytest
 
-from broker.intake import Done, Elsewhere, Intake, IntakeConfig, Outcome, Pending, Why
+from broker.commands import SMALL_BYTES
+from broker.intake import (
+    JOINED_BYTES_MAX,
+    Done,
+    Elsewhere,
+    Intake,
+    IntakeConfig,
+    Outcome,
+    Pending,
+    Why,
+)
 from paxos import handover
-from paxos.entry import batch
+from paxos.entry import Buffer, batch
 from paxos.ids import MS, NodeId, Slot
 from paxos.messages import Accept, Nack, Promise, StealRequest
 from paxos.step import Step
@@ -62,6 +72,29 @@ def test_a_command_is_answered_when_its_entry_is_applied() -> None:
     desk.one.accepted(slot, 0, 1)
     desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"result"])
     assert desk.answers["a"] == [Done(b"result")]
+
+
+def proposed_chunks(sizes: list[int]) -> tuple[Buffer, ...]:
+    """What the commands of these sizes are in the entry they share."""
+    one = acting_master()
+    intake = Intake(one.replica, IntakeConfig())
+    for number, size in enumerate(sizes):
+        chunks = (b"%d" % number * size,) if size <= SMALL_BYTES else (b"head", b"x" * size)
+        intake.submit(one.now, Pending(chunks, sum(map(len, chunks)), list[Outcome]().append))
+    step = Step()
+    intake.flush(one.now, step)
+    (accept,) = messages(step.before, Accept)[:1]
+    assert isinstance(accept, Accept)
+    return accept.entry.payload()
+
+
+def test_small_commands_of_an_entry_are_one_buffer_and_large_ones_are_not_copied() -> None:
+    small, large = 100, SMALL_BYTES + 1
+    assert proposed_chunks([small] * 3) == (b"0" * small + b"1" * small + b"2" * small,)
+    assert [len(one) for one in proposed_chunks([SMALL_BYTES] * 2)] == [SMALL_BYTES] * 2
+    assert [len(one) for one in proposed_chunks([small, large])] == [small, 4, large]
+    assert [len(one) for one in proposed_chunks([JOINED_BYTES_MAX] * 2)] == [2 * JOINED_BYTES_MAX]
+    assert [len(one) for one in proposed_chunks([large])] == [4, large]
 
 
 def test_a_command_outbid_in_its_slot_is_answered_as_unknown() -> None:

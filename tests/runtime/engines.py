@@ -95,7 +95,9 @@ class Ledger:
         self.applied = 0
         self.relocated: list[tuple[int, int]] = []
 
-    def apply(self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool) -> list[bytes]:
+    def apply(
+        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool, answer: bool
+    ) -> list[bytes]:
         assert slot == self.applied + 1
         self.applied = slot
         payload = b"".join(entry.payload())
@@ -255,7 +257,7 @@ class Member:
             if found is not None:
                 for slot, entry, position in self.wal.replay(group, Slot(1), found.applied):
                     replica.replay(self.clock.now(), slot, entry)
-                    ledger.apply(slot, entry, position, keep_in_tail=False)
+                    ledger.apply(slot, entry, position, keep_in_tail=False, answer=False)
             replica.replayed(self.clock.now(), self.engine.step)
         self.inbox.clear()
         self.up = True

@@ -35,9 +35,11 @@ class RegistryLedger(Ledger):
         super().__init__()
         self._registry = registry
 
-    def apply(self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool) -> list[bytes]:
+    def apply(
+        self, slot: Slot, entry: Entry, position: int, *, keep_in_tail: bool, answer: bool
+    ) -> list[bytes]:
         before = len(self.lines)
-        super().apply(slot, entry, position, keep_in_tail=keep_in_tail)
+        super().apply(slot, entry, position, keep_in_tail=keep_in_tail, answer=answer)
         return [self._registry.apply(line[5:], slot) for _, line in self.lines[before:]]
 
 
