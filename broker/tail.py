@@ -94,8 +94,8 @@ class Tail:
         self._dead = 0
         """Places in the order whose partition was forgotten since."""
         self._shared: dict[int, list[int]] = {}
-        """id of a buffer -> how many rows of it are kept, and its cost. Their batches keep it alive,
-        so no other object can have its id meanwhile."""
+        """id of a buffer -> how many rows of it are kept, and its cost. Their batches keep it
+        alive, so no other object can have its id meanwhile."""
 
     def kept(self, uid: int) -> KeptBatches | None:
         return self._kept.get(uid)
