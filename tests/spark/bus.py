@@ -38,7 +38,12 @@ class Bus:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, **settings})
         for partition, pairs in rows.items():
             for key, value in pairs:
-                producer.produce(topic, value, key, partition=partition, on_delivery=told)
+                while True:
+                    try:
+                        producer.produce(topic, value, key, partition=partition, on_delivery=told)
+                        break
+                    except BufferError:  # 100,000 wait for an answer, or for being told of theirs
+                        producer.poll(0.05)
         assert producer.flush(WAIT_S) == 0, "messages without an answer"
         assert not failures, failures[:3]
 
