@@ -14,6 +14,8 @@ class BrokerConfig:
     batch_bytes_max: int = 16 * 1024 * 1024
     fetch_bytes_max: int = 50 * 1024 * 1024
     fetch_wait_ms_max: int = 30_000
+    read_ahead_from_bytes: int = 256 * 1024
+    """Who was given so much from the disk for one request will soon ask for more of it."""
     parked_fetches_max: int = 10_000
     consumer_group_rebalance_delay_ms: int = 100
     no_coordinator_wait_ms: int = 1_000

@@ -10,7 +10,7 @@ from broker.gaps import Gaps
 from broker.holds import Holds
 from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
-from broker.ports import Groups, LogDir, LogReader, Reply, Timers
+from broker.ports import AppliedLog, Groups, LogDir, Reply, Timers
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
 from broker.progress import Progress
@@ -47,7 +47,7 @@ class Broker:
     me: "NodeId"
     config: BrokerConfig
     groups: Groups
-    log: LogReader
+    log: AppliedLog
     timers: Timers
     registry: "Registry"
     machines: "dict[GroupId, GroupMachine]"

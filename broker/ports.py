@@ -99,6 +99,13 @@ class LogReader(Protocol):
         """
 
 
+class AppliedLog(LogReader, Protocol):
+    """The same, for who knows what will be read next."""
+
+    def read_soon(self, position: int, size: int) -> None:
+        """`read_span` will most likely be called with these arguments; it may be nothing."""
+
+
 class ColdReader(Protocol):
     """Batches that have left the node's log: in offset order, offsets and epochs written in.
 
@@ -119,6 +126,9 @@ class ColdReader(Protocol):
         Raises:
             StorageError: if they cannot be read, or are not what was written.
         """
+
+    def read_soon(self, uid: int, offset: int, bytes_max: int) -> None:
+        """`read` will most likely be called with these arguments; it may be nothing."""
 
     def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
         """Base offset of the first batch, of those from the one with offset `since` on, that holds
@@ -142,6 +152,9 @@ class NoCold:
 
     def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
         return []
+
+    def read_soon(self, uid: int, offset: int, bytes_max: int) -> None:
+        pass
 
     def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
         return None

@@ -8,7 +8,8 @@ batches are joined, because copying them is cheaper than an iovec each; a large 
 What the memory tail does not hold is read from the log. A partition's batches lie there between
 those of all others: neighbours are read in one go where the gap between them costs less than
 another read. One request reads a bounded number of bytes, so that a consumer that starts at the
-beginning does not hold up the loop. What comes from the disk is checked against the batch's CRC.
+beginning does not hold up the loop, and what its next request is going to read can be begun while
+this one's answer is under way. What comes from the disk is checked against the batch's CRC.
 
 What has left the log is in the cold store, one partition's batches in a row and with offset and
 epoch written in already: it is checked there, and goes out as it is.
@@ -22,7 +23,7 @@ from crc32c import crc32c
 
 from broker.commands import SMALL_BYTES
 from broker.partition import PartitionState
-from broker.ports import LogReader
+from broker.ports import AppliedLog
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from storage.errors import StorageError
@@ -59,12 +60,20 @@ class UnreadableError(Exception):
 class Reader:
     """For one request, whose budget of log reads it keeps."""
 
-    def __init__(self, tail: Tail, log: LogReader, statistics: BrokerStatistics) -> None:
+    def __init__(self, tail: Tail, log: AppliedLog, statistics: BrokerStatistics) -> None:
         self._tail = tail
         self._log = log
         self._statistics = statistics
         self._bytes_left = LOG_BYTES_MAX
         self._reads_left = LOG_READS_MAX
+        self._served: tuple[PartitionState, int, Buffer] | None = None
+        """The first partition that had something: the number of the batch behind what was served,
+        or, from the cold store, the end of what was served."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """How much of what was read came from the disk, not from the end of the log."""
+        return LOG_BYTES_MAX - self._bytes_left
 
     def read(
         self, partition: PartitionState, offset: int, bytes_max: int, *, at_least_one: bool
@@ -79,18 +88,51 @@ class Reader:
         """
         if offset == partition.next_offset:
             return [], 0
-        index = partition.index
-        first = index.find(offset)
-        if first < index.first:
+        first, stop = _numbers(partition, offset, bytes_max)
+        if first < partition.index.first:
             cold = self._from_cold(partition, offset, bytes_max, at_least_one)
+            if cold and self._served is None:
+                self._served = partition, -1, cold[-1]
             return cold, sum(map(len, cold))
-        stop = min(index.within(first, bytes_max), first + BATCHES_MAX)
         if stop == first:
             if not at_least_one:
                 return [], 0
             stop = first + 1
         batches = self._batches(partition, first, stop, at_least_one=at_least_one)
+        if self._served is None:
+            self._served = partition, first + len(batches), b""
         return outgoing(partition, first, batches), sum(map(len, batches))
+
+    def read_soon(self, partition: PartitionState, offset: int, bytes_max: int) -> None:
+        """Have the disk begin with what `read` with the same arguments will read first, if it is
+        the first that its request reads."""
+        if not partition.log_start <= offset < partition.next_offset:
+            return
+        first, stop = _numbers(partition, offset, bytes_max)
+        if first < partition.index.first:
+            partition.cold.read_soon(partition.uid, offset, min(bytes_max, LOG_BYTES_MAX))
+            return
+        stop = max(stop, first + 1)
+        kept = self._tail.kept(partition.uid)
+        if kept is not None:
+            stop = min(stop, kept.first)
+        if first < stop:
+            positions, sizes = _places(partition, first, stop, LOG_BYTES_MAX)
+            _, end = _run(positions, sizes, 0, LOG_BYTES_MAX)
+            self._log.read_soon(positions[0], end - positions[0])
+
+    def read_on_soon(self, bytes_max: int) -> None:
+        """The same for what follows in the partition that was served first."""
+        if self._served is None:
+            return
+        partition, number, last = self._served
+        if number < 0:
+            offset = _end_of(memoryview(last))
+        elif number < partition.index.stop:
+            offset = partition.index.bases(number, number + 1)[0]
+        else:
+            return
+        self.read_soon(partition, offset, bytes_max)
 
     def batch(self, partition: PartitionState, number: int) -> memoryview:
         """One batch as its producer sent it.
@@ -161,9 +203,7 @@ class Reader:
     def _from_log(
         self, partition: PartitionState, first: int, stop: int, at_least_one: bool
     ) -> list[memoryview]:
-        affordable = partition.index.within(first, max(0, self._bytes_left))
-        stop = min(stop, max(first + 1, affordable))  # a request may name a partition many times
-        positions, sizes = partition.index.places(first, stop)
+        positions, sizes = _places(partition, first, stop, self._bytes_left)
         batches: list[memoryview] = []
         at, count = 0, len(positions)
         while at < count:
@@ -171,16 +211,7 @@ class Reader:
             if not force and (self._reads_left <= 0 or sizes[at] > self._bytes_left):
                 break
             start = positions[at]
-            end = start + sizes[at]
-            end_max = start + self._bytes_left
-            run = at + 1
-            while run < count:
-                position = positions[run]
-                run_end = position + sizes[run]
-                if not 0 <= position - end <= GAP_BYTES_MAX or run_end > end_max:
-                    break
-                end = run_end
-                run += 1
+            run, end = _run(positions, sizes, at, self._bytes_left)
             try:
                 span = self._span(start, end - start)
                 for position, size in zip(positions[at:run], sizes[at:run], strict=True):
@@ -206,6 +237,53 @@ class Reader:
             return self._log.read_span(start, size)
         except StorageError as error:
             raise UnreadableError(str(error)) from error
+
+
+def _numbers(partition: PartitionState, offset: int, bytes_max: int) -> tuple[int, int]:
+    """The batches from the one with `offset` on that fit: the first, which is below those of the
+    index where it lies in the cold store, and the one behind the last."""
+    index = partition.index
+    first = index.find(offset)
+    if first < index.first:
+        return first, first
+    return first, min(index.within(first, bytes_max), first + BATCHES_MAX)
+
+
+def _places(
+    partition: PartitionState, first: int, stop: int, bytes_left: int
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Positions and sizes of the batches `first` to `stop` - 1 as far as the budget goes, of one in
+    any case."""
+    affordable = partition.index.within(first, max(0, bytes_left))
+    stop = min(stop, max(first + 1, affordable))  # a request may name a partition many times
+    return partition.index.places(first, stop)
+
+
+def _run(
+    positions: Sequence[int], sizes: Sequence[int], at: int, bytes_left: int
+) -> tuple[int, int]:
+    """Neighbours read in one go, from `at` on: where the next one is, and where they end."""
+    start = positions[at]
+    end = start + sizes[at]
+    run = at + 1
+    while run < len(positions):
+        position = positions[run]
+        run_end = position + sizes[run]
+        if not 0 <= position - end <= GAP_BYTES_MAX or run_end > start + bytes_left:
+            break
+        end = run_end
+        run += 1
+    return run, end
+
+
+def _end_of(span: memoryview) -> int:
+    """The offset behind the last of its batches."""
+    at = end = 0
+    while at < len(span):
+        header = parse_header(span, at)
+        end = header.last_offset + 1
+        at += header.size
+    return end
 
 
 def _before(spans: list[memoryview], end: int) -> list[memoryview]:

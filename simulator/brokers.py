@@ -150,7 +150,10 @@ class BrokerNode(SimNode):
             for group in members
         }
         config = BrokerConfig(
-            cluster_id=CLUSTER, groups_count=max(members), replication=options.members
+            cluster_id=CLUSTER,
+            groups_count=max(members),
+            replication=options.members,
+            read_ahead_from_bytes=1,
         )
         chance = dice(options.seed, "topic ids", self.me, self.life)
         self.broker = Broker(

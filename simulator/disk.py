@@ -107,6 +107,9 @@ class Disk(Protocol):
     def read_span(self, position: int, size: int) -> memoryview:
         """broker.ports.LogReader."""
 
+    def read_soon(self, position: int, size: int) -> None:
+        """broker.ports.AppliedLog."""
+
     def cut_power(self, chance: random.Random) -> None: ...
 
     def kill(self) -> None:
@@ -252,6 +255,9 @@ class RecordDisk:
         start = position & ((1 << ENTRY_BITS) - 1)
         assert start + size <= len(encoded)
         return memoryview(encoded)[start : start + size]
+
+    def read_soon(self, position: int, size: int) -> None:
+        pass  # it is in memory
 
     def cut_power(self, chance: random.Random) -> None:
         kept = chance.randint(0, len(self._cached))

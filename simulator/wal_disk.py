@@ -228,6 +228,10 @@ class WalDisk:
         assert self._wal is not None
         return self._wal.read_span(Place(position), size)
 
+    def read_soon(self, position: int, size: int) -> None:
+        assert self._wal is not None
+        self._wal.read_soon(Place(position), size)
+
     def cut_power(self, chance: random.Random) -> None:
         files = self._files
         for cut in self.in_hand:

@@ -112,6 +112,16 @@ class ColdFile:
     def span(self, number: int, bytes_max: int) -> tuple[int, memoryview]:
         """The bytes of the blocks from `number` on, in one read: one block at least, and as many as
         fit; and the number of the first one behind them."""
+        stop, start, end = self._extent(number, bytes_max)
+        return stop, read_long_around(self.file, end - start, start)
+
+    def span_soon(self, number: int, bytes_max: int) -> None:
+        """`span` will most likely be called with these arguments; for a sealed file."""
+        _, start, end = self._extent(number, bytes_max)
+        self.file.read_soon(end - start, start)
+
+    def _extent(self, number: int, bytes_max: int) -> tuple[int, int, int]:
+        """Of `span`: the first block behind it, and the bytes from and to."""
         positions, behind_last = self.index.positions, self.index.position
         start = positions[number]
         limit = start + min(bytes_max, LONG_READ_BYTES_MAX)
@@ -119,7 +129,7 @@ class ColdFile:
         end = positions[stop] if stop < len(positions) else behind_last
         if stop + 1 == len(positions) and behind_last <= limit:
             stop, end = stop + 1, behind_last
-        return stop, read_long_around(self.file, end - start, start)
+        return stop, start, end
 
     def read(self, number: int, data: memoryview = NOTHING) -> tuple[list[ColdBatch], int]:
         """The batches of a block, and where it ends; `data` if its bytes were read already.

@@ -183,6 +183,15 @@ class ColdReading:
         """
         return [batch.data for batch in self.batches(uid, offset, bytes_max)]
 
+    def read_soon(self, uid: int, offset: int, bytes_max: int) -> None:
+        """`read` will most likely be called with these arguments: let the disk begin, where a file
+        that will not change, and that somebody has just read from, has the bytes."""
+        bases = self._bases_of(uid)
+        first = bisect_right(bases, offset) - 1
+        file = self._cache.get((uid, bases[first])) if first >= 0 else None
+        if file is not None and file.index.sealed and offset < file.index.end:
+            file.span_soon(max(0, file.index.at(offset)), bytes_max)
+
     def batches(self, uid: int, offset: int, bytes_max: int) -> list[ColdBatch]:
         """As `read`, with offsets and timestamps. Damage further on ends the list."""
         return self._while_still(lambda: self._batches(uid, offset, bytes_max))

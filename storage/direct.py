@@ -30,7 +30,8 @@ from typing import Final
 import attrs
 
 from paxos.entry import Buffer
-from storage.kernel_writes import LATER, REFUSALS, KernelWrites
+from storage.kernel_queue import LATER, REFUSALS
+from storage.kernel_writes import KernelWrites
 
 BLOCK_BYTES: Final = 4096
 STAGING_BYTES: Final = 8 << 20
@@ -42,9 +43,9 @@ LONG_READ_BYTES: Final = 256 * 1024
 """The same for reads; more, for the page cache reads ahead (64 KiB directly: 2.7 ms for 1 MiB)."""
 LONG_READ_BYTES_MAX: Final = (1 << 20) + 64 * 1024
 """Longer reads go through the page cache: a span of neighbours fits, and so does a usual batch."""
-KEPT_MAX: Final = 16
-"""Pieces of memory for direct reads: a job of settling holds four, a slow consumer what it was
-sent; who comes when all are held reads through the page cache."""
+KEPT_MAX: Final = 20
+"""Pieces of memory for direct reads: a job of settling holds four, as many may be read ahead, and a
+slow consumer holds what it was sent; who comes when all are held reads through the page cache."""
 
 
 def whole_blocks(size: int) -> int:

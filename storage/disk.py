@@ -31,6 +31,7 @@ from storage.direct import (
 )
 from storage.errors import DirectoryLocked, StorageFailed, storage_failed
 from storage.format import SEGMENT_SUFFIX
+from storage.read_ahead import ReadAhead
 
 IOV_MAX: Final = 1024
 """Linux's limit of buffers in one pwritev."""
@@ -56,6 +57,11 @@ class File(Protocol):
 
     def read_long(self, size: int, offset: int) -> memoryview:
         """As `pread`, for much that is read once: it does not go through the page cache."""
+        ...
+
+    def read_soon(self, size: int, offset: int) -> None:
+        """`read_long` will most likely be called with these arguments: begin, if that can be done
+        while the caller goes on. Only for bytes that will not change."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
@@ -137,11 +143,12 @@ class RealFile:
         flags: int,
         growing: Staging,
         kept: KeptMemory,
+        ahead: ReadAhead,
         staging: Staging | None = None,
     ) -> None:
         self.name = path.name
         self._descriptor = self._reading = -1
-        self._kept, self._staging = kept, staging
+        self._kept, self._ahead, self._staging = kept, ahead, staging
         self._direct: DirectFile | None = None
         self._reads_directly = True
         try:
@@ -183,6 +190,9 @@ class RealFile:
     def read_long(self, size: int, offset: int) -> memoryview:
         if size < LONG_READ_BYTES or size > LONG_READ_BYTES_MAX or not self._reads_directly:
             return memoryview(self.pread(size, offset))
+        ahead = self._ahead.take(self, size, offset)
+        if ahead is not None:
+            return ahead
         start = offset % BLOCK_BYTES
         memory = self._kept.take(whole_blocks(start + size))
         if memory is None:
@@ -192,12 +202,20 @@ class RealFile:
             return memoryview(self.pread(size, offset))
         return memory[start : start + size].toreadonly()
 
-    def _read_directly(self, memory: memoryview, offset: int) -> int:
+    def read_soon(self, size: int, offset: int) -> None:
+        is_long = LONG_READ_BYTES <= size <= LONG_READ_BYTES_MAX
+        if is_long and self._reads_directly and self._opened_for_reading():
+            self._ahead.begin(self, self._reading, size, offset)
+
+    def _opened_for_reading(self) -> bool:
         if self._reading < 0:
             with self._kept.lock:  # readers of several threads share this file
                 if self._reading < 0:
                     self._reading = opened_directly(self._descriptor)
-        if self._reading >= 0:
+        return self._reading >= 0
+
+    def _read_directly(self, memory: memoryview, offset: int) -> int:
+        if self._opened_for_reading():
             try:
                 return os.preadv(self._reading, [memory], offset)
             except OSError as error:
@@ -272,6 +290,7 @@ class RealDisk:
         self._growing = Staging()
         """Of its own, so that the log's writer never waits for what nobody waits for."""
         self._kept = KeptMemory()
+        self._ahead = ReadAhead(self._kept)
         try:
             missing = not directory.exists()
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -330,11 +349,12 @@ class RealDisk:
 
     def create(self, name: str) -> File:
         flags = os.O_CREAT | os.O_EXCL
-        return RealFile(self.directory / name, flags, self._growing, self._kept)
+        return RealFile(self.directory / name, flags, self._growing, self._kept, self._ahead)
 
     def open(self, name: str) -> File:
         staging = self._staging if name.endswith(SEGMENT_SUFFIX) else None
-        return RealFile(self.directory / name, 0, self._growing, self._kept, staging)
+        path = self.directory / name
+        return RealFile(path, 0, self._growing, self._kept, self._ahead, staging)
 
     def rename(self, old: str, new: str) -> None:
         try:

@@ -9,6 +9,7 @@ a failed fdatasync the cache shows bytes that are not durable and that no later 
 
 import errno
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -17,6 +18,7 @@ from paxos.entry import Buffer
 from storage.direct import BLOCK_BYTES
 from storage.disk import IOV_MAX, File
 from storage.errors import DirectoryLocked, StorageFailed, storage_failed
+from storage.read_ahead import AHEAD_MAX
 
 SECTOR_BYTES: Final = 512
 ENDLESS_BYTES: Final = 1 << 60
@@ -88,6 +90,8 @@ class MemoryFile:
         self._disk = disk
         self._inode = inode
         self._life = disk.life
+        self._ahead: dict[tuple[int, int], memoryview] = {}
+        """By size and offset: the bytes as they were when their reading was begun."""
 
     def _touch(self, operation: str) -> None:
         assert self._life == self._disk.life, f"{self.name} was opened before the crash"
@@ -103,7 +107,14 @@ class MemoryFile:
         return bytes(memoryview(self._inode.cached)[offset : offset + size])
 
     def read_long(self, size: int, offset: int) -> memoryview:
-        return memoryview(self.pread(size, offset))
+        ahead = self._ahead.pop((size, offset), None)
+        return memoryview(self.pread(size, offset)) if ahead is None else ahead
+
+    def read_soon(self, size: int, offset: int) -> None:
+        with suppress(StorageFailed):  # who comes for it will see
+            self._ahead[size, offset] = memoryview(self.pread(size, offset))
+        if len(self._ahead) > AHEAD_MAX:
+            del self._ahead[next(iter(self._ahead))]
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         self._touch("write")

@@ -410,6 +410,14 @@ class Wal:
             raise NotInLog(f"{_say(position)} was retired")
         return data
 
+    def read_soon(self, position: Place, size: int) -> None:
+        """`read_span` will most likely be called with these arguments: let the disk begin, if the
+        span is in the log and durable."""
+        places, _ = self._tail
+        durable = places[0] if places else self.end
+        if position >> OFFSET_BITS >= self._kept.oldest and position + size <= durable:
+            self._files.file(position >> OFFSET_BITS).read_soon(size, position & OFFSET_MASK)
+
     def replay(self, group: GroupId, start: Slot, end: Slot) -> Iterator[tuple[Slot, Entry, Place]]:
         """The entries of slots `start` to `end` with their payload positions, read in large spans.
 

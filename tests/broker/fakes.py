@@ -267,6 +267,7 @@ class FakeCold:
         """Of each partition: base, end, greatest timestamp, data."""
         self.damaged: set[int] = set()
         """Base offsets that cannot be read."""
+        self.soon: list[tuple[int, int, int]] = []
         self._segment_batches = segment_batches
 
     def settle(self, plan: Settling, read_span: Callable[[int, int], memoryview]) -> None:
@@ -306,6 +307,9 @@ class FakeCold:
                 break
             found.append(data)
         return found
+
+    def read_soon(self, uid: int, offset: int, bytes_max: int) -> None:
+        self.soon.append((uid, offset, bytes_max))
 
     def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
         for base, end, time_ms, _ in self.batches.get(uid, []):

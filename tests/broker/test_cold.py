@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from broker.batch_index import BatchIndex
 from broker.handlers.list_offsets import LATEST, MAX_TIMESTAMP, _Budget, _look_up
 from broker.partition import PartitionState
-from broker.reader import Reader, UnreadableError
+from broker.reader import LOG_BYTES_MAX, Reader, UnreadableError
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from tests.broker.batches import START_MS, batch, contents, whole_batches
-from tests.broker.data_world import DataWorld, want
+from tests.broker.data_world import DataWorld, partition_of, want
 from tests.broker.fakes import FakeCold
 from tests.broker.real_cold import RealCold
 from tests.broker.test_logs import EARLIEST, delete
@@ -164,6 +164,42 @@ def test_a_consumer_reads_on_from_the_cold_store_into_the_log() -> None:
     assert values == [f"{number}" for number in range(9)]
     assert world[1].statistics.cold_reads > 0
     assert world.list_offsets(1, 0, START_MS).offset == 0
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_the_next_request_reads_of_the_cold_store_is_begun_before(
+    others: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it goes on in the same partition, or with one that has been waiting."""
+    world = DataWorld()
+    partitions = (0, 2) if others else (0,)
+    for number in range(24):
+        for partition in partitions:
+            world.produce(1, partition, batch(f"{number}", pad=LOG_BYTES_MAX // 8))
+    world.settle_log(1)
+    cold = world[1].cold
+    read, reads = cold.read, list[tuple[int, int, int]]()
+
+    def noted(uid: int, offset: int, bytes_max: int) -> list[memoryview]:
+        reads.append((uid, offset, bytes_max))
+        return read(uid, offset, bytes_max)
+
+    monkeypatch.setattr(cold, "read", noted)
+    offsets = dict.fromkeys(partitions, 0)
+    guesses = 0
+    while min(offsets.values()) < 24:
+        reads.clear()
+        guess = cold.soon.copy()
+        cold.soon.clear()
+        asked = world.begin_fetch(1, *(want(*one) for one in offsets.items()), max_wait_ms=0)
+        assert guess in ([], reads[:1])
+        guesses += len(guess)
+        for number, partition in enumerate(list(offsets)):
+            got = contents(partition_of(asked, number).records)
+            if got:  # clients put it at the end
+                del offsets[partition]
+                offsets[partition] = got[-1][0] + 1
+    assert guesses >= 2 * len(partitions)
 
 
 def test_a_consumer_below_the_log_start_is_told_where_it_is() -> None:

@@ -141,6 +141,71 @@ def test_one_request_reads_a_bounded_part_of_the_log() -> None:
     assert values == "abcdefgh"
 
 
+def behind(partitions: int, batches: int = 24) -> DataWorld:
+    """Much in each of node 1's first partitions, and nothing of it in memory."""
+    world = DataWorld()
+    for number in range(batches):
+        for partition in range(partitions):
+            value = f"{partition}.{number}"
+            world.produce(1, 2 * partition, batch(value, pad=reader.LOG_BYTES_MAX // 8))
+    forget_tail(world)
+    return world
+
+
+def spans_read(world: DataWorld, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    log = world[1].log
+    read_span = log.read_span
+
+    def noted(position: int, size: int) -> memoryview:
+        spans.append((position, size))
+        return read_span(position, size)
+
+    monkeypatch.setattr(log, "read_span", noted)
+    return spans
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_what_the_next_request_reads_first_is_begun_before(
+    partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients put the partition at the end that they were given something of."""
+    world = behind(partitions)
+    spans, soon = spans_read(world, monkeypatch), world[1].log.soon
+    offsets = dict.fromkeys(range(0, 2 * partitions, 2), 0)
+    read: list[str] = []
+    guesses = right = 0
+    while any(offset < 24 for offset in offsets.values()):
+        guess = soon[-1] if soon else None
+        soon.clear()
+        spans.clear()
+        wanted = [want(one, offset) for one, offset in offsets.items() if offset < 24]
+        asked = world.begin_fetch(1, *wanted, max_wait_ms=0)
+        for number, one in enumerate(wanted):
+            got = contents(partition_of(asked, number).records)
+            read += [value for _, value in got]
+            if got:
+                offsets[one.partition] = got[-1][0] + 1
+                offsets[one.partition] = offsets.pop(one.partition)
+        assert len(soon) <= 1
+        if guess is not None:
+            guesses += 1
+            right += guess == spans[0]
+    assert sorted(read) == sorted(f"{p}.{n}" for p in range(partitions) for n in range(24))
+    assert guesses >= 2 * partitions
+    assert right == guesses
+
+
+def test_who_reads_the_end_has_nothing_read_ahead() -> None:
+    world = behind(1)
+    world.produce(1, 0, batch("z"))
+    world.fetch(1, want(0, 24))
+    world.fetch(1, want(0, 22, bytes_max=1))
+    assert world[1].log.soon == []
+    world.fetch(1, want(0, 18))
+    assert world[1].log.soon == [], "all there is was given"
+
+
 def test_log_and_tail_meet_without_a_gap() -> None:
     world = filled("abc", tail=False)
     for value in "def":

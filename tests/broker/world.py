@@ -45,6 +45,7 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.data = bytearray()
+        self.soon: list[tuple[int, int]] = []
 
     def append(self, entry: Entry) -> int:
         position = len(self.data)
@@ -55,6 +56,9 @@ class FakeLog:
     def read_span(self, position: int, size: int) -> memoryview:
         assert position + size <= len(self.data)
         return memoryview(bytes(self.data[position : position + size]))
+
+    def read_soon(self, position: int, size: int) -> None:
+        self.soon.append((position, size))
 
 
 class FakeLogDir:

@@ -24,7 +24,9 @@ from storage.errors import (
 from storage.identity import Identity
 from storage.memory_disk import MemoryDisk, PowerCut
 from tests.storage.crash_points import every_crash
+from tests.storage.kernel_io import skip_without_kernel_writes
 
+LONG = 1 << 20
 OWNER = Identity("cluster", NodeId(7), Incarnation(1))
 GOLDEN = Path(__file__).parent / "golden" / "cold-1.hex"
 STEP = 3
@@ -544,3 +546,34 @@ def test_what_a_failed_call_has_collected_goes_into_no_other_file(
     for one in (store, ColdStore(disk, OWNER)):
         assert everything(one, 2) == expected(0, 600)
         assert everything(one, 1) == expected(0, 300) | expected(300, 3000, size=2000)
+
+
+def test_a_sealed_file_is_read_ahead_and_one_that_grows_is_not(tmp_path: Path) -> None:
+    skip_without_kernel_writes(tmp_path)
+    disk = RealDisk(tmp_path)
+    store = ColdStore(disk, OWNER)
+    size = LONG // 8
+    for start in range(0, 96, 24):
+        store.append(1, made(start, start + 24, size), segment_bytes=2 * LONG)
+    first, *_, last = store.segments(1)
+    assert first.end == last.base == 48
+    store, ahead = ColdStore(disk, OWNER), disk._ahead
+
+    def read(offset: int) -> list[bytes]:
+        return [bytes(batch) for batch in store.read(1, offset, LONG)]
+
+    store.read_soon(1, 0, LONG)
+    usual = [read(0), read(first.base + STEP), read(last.base)]
+    assert ahead.used == 0, "nobody has read from the file before"
+    store.read_soon(1, 0, LONG)
+    assert read(0) == usual[0]
+    store.read_soon(1, first.base + STEP, LONG)
+    assert read(first.base + STEP) == usual[1]
+    assert ahead.used == 2
+    store.read_soon(1, last.base, LONG)
+    assert read(last.base) == usual[2]
+    assert ahead.used == 2, "more may be appended to it"
+    for offset in (-5, last.end, last.end + 100):
+        store.read_soon(1, offset, LONG)
+    store.read_soon(9, 0, LONG)
+    assert ahead._ahead == {}

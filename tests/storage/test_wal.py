@@ -21,7 +21,7 @@ from storage.format import (
     segment_name,
 )
 from storage.identity import boot
-from storage.memory_disk import MemoryDisk
+from storage.memory_disk import MemoryDisk, MemoryFile
 from storage.model import Durability, WalConfig, WriteBatch
 from storage.opening import open_wal
 from storage.segments import FILES_OPEN_MAX
@@ -102,6 +102,46 @@ def test_a_span_may_hold_many_records_half_of_them_unwritten() -> None:
             assert wal.read_span(first + start_, size) == mixed[start_ : start_ + size]
     sync(wal)
     assert bytes(wal.read_span(first, end - first)) == mixed
+
+
+def test_only_what_is_durable_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is as old as its beginning: what is not written yet would be missing in it."""
+    begun: list[tuple[int, int]] = []
+    monkeypatch.setattr(MemoryFile, "read_soon", lambda _, size, at: begun.append((size, at)))
+    wal, _ = start(MemoryDisk())
+    slot = 0
+    while wal.statistics().segments < 3:
+        slot += 1
+        wal.stage(accept(slot, bytes(300), applied=slot - 1))
+    first, second = (wal.payload_position(GROUP, Slot(one)) for one in (1, 2))
+    wal.read_soon(first, 300)
+    wal.read_soon(wal.end, 1)
+    assert begun == []
+    sync(wal)
+    wal.stage(accept(slot + 1, applied=slot - 1))
+    wal.read_soon(first, 300)
+    wal.read_soon(second, 300)
+    wal.read_soon(wal.payload_position(GROUP, Slot(slot)), wal.entry_size(GROUP, Slot(slot)))
+    wal.read_soon(wal.payload_position(GROUP, Slot(slot + 1)), 1)
+    assert [size for size, _ in begun] == [300, 300, wal.entry_size(GROUP, Slot(slot))]
+    assert begun[1][1] - begun[0][1] == second - first
+    assert wal.retire({GROUP: Slot(slot)}) > 0
+    wal.read_soon(first, 300)
+    assert len(begun) == 3, "it is not in the log any more"
+
+
+def test_a_span_that_was_read_ahead_and_retired_is_refused() -> None:
+    wal, _ = start(MemoryDisk())
+    slot = 0
+    while wal.statistics().segments < 3:
+        slot += 1
+        wal.stage(accept(slot, bytes(300), applied=slot - 1))
+    sync(wal)
+    first = wal.payload_position(GROUP, Slot(1))
+    wal.read_soon(first, 300)
+    assert wal.retire({GROUP: Slot(slot)}) > 0
+    with pytest.raises(NotInLog):
+        wal.read_span(first, 300)
 
 
 def test_spans_outside_the_log_are_refused() -> None:
