@@ -10,7 +10,8 @@ The bare append has one leader, so the product's masters are all on one node, un
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import attrs
@@ -228,7 +229,18 @@ class Limits:
         """What suite.py measures, with a bar, from where the masters are here."""
         self.view.begin(f"{CONSUME.name}: {CONSUME.title}")
         scale = QUICK if self.scale.name == QUICK.name else FULL
-        bench = Bench(product, scale, self.view.say, benchmark=CONSUME.name, layout=self.layout)
+
+        @asynccontextmanager
+        async def at_rest() -> AsyncIterator[None]:
+            await self._calm(product.pids)
+            yield
+
+        bench = Bench(
+            *(product, scale, self.view.say),
+            benchmark=CONSUME.name,
+            layout=self.layout,
+            turn=at_rest,
+        )
         benchmark = attrs.evolve(CONSUME, partitions=self.partitions)
         try:
             await self._put_masters(product)
