@@ -38,7 +38,8 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
         type=_limit,
         default=None,
         metavar="WHAT",
-        help=f"what each node is limited to: {limits.WRITTEN}, in each direction (default: "
+        help=f"what each node is limited to: {limits.WRITTEN}; network is "
+        "in each direction, egress where nodes send (default: "
         "network, by message size, where this system allows it, else none)",
     )
     parser.add_argument(

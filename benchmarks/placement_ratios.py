@@ -69,6 +69,8 @@ class Rate:
     bits_per_s: int
     """Of each node's link; 0: the nodes were not limited."""
     measured: Measured
+    both_ways: bool = True
+    """False: only what nodes send is limited."""
     read: tuple[Measured, ...] = ()
     """What each reader got in as long a window."""
 
@@ -108,7 +110,9 @@ class Rate:
     @property
     def limited_by_cpu(self) -> bool:
         """A full link is the limit however busy the rest is. Without limits nobody can tell."""
-        full = any(max(shares, default=0.0) >= FULL_LINK for shares in self.links)
+        sent, received = self.links
+        limited = (*sent, *received) if self.both_ways else sent
+        full = max(limited, default=0.0) >= FULL_LINK
         return bool(self.bits_per_s) and not full and cpu_bound(self.usages)
 
     @property
@@ -241,6 +245,7 @@ def as_json(rates: Iterable[Rate]) -> list[dict[str, Any]]:
             "pair": one.pair,
             "layout": one.layout,
             "bits_per_s": one.bits_per_s,
+            "both_ways": one.both_ways,
             "per_s": one.measured.per_s,
             "read_per_s": [reader.per_s for reader in one.read],
             "latency_ms": _latency_ms(one.measured),

@@ -222,6 +222,7 @@ class Placements:
             pair=phase.pair,
             layout=phase.layout,
             bits_per_s=limit.bits_for(size),
+            both_ways=limit.both_ways,
             measured=measured,
             read=read,
         )
@@ -234,7 +235,7 @@ class Placements:
 
     def _let_through(self, bits_per_s: int) -> None:
         if self.machines is not None:
-            self.machines.limit(bits_per_s)
+            self.machines.limit(bits_per_s, both_ways=self._limit.both_ways)
 
     async def _run(
         self, bench: Bench, topic: str, case: Case

@@ -4,6 +4,8 @@
 
     network            a link of its own, as fast as BITS_BY_SIZE says for the message size
     network=50mbit     a link of its own, of this rate, for all sizes
+    egress             the same where the node sends only; what it receives comes as fast as it can
+    egress=50mbit      likewise, of this rate
     none               no limit: nodes share cores, disk and network as they like
 
 The rates are so low that this machine's CPU is not what ends first; a measurement in which it was
@@ -32,7 +34,7 @@ BITS_MAX: Final = 10_000 * MEGA
 UNITS: Final[Mapping[str, int]] = {"kbit": 1_000, "mbit": MEGA, "gbit": 1_000 * MEGA}
 BUSY_MAX: Final = 0.9
 """Above this share of the machine, or of a core by one process, CPU counts as the limit."""
-WRITTEN: Final = "none, network, or network=RATE as in network=50mbit"
+WRITTEN: Final = "none, network, egress, or one of these with a rate as in network=50mbit"
 
 
 @attrs.frozen(kw_only=True)
@@ -42,6 +44,8 @@ class Limit:
     network: bool
     bits_per_s: int = 0
     """Of each link, in each direction; 0: by message size."""
+    both_ways: bool = True
+    """False: only what a node sends is limited."""
 
     def bits_for(self, message_bytes: int) -> int:
         """Of each link while messages of this size are measured; 0 for no limit."""
@@ -52,7 +56,8 @@ class Limit:
     def label(self, message_bytes: int) -> str:
         """As the samples' `limits` has it."""
         bits = self.bits_for(message_bytes)
-        return f"network {rate_text(bits)}" if bits else NO_LIMITS
+        kind = "network" if self.both_ways else "egress"
+        return f"{kind} {rate_text(bits)}" if bits else NO_LIMITS
 
 
 UNLIMITED: Final = Limit(network=False)
@@ -68,8 +73,9 @@ def parse(text: str) -> Limit:
     kind, given, rate = text.partition("=")
     if kind == "none" and not given:
         return UNLIMITED
-    if kind == "network":
-        return Limit(network=True, bits_per_s=_bits(rate)) if given else BY_SIZE
+    if kind in ("network", "egress"):
+        bits_per_s = _bits(rate) if given else 0
+        return Limit(network=True, bits_per_s=bits_per_s, both_ways=kind == "network")
     raise ValueError(f"{text!r} is no limit: expected {WRITTEN}")
 
 

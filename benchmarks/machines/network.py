@@ -101,24 +101,29 @@ class Network:
     machines: tuple[Namespace, ...]
     clients: Namespace
     _switch: Namespace
-    _bits_per_s: int = 0
+    _limited: tuple[int, bool] = (0, True)
 
     @property
     def addresses(self) -> tuple[str, ...]:
         return tuple(f"{SUBNET}{number}" for number in self._numbers())
 
-    def limit(self, bits_per_s: int) -> None:
-        """Each machine sends and receives at most so much from now on; 0 for no limit.
+    def limit(self, bits_per_s: int, *, both_ways: bool = True) -> None:
+        """Each machine sends at most so much from now on, 0 for no limit; if `both_ways`, that is
+        also what it receives at most.
 
         Raises:
             MachinesError: if the kernel has no token bucket.
         """
-        if bits_per_s == self._bits_per_s:
+        before, before_both_ways = self._limited
+        if (bits_per_s, both_ways) == self._limited or not bits_per_s | before:
             return
+        receives = bits_per_s if both_ways else 0
+        received = before if before_both_ways else 0
         for number, machine in zip(self._numbers(), self.machines, strict=True):
             machine.run("tc", [_queue(DEVICE, bits_per_s)])
-            self._switch.run("tc", [_queue(f"port{number}", bits_per_s)])
-        self._bits_per_s = bits_per_s
+            if receives or received:
+                self._switch.run("tc", [_queue(f"port{number}", receives)])
+        self._limited = bits_per_s, both_ways
 
     def _numbers(self) -> range:
         return range(1, len(self.machines) + 1)

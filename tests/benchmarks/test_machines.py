@@ -38,6 +38,8 @@ WAIT_S = 10.0
         ("network=50mbit", Limit(network=True, bits_per_s=50_000_000)),
         ("network=1gbit", Limit(network=True, bits_per_s=1_000_000_000)),
         ("network=1500kbit", Limit(network=True, bits_per_s=1_500_000)),
+        ("egress", Limit(network=True, both_ways=False)),
+        ("egress=2mbit", Limit(network=True, bits_per_s=2_000_000, both_ways=False)),
     ],
 )
 def test_a_limit_is_read_as_it_is_written(text: str, limit: Limit) -> None:
@@ -45,7 +47,17 @@ def test_a_limit_is_read_as_it_is_written(text: str, limit: Limit) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nothing", "none=1", "network=", "network=50", "network=0mbit", "network=11gbit"]
+    "text",
+    [
+        "",
+        "nothing",
+        "none=1",
+        "network=",
+        "network=50",
+        "egress=",
+        "network=0mbit",
+        "network=11gbit",
+    ],
 )
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
@@ -64,6 +76,7 @@ def test_without_a_rate_it_goes_by_message_size() -> None:
 def test_samples_are_told_the_limit() -> None:
     assert UNLIMITED.label(100) == "none"
     assert parse("network=1500kbit").label(100) == "network 1500kbit"
+    assert parse("egress=1500kbit").label(100) == "egress 1500kbit"
     assert [rate_text(bits) for bits in (10**9, 50_000_000, 999)] == ["1gbit", "50mbit", "999bit"]
 
 
@@ -154,6 +167,23 @@ def test_a_link_lets_through_what_it_is_limited_to(machines: Network, way: str) 
         machines.limit(0)
     assert 0.9 < max(shares) <= 1.05, shares
     near, far = connected(clients, machine, address)
+    assert bytes_per_s(near, far, 0.1) > 2 * BITS / 8
+
+
+def test_a_link_limited_where_it_sends_receives_as_fast_as_it_can(machines: Network) -> None:
+    machine, clients = machines.machines[0], machines.clients
+    machines.limit(BITS, both_ways=False)
+    try:
+        near, far = connected(clients, machine, machines.addresses[0])
+        assert bytes_per_s(near, far, 0.1) > 2 * BITS / 8
+        near, far = connected(clients, machine, machines.addresses[0])
+        assert bytes_per_s(far, near, 2.0) <= 1.05 * BITS / 8
+        machines.limit(BITS)
+        near, far = connected(clients, machine, machines.addresses[0])
+        assert bytes_per_s(near, far, 2.0) <= 1.05 * BITS / 8
+    finally:
+        machines.limit(0)
+    near, far = connected(clients, machine, machines.addresses[0])
     assert bytes_per_s(near, far, 0.1) > 2 * BITS / 8
 
 

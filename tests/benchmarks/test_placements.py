@@ -86,6 +86,8 @@ def test_a_ratio_does_not_count_where_cpu_was_the_limit() -> None:
     assert ratios(both) == {Case(3, 12, 0, 1000): [2.1]}
     assert "1 of 2 pairs do not count: CPU was the limit" in table(both)
     assert ratios(limited(0, FULL)) == {Case(3, 12, 0, 1000): [2.1]}, "its links were full"
+    sending = [attrs.evolve(one, both_ways=False) for one in limited(0, FULL)]
+    assert "CPU was the limit" in table(sending), "nothing limits what they receive"
     none = table(limited(0, BUSY)).splitlines()
     assert none[-2].split()[7:9] == ["-", "2.10"], "no ratio, and what it would have been"
     assert "1 of 1 pairs do not count" in none[-1]
