@@ -47,16 +47,16 @@ class Case(NamedTuple):
         read = f", {self.readers} reading" if self.readers else ""
         return f"{self.nodes} nodes, {self.groups} groups, {self.message_bytes:,} B{read}"
 
-    @property
-    def ideal(self) -> float:
+    def ideal(self, *, both_ways: bool = True) -> float:
         """The ratio, if links were all that limits, and payload all that fills them.
 
         Of each message one copy goes into every node, whoever is its master. So balanced can not
         be faster than one link receives; its master sends a copy to each other node and reader,
         so concentrated is that many times slower, and balanced shares that work among the nodes.
+        Where links limit only what is sent, that work is all there is.
         """
         copies = self.nodes - 1 + self.readers
-        return copies / max(1.0, copies / self.nodes)
+        return copies / max(1.0, copies / self.nodes) if both_ways else float(self.nodes)
 
 
 @attrs.frozen(kw_only=True)
@@ -182,7 +182,7 @@ def table(rates: Sequence[Rate]) -> str:
                 f"{number(median(one.balanced.measured.per_s for one in shown))}/s",
                 _ratio_text(counting),
                 f"{min(of_pairs):.2f} - {max(of_pairs):.2f}",
-                f"{case.ideal:.1f}",
+                f"{case.ideal(both_ways=found[0].balanced.both_ways):.1f}",
                 str(len(counting)),
                 " / ".join(f"{_cpu(shown, layout):.0%}" for layout in LAYOUTS),
             )

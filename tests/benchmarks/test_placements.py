@@ -154,8 +154,10 @@ def test_a_limit_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_what_a_ratio_can_be_at_most() -> None:
     """Each node receives a copy of every message; a master sends one to every other and reader."""
-    assert [Case(3, 12, readers, 1_000).ideal for readers in (0, 1, 2)] == [2, 3, 3]
-    assert [Case(nodes, 12, 1, 1_000).ideal for nodes in (3, 5, 7)] == [3, 5, 7]
+    assert [Case(3, 12, readers, 1_000).ideal() for readers in (0, 1, 2)] == [2, 3, 3]
+    assert [Case(nodes, 12, 1, 1_000).ideal() for nodes in (3, 5, 7)] == [3, 5, 7]
+    sending = [Case(3, 12, readers, 1_000).ideal(both_ways=False) for readers in (0, 1)]
+    assert sending == [3, 3]
 
 
 def test_readers_that_fall_behind_spoil_a_ratio() -> None:
