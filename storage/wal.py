@@ -20,6 +20,7 @@ File format: format.py. What a restart makes of the files: recovery.py.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import assert_never
 
 from crc32c import crc32c
@@ -29,7 +30,7 @@ from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
 from storage.direct import whole_blocks
 from storage.disk import File, read_around, read_long_around
-from storage.errors import NotInLog, WalDamaged
+from storage.errors import NotInLog, StorageFailed, WalDamaged
 from storage.format import (
     ACCEPT,
     DAMAGE,
@@ -412,11 +413,12 @@ class Wal:
 
     def read_soon(self, position: Place, size: int) -> None:
         """`read_span` will most likely be called with these arguments: let the disk begin, if the
-        span is in the log and durable."""
+        span is in the log and durable. A file that cannot be opened is told to whoever reads."""
         places, _ = self._tail
         durable = places[0] if places else self.end
         if position >> OFFSET_BITS >= self._kept.oldest and position + size <= durable:
-            self._files.file(position >> OFFSET_BITS).read_soon(size, position & OFFSET_MASK)
+            with suppress(StorageFailed):
+                self._files.file(position >> OFFSET_BITS).read_soon(size, position & OFFSET_MASK)
 
     def replay(self, group: GroupId, start: Slot, end: Slot) -> Iterator[tuple[Slot, Entry, Place]]:
         """The entries of slots `start` to `end` with their payload positions, read in large spans.

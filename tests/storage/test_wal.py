@@ -104,15 +104,21 @@ def test_a_span_may_hold_many_records_half_of_them_unwritten() -> None:
     assert bytes(wal.read_span(first, end - first)) == mixed
 
 
+def fill(wal: Wal, segments: int) -> int:
+    """Stage entries until the log has so many segments; the last slot."""
+    slot = 0
+    while wal.statistics().segments < segments:
+        slot += 1
+        wal.stage(accept(slot, bytes(300), applied=slot - 1))
+    return slot
+
+
 def test_only_what_is_durable_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept is as old as its beginning: what is not written yet would be missing in it."""
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(MemoryFile, "read_soon", lambda _, size, at: begun.append((size, at)))
     wal, _ = start(MemoryDisk())
-    slot = 0
-    while wal.statistics().segments < 3:
-        slot += 1
-        wal.stage(accept(slot, bytes(300), applied=slot - 1))
+    slot = fill(wal, 3)
     first, second = (wal.payload_position(GROUP, Slot(one)) for one in (1, 2))
     wal.read_soon(first, 300)
     wal.read_soon(wal.end, 1)
@@ -130,12 +136,28 @@ def test_only_what_is_durable_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(begun) == 3, "it is not in the log any more"
 
 
+def test_a_segment_that_cannot_be_opened_is_told_to_whoever_reads_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reading ahead is a guess: it comes after the answer, where nobody expects an error."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    fill(wal, FILES_OPEN_MAX + 3)
+    sync(wal)
+    first = wal.payload_position(GROUP, Slot(1))
+
+    def refused(name: str) -> MemoryFile:
+        raise StorageFailed("open", name, OSError(errno.EMFILE, "too many open files"))
+
+    monkeypatch.setattr(disk, "open", refused)
+    wal.read_soon(first, 300)
+    with pytest.raises(StorageFailed, match="too many"):
+        wal.read_span(first, 300)
+
+
 def test_a_span_that_was_read_ahead_and_retired_is_refused() -> None:
     wal, _ = start(MemoryDisk())
-    slot = 0
-    while wal.statistics().segments < 3:
-        slot += 1
-        wal.stage(accept(slot, bytes(300), applied=slot - 1))
+    slot = fill(wal, 3)
     sync(wal)
     first = wal.payload_position(GROUP, Slot(1))
     wal.read_soon(first, 300)
@@ -288,10 +310,7 @@ def test_a_prepared_segment_needs_no_new_file_on_the_hot_path() -> None:
 def test_retired_positions_cannot_be_read() -> None:
     disk = MemoryDisk()
     wal, _ = start(disk)
-    slot = 0
-    while wal.statistics().segments < 4:
-        slot += 1
-        wal.stage(accept(slot, bytes(300), applied=slot - 1))
+    slot = fill(wal, 4)
     sync(wal)
     old = wal.payload_position(GROUP, Slot(1))
     assert wal.retire({}) == 0
