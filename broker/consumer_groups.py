@@ -44,7 +44,7 @@ from coordinator.model import (
     refusal,
 )
 from coordinator.store import GroupStore
-from paxos.ids import MS, GroupId, Now, Slot
+from paxos.ids import MS, GroupId, NodeId, Now, Slot
 
 SWEEP_EVERY_NS: Final = 60_000 * MS
 """How often each coordinator looks for offsets whose time is over."""
@@ -331,6 +331,15 @@ class ConsumerGroups:
     def coordinated(self) -> list[GroupId]:
         """The Paxos groups whose consumer groups are this node's to answer for."""
         return [group for group in sorted(self._machines) if self._groups.acting(group)]
+
+    def complete(self, me: NodeId) -> bool:
+        """Whether every Paxos group that this node has a replica of has a coordinator that can be
+        asked, as far as it can be known: else a list of consumer groups has a hole."""
+        others = self._groups.alive() - {me}
+        return all(
+            self._groups.acting(group) or self._groups.master(group) in others
+            for group in self._machines
+        )
 
     # -- effects ------------------------------------------------------------------------------
 

@@ -5,16 +5,15 @@ Any running node is asked: all of them know the registry, and a change is a prop
 
 import argparse
 import json
-import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cluster import balance_view, health, state
+from cluster import balance_view, chosen, health, state
 from cluster.spec import ClusterSpec
-from cluster.spec import read as spec_of
 
-_DATA: Final = "the cluster's directory (./data, or the one started last)"
+_DATA: Final = f"{chosen.DATA_CHANGES}; of what only shows also the one started last"
 
 
 class BalanceError(RuntimeError):
@@ -33,18 +32,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION")
 
     def action(
-        name: str, do: Callable[[Any], int], text: str, *, json_too: bool = False
+        name: str,
+        do: Callable[[Any], int],
+        text: str,
+        *,
+        json_too: bool = False,
+        changes: bool = True,
     ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.set_defaults(action=do)
+        sub.set_defaults(action=do, changes=changes)
         # Without a default: one given before the subcommand counts as well.
         sub.add_argument("--data", type=Path, metavar="DIR", help=_DATA, default=argparse.SUPPRESS)
         if json_too:
             sub.add_argument("--json", action="store_true", help="for programs")
         return sub
 
-    action("show", _show, "show masters, ideals, and why each is moved or not", json_too=True)
-    plan = action("plan", _plan, "show the plan that would be made now", json_too=True)
+    looks = partial(action, json_too=True, changes=False)
+    looks("show", _show, "show masters, ideals, and why each is moved or not")
+    plan = looks("plan", _plan, "show the plan that would be made now")
     plan.add_argument("--dry-run", action="store_true", help="change nothing (it never does)")
     plan.add_argument("--explain", action="store_true", help="also what stays, and why")
     plan.add_argument(
@@ -66,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     action("cancel", _cancel, "do not hand over for the steal that is running")
     policy = action("policy", _policy, "show or change what the balancer aims at")
     policy.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="e.g. evenness=weight")
-    action("history", _history, "show the last plans and steals with their reasons", json_too=True)
+    looks("history", _history, "show the last plans and steals with their reasons")
 
 
 def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
@@ -78,8 +83,7 @@ def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 def _found(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (argparse's)
-    data_dir = state.find(options.data, os.environ)
-    return spec_of(data_dir), state.read(data_dir)
+    return chosen.running(options)
 
 
 def ask(
@@ -121,6 +125,7 @@ def _done(text: str, answer: Mapping[str, Any]) -> int:
 
 
 def _flags(options: Any) -> int:  # noqa: ANN401
+    options.changes = options.all_on is not None or options.even or options.pause or options.resume
     if options.all_on is not None:
         spec, running = _found(options)
         spec.node(options.all_on)
@@ -187,6 +192,7 @@ def _cancel(options: Any) -> int:  # noqa: ANN401
 
 
 def _policy(options: Any) -> int:  # noqa: ANN401
+    options.changes = bool(options.settings)
     if options.settings:
         changes = dict(_setting(one) for one in options.settings)
         return _done("policy set", _asked(options, "POST", "/admin/policy", changes))

@@ -1,7 +1,8 @@
 """`evenkeel`: what a person does with a local cluster from a terminal.
 
 A command that cannot do what it was asked prints one line that says why, and exits with 1 (2 for
-wrong arguments, as argparse has it).
+wrong arguments, as argparse has it). What could be answered in part only is printed, says what is
+unknown, and exits with 3; docs/client.md has the table.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import trio
 from cluster import (
     balance,
     bench_cli,
+    chosen,
     completion,
     control,
     data,
@@ -35,10 +37,9 @@ from cluster import (
     status,
     topic_cli,
 )
-from cluster.clients import ClientError
+from cluster.clients import FAILED, INTERRUPTED, UNKNOWN, ClientError
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec, SpecError, plan
-from cluster.spec import read as spec_of
 from evenkeel import EvenkeelError
 from history.jsonl import HistoryError
 from runtime import config
@@ -69,6 +70,10 @@ FAULTS: Final = {
 }
 
 
+LOOKS_AGAIN: Final = 3
+LOOK_AGAIN_S: Final = 0.25
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
@@ -79,17 +84,23 @@ def run(arguments: Sequence[str]) -> int:
     options.arguments = arguments
     try:
         code: int = options.do(options)
-    except Refusals as error:
-        print(f"evenkeel: {error}", file=sys.stderr)
-        return 1
+        _tell_what_changed(options)
     except BrokenPipeError:
-        return 1  # whoever read our output has gone, as with `evenkeel status | head`
-    except OSError as error:
-        print(f"evenkeel: {error}", file=sys.stderr)
-        return 1
+        return FAILED  # whoever read our output has gone, as with `evenkeel status | head`
+    except (*Refusals, OSError) as error:
+        where = None if isinstance(error, state.StateError) else chosen.changed(options)
+        print(f"evenkeel: {error}{'' if where is None else f' [{where}]'}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     return code
+
+
+def _tell_what_changed(options: Any) -> None:  # noqa: ANN401 (argparse's)
+    """On the standard error: what a program reads stays what it was."""
+    where = chosen.changed(options)
+    if where is not None:
+        print(f"in {where}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,9 +110,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, do: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, do: Callable[[Any], int], text: str, *, changes: bool = False
+    ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.set_defaults(do=do)
+        sub.set_defaults(do=do, changes=changes)
         return sub
 
     up = command("up", _up, "run a cluster on this machine until Ctrl-C")
@@ -114,20 +127,21 @@ def _parser() -> argparse.ArgumentParser:
 
     show = command("status", _status, "show nodes, groups, masters, leases and lag")
     show.add_argument("--json", action="store_true", help="for programs")
-    _data_option(show)
+    _data_option(show, chosen.DATA_LOOKS)
 
     for name, text in FAULTS.items():
-        fault = command(name, _fault, text)
+        fault = command(name, _fault, text, changes=True)
         fault.set_defaults(fault=name)
         fault.add_argument("node", type=int, metavar="N")
-        _data_option(fault)
+        _data_option(fault, chosen.DATA_CHANGES)
 
     balance_parser = command("balance", balance.run, "look at the balancer and steer it")
     balance.add_options(balance_parser)
 
-    roll = command("rolling-restart", _rolling, "restart every node in turn, sparing the clients")
+    text = "restart every node in turn, sparing the clients"
+    roll = command("rolling-restart", _rolling, text, changes=True)
     roll.add_argument("--json", action="store_true", help="print the seconds of every step")
-    _data_option(roll)
+    _data_option(roll, chosen.DATA_CHANGES)
 
     for name, module, text in (
         ("topic", topic_cli, "make topics, look at them, write and read them"),
@@ -159,15 +173,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _data_option(parser: argparse.ArgumentParser, text: str | None = None) -> None:
-    default = "the cluster's directory (./data, or the one started last)"
-    parser.add_argument("--data", type=Path, metavar="DIR", help=text or default)
-
-
-def _found(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (argparse's)
-    data_dir = state.find(options.data, os.environ)
-    running = state.read(data_dir)
-    return spec_of(data_dir), running
+def _data_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--data", type=Path, metavar="DIR", help=text)
 
 
 # --- up ------------------------------------------------------------------------------------------
@@ -279,20 +286,31 @@ def _say(line: str) -> None:
 
 
 def _status(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    spec, running = _found(options)
-    view = trio.run(status.collect, spec, running)
+    spec, running = chosen.running(options)
+    view = trio.run(_seen, spec, running)
     print(json.dumps(status.to_json(view), indent=2) if options.json else status.render(view))
-    return 0
+    return UNKNOWN if view.unknown() else 0
+
+
+async def _seen(spec: ClusterSpec, running: state.State) -> status.ClusterView:
+    """As it is; where all answer and a group has no master, it is on its way: look again."""
+    view = await status.collect(spec, running)
+    for _ in range(LOOKS_AGAIN):
+        if not view.unknown() or any(row.status is None for row in view.nodes):
+            break
+        await trio.sleep(LOOK_AGAIN_S)
+        view = await status.collect(spec, running)
+    return view
 
 
 def _fault(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    _, running = _found(options)
+    _, running = chosen.running(options)
     print(control.ask(running.control, options.fault, options.node))
     return 0
 
 
 def _rolling(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    spec, running = _found(options)
+    spec, running = chosen.running(options)
     silent = options.json
     done = rolling.rolling_restart(spec, running, (lambda _line: None) if silent else _say)
     total = sum(steps.total_s for steps in done)

@@ -2,16 +2,15 @@
 
 import argparse
 import json
-import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import Any, Final
 
 import trio
 
-from cluster import state
-from cluster.spec import read as spec_of
+from cluster import chosen
 from evenkeel import Admin, BrokerError, ClientConfig, TopicDescription
 from evenkeel.lifetime import background
 from wire.error_codes import ErrorCode
@@ -20,6 +19,10 @@ TIMEOUT_S: Final = 10.0
 TIMEOUT_S_MAX: Final = 3600.0
 NODES_TRIED: Final = 3
 """Of so many, all but one may hang before a command gives up."""
+FAILED: Final = 1
+"""The exit code of what was not done."""
+UNKNOWN: Final = 3
+"""The exit code of an answer in which something is missing that may well exist."""
 INTERRUPTED: Final = 130
 """The exit code of who was told to stop by Ctrl-C, as shells have it."""
 
@@ -28,12 +31,13 @@ class ClientError(RuntimeError):
     """What was asked for makes no sense; the message says why."""
 
 
-def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+def add_cluster_options(parser: argparse.ArgumentParser, *, changes: bool) -> None:
     """Any Kafka cluster by its addresses, or else the one that runs here."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--bootstrap", metavar="HOST:PORT", help="any Kafka cluster, by its nodes")
-    text = "the directory of a cluster here (./data, or the one started last)"
+    text = chosen.DATA_CHANGES if changes else chosen.DATA_LOOKS
     where.add_argument("--data", type=Path, metavar="DIR", help=text)
+    parser.set_defaults(changes=changes)
     text = f"give up when the cluster does not answer for so long ({TIMEOUT_S:g})"
     parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="for programs")
@@ -60,8 +64,23 @@ def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
     )
 
 
-def open_admin(options: Any) -> Admin:  # noqa: ANN401 (argparse's)
-    return Admin(bootstrap_of(options), client=config_of(options))
+@asynccontextmanager
+async def open_admin(options: Any) -> AsyncGenerator[Admin]:  # noqa: ANN401 (argparse's)
+    """An admin client of the cluster that is meant.
+
+    Raises:
+        ClientError: if another cluster answers where that of the directory should.
+    """
+    async with Admin(bootstrap_of(options), client=config_of(options)) as admin:
+        if options.bootstrap is None:
+            meant = chosen.running(options)[0].cluster_id
+            answers = (await admin.describe_cluster()).cluster_id
+            if answers != meant:
+                raise ClientError(
+                    f"the nodes there are of another cluster ({answers}, not {meant}): "
+                    "it has their ports; name the one you mean with --data or --bootstrap"
+                )
+        yield admin
 
 
 async def existing_topic(admin: Admin, name: str) -> TopicDescription:
@@ -84,8 +103,9 @@ def bootstrap_of(options: Any) -> str:  # noqa: ANN401 (argparse's)
     """
     if options.bootstrap is not None:
         given: str = options.bootstrap
+        chosen.elsewhere(options, given)
         return given
-    return spec_of(state.find(options.data, os.environ)).bootstrap
+    return chosen.running(options)[0].bootstrap
 
 
 def run_until_signal(work: Callable[[], Awaitable[int]], *, interrupted: int = INTERRUPTED) -> int:

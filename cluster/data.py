@@ -3,7 +3,6 @@ it is full of; or what the nodes that run hold, and will need."""
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from cluster import state, usage_cli
-from cluster.spec import read as spec_of
+from cluster import chosen, usage_cli
 from runtime.config import load
 from runtime.sections import StorageSection
 from storage.disk import RealDisk
@@ -41,7 +39,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
             command.add_argument("directory", type=Path, nargs="?", metavar="DIR", help=text)
             text = "with DIR, the node's, for limits"
             command.add_argument("--config", type=Path, metavar="FILE", help=text)
-            text = "without DIR: the cluster's directory (./data, or the one started last)"
+            text = f"without DIR: {chosen.DATA_LOOKS}"
             command.add_argument("--data", type=Path, metavar="DIR", help=text)
         else:
             command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
@@ -107,9 +105,7 @@ def _usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 def _cluster_usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    data_dir = state.find(options.data, os.environ)
-    running = state.read(data_dir)
-    uses = trio.run(usage_cli.collect, spec_of(data_dir), running)
+    uses = trio.run(usage_cli.collect, *chosen.running(options))
     print(json.dumps(usage_cli.to_json(uses), indent=2) if options.json else usage_cli.render(uses))
     return 0
 

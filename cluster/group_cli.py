@@ -1,12 +1,14 @@
 """`evenkeel group`: who reads what and how far they are; setting them back. Any Kafka cluster."""
 
 import argparse
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 from cluster.clients import (
+    UNKNOWN,
     ClientError,
     add_cluster_options,
     existing_topic,
@@ -19,7 +21,9 @@ from evenkeel import (
     Admin,
     BrokerError,
     GroupDescription,
+    GroupListing,
     GroupMember,
+    IncompleteListError,
     PartitionProgress,
     TopicPartition,
 )
@@ -36,22 +40,25 @@ WHERE: Final = "beginning, end, an offset, +N or -N (--to=-N), a time (2026-01-3
 def add_commands(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
 
-    def action(name: str, work: Action, text: str, *, one: bool = True) -> argparse.ArgumentParser:
+    def action(
+        name: str, work: Action, text: str, *, one: bool = True, changes: bool = False
+    ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         sub.set_defaults(do=_run, work=work)
         if one:
             sub.add_argument("group", metavar="GROUP")
-        add_cluster_options(sub)
+        add_cluster_options(sub, changes=changes)
         return sub
 
     action("list", _list, "list the consumer groups", one=False)
     action("describe", _describe, "show a group's members, its offsets and its lag")
-    seek = action("seek", _seek, "let a group without members go on elsewhere")
+    seek = action("seek", _seek, "let a group without members go on elsewhere", changes=True)
     seek.add_argument("--to", required=True, metavar="WHERE", help=WHERE)
     text = "only these (all the group has committed)"
     seek.add_argument("--topic", action="append", default=[], metavar="T[:P]", help=text)
     seek.add_argument("--dry-run", action="store_true", help="only show what would change")
-    delete = action("delete", _delete, "forget a group without members, and its offsets")
+    text = "forget a group without members, and its offsets"
+    delete = action("delete", _delete, text, changes=True)
     delete.add_argument("--dry-run", action="store_true", help="only show what would go")
 
 
@@ -63,8 +70,12 @@ def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 async def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    incomplete: IncompleteListError | None = None
     async with open_admin(options) as admin:
-        groups = await admin.list_groups()
+        try:
+            groups: Sequence[GroupListing] = await admin.list_groups()
+        except IncompleteListError as error:
+            incomplete, groups = error, error.found
     if options.json:
         print_json(
             [{"group": one.name, "state": one.state, "type": one.group_type} for one in groups]
@@ -72,9 +83,12 @@ async def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
     elif groups:
         rows = [(one.name, one.state, one.group_type) for one in groups]
         print(table(("group", "state", "type"), rows))
-    else:
+    elif incomplete is None:
         print("no groups")
-    return 0
+    if incomplete is None:
+        return 0
+    print(f"evenkeel: {incomplete}; there may be more", file=sys.stderr)
+    return UNKNOWN
 
 
 async def _describe(options: Any) -> int:  # noqa: ANN401 (argparse's)

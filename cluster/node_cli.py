@@ -6,7 +6,6 @@ The nodes of a cluster that runs on this machine are started and stopped by its 
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from cluster import control, health, state
+from cluster import chosen, control, health, state
 from cluster.spec import ClusterSpec, grown
 from cluster.spec import read as spec_of
 from runtime.config import Address, parse_address
@@ -35,15 +34,17 @@ class NodeError(RuntimeError):
 def add_commands(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
-    def action(name: str, do: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+    def action(
+        name: str, do: Callable[[Any], int], text: str, *, changes: bool = True
+    ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.set_defaults(do=do)
-        data = "the cluster's directory (./data, or the one started last)"
+        sub.set_defaults(do=do, changes=changes)
+        data = chosen.DATA_CHANGES if changes else chosen.DATA_LOOKS
         sub.add_argument("--data", type=Path, metavar="DIR", help=data)
         sub.add_argument("--http", metavar="HOST:PORT", help="ask this node of any cluster")
         return sub
 
-    listing = action("list", _list, "list the nodes, and what each of them has")
+    listing = action("list", _list, "list the nodes, and what each of them has", changes=False)
     listing.add_argument("--json", action="store_true", help="for programs")
     adding = action("add", _add, "add a node, and wait until it has its share")
     adding.add_argument("node", type=int, nargs="?", metavar="N", help="its number (the next one)")
@@ -102,12 +103,12 @@ class Cluster:
 
 def _cluster(options: Any) -> Cluster:  # noqa: ANN401 (argparse's)
     if options.http is not None:
+        chosen.elsewhere(options, options.http)
         try:
             return Cluster([parse_address(options.http)])
         except ValueError as error:
             raise NodeError(f"--http {options.http}: {error}") from error
-    data_dir = state.find(options.data, os.environ)
-    spec, running = spec_of(data_dir), state.read(data_dir)
+    spec, running = chosen.running(options)
     up = [node for node in spec.nodes if running.nodes[node.id].state == "running"]
     return Cluster([node.http for node in up], spec, running)
 

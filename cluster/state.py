@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -63,7 +63,9 @@ def read(data_dir: Path) -> State:
         StateError: if none does.
     """
     if not is_running(data_dir):
-        raise StateError(f"no cluster is running in {data_dir}; start one with: evenkeel up")
+        raise StateError(
+            f"no cluster is running in {data_dir}; start it with: evenkeel up{_named(data_dir)}"
+        )
     try:
         with (data_dir / "state.json").open("rb") as file:
             value: Any = json.loads(file.read(STATE_BYTES_MAX))
@@ -79,6 +81,11 @@ def read(data_dir: Path) -> State:
         raise StateError(f"the cluster in {data_dir} is only just starting") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError(f"{data_dir / 'state.json'} is damaged ({error})") from error
+
+
+def _named(data_dir: Path) -> str:
+    """What a command must be told to mean this directory."""
+    return "" if data_dir.absolute() == DEFAULT_DATA_DIR.absolute() else f" --data {data_dir}"
 
 
 @contextmanager
@@ -110,10 +117,18 @@ def is_running(data_dir: Path) -> bool:
     return False
 
 
-def find(given: Path | None, env: Mapping[str, str]) -> Path:
-    """The directory meant: the one given, else ./data, else the one started last.
+class Found(NamedTuple):
+    """`followed`: neither given nor here, but the one started last."""
 
-    One that runs goes before one that does not.
+    path: Path
+    followed: bool = False
+
+
+def find(given: Path | None, env: Mapping[str, str], *, follow: bool) -> Found:
+    """The directory meant: the one given, else ./data, else with `follow` the one started last.
+
+    A ./data that is there is meant, whether or not its cluster runs: another one must not be taken
+    for it because that one happens to run.
 
     Raises:
         StateError: if there is none.
@@ -123,17 +138,20 @@ def find(given: Path | None, env: Mapping[str, str]) -> Path:
             raise StateError(
                 f"{given} holds no cluster; start one with: evenkeel up --data {given}"
             )
-        return given.absolute()
-    candidates = [DEFAULT_DATA_DIR.absolute()]
+        return Found(given.absolute())
+    here = DEFAULT_DATA_DIR.absolute()
+    if (here / "cluster.json").exists():
+        return Found(here)
     pointer = _latest_path(env)
     if pointer is not None and pointer.exists():
-        candidates.append(Path(pointer.read_text(encoding="utf-8").strip()))
-    known = [candidate for candidate in candidates if (candidate / "cluster.json").exists()]
-    for candidate in known:
-        if is_running(candidate):
-            return candidate
-    if known:
-        return known[0]
+        latest = Path(pointer.read_text(encoding="utf-8").strip())
+        if follow and (latest / "cluster.json").exists():
+            return Found(latest, followed=True)
+        if is_running(latest):
+            raise StateError(
+                "no cluster here, and what changes something does not guess which one is meant; "
+                f"one that runs: --data {latest}"
+            )
     raise StateError("no cluster here; start one with: evenkeel up, or name its --data directory")
 
 

@@ -5,6 +5,7 @@ that says it is *acting* as one (it holds the lease, in this life of it, and han
 where nobody does, the table shows who was the last one known.
 """
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -50,6 +51,8 @@ class ClusterView:
     cluster_id: str
     nodes: tuple[NodeRow, ...]
     groups: tuple[GroupRow, ...]
+    groups_count: int
+    """How many there are with the registry's, as the nodes that answer have it."""
     placement_version: int
     balancer: Mapping[str, Any] | None
     steals: tuple[Mapping[str, Any], ...]
@@ -65,6 +68,23 @@ class ClusterView:
             if row.master is not None:
                 counts[row.master] += 1
         return counts
+
+    def unknown(self) -> list[str]:
+        """What the picture does not show, though it may well exist: a line for each, or none."""
+        missing = []
+        silent = [str(row.spec.id) for row in self.nodes if row.status is None]
+        if len(silent) * 2 >= len(self.nodes):
+            missing.append(
+                f"no majority answers (silent: node {', '.join(silent)}): "
+                "what others say of them may be old"
+            )
+        lost = max(0, self.groups_count - len(self.groups))
+        if lost:
+            missing.append(f"nobody answers for {lost} of {self.groups_count} groups")
+        unled = [str(row.group) for row in self.groups if row.master is None]
+        if unled:
+            missing.append(f"no node that answers is the master of group {', '.join(unled)}")
+        return missing
 
     @property
     def all_at_ideal(self) -> bool:
@@ -92,6 +112,9 @@ async def collect(
             row = NodeRow(spec=node, state="silent", pid=pid, status=None, silence=str(error))
         else:
             row = NodeRow(spec=node, state="running", pid=pid, status=answer)
+            if answer.get("cluster_id") != spec.cluster_id:
+                why = "another cluster answers there"
+                row = NodeRow(spec=node, state="silent", pid=pid, status=None, silence=why)
         rows[node.id] = row
 
     async with trio.open_nursery() as nursery:
@@ -135,6 +158,7 @@ def merge(cluster_id: str, nodes: tuple[NodeRow, ...]) -> ClusterView:
             _group_row(group, reports, ideals.get(group))
             for group, reports in sorted(by_group.items())
         ),
+        groups_count=int(newest["groups_count"]) + 1 if newest else 0,
         placement_version=int(newest.get("placement_version", 0)),
         balancer=newest.get("balancer"),
         steals=tuple(steal for _, steal in sorted(steals.items())),
@@ -170,6 +194,7 @@ def to_json(view: ClusterView) -> dict[str, Any]:
     """For programs: the same facts as `render`."""
     return {
         "cluster_id": view.cluster_id,
+        "unknown": view.unknown(),
         "placement_version": view.placement_version,
         "balancer": view.balancer,
         "nodes": [
@@ -212,6 +237,11 @@ def render(view: ClusterView) -> str:
         lines.append(_group_line(group))
     if not view.groups:
         lines.append("(no node answers)")
+    missing = view.unknown()
+    if missing:
+        lines.append("")
+        for one in missing:
+            lines += textwrap.wrap(f"UNKNOWN: {one}", COLUMNS, subsequent_indent="  ")
     return "\n".join(lines)
 
 

@@ -48,15 +48,17 @@ Action = Callable[[Any], Awaitable[int]]
 def add_commands(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
 
-    def action(name: str, work: Action, text: str, *, one: bool = True) -> argparse.ArgumentParser:
+    def action(
+        name: str, work: Action, text: str, *, one: bool = True, changes: bool = False
+    ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         sub.set_defaults(do=_run, work=work)
         if one:
             sub.add_argument("topic", metavar="TOPIC")
-        add_cluster_options(sub)
+        add_cluster_options(sub, changes=changes)
         return sub
 
-    create = action("create", _create, "create a topic")
+    create = action("create", _create, "create a topic", changes=True)
     create.add_argument("--partitions", type=int, default=-1, metavar="P")
     create.add_argument("--replication", type=int, default=-1, metavar="R")
     create.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
@@ -64,10 +66,11 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     list_ = action("list", _list, "list the topics", one=False)
     list_.add_argument("--internal", action="store_true", help="the cluster's own too")
     action("describe", _describe, "show a topic's partitions and settings")
-    delete = action("delete", _delete, "delete a topic and all its records")
+    delete = action("delete", _delete, "delete a topic and all its records", changes=True)
     delete.add_argument("--dry-run", action="store_true", help="only say what would go")
 
-    produce = action("produce", _produce, "write each line of the standard input as a record")
+    text = "write each line of the standard input as a record"
+    produce = action("produce", _produce, text, changes=True)
     produce.add_argument("--key-separator", metavar="TEXT", help="what a line's key ends with")
     produce.add_argument("--partition", type=int, metavar="P", help="all to this partition")
     produce.add_argument("--header", action="append", default=[], metavar="NAME=VALUE")
@@ -257,6 +260,7 @@ async def _acknowledged(options: Any, waiting: list[Delivery]) -> None:  # noqa:
 async def _consume(options: Any) -> int:  # noqa: ANN401 (argparse's)
     begin = OffsetReset.EARLIEST if options.begin == "beginning" else OffsetReset.LATEST
     config = ConsumerConfig(group=options.group, offset_reset=begin)
+    options.changes = options.group is not None  # a member commits what it has read
     if options.group is not None and options.partition:
         raise ClientError("a member of a group cannot choose its partitions")
     if options.count is not None and options.count < 1:

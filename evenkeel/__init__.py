@@ -1,6 +1,7 @@
 """Evenkeel's own client, on trio, for Evenkeel and any other Kafka cluster: docs/client.md."""
 
 from evenkeel.admin import Admin
+from evenkeel.admin_groups import IncompleteListError
 from evenkeel.config import (
     Acks,
     Assignor,
@@ -154,6 +155,7 @@ __all__ = [
     "DeliveryError",
     "DisconnectedError",
     "FencedError",
+    "IncompleteListError",
     "ListenerError",
     "LeaseLostError",
     "LedgerError",

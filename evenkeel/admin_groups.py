@@ -1,9 +1,10 @@
 """The admin client's part about consumer groups: who is in them, how far they are, and set back."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+import attrs
 import trio
 
 from evenkeel import lookups
@@ -16,7 +17,12 @@ from evenkeel.descriptions import (
     GroupProgress,
     PartitionProgress,
 )
-from evenkeel.errors import EvenkeelError, UnreachableError, UnsupportedError, refusal
+from evenkeel.errors import (
+    EvenkeelError,
+    UnreachableError,
+    UnsupportedError,
+    refusal,
+)
 from wire.cluster_view import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
@@ -47,6 +53,20 @@ DEAD = "Dead"
 """The state in which a coordinator describes a group it does not know."""
 
 
+class IncompleteListError(EvenkeelError):
+    """Nodes did not answer in time: `found` is what the others told, `failures` why, by node."""
+
+    retriable = True
+
+    def __init__(
+        self, found: Sequence[GroupListing], failures: Mapping[int, EvenkeelError]
+    ) -> None:
+        words = "; ".join(f"node {node}: {error}" for node, error in sorted(failures.items()))
+        super().__init__("the list of groups is not complete", why=words or "no node answered")
+        self.found = found
+        self.failures = failures
+
+
 class _HasClient(Protocol):
     @property
     def client(self) -> Client: ...
@@ -58,39 +78,18 @@ class GroupAdmin:
     async def list_groups(self: _HasClient) -> list[GroupListing]:
         """All groups of the cluster: each node tells those it coordinates.
 
-        A node that is down coordinates none; its groups are other nodes' soon.
+        A node that is down coordinates none as soon as the others know that it is down.
+
+        Raises:
+            IncompleteListError: if a node that may coordinate groups does not answer in time.
         """
-        await self.client.refresh()
-        found: dict[str, GroupListing] = {}
-        failures: list[EvenkeelError] = []
-
-        async def ask(node: int) -> None:
-            async def once() -> ListGroupsResponse:
-                try:
-                    answer = await self.client.ask(node, ListGroupsRequest(), ListGroupsResponse)
-                except UnreachableError:
-                    return ListGroupsResponse()
-                if answer.error_code != ErrorCode.NONE:
-                    raise refusal(f"node {node} does not list its groups", answer.error_code)
-                return answer
-
-            try:
-                answer = await self.client.until_done(f"node {node} does not answer", once)
-            except EvenkeelError as error:
-                failures.append(error)
-                return
-            for one in answer.groups:
-                listing = GroupListing(
-                    one.group_id, one.protocol_type, one.group_state, one.group_type
-                )
-                found[one.group_id] = listing
-
-        async with trio.open_nursery() as nursery:
-            for node in self.client.view.nodes:
-                nursery.start_soon(ask, node)
-        if failures:
-            raise failures[0]
-        return [found[name] for name in sorted(found)]
+        client = self.client
+        listing = _Listing(client)
+        try:
+            await client.until_done("the list of groups has holes", listing.once)
+        except EvenkeelError as error:
+            raise IncompleteListError(listing.groups(), listing.failures) from error
+        return listing.groups()
 
     async def describe_group(self: _HasClient, name: str) -> GroupDescription:
         """Who is in a group, and what each member reads.
@@ -191,6 +190,58 @@ class GroupAdmin:
             coordinator.check("deleting", answer.results[0].error_code)
 
         await coordinator.until_done("deleting", once)
+
+
+@attrs.define(eq=False)
+class _Listing:
+    """One look at all nodes after the other, until one is complete."""
+
+    _client: Client
+    failures: dict[int, EvenkeelError] = attrs.Factory(dict)
+    _found: dict[str, GroupListing] = attrs.Factory(dict)
+
+    async def once(self) -> None:
+        """Raises:
+        EvenkeelError: a failure of one of those that must answer.
+        """
+        await self._client.refresh()
+        down = await _nodes_down(self._client)
+        self.failures.clear()
+        self._found.clear()
+        async with trio.open_nursery() as nursery:
+            for node in self._client.view.nodes:
+                nursery.start_soon(self._ask, node)
+        for node in down & self.failures.keys():
+            if isinstance(self.failures[node], UnreachableError):
+                del self.failures[node]
+        for failure in self.failures.values():
+            raise failure
+
+    def groups(self) -> list[GroupListing]:
+        """Those of the last look."""
+        return [self._found[name] for name in sorted(self._found)]
+
+    async def _ask(self, node: int) -> None:
+        try:
+            answer = await self._client.ask(node, ListGroupsRequest(), ListGroupsResponse)
+            if answer.error_code != ErrorCode.NONE:
+                raise refusal(f"node {node} does not list all groups", answer.error_code)
+        except EvenkeelError as error:
+            self.failures[node] = error
+            return
+        for one in answer.groups:
+            listing = GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type)
+            self._found[one.group_id] = listing
+
+
+async def _nodes_down(client: Client) -> set[int]:
+    """Nodes that the others know to be down: each has replicas, none in sync, and leads nothing."""
+    request = MetadataRequest(None, allow_auto_topic_creation=False)
+    answer = await client.ask(BOOTSTRAP, request, MetadataResponse)
+    partitions = [one for topic in answer.topics for one in topic.partitions]
+    having = {node for one in partitions for node in one.replica_nodes}
+    serving = {node for one in partitions for node in (one.leader_id, *one.isr_nodes)}
+    return having - serving
 
 
 async def _partition_counts(client: Client, topics: Collection[str]) -> dict[str, int]:

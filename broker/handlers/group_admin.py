@@ -65,11 +65,19 @@ def _described(request: Request, asked_operations: bool, answers: Sequence[model
 
 
 def handle_list(broker: Broker, request: Request) -> None:
-    """The groups this node coordinates: clients ask all nodes for theirs."""
+    """The groups this node coordinates: clients ask all nodes for theirs.
+
+    While a Paxos group has no coordinator that could be asked, its consumer groups are in nobody's
+    list: whoever knows of that says so, rather than let the answers look complete.
+    """
     message = request.message
     assert isinstance(message, ListGroupsRequest)
     types = frozenset(one.lower() for one in message.types_filter)
     states = frozenset(_STATES.get(one.lower(), one) for one in message.states_filter)
+    if not broker.consumer_groups.complete(broker.me):
+        missing = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        request.reply.complete(encode_response(request.header, missing))
+        return
     coordinated = broker.consumer_groups.coordinated()
     put = gather(len(coordinated), guarded(broker, request, partial(_listed, request, types)))
     for index, group in enumerate(coordinated):

@@ -125,6 +125,19 @@ def test_a_master_that_does_not_get_level_asks_for_patience() -> None:
     assert one.heartbeat() == ErrorCode.NONE
 
 
+def test_a_list_of_groups_has_no_hole_that_nobody_tells() -> None:
+    """A coordinator that is down, or no coordinator at all: the others say that groups may be
+    missing in what they list; and no longer once another node has them."""
+    world = World()
+    group = paxos_group(world)
+    world.cluster.install(group, 2)
+    assert world.ask(1, ListGroupsRequest(), 5).error_code == ErrorCode.NONE
+    world.cluster.dead.add(2)
+    assert world.ask(1, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.cluster.install(group, 3)
+    assert world.ask(1, ListGroupsRequest(), 5).error_code == ErrorCode.NONE
+
+
 def test_who_waits_for_a_master_that_loses_the_group_looks_elsewhere() -> None:
     world, _, commit = master_that_is_behind()
     world.advance(100)

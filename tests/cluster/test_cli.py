@@ -1,10 +1,12 @@
 """The command line: what is wrong is told in one line, with an exit code that is not zero."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cluster import cli
+from cluster import cli, state
 from runtime.config import load
 
 
@@ -64,6 +66,88 @@ def test_a_cluster_that_does_not_run(capsys: pytest.CaptureFixture[str]) -> None
     Path("data/cluster.json").write_text("{}")
     assert cli.run(["status"]) == 1
     assert "no cluster is running in" in capsys.readouterr().err
+
+
+CHANGES = (
+    "topic create t",
+    "topic delete t",
+    "topic produce t",
+    "topic consume t --group g",
+    "group seek g --to end",
+    "group delete g",
+    "kill 1",
+    "pause 1",
+    "resume 1",
+    "restart 1",
+    "rolling-restart",
+    "balance --all-on 1",
+    "balance --pause",
+    "balance run",
+    "balance move 1 2",
+    "balance drain 1",
+    "balance cancel",
+    "balance policy evenness=weight",
+    "node add",
+    "node remove 1",
+    "node replace 1",
+)
+LOOKS = (
+    "topic list",
+    "topic describe t",
+    "topic consume t",
+    "group list",
+    "group describe g",
+    "status",
+    "balance",
+    "balance show",
+    "balance plan",
+    "balance policy",
+    "node list",
+    "data usage",
+)
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Iterator[Path]:
+    """Another cluster, which runs, and was started last."""
+    there = tmp_path / "another"
+    there.mkdir()
+    (there / "cluster.json").write_text("{}")
+    state.remember(there, os.environ)
+    with state.launcher_lock(there):
+        yield there
+
+
+@pytest.mark.parametrize("line", [*CHANGES, *LOOKS])
+def test_a_stopped_cluster_here_is_meant_by_every_command(
+    line: str, another: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("data").mkdir()
+    Path("data/cluster.json").write_text("{}")
+    assert cli.run(line.split()) == 1
+    told = capsys.readouterr().err
+    assert "no cluster is running in" in told
+    assert str(another) not in told
+
+
+@pytest.mark.parametrize("line", CHANGES)
+def test_what_changes_something_wants_its_cluster_named(
+    line: str, another: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(line.split()) == 1
+    assert f"does not guess which one is meant; one that runs: --data {another}" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("line", LOOKS)
+def test_what_only_looks_says_whom_it_followed(
+    line: str, another: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(line.split()) == 1  # for this one has no state yet
+    followed, failed = capsys.readouterr().err.splitlines()
+    assert followed == f"evenkeel: the cluster of {another}, the one started last"
+    assert "is only just starting" in failed
 
 
 def test_a_demo_does_not_touch_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,21 +34,23 @@ def test_the_state_is_read_while_the_launcher_lives(tmp_path: Path) -> None:
         state.read(tmp_path)
 
 
-def test_one_that_runs_goes_before_one_that_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("follow", [True, False])
+def test_the_one_here_is_meant_whether_it_runs_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:
+    """A folder's own cluster may be stopped; another that runs is not taken for it."""
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StateError, match="no cluster here; start one with: evenkeel up"):
-        state.find(None, env)
+        state.find(None, env, follow=follow)
     here, there = made(tmp_path / "data"), made(tmp_path / "there")
     state.remember(there, env)
-    assert state.find(None, env) == here
+    assert state.find(None, env, follow=follow) == (here, False)
     with state.launcher_lock(there):
-        assert state.find(None, env) == there
+        assert state.find(None, env, follow=follow) == (here, False)
         with state.launcher_lock(here):
-            assert state.find(None, env) == here
-    assert state.find(Path("there"), env) == there
+            assert state.find(None, env, follow=follow) == (here, False)
+    assert state.find(Path("there"), env, follow=follow) == (there, False)
 
 
 def test_the_last_one_is_found_from_anywhere(
@@ -58,11 +60,27 @@ def test_the_last_one_is_found_from_anywhere(
     there = made(tmp_path / "there")
     state.remember(there, env)
     monkeypatch.chdir("/")
-    assert state.find(None, env) == there
+    assert state.find(None, env, follow=True) == (there, True)
     with pytest.raises(StateError, match="no cluster here"):
-        state.find(None, {})
+        state.find(None, {}, follow=True)
+
+
+def test_what_changes_something_does_not_follow_the_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"HOME": str(tmp_path / "home")}
+    there = made(tmp_path / "there")
+    state.remember(there, env)
+    monkeypatch.chdir("/")
+    with pytest.raises(StateError, match="no cluster here; start one"):
+        state.find(None, env, follow=False)
+    with (
+        state.launcher_lock(there),
+        pytest.raises(StateError, match=f"does not guess .* one that runs: --data {there}"),
+    ):
+        state.find(None, env, follow=False)
 
 
 def test_a_directory_without_a_cluster_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="holds no cluster; start one with: evenkeel up --data"):
-        state.find(tmp_path, {})
+        state.find(tmp_path, {}, follow=True)

@@ -37,6 +37,7 @@ def answer(node: int, groups: list[dict[str, Any]], **more: Any) -> dict[str, An
         "cluster_id": "c",
         "version": "0.1.0",
         "durability": "fsync",
+        "groups_count": len(groups) - 1,
         "uptime_s": 12.0,
         "placement_version": 4,
         "balancer": {"enabled": True, "paused": False, "state": "idle", "token": None},
@@ -104,6 +105,24 @@ def test_nothing_answers() -> None:
     text = render(seen)
     assert "(no node answers)" in text
     assert "balancer unknown" in text
+
+
+def test_what_is_not_known_is_said_to_be_unknown() -> None:
+    """With no majority, with a group nobody leads, with a group nobody tells anything about."""
+    whole = view(row(1, answer(1, [group(0, 1), group(1, 1)])), row(2, None), row(3, None))
+    assert whole.unknown() == [
+        "no majority answers (silent: node 2, 3): what others say of them may be old"
+    ]
+    unled = view(row(1, answer(1, [group(0, 3), group(1, 1)])), row(2, answer(2, [])), row(3, None))
+    assert unled.unknown() == ["no node that answers is the master of group 0"]
+    untold = view(row(1, answer(1, [group(0, 1)], groups_count=4)))
+    assert untold.unknown() == ["nobody answers for 4 of 5 groups"]
+    for seen in (whole, unled, untold):
+        assert to_json(seen)["unknown"] == seen.unknown()
+        assert "\nUNKNOWN: " in render(seen)
+    healthy = view(row(1, answer(1, [group(0, 1)])), row(2, answer(2, [])), row(3, None))
+    assert healthy.unknown() == []
+    assert "UNKNOWN" not in render(healthy)
 
 
 def wide() -> ClusterView:

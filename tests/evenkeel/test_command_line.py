@@ -32,6 +32,9 @@ class Terminal:
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        self.bootstrap = cluster.bootstrap
+        self.said_besides = ""
+        """What the last command wrote on the standard error."""
         self._where = ["--bootstrap", cluster.bootstrap]
         self._capsys = capsys
         self._monkeypatch = monkeypatch
@@ -44,6 +47,7 @@ class Terminal:
         printed = self._capsys.readouterr()
         assert code == (1 if fails else 0), printed.err
         if not fails:
+            self.said_besides = printed.err
             return printed.out
         assert printed.err.startswith("evenkeel: ")
         assert printed.err.count("\n") == 1
@@ -82,6 +86,7 @@ def test_the_life_of_a_topic(terminal: Terminal) -> None:
     assert [one["partition"] for one in told["partitions"]] == [0, 1]
     assert told["changed"] == {"max.message.bytes": "5000"}
     assert "would be deleted" in terminal.run("topic delete cli-1 --dry-run")
+    assert f"in the cluster at {terminal.bootstrap}\n" in terminal.said_besides
     assert terminal.json("topic delete cli-1")["deleted"]
     terminal.eventually("topic list", r"\A(?!.*cli-1)")
     assert "there is no topic 'cli-2'; see: " in terminal.run("topic describe cli-2", fails=True)
@@ -220,7 +225,7 @@ def test_ctrl_c_leaves_the_group_in_good_order(
     typed = Typed(cluster, f"topic consume {topic} --group {topic} --follow")
     assert [typed.line(), typed.line()] == ["1/0\t0\n", "1/1\t1\n"]
     typed.process.send_signal(signal.SIGINT)
-    assert typed.ends() == (130, "")
+    assert typed.ends() == (130, f"in the cluster at {cluster.bootstrap}\n")
     told = terminal.json(f"group describe {topic}")
     assert (told["state"], told["members"]) == ("Empty", [])
     assert [one["committed"] for one in told["partitions"] if one["partition"] == 1] == [2]
