@@ -21,6 +21,7 @@ RECORDS_RESULT: Final = struct.Struct(">hqq")
 DELETE_RECORDS_RESULT: Final = struct.Struct(">hq")
 """Error code and the partition's first offset."""
 _DELETE_RECORDS: Final = struct.Struct(">Iq")
+_FENCE: Final = struct.Struct(">qB")
 EVERYTHING: Final = -1
 
 
@@ -33,11 +34,16 @@ class CommandKind(IntEnum):
     """A command of the registry; only in the registry group."""
     DELETE_RECORDS = 4
     """Partition uid, then the offset below which records go (KIP-107)."""
+    FENCED = 5
+    """Epoch of the mastership that decided it, kind and body of a command: refused in any other."""
 
 
 _RECORDS: Final = int(CommandKind.RECORDS)
 """Looked up once: a member of an enum costs as much as a slice."""
 _NONE: Final = (0, 0, 0)
+
+FENCEABLE: Final = frozenset({CommandKind.CONSUMER_GROUP, CommandKind.DELETE_RECORDS})
+"""What a mastership decides on its own; a registry's command says itself what it was made for."""
 
 TRIMS: Final = frozenset({CommandKind.DELETE_RECORDS})
 """What makes room, or will: taken also where the disk is nearly full."""
@@ -66,12 +72,32 @@ def records(uid: int, batch: memoryview) -> tuple[Buffer, ...]:
 
 
 def trims(chunk: Buffer) -> bool:
-    """Whether the command that begins with this buffer is one of TRIMS."""
-    return len(chunk) >= HEAD.size and HEAD.unpack_from(chunk)[1] in TRIMS
+    """Whether the command that begins with this buffer is one of TRIMS, fenced or not."""
+    kind_at = HEAD.size - 1 + (_FENCE.size if is_fenced(chunk) else 0)
+    return len(chunk) > kind_at and chunk[kind_at] in TRIMS
+
+
+def fenced(epoch: int, command: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """The command, to be applied under this epoch of the lease or not at all.
+
+    Wherever it has been meanwhile (a queue, a link, a slot that a later master finds): another
+    master has answered clients since, and it would undo what they were told (protocol.md F1).
+    """
+    chunk = b"".join(command)
+    kind, body = chunk[HEAD.size - 1], chunk[HEAD.size :]
+    assert kind in FENCEABLE
+    head = HEAD.pack(_FENCE.size + len(body), CommandKind.FENCED)
+    return (head + _FENCE.pack(epoch, kind) + body,)
+
+
+def is_fenced(chunk: Buffer) -> bool:
+    """Whether the command that begins with this buffer is of use to this mastership only."""
+    return len(chunk) >= HEAD.size and chunk[HEAD.size - 1] == CommandKind.FENCED
 
 
 def delete_records(uid: int, before: int) -> tuple[Buffer, ...]:
-    """A DELETE_RECORDS command; `before` EVERYTHING means what is there when it is applied."""
+    """A DELETE_RECORDS command. EVERYTHING, all that is there when it is applied, is in old logs
+    only: nobody can have decided on what comes after his decision."""
     body = _DELETE_RECORDS.pack(uid, before)
     return (HEAD.pack(len(body), CommandKind.DELETE_RECORDS) + body,)
 
@@ -86,6 +112,21 @@ def parse_delete_records(body: memoryview) -> tuple[int, int]:
         raise CommandError(f"a DELETE_RECORDS command of {len(body)} bytes")
     uid, before = _DELETE_RECORDS.unpack(body)
     return uid, before
+
+
+def parse_fenced(command: "Command") -> tuple[int, "Command"]:
+    """The epoch that a FENCED command was decided in, and the command.
+
+    Raises:
+        CommandError: if these are not the bytes of such a command.
+    """
+    body = command.body
+    if len(body) < _FENCE.size:
+        raise CommandError(f"a FENCED command of {len(body)} bytes")
+    epoch, kind = _FENCE.unpack_from(body)
+    if kind not in FENCEABLE:
+        raise CommandError(f"a FENCED command of kind {kind}")
+    return epoch, Command(kind, 0, body[_FENCE.size :], command.at + _FENCE.size)
 
 
 def opaque(kind: CommandKind, body: bytes) -> tuple[Buffer, ...]:

@@ -13,7 +13,10 @@ a circle, may go on until its session ends (seen with 2.16). So a tenure is susp
 requests and answers wait until the epoch changes, or it turns out that we go on.
 
 Nothing is answered on the strength of a mastership that has ended: acting and epoch are looked at
-again after the work, right before the answer leaves (protocol.md [R14]).
+again after the work, right before the answer leaves (protocol.md [R14]). And nothing is changed on
+its strength: each command says which epoch it was decided in, and the log refuses it in any other
+([F1]). So a client can be told for sure that its change will not be made, or that nobody knows
+whether it was ([F2]).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,11 +27,12 @@ import attrs
 
 from balancer.catalogue import data_groups
 from balancer.registry import Registry
-from broker.commands import CommandKind, opaque
+from broker.commands import CommandKind, fenced, opaque
 from broker.intake import Done, Elsewhere, Outcome, Why
 from broker.patterns import matching
 from broker.ports import Groups
 from coordinator.assigning import Topics
+from coordinator.commands import decode_result
 from coordinator.coordinator import Coordinator, CoordinatorStatistics
 from coordinator.hashing import hash_consumer_group
 from coordinator.limits import CoordinatorConfig
@@ -41,6 +45,8 @@ from coordinator.model import (
     Reply,
     Request,
     Response,
+    Token,
+    fate_unknown,
     refusal,
 )
 from coordinator.store import GroupStore
@@ -86,6 +92,8 @@ class _Office:
     suspended_boot_ns: int | None = None
     held: list[Reply] = attrs.Factory(list)
     waiting: list[_Asked] = attrs.Factory(list)
+    left: dict[ProposalId, Token] = attrs.Factory(dict)
+    """Who waits, when it has ended, to hear what became of a change."""
 
 
 @attrs.define(eq=False)
@@ -104,9 +112,9 @@ class _Loading:
             answered(refusal(request, error))
 
 
-def _asked(reply: Reply) -> _Asked:
-    assert isinstance(reply.token, _Asked)
-    return reply.token
+def _asked(token: Token) -> _Asked:
+    assert isinstance(token, _Asked)
+    return token
 
 
 def paxos_group_of(registry: Registry, consumer_group: str) -> GroupId | None:
@@ -281,10 +289,14 @@ class ConsumerGroups:
             self.ask(office.group, request, answered)
 
     def _close(self, office: _Office) -> None:
-        """Whoever waits here is told to look elsewhere; what is on its way may yet come true."""
+        """Whoever waits here is told to look elsewhere, or stays until it is known what to say."""
         del self._offices[office.group]
-        asked = [_asked(reply) for reply in (*office.held, *office.coordinator.resigned().replies)]
-        for request, answered in (*asked, *office.waiting):
+        effects, office.left = office.coordinator.resigned()
+        for reply in office.held:
+            request, answered = _asked(reply.token)
+            answered(fate_unknown(request))
+        nobody_saw = [_asked(reply.token) for reply in effects.replies] + office.waiting
+        for request, answered in nobody_saw:
             answered(refusal(request, ErrorCode.NOT_COORDINATOR))
 
     def forget(self, group: GroupId) -> None:
@@ -349,7 +361,7 @@ class ConsumerGroups:
         for proposal in effects.proposals:
             self._groups.submit(
                 office.group,
-                opaque(CommandKind.CONSUMER_GROUP, proposal.command),
+                fenced(office.epoch, opaque(CommandKind.CONSUMER_GROUP, proposal.command)),
                 partial(self._on_outcome, office, proposal.proposal_id),
             )
         for notice in effects.notices:
@@ -363,13 +375,13 @@ class ConsumerGroups:
             self._suspend(office, self._groups.now())
             return
         for reply in replies:
-            request, answered = _asked(reply)
-            response = reply.response if same else refusal(request, ErrorCode.NOT_COORDINATOR)
-            answered(response)
+            request, answered = _asked(reply.token)
+            answered(reply.response if same else fate_unknown(request))
 
     def _on_outcome(self, office: _Office, proposal_id: ProposalId, outcome: Outcome) -> None:
         """A command was applied, or will not be as far as this tenure is concerned."""
         if not self._is_open(office):
+            self._on_late_outcome(office, proposal_id, outcome)
             return
         verdict: bytes | ProposalFailure
         match outcome:
@@ -377,10 +389,26 @@ class ConsumerGroups:
                 verdict = result
             case Elsewhere(why=Why.OVERLOADED):
                 verdict = ProposalFailure.OVERLOADED
-            case Elsewhere():
+            case Elsewhere(why=Why.NOT_MASTER):
                 verdict = ProposalFailure.NOT_MASTER
+            case Elsewhere():
+                verdict = ProposalFailure.UNKNOWN
         now_ms = self._groups.now().boot_ns // MS
         self._carry_out(office, office.coordinator.on_committed(now_ms, proposal_id, verdict))
+
+    def _on_late_outcome(self, office: _Office, proposal_id: ProposalId, outcome: Outcome) -> None:
+        """The tenure is over. What the log refused, or never got, is refused for good: its fence is
+        passed. Of the rest nobody can say anything here."""
+        token = office.left.pop(proposal_id, None)
+        if token is None:
+            return
+        request, answered = _asked(token)
+        if isinstance(outcome, Done):
+            never = decode_result(outcome.result).error != ErrorCode.NONE
+        else:
+            never = outcome.why is not Why.UNKNOWN
+        error = refusal(request, ErrorCode.NOT_COORDINATOR)
+        answered(error if never else fate_unknown(request))
 
     # -- statistics ---------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from broker.commands import is_fenced
 from broker.gathering import Gathering
 from paxos import handover
 from paxos.entry import Buffer, Entry
@@ -140,11 +141,14 @@ class Intake:
         if replica.handover is None and self._handing is not None:
             self.handover_seen(now)  # the Steal is applied in this very round: its grace begins
         target = replica.forwarding_to(now)
-        if target is not None:
+        fenced = is_fenced(pending.chunks[0])
+        if target is not None and not fenced:
             self._handing = target
             self.forwards.append(Forward(target, pending, handing=True))
         elif replica.acting(now):
-            self.enqueue(pending)
+            self.enqueue(pending)  # if fenced, perhaps until it is known who is master
+        elif fenced:
+            pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
         else:
             holder = self._holder(now)
             grace = holder in (None, self._grace_to) and now.boot_ns < self._grace_until
@@ -209,9 +213,13 @@ class Intake:
         target = replica.forwarding_to(now)
         if target is not None:
             self._handing = target
-            while self.queue:
-                self.forwards.append(Forward(target, self.queue.popleft(), handing=True))
-            self.queue_bytes = 0
+            queued, self.queue, self.queue_bytes = self.queue, deque(), 0
+            for pending in queued:
+                if is_fenced(pending.chunks[0]):  # of use to nobody else: it waits
+                    self.queue.append(pending)
+                    self.queue_bytes += pending.size
+                else:
+                    self.forwards.append(Forward(target, pending, handing=True))
             if not self.proposed:  # what is applied has been answered, too
                 handover.try_to_send(replica, now, step)
             return

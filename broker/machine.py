@@ -31,6 +31,7 @@ from broker.commands import (
     alone,
     parse,
     parse_delete_records,
+    parse_fenced,
 )
 from broker.image import (
     Chunk,
@@ -47,6 +48,8 @@ from broker.ports import NO_COLD, ColdReader
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.codec import CommandError
+from coordinator.commands import Result, encode_result
+from coordinator.model import ErrorCode as CoordinatorErrorCode
 from coordinator.store import GroupStore
 from paxos.entry import BeMaster, Buffer, Control, Entry, Steal
 from paxos.ids import SLOT_ZERO, GroupId, Now, Slot
@@ -78,6 +81,13 @@ _NO_LOG_APPEND_TIME: Final = -1
 _NO_ERROR: Final = int(ErrorCode.NONE)
 _RECORDS: Final = int(CommandKind.RECORDS)
 _THERE_ALREADY: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_PASSED: Final = {
+    int(CommandKind.CONSUMER_GROUP): encode_result(Result(CoordinatorErrorCode.NOT_COORDINATOR)),
+    int(CommandKind.DELETE_RECORDS): DELETE_RECORDS_RESULT.pack(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+    ),
+}
+"""Results of commands of a mastership that is over."""
 UID_MAX: Final = 2**32 - 1
 _LEASE: Final = (ChunkKind.LEASE, 0)
 _IN_PIECES: Final = (ChunkKind.CONSUMER_GROUPS, ChunkKind.REGISTRY)
@@ -85,6 +95,8 @@ _IN_PIECES: Final = (ChunkKind.CONSUMER_GROUPS, ChunkKind.REGISTRY)
 
 def _part(command: Command) -> tuple[ChunkKind, int]:
     """The part of the machine that the command is for, by the name of its chunk."""
+    if command.kind == CommandKind.FENCED:
+        _, command = parse_fenced(command)
     if command.kind == CommandKind.CONSUMER_GROUP:
         return ChunkKind.CONSUMER_GROUPS, 0
     if command.kind == CommandKind.REGISTRY:
@@ -436,6 +448,10 @@ class GroupMachine:
             return self._registry.apply(command.body, self.applied)
         if kind == CommandKind.DELETE_RECORDS:
             return self._delete_records(command.body)
+        if kind == CommandKind.FENCED:
+            epoch, inner = parse_fenced(command)
+            ours = epoch == self._lease.epoch
+            return self._apply(inner, start, keep) if ours else _PASSED[inner.kind]
         raise DamagedEntryError(
             f"group {self.group}, slot {self.applied}: no command of kind {kind} belongs here"
         )

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from balancer.registry import Registry
-from broker.commands import DELETE_RECORDS_RESULT, delete_records
+from broker.commands import DELETE_RECORDS_RESULT, delete_records, fenced
 from broker.config import BrokerConfig
 from broker.intake import Done, Outcome
 from broker.machine import GroupMachine
@@ -239,7 +239,8 @@ class Retainer:
         if offset is not None and groups.caught_up(group):
             self._under_way.add(uid)
             done = partial(self._done, uid, state.log_start)
-            groups.submit(group, delete_records(uid, offset), done)
+            command = fenced(groups.epoch(group), delete_records(uid, offset))
+            groups.submit(group, command, done)  # by the rules as this master knows them
 
     def _add(self, topic: str, state: PartitionState) -> None:
         size = self._adding.setdefault(topic, TopicSize())

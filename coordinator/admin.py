@@ -20,7 +20,7 @@ from coordinator.model import (
     Token,
     refusal,
 )
-from coordinator.rebalance import FAILURE_ERRORS, Rebalance
+from coordinator.rebalance import CHANGE_ERRORS, Rebalance
 from coordinator.states import STATE_NAMES, GroupEvent, GroupState
 from coordinator.subscription import CONSUMER_PROTOCOL
 from coordinator.tenure import DeleteUnderWay, Tenure
@@ -112,7 +112,7 @@ class Admin:
 
     def on_delete(self, under_way: DeleteUnderWay, outcome: Result | ProposalFailure) -> None:
         tenure = self._tenure
-        error = FAILURE_ERRORS[outcome] if isinstance(outcome, ProposalFailure) else outcome.error
+        error = CHANGE_ERRORS[outcome] if isinstance(outcome, ProposalFailure) else outcome.error
         group = tenure.groups.get(under_way.parked.request.group)
         if group is not None and group.state == GroupState.DEAD:
             self._rebalance.reload(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -167,20 +167,26 @@ class Coordinator:
             elif stored.occupied:
                 self._office.assigning.adopt(stored)
 
-    def resigned(self) -> Effects:
+    def resigned(self) -> tuple[Effects, dict[ProposalId, Token]]:
         """This node is not master any more: everyone who waits is sent to find the next one.
 
-        Whether what they asked for reaches the log is not known; asking again is safe.
+        Except those who want to know what became of a change (`model.CHANGES`) that is on its way:
+        their tokens are returned, by the proposal that will tell. It must not be given up before.
         """
         office, self._office = self._office, None
         if office is None:
-            return Effects()
+            return Effects(), {}
         tenure = office.tenure
+        left: dict[ProposalId, Token] = {}
+        for proposal_id, under_way in tenure.under_way.items():
+            if isinstance(under_way, CommitUnderWay | DeleteUnderWay | OffsetDeleteUnderWay):
+                left[proposal_id] = under_way.parked.token
+                del tenure.parked[under_way.parked.serial]
         for parked in list(tenure.parked.values()):
             tenure.refuse(parked, ErrorCode.NOT_COORDINATOR)
         effects = tenure.take_effects()
         assert not effects.proposals
-        return effects
+        return effects, left
 
     # --- events
 

@@ -28,6 +28,8 @@ class ErrorCode(IntEnum):
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
+    REQUEST_TIMED_OUT = 7
+    """Of a change: nobody can say whether it was, or will be, made."""
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
@@ -406,6 +408,18 @@ Response: TypeAlias = (
 )
 
 
+CHANGES: Final = frozenset((OffsetCommit, OffsetDelete, DeleteGroup))
+"""Requests that change what others read, and are done at once: whoever asked wants to know whether
+they were. Of the others (who joins, who leaves) the members find out what has become."""
+
+
+def fate_unknown(request: Request) -> Response:
+    """What to say where the mastership has ended before it could be said what became of it."""
+    unknown = type(request) in CHANGES
+    error = ErrorCode.REQUEST_TIMED_OUT if unknown else ErrorCode.NOT_COORDINATOR
+    return refusal(request, error)
+
+
 _ONLY_AN_ERROR: Final[Mapping[type, Callable[..., Response]]] = {
     SyncGroup: SyncGroupResponse,
     Heartbeat: HeartbeatResponse,
@@ -461,7 +475,8 @@ class Proposal(NamedTuple):
 class ProposalFailure(Enum):
     """Why a command will not be applied on behalf of this mastership."""
 
-    NOT_MASTER = "mastership lost before the outcome was known"
+    NOT_MASTER = "not proposed, this mastership is over"
+    UNKNOWN = "mastership lost before the outcome was known"
     OVERLOADED = "refused before it was proposed, a queue is full"
 
 

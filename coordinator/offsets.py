@@ -25,7 +25,7 @@ from coordinator.model import (
     TopicPartitions,
     refusal,
 )
-from coordinator.rebalance import FAILURE_ERRORS, Rebalance
+from coordinator.rebalance import CHANGE_ERRORS, Rebalance
 from coordinator.states import GroupState
 from coordinator.store import StoredGroup, StoredOffset
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
@@ -98,7 +98,7 @@ class Offsets:
 
     def on_commit(self, under_way: CommitUnderWay, outcome: Result | ProposalFailure) -> None:
         """Answer with the log's verdict on all that was proposed, and ours on the rest."""
-        error = FAILURE_ERRORS[outcome] if isinstance(outcome, ProposalFailure) else outcome.error
+        error = CHANGE_ERRORS[outcome] if isinstance(outcome, ProposalFailure) else outcome.error
         topics = tuple(
             TopicErrors(
                 topic,
@@ -174,7 +174,7 @@ class Offsets:
 
     def on_delete(self, under_way: OffsetDeleteUnderWay, outcome: Result | ProposalFailure) -> None:
         if isinstance(outcome, ProposalFailure):
-            self._tenure.refuse(under_way.parked, FAILURE_ERRORS[outcome])
+            self._tenure.refuse(under_way.parked, CHANGE_ERRORS[outcome])
         elif outcome.error != ErrorCode.NONE:
             self._tenure.refuse(under_way.parked, outcome.error)
         else:

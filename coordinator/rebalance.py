@@ -25,10 +25,16 @@ from coordinator.timers import TimerKey, TimerKind
 
 FAILURE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
     ProposalFailure.NOT_MASTER: ErrorCode.NOT_COORDINATOR,
+    ProposalFailure.UNKNOWN: ErrorCode.NOT_COORDINATOR,
     ProposalFailure.OVERLOADED: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""All of them retriable: nothing that was proposed is ever said to have failed for good."""
-
+"""What members are told whose snapshot did not come about: all of them retriable, and asking again
+is safe, for a snapshot is compare-and-set."""
+CHANGE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
+    **FAILURE_ERRORS,
+    ProposalFailure.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
+}
+"""What is told of an offset committed or deleted, or a group deleted (`model.CHANGES`)."""
 
 ASSIGNED_KINDS: Final = frozenset((TimerKind.CONSUMER, TimerKind.REVOCATION))
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from broker.commands import CommandError, CommandKind, parse, parse_delete_records
+from broker.commands import EVERYTHING, CommandError, CommandKind, parse, parse_delete_records
 from broker.intake import COMMAND_BYTES_MAX, Elsewhere, Outcome, Pending, Why
 from coordinator import commands as coordinator_commands
 from coordinator.codec import CommandError as CoordinatorCommandError
@@ -43,7 +43,8 @@ def problem(group: GroupId, data: memoryview) -> str:
         elif kind == CommandKind.CONSUMER_GROUP:
             coordinator_commands.decode(body)
         elif kind == CommandKind.DELETE_RECORDS:
-            parse_delete_records(body)
+            if parse_delete_records(body)[1] == EVERYTHING:
+                return "it does not say which records were meant"
         elif kind != CommandKind.REGISTRY or group != REGISTRY_GROUP:  # it refuses what it cannot
             return f"no command of kind {kind} belongs there"
     except (CommandError, BatchError, CoordinatorCommandError) as error:

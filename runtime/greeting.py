@@ -16,10 +16,11 @@ from paxos import codec
 from paxos.codec import PeerError
 from paxos.ids import INCARNATION_MAX, NOBODY, Incarnation, NodeId
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Of the frames on a link, this one included, and of what nodes make of them. 1: without `to`,
 `founding` and REFUSED. 2: partitions knew no write tokens; replicas of both kinds would judge the
-same batch differently, and have different logs from then on. 3: without CONSOLE."""
+same batch differently, and have different logs from then on. 3: without CONSOLE. 4: nothing fenced
+what a mastership decided (ADR 33): an older replica stops at such a command."""
 _HELLO: Final = struct.Struct(">HHiQiHH")
 _REFUSED: Final = struct.Struct(">B")
 NAME_BYTES_MAX: Final = 255

@@ -4,20 +4,24 @@ The truth is the chosen log, as it is applied first, and what the clients say th
 broker's own tables is asked. A violation begins with the name that the anomaly has in the exam.
 """
 
-from bisect import bisect_right
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from typing import Final, NamedTuple
 
 import attrs
 
-from broker.commands import RECORDS_RESULT, CommandKind, parse
-from paxos.entry import Entry
-from paxos.ids import GroupId, NodeId
+from broker.commands import RECORDS_RESULT, CommandKind, parse, parse_fenced
+from paxos.entry import BeMaster, Control, Entry, Steal
+from paxos.ids import GroupId, NodeId, Now, Slot
+from paxos.lease import Lease
 from simulator.checkers import Violation
 from simulator.checkers_groups import GroupLogs
 from wire.batch import PATCHED_BYTES, parse_header, split
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import PartitionData
 from wire.write_tokens import is_write_token
+
+_NO_TIME: Final = Now(0, 0)
 
 
 class Sent(NamedTuple):
@@ -48,6 +52,26 @@ class Log:
         return self.bases[number], *self.batches[number]
 
 
+class _Epochs:
+    """Under which epoch of its lease each slot of a group is applied."""
+
+    def __init__(self) -> None:
+        self._lease = Lease()
+        self._slots: list[int] = []
+
+    def applied(self, slot: Slot, control: Control) -> None:
+        epoch = self._lease.epoch
+        if isinstance(control, BeMaster):
+            self._lease.apply_be_master(slot, control, _NO_TIME, 0)
+        elif isinstance(control, Steal):
+            self._lease.apply_steal(slot, control, _NO_TIME, 0)
+        if self._lease.epoch != epoch:
+            self._slots.append(slot)
+
+    def at(self, slot: Slot) -> int:
+        return bisect_left(self._slots, slot)
+
+
 class PartitionLogs:
     """Nothing lost, duplicated, reordered or invented, and every reader sees the same."""
 
@@ -55,6 +79,7 @@ class PartitionLogs:
         self._groups = groups
         self._fresh = fresh
         """Whether clocks are good enough for I7."""
+        self._epochs: defaultdict[GroupId, _Epochs] = defaultdict(_Epochs)
         self._sent: dict[bytes, Sent] = {}
         self._given_up: set[tuple[int, int, int]] = set()
         self._failed: set[Sent] = set()
@@ -139,13 +164,20 @@ class PartitionLogs:
 
     # -- what nodes do ------------------------------------------------------------------------
 
-    def applied(self, group: GroupId, entry: Entry, results: list[bytes]) -> None:
+    def applied(self, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]) -> None:
         """Nobody has applied this slot before; `results` are those of its commands."""
+        epoch_then = self._epochs[group].at(slot)
         for command, result in zip(parse(entry.payload()), results, strict=True):
-            if command.kind == CommandKind.RECORDS:
-                self._append(command.uid, command.body, result)
-            elif command.kind == CommandKind.CONSUMER_GROUP:
-                self._groups.applied(command.body, result)
+            fenced = command.kind == CommandKind.FENCED
+            epoch, inner = parse_fenced(command) if fenced else (epoch_then, command)
+            if inner.kind == CommandKind.RECORDS:
+                self._append(inner.uid, inner.body, result)
+            elif inner.kind == CommandKind.CONSUMER_GROUP:
+                self._groups.applied(inner.body, result, late=epoch != epoch_then)
+
+    def lease_entry(self, group: GroupId, slot: Slot, control: Control) -> None:
+        """A node has applied it, perhaps not the first."""
+        self._epochs[group].applied(slot, control)
 
     def _append(self, uid: int, batch: memoryview, result: bytes) -> None:
         error, base, _ = RECORDS_RESULT.unpack(result)

@@ -28,6 +28,8 @@ class ConsumerGroup:
     """Generation -> member -> its partitions."""
     offsets: dict[int, int] = attrs.Factory(dict)
     commits: set[str] = attrs.Factory(set)
+    failed: set[str] = attrs.Factory(set)
+    """Commits of which a client was told that they are not, and will not be, in the log."""
     floor: dict[int, int] = attrs.Factory(dict)
     """Partition -> the highest offset of which a commit was acknowledged."""
 
@@ -36,17 +38,21 @@ class GroupLogs:
     def __init__(self, *, fresh: bool) -> None:
         self._fresh = fresh
         self.groups: dict[str, ConsumerGroup] = {}
-        self._given_up: set[str] = set()
-        self.commits = self.generations = self.fenced = self.stale = 0
+        self.commits = self.generations = self.fenced = self.stale = self.late = 0
 
     def group(self, name: str) -> ConsumerGroup:
         return self.groups.setdefault(name, ConsumerGroup())
 
     # -- what nodes do ------------------------------------------------------------------------
 
-    def applied(self, body: memoryview, result: bytes) -> None:
-        """A command of a coordinator, and what the first node that applied it made of it."""
+    def applied(self, body: memoryview, result: bytes, *, late: bool = False) -> None:
+        """A command of a coordinator, and what the first node that applied it made of it. `late`:
+        its mastership was over by then."""
         command, verdict = decode(body), decode_result(result)
+        if late:
+            self.late += 1
+            if verdict.error != ErrorCode.NOT_COORDINATOR:
+                raise Violation(f"late: {command} of an earlier mastership is carried out")
         if verdict.error != ErrorCode.NONE:
             self.fenced += 1
         elif isinstance(command, GroupSnapshot):
@@ -86,10 +92,12 @@ class GroupLogs:
             )
         for _, partitions in commit.topics:
             for partition, offset, _, name in partitions:
-                if offset < group.offsets.get(partition, 0) and name not in self._given_up:
+                if offset < group.offsets.get(partition, 0):
                     raise Violation(
                         f"committed: {offset} after {group.offsets[partition]} of {partition}"
                     )
+                if name in group.failed:
+                    raise Violation(f"G1a: commit {name} was refused for good, and is carried out")
                 group.offsets[partition] = offset
                 group.commits.add(name)
         self.commits += 1
@@ -123,9 +131,11 @@ class GroupLogs:
             raise Violation(f"lost-commit: {commit} ({offset} of {partition}) is not in the log")
         group.floor[partition] = max(offset, group.floor.get(partition, 0))
 
-    def gave_up(self, commit: str) -> None:
-        """Its client does not know what became of it: it may come into the log late."""
-        self._given_up.add(commit)
+    def told_failed(self, name: str, commit: str) -> None:
+        group = self.group(name)
+        group.failed.add(commit)
+        if commit in group.commits:
+            raise Violation(f"G1a: commit {commit} was refused for good, and is in the log")
 
     def floor(self, name: str, partition: int) -> int:
         """What an OffsetFetch that begins now must return at least."""
@@ -133,7 +143,7 @@ class GroupLogs:
 
     def told_offset(self, name: str, partition: int, floor: int, offset: int) -> None:
         """An OffsetFetch was answered; -1 where nothing was committed."""
-        if max(offset, 0) < floor and self.group(name).offsets.get(partition, 0) >= floor:
+        if max(offset, 0) < floor:
             self.stale += 1
             if self._fresh:
                 raise Violation(f"I7: {offset} of {partition} was fetched, {floor} was committed")

@@ -234,8 +234,10 @@ class Member(KafkaClient):
     def _on_committed(self, name: str, partition: int, offset: int, response: AnyResponse) -> None:
         truth = self._world.group_logs
         error = None if response is None else response.topics[0].partitions[0].error_code
-        if error is None or self._failed(error):
-            truth.gave_up(name)
+        if error is None or error == ErrorCode.REQUEST_TIMED_OUT:
+            return  # it may be in the log, or come there
+        if self._failed(error):
+            truth.told_failed(GROUP, name)
         else:
             truth.told_committed(GROUP, name, partition, offset)
 

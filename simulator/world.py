@@ -356,8 +356,10 @@ class World:
         self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]
     ) -> None:
         """A node has applied an entry to its state machine."""
+        if self.brokers and entry.control is not None:
+            self.partition_logs.lease_entry(group, slot, entry.control)
         if self.results.applied(node, group, slot, results) and self.brokers:
-            self.partition_logs.applied(group, entry, results)
+            self.partition_logs.applied(group, slot, entry, results)
 
     def _count(self) -> None:
         statistics = self.statistics
@@ -381,6 +383,7 @@ class World:
         statistics["fetches"] = logs.fetches
         statistics["commits"] = groups.commits
         statistics["commits and snapshots refused"] = groups.fenced
+        statistics["commands of earlier masters refused"] = groups.late
         statistics["generations"] = groups.generations
         statistics["stale answers seen"] = logs.stale + groups.stale
 

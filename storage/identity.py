@@ -24,10 +24,11 @@ IDENTITY_NAME: Final = "identity"
 IDENTITY_COPY_NAME: Final = "identity.copy"
 _TEMPORARY_NAME: Final = "identity.tmp"
 IDENTITY_BYTES_MAX: Final = 1024
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 """Of the directory as a whole: raised where an older program could read every byte, and would make
-something else of it. 2: partitions judge write tokens (ADR 28)."""
-READABLE_VERSIONS: Final = (1, 2)
+something else of it. 2: partitions judge write tokens (ADR 28). 3: commands say what they were
+decided on (ADR 33)."""
+READABLE_VERSIONS: Final = (1, 2, 3)
 _TITLE: Final = b"evenkeel data directory, format "
 _TITLES: Final = [_TITLE + b"%d" % version for version in READABLE_VERSIONS]
 
@@ -110,7 +111,7 @@ def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
         if title.startswith(_TITLE) and title not in _TITLES:
             raise DirectoryRefused(
                 f"the data directory says {title.decode('ascii', 'replace')!r}; this program reads "
-                f"format {FORMAT_VERSION} and the one before: use the version of the program that "
+                f"format {FORMAT_VERSION} and those before: use the version of the program that "
                 "wrote it"
             )
         raise DirectoryRefused(

@@ -2,6 +2,11 @@
 
 The change goes through the group's log like a batch, so it is there or not there for everybody, and
 a new master knows it. Nothing below the new start is served again.
+
+What is deleted is decided here: "everything" is what there is now. A command may come into the
+log late, by way of another master, when records have been acknowledged that its client never meant
+(protocol.md F1). So decided it does no harm then: an offset is never used twice, and a start never
+goes back.
 """
 
 from collections import Counter
@@ -57,8 +62,25 @@ def handle(broker: Broker, request: Request) -> None:
             elif asked.offset < EVERYTHING:
                 result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             else:
-                deletion.submit(places[asked.partition_index], asked.offset, result)
+                place = places[asked.partition_index]
+                before = _before(broker, place, asked.offset)
+                if before is None:
+                    result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                else:
+                    deletion.submit(place, before, result)
     deletion.submitted(message.timeout_ms)
+
+
+def _before(broker: Broker, place: PartitionPlace, asked: int) -> int | None:
+    """The offset that is meant; None where only the partition's master can say it."""
+    if asked != EVERYTHING:
+        return asked
+    machine, groups = broker.machines.get(place.group), broker.groups
+    if machine is None or not groups.caught_up(place.group):
+        return None
+    state = machine.partitions.get(place.uid)
+    end = 0 if state is None else state.next_offset
+    return end if groups.acting(place.group) else None
 
 
 class _Deletion:

@@ -1,5 +1,8 @@
 """The coordinator of a consumer group becomes another node, or one that is not ready yet."""
 
+import pytest
+
+from broker.intake import Elsewhere, Why
 from tests.broker.group_members import (
     Member,
     commit_under_way,
@@ -12,15 +15,25 @@ from tests.broker.group_members import (
 from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
 from wire.messages.group_admin import (
+    DeleteGroupsRequest,
     ListGroupsRequest,
 )
 from wire.messages.membership import (
     HeartbeatRequest,
 )
+from wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeletePartition,
+    OffsetDeleteRequest,
+    OffsetDeleteTopic,
+)
 
 
 def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:
-    """The commit is chosen, but when its result is there this node may not act any more (R14)."""
+    """The commit is chosen, but when its result is there this node may not act any more (R14); nor
+    may it say that it was not (F2)."""
     world = world_with_topic()
     one, _ = two_members(world)
     group = paxos_group(world)
@@ -29,7 +42,7 @@ def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:
     world.cluster.settle()
     assert not asked.settled
     world.cluster.install(group, 2)
-    assert error_of(asked) == ErrorCode.NOT_COORDINATOR
+    assert error_of(asked) == ErrorCode.REQUEST_TIMED_OUT
     one.node = coordinator_of(world)
     assert one.committed() == 42
 
@@ -49,6 +62,64 @@ def test_during_a_handover_nobody_is_sent_in_a_circle() -> None:
     world.cluster.install(group, 3)
     assert heartbeat.response.error_code == error_of(commit) == ErrorCode.NOT_COORDINATOR
     assert coordinator_of(world, ask=2) == 3
+
+
+LATE = {
+    "commit": lambda: OffsetCommitRequest(
+        "g",
+        topics=[OffsetCommitRequestTopic("orders", [OffsetCommitRequestPartition(0, 40)])],
+    ),
+    "delete the group": lambda: DeleteGroupsRequest(["g"]),
+    "delete the offset": lambda: OffsetDeleteRequest(
+        "g", [OffsetDeleteTopic("orders", [OffsetDeletePartition(0)])]
+    ),
+}
+VERSIONS = {"commit": 8, "delete the group": 2, "delete the offset": 0}
+
+
+@pytest.mark.parametrize("what", LATE)
+def test_what_an_earlier_master_decided_does_not_undo_what_a_later_one_acknowledged(
+    what: str,
+) -> None:
+    """F1: the command was in a queue, on a link, or in a slot that the next master found."""
+    world = world_with_topic()
+    group = paxos_group(world)
+    simple = Member(world)
+    assert simple.commit(30) == ErrorCode.NONE
+    asked = world.send(1, LATE[what](), VERSIONS[what])
+    stuck = world.cluster.queues.pop(group)
+    assert stuck
+    assert not asked.settled
+    world.cluster.install(group, 2)
+    assert not asked.settled, "nobody knows yet"
+    simple.node = 2
+    assert simple.commit(50) == ErrorCode.NONE
+    world.cluster.queues[group] = stuck
+    world.cluster.settle()
+    assert simple.committed() == 50
+    response = asked.response
+    if what == "commit":
+        assert error_of(asked) == ErrorCode.NOT_COORDINATOR
+    else:
+        first = response.results[0] if what == "delete the group" else response
+        assert first.error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("why", [Why.NOT_MASTER, Why.UNKNOWN])
+def test_who_waits_through_a_change_of_masters_hears_what_became_of_the_commit(why: Why) -> None:
+    """F2: a definite failure where it was never proposed; else a time-out."""
+    world = world_with_topic()
+    group = paxos_group(world)
+    one = Member(world)
+    asked = commit_under_way(world, one, 40)
+    (submitted,) = world.cluster.queues.pop(group)
+    world.cluster.install(group, 2)
+    assert not asked.settled
+    submitted.done(Elsewhere(why))
+    unknown = why is Why.UNKNOWN
+    assert error_of(asked) == (
+        ErrorCode.REQUEST_TIMED_OUT if unknown else ErrorCode.NOT_COORDINATOR
+    )
 
 
 def test_a_handover_that_comes_to_nothing_costs_nothing() -> None:

@@ -61,6 +61,29 @@ def test_everything_can_go_and_offsets_go_on() -> None:
     assert world.list_offsets(1, 0, START_MS).offset == 2
 
 
+def test_everything_is_what_there_is_when_it_is_decided() -> None:
+    """F1: the command may come into the log late; what was acknowledged since was never meant."""
+    world = DataWorld()
+    world.produce(1, 0, batch("a", "b"))
+    asked = begin_delete(world, 0, -1)
+    stuck = world.cluster.queues.pop(world.group(0))
+    world.cluster.install(world.group(0), 2)
+    assert world.produce(2, 0, batch("c")).base_offset == 2
+    world.cluster.queues[world.group(0)] = stuck
+    world.settle()
+    assert asked.settled
+    assert world.list_offsets(2, 0, EARLIEST).offset == 2
+    assert contents(world.fetch(2, want(0, 2)).records) == [(2, "c")]
+
+
+def test_a_master_that_is_behind_does_not_say_what_everything_is() -> None:
+    world = DataWorld()
+    world.produce(1, 0, batch("a"))
+    world[1].groups.behind.add(world.group(0))
+    assert delete(world, 0, -1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert delete(world, 0, 1) == (ErrorCode.NONE, 1)
+
+
 def test_the_start_never_goes_back_and_never_beyond_the_end() -> None:
     world = DataWorld()
     world.produce(1, 0, batch("a", "b", "c"))

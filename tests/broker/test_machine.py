@@ -11,6 +11,7 @@ from broker.partition import DamagedEntryError
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.commands import CommitOffsets, PartitionOffset, encode
+from coordinator.commands import decode_result as decode_group_result
 from coordinator.model import ConsumerGroupId, MemberId
 from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry, Steal
@@ -163,6 +164,44 @@ def test_consumer_groups_commit_in_the_same_log() -> None:
     assert group.offsets["orders"][0].offset == 42
 
 
+def test_what_was_decided_in_another_mastership_is_refused() -> None:
+    """F1: by every replica alike, wherever the command has been since; also if it comes early."""
+    one = machine()
+    offsets = (("orders", (PartitionOffset(0, 42, 1, ""),)),)
+    commit = CommitOffsets(ConsumerGroupId("readers"), -1, MemberId(""), None, 0, offsets)
+    plain = commands.opaque(CommandKind.CONSUMER_GROUP, encode(commit))
+    one.apply(Slot(1), be_master(1, 0), 0)
+    one.apply(Slot(2), be_master(2, 1), 0)
+    one.apply(Slot(3), entries.batch(records(1, batch("a"))), 0)
+
+    def told(slot: int, epoch: int, command: tuple[Buffer, ...]) -> bytes:
+        (told,) = one.apply(Slot(slot), entries.batch(commands.fenced(epoch, command)), 0)
+        return told
+
+    trim = commands.delete_records(1, 1)
+    for slot, epoch in ((4, 1), (6, 3)):
+        refused = decode_group_result(told(slot, epoch, plain)).error
+        assert refused == ErrorCode.NOT_COORDINATOR
+        error, _ = commands.DELETE_RECORDS_RESULT.unpack(told(slot + 1, epoch, trim))
+        assert error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert one.consumer_groups.get(ConsumerGroupId("readers")) is None
+    assert one.partition(1).log_start == 0
+    assert decode_group_result(told(8, 2, plain)).error == ErrorCode.NONE
+    assert commands.DELETE_RECORDS_RESULT.unpack(told(9, 2, trim)) == (ErrorCode.NONE, 1)
+    assert one.consumer_groups.get(ConsumerGroupId("readers")) is not None
+
+
+def test_deleted_records_make_room_whether_fenced_or_not() -> None:
+    trim = commands.delete_records(1, 1)
+    assert commands.trims(trim[0])
+    assert commands.trims(commands.fenced(4, trim)[0])
+    commit = commands.fenced(4, commands.opaque(CommandKind.CONSUMER_GROUP, b"x"))
+    assert not commands.trims(commit[0])
+    assert commands.is_fenced(commit[0])
+    assert not commands.is_fenced(trim[0])
+    assert not commands.is_fenced(b"")
+
+
 def test_a_dropped_partition_refuses_what_is_still_on_its_way() -> None:
     tail, gone = Tail(1 << 20), set[int]()
     one = machine(tail=tail, is_gone=gone.__contains__)
@@ -212,6 +251,8 @@ def test_what_a_follower_does_not_keep_leaves_no_hole_in_the_tail() -> None:
         (commands.RECORDS_HEAD.pack(4 + 3, CommandKind.RECORDS, 1) + b"abc",),
         commands.opaque(CommandKind.REGISTRY, b"not in this group"),
         commands.opaque(CommandKind.CONSUMER_GROUP, b"\xff"),
+        commands.opaque(CommandKind.FENCED, b"\0\0"),
+        commands.opaque(CommandKind.FENCED, bytes(8) + bytes([CommandKind.FENCED]) + b"again"),
     ],
 )
 def test_an_entry_nobody_can_have_proposed_stops_the_replica(chunks: tuple[bytes, ...]) -> None:

@@ -55,7 +55,8 @@ def test_members_get_a_whole_session_from_the_next_coordinator() -> None:
 
 
 def test_who_resigns_answers_everyone() -> None:
-    """Parked joins, syncs, leaves and commits are all sent on; later requests too."""
+    """Parked joins, syncs and leaves are all sent on; later requests too. Who has a commit on its
+    way waits until it is known what became of it."""
     world = World()
     anna, bert, carl = (Client(world, name) for name in ("anna", "bert", "carl"))
     stable_group(world, anna, bert)
@@ -68,9 +69,9 @@ def test_who_resigns_answers_everyone() -> None:
     moved = ErrorCode.NOT_COORDINATOR
     assert world.answer(join, JoinGroupResponse).error == moved
     assert world.answer(leave, LeaveGroupResponse).error == moved
-    assert anna.committed(commit) == moved
+    assert set(world.left.values()) == {commit}
     assert anna.heartbeat() == moved
-    assert world.answers.keys() == world.asked.keys()
+    assert world.answers.keys() == world.asked.keys() - {commit}
     assert world.coordinator.next_deadline() is None
     assert not world.coordinator.tick(world.now_ms).replies
 
@@ -182,6 +183,19 @@ def test_a_snapshot_lost_on_the_way_is_a_coordinator_that_has_moved() -> None:
     anna.learn(anna.join())
     bert.learn(token)
     share(world, anna, bert)
+
+
+def test_a_commit_of_unknown_fate_is_no_definite_failure() -> None:
+    """F2: in the log or not, now or later; who hears NOT_COORDINATOR may count on "not"."""
+    world = World()
+    anna = Client(world, "anna")
+    stable_group(world, anna)
+    world.auto_commit = False
+    unknown, never = anna.send_commit(3), anna.send_commit(4)
+    world.fail(ProposalFailure.UNKNOWN)
+    world.fail(ProposalFailure.NOT_MASTER)
+    assert anna.committed(unknown) == ErrorCode.REQUEST_TIMED_OUT
+    assert anna.committed(never) == ErrorCode.NOT_COORDINATOR
 
 
 def test_an_overloaded_log_is_a_reason_to_wait() -> None:

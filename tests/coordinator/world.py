@@ -34,11 +34,13 @@ from coordinator.model import (
     PartitionOffset,
     Proposal,
     ProposalFailure,
+    ProposalId,
     Protocol,
     Request,
     Response,
     SyncGroup,
     SyncGroupResponse,
+    Token,
     TopicOffsets,
 )
 from coordinator.store import GroupStore
@@ -67,6 +69,8 @@ class World:
         self.log: list[bytes] = []
         self.in_flight: deque[Proposal] = deque()
         self.answers: dict[int, Response] = {}
+        self.left: dict[ProposalId, Token] = {}
+        """Who still waits after the last resignation, and for what."""
         self.asked: dict[int, Request] = {}
         self.notices: list[GroupNotice] = []
         self.auto_commit = True
@@ -111,7 +115,8 @@ class World:
         self._take(self.coordinator.on_committed(self.now_ms, proposal.proposal_id, failure))
 
     def resign(self) -> None:
-        self._take(self.coordinator.resigned())
+        effects, self.left = self.coordinator.resigned()
+        self._take(effects)
 
     def fail_over(self, *, lose: bool = True) -> None:
         """Mastership moves; what is in flight is lost, or chosen before the next one starts."""

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 
-from broker.commands import SMALL_BYTES
+from broker.commands import SMALL_BYTES, CommandKind, fenced, opaque
 from broker.intake import (
     JOINED_BYTES_MAX,
     Done,
@@ -192,6 +192,42 @@ def test_while_handing_over_commands_go_to_the_target() -> None:
     desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"r"])
     assert desk.answers["a"] == [Done(b"r")]
     assert len(messages(desk.flush().before, Accept)) == 2, "the Steal leaves"
+
+
+def test_what_only_this_mastership_may_do_waits_for_the_handover_to_end() -> None:
+    """It is of no use to the target, whose log refuses it: so it is told for sure that it was not
+    done, or it is done here if the group stays."""
+    desk = Desk()
+    fence = fenced(1, opaque(CommandKind.CONSUMER_GROUP, b"x"))
+
+    def fenced_pending(name: str) -> Pending:
+        return Pending(fence, len(fence[0]), desk.answers.setdefault(name, []).append)
+
+    now = desk.one.now
+    desk.proposed("under way")
+    desk.intake.submit(now, fenced_pending("early"))
+    desk.submit("plain")
+    assert handover.steal_away(desk.one.replica, now, NodeId(1)) == ""
+    desk.intake.submit(now, fenced_pending("late"))
+    desk.flush()
+    assert [one.pending.chunks for one in desk.intake.forwards] == [(b"plain",)]
+    assert desk.intake.waiting == (2, 2 * len(fence[0]))
+    assert not desk.answers["early"]
+    handover.call_off(desk.one.replica, "not today", Step())
+    assert accepted_slot(desk.flush())
+    assert desk.intake.waiting == (0, 0)
+
+
+def test_what_only_this_mastership_may_do_is_refused_when_it_is_over() -> None:
+    desk = Desk()
+    fence = fenced(1, opaque(CommandKind.CONSUMER_GROUP, b"x"))
+    answers: list[Outcome] = []
+    desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
+    desk.lose_lease()
+    desk.intake.tick(desk.one.now)
+    desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
+    assert [one.why for one in answers if isinstance(one, Elsewhere)] == [Why.NOT_MASTER] * 2
+    assert not desk.intake.forwards
 
 
 def test_between_a_steal_and_the_end_of_its_round_commands_go_to_the_target() -> None:

@@ -8,6 +8,7 @@ from broker import commands
 from broker.commands import RECORDS_RESULT, CommandKind
 from coordinator.commands import (
     CommitOffsets,
+    DropGroup,
     GroupSnapshot,
     MemberRecord,
     Result,
@@ -17,7 +18,8 @@ from coordinator.commands import (
 from coordinator.model import ConsumerGroupId, ErrorCode, MemberId, PartitionOffset, TopicOffsets
 from coordinator.states import GroupState
 from paxos import entry as entries
-from paxos.ids import GroupId, NodeId
+from paxos.entry import BeMaster
+from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from simulator.checkers import Results, Violation
 from simulator.checkers_broker import PartitionLogs, Sent
 from simulator.checkers_groups import GroupLogs
@@ -48,7 +50,8 @@ class Story:
     def append(self, number: int, offset: int, error: int = 0, uid: int = 7) -> Sent:
         sent = self.made_batch(number)
         chunks = commands.records(uid, memoryview(self.made[number]))
-        self.logs.applied(GROUP, entries.batch(chunks), [RECORDS_RESULT.pack(error, offset, -1)])
+        entry = entries.batch(chunks)
+        self.logs.applied(GROUP, Slot(1), entry, [RECORDS_RESULT.pack(error, offset, -1)])
         return sent
 
     def fetch(self, position: int, *numbers: int, watermark: int, floor: int = 0) -> int:
@@ -61,7 +64,7 @@ class Story:
 
     def command(self, command: Any, error: ErrorCode = ErrorCode.NONE) -> None:
         chunks = commands.opaque(CommandKind.CONSUMER_GROUP, encode(command))
-        self.logs.applied(GROUP, entries.batch(chunks), [encode_result(Result(error))])
+        self.logs.applied(GROUP, Slot(1), entries.batch(chunks), [encode_result(Result(error))])
 
     def generation(self, number: int, parts: dict[str, bytes], *, stable: bool = True) -> None:
         members = tuple(
@@ -212,8 +215,26 @@ def test_commits_of_strangers_and_of_the_past(story: Story) -> None:
         story.commit(2, "b", 6, "b-1")
     with noticed("committed"):
         story.commit(2, "a", 4, "a-3")
-    story.groups.gave_up("a-4")
-    story.commit(2, "a", 4, "a-4")
+    story.groups.told_failed(NAME, "a-4")
+    with noticed("G1a"):
+        story.commit(2, "a", 6, "a-4")
+    with noticed("G1a"):
+        story.groups.told_failed(NAME, "a-1")
+
+
+def test_a_command_of_an_earlier_mastership_that_is_carried_out(story: Story) -> None:
+    for slot, node in ((1, 0), (1, 0), (3, 1)):
+        lease = BeMaster(NodeId(node), Incarnation(1), Slot(slot // 2), 10**18)
+        story.logs.lease_entry(GROUP, Slot(slot), lease)
+    command = commands.opaque(CommandKind.CONSUMER_GROUP, encode(DropGroup(NAME)))
+    entry = entries.batch(commands.fenced(1, command))
+    passed = encode_result(Result(ErrorCode.NOT_COORDINATOR))
+    story.logs.applied(GROUP, Slot(4), entry, [passed])
+    assert story.groups.late == 1
+    with noticed("late"):
+        story.logs.applied(GROUP, Slot(5), entry, [encode_result(Result(ErrorCode.NONE, 1))])
+    story.logs.applied(GROUP, Slot(2), entry, [encode_result(Result(ErrorCode.NONE, 1))])
+    assert story.groups.late == 2, "a node applied slot 2 after another had applied slot 3"
 
 
 def test_commits_that_are_lost_or_not_seen(story: Story) -> None:

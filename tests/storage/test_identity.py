@@ -69,17 +69,22 @@ def written_by(version: int) -> MemoryDisk:
 
 
 def test_a_later_format_is_refused() -> None:
-    with pytest.raises(DirectoryRefused, match="reads format 2 and the one before"):
+    with pytest.raises(DirectoryRefused, match="reads format 3 and those before"):
         boot(written_by(FORMAT_VERSION + 1), "c", NODE)
 
 
-def test_an_earlier_format_is_read_and_the_program_that_wrote_it_is_shut_out_at_once() -> None:
+@pytest.mark.parametrize("version", range(1, FORMAT_VERSION))
+def test_an_earlier_format_is_read_and_the_program_that_wrote_it_is_shut_out_at_once(
+    version: int,
+) -> None:
     """What the first batch under the new rules does, the old ones would not: the directory says so
     before the node says anything."""
-    disk = written_by(1)
+    disk = written_by(version)
     assert boot(disk, "c", NODE).incarnation == 2
     for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
-        assert disk.content(name).startswith(b"evenkeel data directory, format 2\n")
+        assert disk.content(name).startswith(
+            b"evenkeel data directory, format %d\n" % FORMAT_VERSION
+        )
 
 
 @pytest.mark.parametrize("renames", [0, 1])
