@@ -42,6 +42,8 @@ from coordinator.model import (
     SyncGroupResponse,
     Token,
     TopicOffsets,
+    fate_unknown,
+    refusal,
 )
 from coordinator.store import GroupStore
 from paxos.ids import Slot
@@ -119,8 +121,15 @@ class World:
         self._take(effects)
 
     def fail_over(self, *, lose: bool = True) -> None:
-        """Mastership moves; what is in flight is lost, or chosen before the next one starts."""
+        """Mastership moves; what is in flight is lost, or chosen before the next one starts. Those
+        who still wait are told by the broker: for sure, or that nobody knows."""
         self.resign()
+        left, self.left = self.left, {}
+        for token in left.values():
+            assert isinstance(token, int)
+            request = self.asked[token]
+            gone = refusal(request, ErrorCode.NOT_COORDINATOR)
+            self.answers[token] = gone if lose else fate_unknown(request)
         if lose:
             self.in_flight.clear()
         self.master = (self.master + 1) % len(self.nodes)
