@@ -165,6 +165,11 @@ class Document:
     def partition(self, uid: int) -> Partition | None:
         return self._catalogue.partitions.get(PartitionUid(uid))
 
+    @property
+    def next_uid(self) -> PartitionUid:
+        """All uids below this have been given."""
+        return self._catalogue.next_uid
+
     def is_gone(self, uid: int) -> bool:
         """Whether there was a partition of this uid, and its topic was deleted."""
         return uid < self._catalogue.next_uid and uid not in self._catalogue.partitions

@@ -31,7 +31,6 @@ from broker.commands import CommandKind, fenced, opaque
 from broker.intake import Done, Elsewhere, Outcome, Why
 from broker.patterns import matching
 from broker.ports import Groups
-from coordinator.assigning import Topics
 from coordinator.commands import decode_result
 from coordinator.coordinator import Coordinator, CoordinatorStatistics
 from coordinator.hashing import hash_consumer_group
@@ -50,6 +49,7 @@ from coordinator.model import (
     refusal,
 )
 from coordinator.store import GroupStore
+from coordinator.topics import Topics
 from paxos.ids import MS, GroupId, NodeId, Now, Slot
 
 SWEEP_EVERY_NS: Final = 60_000 * MS
@@ -139,7 +139,11 @@ class TopicsOf:
                 name: (topic.topic_id, len(topic.partitions))
                 for name, topic in self._registry.topics.items()
             }
-            self._topics = Topics(version, ids)
+            uids = {
+                name: tuple(place.uid for place in topic.partitions)
+                for name, topic in self._registry.topics.items()
+            }
+            self._topics = Topics(version, ids, uids, self._registry.next_uid)
         return self._topics
 
 
@@ -195,26 +199,21 @@ class ConsumerGroups:
             if now.boot_ns - office.swept_boot_ns >= SWEEP_EVERY_NS and self._is_open(office):
                 office.swept_boot_ns = now.boot_ns
                 self._carry_out(office, coordinator.sweep(now_ms, wall_ms))
-        self._forget_topics(now_ms)
+        self._look_for_deleted()
 
-    def _forget_topics(self, now_ms: int) -> None:
-        """Who reads a new topic must not begin where an older one of its name was left.
-
-        Found out by looking at what has changed, on whoever coordinates at that time: as in Kafka
-        it is missed if nobody does.
-        """
+    def _look_for_deleted(self) -> None:
+        """Where topics are gone the coordinators forget their offsets; should one miss it, it looks
+        again with its next sweep."""
         before, self._topics_seen = self._topics_seen, self._topics()
         if before.version == self._topics_seen.version:
             return
         ids = self._topics_seen.ids
-        gone = {
-            name
+        if any(
+            name not in ids or ids[name][0] != topic_id
             for name, (topic_id, _) in before.ids.items()
-            if name not in ids or ids[name][0] != topic_id
-        }
-        if gone:
-            for office in list(self._offices.values()):
-                self._carry_out(office, office.coordinator.topics_gone(now_ms, gone))
+        ):
+            for office in self._offices.values():
+                office.coordinator.topics_gone()
 
     def next_deadline(self) -> int | None:
         """The boot time (ns) by which some coordinator wants to be ticked, None if none does."""

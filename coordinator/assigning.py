@@ -7,7 +7,7 @@ heartbeat, by the rule of `assigned_group`. A change goes into the log before an
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -42,16 +42,9 @@ from coordinator.rebalance import FAILURE_ERRORS
 from coordinator.store import StoredGroup
 from coordinator.tenure import AssignedUnderWay, Tenure
 from coordinator.timers import TimerKey, TimerKind
+from coordinator.topics import Topics
 
 EPOCH_MAX: Final = 2**31 - 1
-
-
-class Topics(NamedTuple):
-    """The cluster's topics, as far as they matter here; the version changes whenever they do."""
-
-    version: int
-    ids: Mapping[str, tuple[bytes, int]]
-    """Name -> id and number of partitions."""
 
 
 Match: TypeAlias = Callable[[str, Iterable[str]], frozenset[str]]

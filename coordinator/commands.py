@@ -8,7 +8,7 @@ compared with other proposers' clocks.
 import struct
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -26,6 +26,7 @@ from coordinator.model import (
     TopicPartitions,
 )
 from coordinator.states import GroupState
+from coordinator.topics import ANY_TOPIC
 
 VERSION: Final = 1
 
@@ -37,6 +38,9 @@ class CommandKind(IntEnum):
     DROP_OFFSETS = 4
     SWEEP = 5
     ASSIGNED_SNAPSHOT = 6
+    COMMIT_OFFSETS_OF = 8
+    """As COMMIT_OFFSETS, with the uid of each partition."""
+    TIE_OFFSETS = 9
 
 
 @attrs.frozen
@@ -101,6 +105,29 @@ class CommitOffsets:
     topics: tuple[TopicOffsets, ...]
 
 
+class Tie(NamedTuple):
+    """The offset of a partition, if it was committed under uid `was`, is of `now`; with NO_TOPIC it
+    is forgotten."""
+
+    partition: int
+    was: int
+    now: int
+
+
+class TopicTies(NamedTuple):
+    topic: str
+    partitions: tuple[Tie, ...]
+
+
+@attrs.frozen
+class TieOffsets:
+    """Say of which topic offsets are that were committed by name alone, and forget those of topics
+    that are gone. What was committed since, under another uid, stays as it is."""
+
+    group: ConsumerGroupId
+    topics: tuple[TopicTies, ...]
+
+
 @attrs.frozen
 class DropGroup:
     """Forget a group and its offsets, if it has no members when this is applied."""
@@ -128,7 +155,7 @@ class Sweep:
 
 
 Command: TypeAlias = (
-    GroupSnapshot | CommitOffsets | DropGroup | DropOffsets | Sweep | AssignedSnapshot
+    GroupSnapshot | CommitOffsets | DropGroup | DropOffsets | Sweep | AssignedSnapshot | TieOffsets
 )
 
 
@@ -170,8 +197,9 @@ def encode(command: Command) -> bytes:
             writer.pack(U8, CommandKind.GROUP_SNAPSHOT)
             write_snapshot(writer, command)
         case CommitOffsets():
-            writer.pack(U8, CommandKind.COMMIT_OFFSETS)
-            _write_commit(writer, command)
+            named = _has_uids(command)
+            writer.pack(U8, CommandKind.COMMIT_OFFSETS_OF if named else CommandKind.COMMIT_OFFSETS)
+            _write_commit(writer, command, named)
         case DropGroup():
             writer.pack(U8, CommandKind.DROP_GROUP)
             writer.text(command.group)
@@ -185,6 +213,9 @@ def encode(command: Command) -> bytes:
         case AssignedSnapshot():
             writer.pack(U8, CommandKind.ASSIGNED_SNAPSHOT)
             write_assigned(writer, command)
+        case TieOffsets():
+            writer.pack(U8, CommandKind.TIE_OFFSETS)
+            _write_ties(writer, command)
     return writer.finish()
 
 
@@ -274,9 +305,10 @@ def _read_member(reader: Reader) -> MemberRecord:
 
 
 _PARTITION: Final = struct.Struct(">iqi")
+_TIE: Final = struct.Struct(">iII")
 
 
-def _write_commit(writer: Writer, command: CommitOffsets) -> None:
+def _write_commit(writer: Writer, command: CommitOffsets, named: bool) -> None:
     writer.text(command.group)
     writer.pack(I32, command.generation)
     writer.text(command.member_id)
@@ -286,30 +318,70 @@ def _write_commit(writer: Writer, command: CommitOffsets) -> None:
     for topic, partitions in command.topics:
         writer.text(topic)
         writer.pack(U32, len(partitions))
-        for partition, offset, leader_epoch, metadata in partitions:
+        for partition, offset, leader_epoch, metadata, uid in partitions:
             writer.pack(_PARTITION, partition, offset, leader_epoch)
             writer.text(metadata)
+            if named:
+                writer.pack(U32, uid)
 
 
 def _read_commit(reader: Reader) -> CommitOffsets:
+    return _read_commit_fields(reader, named=False)
+
+
+def _read_commit_of(reader: Reader) -> CommitOffsets:
+    command = _read_commit_fields(reader, named=True)
+    if not _has_uids(command):
+        raise CommandError("uids announced where there are none")
+    return command
+
+
+def _has_uids(command: CommitOffsets) -> bool:
+    return any(one.uid != ANY_TOPIC for _, partitions in command.topics for one in partitions)
+
+
+def _read_commit_fields(reader: Reader, *, named: bool) -> CommitOffsets:
     return CommitOffsets(
         ConsumerGroupId(reader.text()),
         reader.number(I32),
         MemberId(reader.text()),
         reader.optional_text(),
         reader.number(I64),
-        tuple([_read_topic_offsets(reader) for _ in range(reader.count(TOPICS_MAX, 6))]),
+        tuple([_read_topic_offsets(reader, named) for _ in range(reader.count(TOPICS_MAX, 6))]),
     )
 
 
-def _read_topic_offsets(reader: Reader) -> TopicOffsets:
+def _read_topic_offsets(reader: Reader, named: bool) -> TopicOffsets:
     topic = reader.text()
     partitions = []
     for _ in range(reader.count(PARTITIONS_MAX, _PARTITION.size + 2)):
         partition, offset = reader.number(I32), reader.number(I64)
         leader_epoch = reader.number(I32)
-        partitions.append(PartitionOffset(partition, offset, leader_epoch, reader.text()))
+        metadata, uid = reader.text(), reader.number(U32) if named else ANY_TOPIC
+        partitions.append(PartitionOffset(partition, offset, leader_epoch, metadata, uid))
     return TopicOffsets(topic, tuple(partitions))
+
+
+def _write_ties(writer: Writer, command: TieOffsets) -> None:
+    writer.text(command.group)
+    writer.pack(U32, len(command.topics))
+    for topic, partitions in command.topics:
+        writer.text(topic)
+        writer.pack(U32, len(partitions))
+        for one in partitions:
+            writer.pack(_TIE, *one)
+
+
+def _read_ties(reader: Reader) -> TieOffsets:
+    group, topics = ConsumerGroupId(reader.text()), []
+    for _ in range(reader.count(TOPICS_MAX, 6)):
+        topic = reader.text()
+        count = reader.count(PARTITIONS_MAX, _TIE.size)
+        ties = [
+            Tie(reader.number(I32), reader.number(U32), reader.number(U32)) for _ in range(count)
+        ]
+        topics.append(TopicTies(topic, tuple(ties)))
+    return TieOffsets(group, tuple(topics))
 
 
 def _write_drop_offsets(writer: Writer, command: DropOffsets) -> None:
@@ -349,4 +421,6 @@ _READERS: Final[Mapping[int, Callable[[Reader], Command]]] = {
     CommandKind.DROP_OFFSETS: _read_drop_offsets,
     CommandKind.SWEEP: _read_sweep,
     CommandKind.ASSIGNED_SNAPSHOT: read_assigned,
+    CommandKind.COMMIT_OFFSETS_OF: _read_commit_of,
+    CommandKind.TIE_OFFSETS: _read_ties,
 }

@@ -17,13 +17,13 @@ The caller's part:
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
 
 from coordinator.admin import Admin
-from coordinator.assigning import Assigning, Match, Topics
+from coordinator.assigning import Assigning, Match
 from coordinator.codec import Buffer
 from coordinator.commands import Result, Sweep, decode_result
 from coordinator.limits import CoordinatorConfig
@@ -66,6 +66,8 @@ from coordinator.tenure import (
     Tenure,
 )
 from coordinator.timers import TimerKey
+from coordinator.topics import Topics
+from coordinator.tying import Tying
 from paxos.ids import Slot
 
 MAY_WAIT: Final = frozenset(
@@ -97,7 +99,8 @@ class Office:
         self.tenure = tenure
         self.rebalance = Rebalance(tenure)
         self.assigning = Assigning(tenure, topics, match, self.rebalance.has_members)
-        self.offsets = Offsets(tenure, self.rebalance, self.assigning)
+        self.offsets = Offsets(tenure, self.rebalance, self.assigning, topics)
+        self.tying = Tying(tenure, topics)
         self.admin = Admin(tenure, self.rebalance, self.assigning)
         self.sweeping = False
         membership = Membership(tenure, self.rebalance, self.assigning)
@@ -166,6 +169,7 @@ class Coordinator:
                 self._office.rebalance.adopt(stored)
             elif stored.occupied:
                 self._office.assigning.adopt(stored)
+        self._office.tying.begin()
 
     def resigned(self) -> tuple[Effects, dict[ProposalId, Token]]:
         """This node is not master any more: everyone who waits is sent to find the next one.
@@ -229,7 +233,7 @@ class Coordinator:
             case SweepUnderWay():
                 self._on_sweep(office)
             case ForgettingUnderWay():
-                pass  # if the log has not got it, they expire like any others
+                pass  # if the log has not got it, the next sweep looks again
         return office.tenure.take_effects()
 
     def tick(self, now_ms: int) -> Effects:
@@ -240,6 +244,7 @@ class Coordinator:
         self._observe(office, now_ms)
         while (key := office.tenure.timers.pop_due(now_ms)) is not None:
             office.on_timer(key)
+        office.tying.go_on()
         return office.tenure.take_effects()
 
     def next_deadline(self) -> int | None:
@@ -248,7 +253,10 @@ class Coordinator:
         With members to watch it is asked for well within `pause_ms_max`, however far their
         deadlines are, so that a longer silence can only be a pause.
         """
-        next_ms = self._office.tenure.timers.next_ms() if self._office is not None else None
+        office = self._office
+        if office is not None and office.tying.pending:
+            return self._seen_ms
+        next_ms = office.tenure.timers.next_ms() if office is not None else None
         if next_ms is None:
             return None
         return min(next_ms, self._seen_ms + self._config.pause_ms_max // 2)
@@ -259,6 +267,7 @@ class Coordinator:
         if office is None:
             return Effects()
         self._observe(office, now_ms)
+        office.tying.begin(settled=True)
         config = self._config
         command = Sweep(wall_ms, config.offsets_retention_ms, config.idle_group_ms)
         if not office.sweeping and self._store.sweep_due(command):
@@ -266,14 +275,10 @@ class Coordinator:
             office.tenure.propose(None, command, SweepUnderWay())
         return office.tenure.take_effects()
 
-    def topics_gone(self, now_ms: int, names: Set[str]) -> Effects:
-        """These topics were deleted: a new one of such a name begins without offsets."""
-        office = self._office
-        if office is None:
-            return Effects()
-        self._observe(office, now_ms)
-        office.offsets.forget_topics(names)
-        return office.tenure.take_effects()
+    def topics_gone(self) -> None:
+        """Some topic was deleted: what was committed for it is forgotten, from the next tick on."""
+        if self._office is not None:
+            self._office.tying.begin()
 
     def statistics(self) -> CoordinatorStatistics:
         tenure = self._office.tenure if self._office is not None else None

@@ -16,9 +16,12 @@ from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
 from coordinator.commands import GroupSnapshot, read_snapshot, write_snapshot
 from coordinator.limits import IMAGE_BYTES_MAX, OFFSETS_PER_GROUP_MAX
+from coordinator.topics import ANY_TOPIC
 
-VERSION: Final = 3
-"""2 added the groups that the broker shares out (KIP-848); 3 is one text, cut anywhere."""
+VERSION: Final = 4
+"""2 added the groups that the broker shares out (KIP-848); 3 is one text, cut anywhere; 4 has the
+uid of each offset's partition. Written is the newest, read are the last two."""
+UIDS_SINCE: Final = 4
 NEVER_EMPTY: Final = -(1 << 63)
 """Stands for "not known to be empty" where a wall clock's milliseconds are written."""
 PIECE_WORK: Final = 2_000
@@ -40,6 +43,7 @@ class OffsetImage(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_wall_ms: int
+    uid: int = ANY_TOPIC
 
 
 @attrs.frozen
@@ -82,6 +86,7 @@ def encode(head: Head, groups: Iterable[GroupImage]) -> Iterator[bytes]:
             writer.text(one.topic)
             writer.pack(_OFFSET, one.partition, one.offset, one.leader_epoch, one.commit_wall_ms)
             writer.text(one.metadata)
+            writer.pack(U32, one.uid)
             work += 1
         if work >= PIECE_WORK:
             yield writer.finish()
@@ -100,10 +105,10 @@ def decode_all(pieces: Sequence[Buffer]) -> tuple[Head, list[GroupImage]]:
         raise CommandError("no head")
     reader = Reader(data, bytes_max=len(data))
     version = reader.number(U8)
-    if version != VERSION:
+    if not VERSION - 1 <= version <= VERSION:
         raise CommandError(f"a checkpoint of version {version}, known is {VERSION}")
     head = Head(reader.number(I64), reader.number(U32))
-    images = [_decode_group(reader) for _ in range(head.groups_count)]
+    images = [_decode_group(reader, version) for _ in range(head.groups_count)]
     reader.finish()
     names = [one.snapshot.group for one in images]
     if names != sorted(set(names)):
@@ -111,7 +116,7 @@ def decode_all(pieces: Sequence[Buffer]) -> tuple[Head, list[GroupImage]]:
     return head, images
 
 
-def _decode_group(reader: Reader) -> GroupImage:
+def _decode_group(reader: Reader, version: int) -> GroupImage:
     snapshot = read_snapshot(reader)
     since = reader.number(I64)
     known = reader.number(U8)
@@ -122,7 +127,9 @@ def _decode_group(reader: Reader) -> GroupImage:
     for _ in range(reader.count(OFFSETS_PER_GROUP_MAX, _OFFSET.size + 4)):
         topic, partition, offset = reader.text(), reader.number(I32), reader.number(I64)
         epoch, wall_ms = reader.number(I32), reader.number(I64)
-        offsets.append(OffsetImage(topic, partition, offset, epoch, reader.text(), wall_ms))
+        metadata = reader.text()
+        uid = reader.number(U32) if version >= UIDS_SINCE else ANY_TOPIC
+        offsets.append(OffsetImage(topic, partition, offset, epoch, metadata, wall_ms, uid))
     places = [(one.topic, one.partition) for one in offsets]
     if places != sorted(set(places)):
         raise CommandError("offsets twice or out of order")

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple, NewType, TypeAlias
 
 import attrs
 
+from coordinator.topics import ANY_TOPIC
+
 ConsumerGroupId = NewType("ConsumerGroupId", str)
 MemberId = NewType("MemberId", str)
 ProposalId = NewType("ProposalId", int)
@@ -28,6 +30,7 @@ class ErrorCode(IntEnum):
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
     REQUEST_TIMED_OUT = 7
     """Of a change: nobody can say whether it was, or will be, made."""
     OFFSET_METADATA_TOO_LARGE = 12
@@ -71,10 +74,13 @@ class Assignment(NamedTuple):
 
 
 class PartitionOffset(NamedTuple):
+    """`uid` says which topic of that name is meant (`coordinator.topics`)."""
+
     partition: int
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
+    uid: int = ANY_TOPIC
 
 
 class TopicOffsets(NamedTuple):

@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: progress, kept in the log of the group (D12)."""
 
-from collections.abc import Set
+from collections.abc import Callable
 from typing import Final
 
 from coordinator.assigning import Assigning
@@ -9,6 +9,7 @@ from coordinator.group import LiveGroup
 from coordinator.limits import CoordinatorConfig, text_fits
 from coordinator.model import (
     NO_OFFSET,
+    ConsumerGroupId,
     ErrorCode,
     OffsetCommit,
     OffsetCommitResponse,
@@ -31,18 +32,26 @@ from coordinator.store import StoredGroup, StoredOffset
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from coordinator.tenure import (
     CommitUnderWay,
-    ForgettingUnderWay,
     OffsetDeleteUnderWay,
     Tenure,
 )
+from coordinator.topics import Topics
 
-OFFSET_BYTES: Final = 32
+UNKNOWN_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+OFFSET_BYTES: Final = 36
 """The numbers of one offset in a command, rounded up."""
 
 
 class Offsets:
-    def __init__(self, tenure: Tenure, rebalance: Rebalance, assigning: Assigning) -> None:
+    def __init__(
+        self,
+        tenure: Tenure,
+        rebalance: Rebalance,
+        assigning: Assigning,
+        topics: Callable[[], Topics],
+    ) -> None:
         self._assigning = assigning
+        self._topics = topics
         self._tenure = tenure
         self._rebalance = rebalance
 
@@ -55,7 +64,7 @@ class Offsets:
         if error != ErrorCode.NONE:
             tenure.reply(token, refusal(request, error))
             return
-        topics, errors = _sort_out(request, tenure.config)
+        topics, errors = _sort_out(request, tenure.config, self._topics())
         if not topics:
             tenure.reply(token, OffsetCommitResponse(topics=errors))
             return
@@ -99,21 +108,42 @@ class Offsets:
     def on_commit(self, under_way: CommitUnderWay, outcome: Result | ProposalFailure) -> None:
         """Answer with the log's verdict on all that was proposed, and ours on the rest."""
         error = CHANGE_ERRORS[outcome] if isinstance(outcome, ProposalFailure) else outcome.error
+        request = under_way.parked.request
+        replaced = frozenset() if error else self._replaced(request)
         topics = tuple(
             TopicErrors(
                 topic,
-                tuple(PartitionError(one.partition, one.error or error) for one in partitions),
+                tuple(
+                    PartitionError(
+                        one.partition,
+                        one.error
+                        or (UNKNOWN_PARTITION if (topic, one.partition) in replaced else error),
+                    )
+                    for one in partitions
+                ),
             )
             for topic, partitions in under_way.topics
         )
         self._tenure.answer(under_way.parked, OffsetCommitResponse(topics=topics))
 
+    def _replaced(self, request: OffsetCommit) -> frozenset[tuple[str, int]]:
+        """The partitions of which the log has an offset for a later topic of the name."""
+        stored = self._tenure.store.get(request.group)
+        offsets = stored.offsets if stored is not None else {}
+        return frozenset(
+            (topic, one.partition)
+            for topic, partitions in request.topics
+            for one in partitions
+            if (kept := offsets.get(topic, {}).get(one.partition)) is not None
+            and kept.uid > one.uid
+        )
+
     # --- OffsetFetch
 
     def fetch(self, request: OffsetFetch, token: Token) -> None:
-        """From what the log has: a commit that is answered is seen by every later fetch."""
-        stored = self._tenure.store.get(request.group)
-        offsets = stored.offsets if stored is not None else {}
+        """From what the log has: a commit that is answered is seen by every later fetch. What was
+        committed for an earlier topic of the name says nothing of this one."""
+        offsets = self._valid_offsets(request.group)
         if request.topics is None:
             topics = tuple(
                 TopicOffsets(topic, tuple(_told(p, offsets[topic][p]) for p in sorted(partitions)))
@@ -129,6 +159,20 @@ class Offsets:
             )
         response = OffsetFetchResponse(error=ErrorCode.NONE, topics=topics)
         self._tenure.reply(token, response)
+
+    def _valid_offsets(self, group: ConsumerGroupId) -> dict[str, dict[int, StoredOffset]]:
+        stored, topics = self._tenure.store.get(group), self._topics()
+        if stored is None:
+            return {}
+        valid = {
+            topic: {
+                partition: one
+                for partition, one in partitions.items()
+                if topics.is_of(topic, partition, one.uid)
+            }
+            for topic, partitions in stored.offsets.items()
+        }
+        return {topic: partitions for topic, partitions in valid.items() if partitions}
 
     # --- OffsetDelete
 
@@ -161,17 +205,6 @@ class Offsets:
         under_way = OffsetDeleteUnderWay(tenure.park(request, token), response)
         tenure.propose(request.group, DropOffsets(request.group, tuple(topics)), under_way)
 
-    def forget_topics(self, names: Set[str]) -> None:
-        """The topics are gone: what was committed for them means nothing for others so named."""
-        for stored in list(self._tenure.store.groups()):
-            topics = tuple(
-                TopicPartitions(name, tuple(sorted(stored.offsets[name])))
-                for name in sorted(names & stored.offsets.keys())
-            )
-            if topics:
-                command = DropOffsets(stored.name, topics)
-                self._tenure.propose(stored.name, command, ForgettingUnderWay())
-
     def on_delete(self, under_way: OffsetDeleteUnderWay, outcome: Result | ProposalFailure) -> None:
         if isinstance(outcome, ProposalFailure):
             self._tenure.refuse(under_way.parked, CHANGE_ERRORS[outcome])
@@ -200,7 +233,7 @@ def _fence(group: LiveGroup | None, request: OffsetCommit) -> ErrorCode:
 
 
 def _sort_out(
-    request: OffsetCommit, config: CoordinatorConfig
+    request: OffsetCommit, config: CoordinatorConfig, there: Topics
 ) -> tuple[tuple[TopicOffsets, ...], tuple[TopicErrors, ...]]:
     """What to propose, and for every partition asked for why not (NONE: it is proposed)."""
     proposed, errors = [], []
@@ -211,6 +244,8 @@ def _sort_out(
         for one in partitions:
             if bad_name:
                 error = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif not there.is_of(topic, one.partition, one.uid):
+                error = UNKNOWN_PARTITION  # its topic was deleted while the request waited
             elif not text_fits(one.metadata, config.offset_metadata_bytes_max):
                 error = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:

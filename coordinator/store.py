@@ -23,6 +23,7 @@ from coordinator.commands import (
     MemberRecord,
     Result,
     Sweep,
+    TieOffsets,
     decode,
     encode_result,
 )
@@ -30,6 +31,7 @@ from coordinator.limits import OFFSETS_PER_GROUP_MAX
 from coordinator.model import ConsumerGroupId, ErrorCode, MemberId
 from coordinator.states import GroupState
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
+from coordinator.topics import ANY_TOPIC, NO_TOPIC
 
 
 class StoredOffset(NamedTuple):
@@ -37,6 +39,8 @@ class StoredOffset(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_wall_ms: int
+    uid: int = ANY_TOPIC
+    """Of the partition it was committed for: a later topic of that name has others."""
 
 
 NO_REVISION: Final = 0
@@ -132,6 +136,8 @@ class GroupStore:
                 result = self._drop_offsets(decoded)
             case Sweep():
                 result = self._sweep(decoded)
+            case TieOffsets():
+                result = self._tie(decoded)
         return encode_result(result)
 
     def sweep_due(self, sweep: Sweep) -> bool:
@@ -247,9 +253,12 @@ class GroupStore:
         for topic, partitions in command.topics:
             stored = group.offsets.setdefault(topic, {})
             before = len(stored)
-            for partition, offset, leader_epoch, metadata in partitions:
+            for partition, offset, leader_epoch, metadata, uid in partitions:
+                there = stored.get(partition)
+                if there is not None and ANY_TOPIC != uid < there.uid:
+                    continue  # it is of an earlier topic of that name
                 stored[partition] = StoredOffset(
-                    offset, leader_epoch, metadata, command.commit_wall_ms
+                    offset, leader_epoch, metadata, command.commit_wall_ms, uid
                 )
             group.offsets_count += len(stored) - before
             if not stored:
@@ -271,6 +280,23 @@ class GroupStore:
             return Result(ErrorCode.GROUP_ID_NOT_FOUND)
         keys = [(topic, p) for topic, partitions in command.topics for p in partitions]
         return Result(ErrorCode.NONE, _forget(group, keys))
+
+    def _tie(self, command: TieOffsets) -> Result:
+        group = self._groups.get(command.group)
+        if group is None:
+            return Result(ErrorCode.GROUP_ID_NOT_FOUND)
+        gone = []
+        for topic, ties in command.topics:
+            stored = group.offsets.get(topic, {})
+            for partition, was, now in ties:
+                one = stored.get(partition)
+                if one is None or one.uid != was:
+                    continue
+                if now == NO_TOPIC:
+                    gone.append((topic, partition))
+                else:
+                    stored[partition] = one._replace(uid=now)
+        return Result(ErrorCode.NONE, _forget(group, gone))
 
     def _sweep(self, sweep: Sweep) -> Result:
         gone = 0
@@ -419,7 +445,7 @@ def _from_image(one: image.GroupImage) -> StoredGroup:
     )
     for kept in one.offsets:
         group.offsets.setdefault(kept.topic, {})[kept.partition] = StoredOffset(
-            kept.offset, kept.leader_epoch, kept.metadata, kept.commit_wall_ms
+            kept.offset, kept.leader_epoch, kept.metadata, kept.commit_wall_ms, kept.uid
         )
     group.offsets_count = one.offsets_count
     group.assigned = one.assigned

@@ -91,7 +91,7 @@ class GroupLogs:
                 f"accepted in {group.generation} of {sorted(group.members)}"
             )
         for _, partitions in commit.topics:
-            for partition, offset, _, name in partitions:
+            for partition, offset, _, name, _ in partitions:
                 if offset < group.offsets.get(partition, 0):
                     raise Violation(
                         f"committed: {offset} after {group.offsets[partition]} of {partition}"

@@ -14,6 +14,7 @@ from broker.writers import Writers
 from coordinator import offsets, store
 from coordinator.rebalance import Rebalance
 from coordinator.store import GroupStore
+from coordinator.topics import Topics
 from paxos import handover
 from simulator.brokers import BrokerNode
 from simulator.options import Workload
@@ -238,6 +239,12 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         "a coordinator answers though another may have taken its place",
         (ConsumerGroups._answer, "same and not self._groups.acting(office.group)", "False"),
         tests="tests/broker/test_consumer_groups.py",
+    ),
+    "offsets-come-back": _mutant(
+        "reborn-offset",
+        "what was committed for a topic is told of the next one of its name",
+        (Topics.is_of, "uid == self.uid(topic, partition) or uid >= self.next_uid", "True"),
+        tests=COORDINATOR_TESTS,
     ),
     "offset-forgotten": _mutant(
         "lost-commit",

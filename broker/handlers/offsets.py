@@ -66,7 +66,7 @@ def handle_commit(broker: Broker, request: Request) -> None:
 
 def _known_partitions(registry: Registry, asked: OffsetCommitRequestTopic) -> model.TopicOffsets:
     topic = registry.topic(asked.name)
-    count = 0 if topic is None else len(topic.partitions)
+    places = () if topic is None else topic.partitions
     return model.TopicOffsets(
         asked.name,
         tuple(
@@ -75,9 +75,10 @@ def _known_partitions(registry: Registry, asked: OffsetCommitRequestTopic) -> mo
                 one.committed_offset,
                 one.committed_leader_epoch,
                 one.committed_metadata or "",
+                places[one.partition_index].uid,
             )
             for one in asked.partitions
-            if 0 <= one.partition_index < count
+            if 0 <= one.partition_index < len(places)
         ),
     )
 

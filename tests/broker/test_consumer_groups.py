@@ -8,6 +8,7 @@ import pytest
 from balancer.registry import Registry
 from broker.consumer_groups import paxos_group_of
 from coordinator.limits import DAY_MS, CoordinatorConfig
+from coordinator.model import ConsumerGroupId
 from paxos.ids import MS
 from tests.broker.group_members import (
     SESSION_MS,
@@ -360,6 +361,27 @@ def test_a_new_topic_begins_without_the_offsets_of_its_namesake() -> None:
     world.ask(1, CreateTopicsRequest([CreatableTopic("others", 4, -1)]), 7)
     world.advance(20)
     assert one.committed() == 7
+
+
+def test_offsets_do_not_come_back_where_nobody_coordinated_while_the_topic_was_made_anew() -> None:
+    """No coordinator saw it go; the next one is another node."""
+    world = world_with_topic()
+    one, _ = two_members(world)
+    one.commit(1_000)
+    group = paxos_group_of(world[1].registry, "g")
+    assert group is not None
+    world.cluster.install(group, None)
+    deleted = world.ask(1, DeleteTopicsRequest(topics=[DeleteTopicState("orders")]), 6)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    world.ask(1, CreateTopicsRequest([CreatableTopic("orders", 4, -1)]), 7)
+    world.advance(20)
+    world.cluster.install(group, 2)
+    everything = world.ask(2, OffsetFetchRequest("g", topics=None), 7)
+    assert everything.topics == []
+    world.advance(40)
+    stored = world[2].machines[group].consumer_groups.get(ConsumerGroupId("g"))
+    assert stored is not None
+    assert stored.offsets == {}
 
 
 def test_deadlines_are_known_to_whoever_drives_the_clock() -> None:

@@ -41,7 +41,7 @@ from tests.broker.fakes import FakeCold
 from wire.write_tokens import FIRST_ID, Position
 
 GOLDEN = Path(__file__).parent / "golden"
-WRITTEN = "chunks-v2.txt"
+WRITTEN = "chunks-v3.txt"
 UIDS = range(1, 5)
 
 
@@ -313,7 +313,10 @@ def test_these_bytes_are_what_we_write() -> None:
     assert written(chunks).splitlines() == [one for one in expected if one[:8] != "REGISTRY"]
 
 
-@pytest.mark.parametrize(("file", "writers"), [("chunks-v1.txt", False), (WRITTEN, True)])
+@pytest.mark.parametrize(
+    ("file", "writers"),
+    [("chunks-v1.txt", False), ("chunks-v2.txt", True), (WRITTEN, True)],
+)
 def test_the_bytes_of_all_versions_stay_readable(file: str, writers: bool) -> None:
     one = busy(writers=writers)
     assert any(len(state.writers) for state in one.partitions.values()) is writers

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.assigning import Topics
 from coordinator.limits import DAY_MS, CoordinatorConfig
 from coordinator.model import (
     AssignedHeartbeat,
@@ -30,6 +29,7 @@ from coordinator.model import (
     TopicOffsets,
 )
 from coordinator.store import GroupStore
+from coordinator.topics import Topics
 from tests.coordinator.world import WALL_MS, World
 
 GROUP = ConsumerGroupId("shared")

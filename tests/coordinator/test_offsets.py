@@ -28,6 +28,7 @@ from coordinator.model import (
     TopicPartitions,
 )
 from coordinator.store import GroupStore
+from coordinator.topics import ANY_TOPIC, Topics
 from paxos.ids import Slot
 from tests.coordinator.world import (
     GROUP,
@@ -40,10 +41,23 @@ from tests.coordinator.world import (
 )
 
 
-def simple_commit(world: World, offset: int, group: ConsumerGroupId = GROUP) -> ErrorCode:
+def commit_of(offset: int, group: ConsumerGroupId = GROUP, *, uid: int = ANY_TOPIC) -> OffsetCommit:
+    topics = (TopicOffsets("t", (PartitionOffset(0, offset, uid=uid),)),)
+    return OffsetCommit(group=group, commit_wall_ms=WALL_MS, topics=topics)
+
+
+def named(next_uid: int = 0, **uids: tuple[int, ...]) -> Topics:
+    """Topics with these uids; all up to the greatest have been given."""
+    ids = {name: (name.encode().ljust(16), len(given)) for name, given in uids.items()}
+    ends = [uid + 1 for given in uids.values() for uid in given]
+    return Topics(1, ids, uids, max([next_uid, *ends]))
+
+
+def simple_commit(
+    world: World, offset: int, group: ConsumerGroupId = GROUP, *, uid: int = ANY_TOPIC
+) -> ErrorCode:
     """As a consumer without group management does, or an operator who moves a group."""
-    topics = (TopicOffsets("t", (PartitionOffset(0, offset),)),)
-    token = world.ask(OffsetCommit(group=group, commit_wall_ms=WALL_MS, topics=topics))
+    token = world.ask(commit_of(offset, group, uid=uid))
     return world.answer(token, OffsetCommitResponse).topics[0].partitions[0].error
 
 
@@ -303,13 +317,91 @@ def test_old_offsets_of_topics_nobody_reads_any_more_expire() -> None:
 def test_a_topic_that_is_gone_takes_its_offsets_along() -> None:
     """In all groups of the log, whether they have members or not; other topics' stay."""
     world = World()
-    simple_commit(world, 5)
+    world.topics = named(t=(3,), u=(4,))
+    simple_commit(world, 5, uid=3)
     other = ConsumerGroupId("other")
-    simple_commit(world, 6, other)
-    world.forget_topics({"u", "v"})
+    simple_commit(world, 6, other, uid=3)
+    world.topics = named(t=(3,), next_uid=5)
+    world.forget_topics()
     assert (committed_offset(world), committed_offset(world, 0, other)) == (5, 6)
-    world.forget_topics({"t", "u"})
+    world.topics = named(u=(5,))
+    world.forget_topics()
+    world.topics = named(t=(3,), u=(5,))  # so that it would be seen
     assert (committed_offset(world), committed_offset(world, 0, other)) == (NO_OFFSET, NO_OFFSET)
+
+
+def test_a_new_topic_of_the_name_has_no_offsets_whoever_was_coordinator_when_the_old_one_went() -> (
+    None
+):
+    """No coordinator looked when the topic was deleted and made anew: it goes by the uid."""
+    world = World()
+    world.topics = named(t=(3, 4))
+    simple_commit(world, 5, uid=3)
+    world.resign()
+    world.topics = named(t=(7, 8))
+    world.fail_over()
+    assert committed_offset(world) == NO_OFFSET
+    everything = world.answer(world.ask(OffsetFetch(group=GROUP, topics=None)), OffsetFetchResponse)
+    assert everything.topics == ()
+    world.pass_time(0)
+    stored = world.stores[0].get(GROUP)
+    assert stored is not None
+    assert stored.offsets == {}
+    assert simple_commit(world, 1, uid=7) == ErrorCode.NONE
+    assert committed_offset(world) == 1
+
+
+def test_a_commit_for_the_old_topic_does_not_land_in_the_new_one() -> None:
+    """It waited for its coordinator, or in the log, while the topic was made anew."""
+    world = World()
+    world.topics = named(t=(3,))
+    world.auto_commit = False
+    late = world.ask(commit_of(5, uid=3))
+    world.topics = named(t=(7,))
+    later = world.ask(commit_of(2, uid=7))
+    assert world.answer(world.ask(commit_of(6, uid=3)), OffsetCommitResponse).topics[0].partitions[
+        0
+    ].error == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    old, new = world.in_flight
+    world.in_flight.clear()
+    world.in_flight += [new, old]
+    world.commit()
+    assert committed_offset(world) == 2
+    answers = [world.answer(one, OffsetCommitResponse).topics[0] for one in (late, later)]
+    errors = [one.partitions[0].error for one in answers]
+    assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+
+
+def test_a_topic_that_the_coordinator_has_not_heard_of_yet_keeps_its_offsets() -> None:
+    """Another node was ahead with the registry, and was coordinator before."""
+    world = World()
+    world.topics = named(t=(3,))
+    simple_commit(world, 5, uid=3)
+    world.fail_over()
+    world.topics = named(t=(2,))
+    world.pass_time(0)
+    assert committed_offset(world) == 5
+    world.topics = named(t=(3,))
+    assert committed_offset(world) == 5
+
+
+def test_an_offset_of_before_there_were_uids_is_of_the_topic_that_is_found_with_it() -> None:
+    world = World()
+    simple_commit(world, 5)
+    gone = ConsumerGroupId("of a topic that is gone")
+    topics = (TopicOffsets("gone", (PartitionOffset(0, 9),)),)
+    world.ask(OffsetCommit(group=gone, commit_wall_ms=WALL_MS, topics=topics))
+    world.topics = named(t=(3,))
+    world.fail_over()
+    assert committed_offset(world) == 5
+    world.pass_time(0)
+    world.sweep(WALL_MS)
+    world.pass_time(0)
+    assert committed_offset(world) == 5
+    world.topics = named(t=(4,), gone=(5,))
+    assert committed_offset(world) == NO_OFFSET
+    asked = world.ask(OffsetFetch(group=gone, topics=None))
+    assert world.answer(asked, OffsetFetchResponse).topics == ()
 
 
 def test_a_sweep_with_nothing_to_do_stays_out_of_the_log() -> None:

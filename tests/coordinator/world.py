@@ -5,11 +5,9 @@ The log is a list; proposals wait in `in_flight` until the test lets them be cho
 """
 
 from collections import deque
-from collections.abc import Set
 from typing import TypeVar
 
 from broker.patterns import matching
-from coordinator.assigning import Topics
 from coordinator.coordinator import Coordinator
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import (
@@ -46,6 +44,7 @@ from coordinator.model import (
     refusal,
 )
 from coordinator.store import GroupStore
+from coordinator.topics import Topics
 from paxos.ids import Slot
 
 GROUP = ConsumerGroupId("orders")
@@ -159,8 +158,9 @@ class World:
     def sweep(self, wall_ms: int) -> None:
         self._take(self.coordinator.sweep(self.now_ms, wall_ms))
 
-    def forget_topics(self, names: Set[str]) -> None:
-        self._take(self.coordinator.topics_gone(self.now_ms, names))
+    def forget_topics(self) -> None:
+        self.coordinator.topics_gone()
+        self.pass_time(0)
 
     def _take(self, effects: Effects) -> None:
         for reply in effects.replies:

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.one_node import one_node
+from coordinator.model import ConsumerGroupId
+from coordinator.topics import ANY_TOPIC
+from node import Node
+from tests.runtime.one_node import one_node, run_until
 from tests.upgrade.old_directories import (
     GOLDEN,
     GROUPS,
@@ -24,6 +27,7 @@ from wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResourc
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
+from wire.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 
 ARCHIVES = sorted(GOLDEN.glob("*.tar.xz"))
 EARLIEST, LATEST = -2, -1
@@ -77,9 +81,29 @@ def test_an_older_directory_is_served(archive: Path, tmp_path: Path) -> None:
         committed = OffsetFetchRequest("readers", topics=[OffsetFetchRequestTopic(TOPIC, [0])])
         known = ask(node, committed, 5).topics[0].partitions[0]
         assert (known.committed_offset, known.metadata) == (12, "twelve")
+        run_until(node, lambda: uid_of_the_offset(node) != ANY_TOPIC)
+        assert ask(node, committed, 5).topics[0].partitions[0].committed_offset == 12
         described = ask(
             node,
             DescribeConfigsRequest([DescribeConfigsResource(2, TOPIC, ["retention.bytes"])]),
             4,
         )
         assert described.results[0].configs[0].value == "1000000000"
+        assert (
+            ask(node, DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=5_000), 5)
+            .responses[0]
+            .error_code
+            == 0
+        )
+        anew = CreateTopicsRequest([CreatableTopic(TOPIC, 2, 1)])
+        assert ask(node, anew, 5).topics[0].error_code == 0
+        assert ask(node, committed, 5).topics[0].partitions[0].committed_offset == -1
+
+
+def uid_of_the_offset(node: Node) -> int:
+    """Of which topic the offset is taken to be that an old release wrote down."""
+    for machine in node.machines.values():
+        group = machine.consumer_groups.get(ConsumerGroupId("readers"))
+        if group is not None:
+            return group.offsets[TOPIC][0].uid
+    raise AssertionError("the group is gone")

@@ -1,0 +1,45 @@
+"""The topics there are, and of which of them an offset was committed.
+
+A name may mean one topic after another, so what is kept of a partition says by a *uid* which one is
+meant: the registry gives each partition a number that only grows, and never gives one twice. What
+carries a lower uid than the partition of today was committed for an earlier topic of that name.
+
+This node may be behind with what the registry says. An offset with a uid that it has not heard of
+yet is therefore no older topic's, but a newer one's.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+ANY_TOPIC: Final = 0
+"""No partition's uid: the offset is of a release that did not write it down, and goes for whatever
+topic has that name, until a coordinator has tied it to one."""
+NO_TOPIC: Final = 2**32 - 1
+"""No partition's uid either: what an offset is tied to that is to be forgotten."""
+
+
+class Topics(NamedTuple):
+    """The cluster's topics, as far as they matter here; the version changes whenever they do."""
+
+    version: int
+    ids: Mapping[str, tuple[bytes, int]]
+    """Name -> id and number of partitions."""
+    uids: Mapping[str, tuple[int, ...]] | None = None
+    """Name -> the uids of its partitions; None where partitions have none."""
+    next_uid: int = 0
+    """All uids below this have been given."""
+
+    def uid(self, topic: str, partition: int) -> int | None:
+        """The partition's uid; None if there is no such partition, as far as we know."""
+        if self.uids is None:
+            return ANY_TOPIC
+        known = self.uids.get(topic, ())
+        return known[partition] if 0 <= partition < len(known) else None
+
+    def is_of(self, topic: str, partition: int, uid: int) -> bool:
+        """Whether what was committed under this uid is of the topic that has this name now."""
+        if self.uids is None:
+            return True
+        if uid == ANY_TOPIC:
+            return topic in self.uids
+        return uid == self.uid(topic, partition) or uid >= self.next_uid
