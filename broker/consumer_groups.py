@@ -88,7 +88,6 @@ class _Office:
     group: GroupId
     epoch: int
     coordinator: Coordinator
-    swept_boot_ns: int
     suspended_boot_ns: int | None = None
     held: list[Reply] = attrs.Factory(list)
     waiting: list[_Asked] = attrs.Factory(list)
@@ -170,6 +169,9 @@ class ConsumerGroups:
         self._coordinators: dict[GroupId, tuple[GroupStore, Coordinator]] = {}
         self._offices: dict[GroupId, _Office] = {}
         self._loading: dict[GroupId, _Loading] = {}
+        self._swept: dict[GroupId, int] = {}
+        """When this node has looked for old offsets last; not once per mastership, or masters that
+        move often would never look."""
         self._unsettled = True
         """Some office is suspended, or is to be opened as soon as the group has caught up."""
 
@@ -196,8 +198,10 @@ class ConsumerGroups:
             due_ms = coordinator.next_deadline()
             if due_ms is not None and due_ms <= now_ms:
                 self._carry_out(office, coordinator.tick(now_ms))
-            if now.boot_ns - office.swept_boot_ns >= SWEEP_EVERY_NS and self._is_open(office):
-                office.swept_boot_ns = now.boot_ns
+            swept = self._swept.get(office.group)
+            due = swept is None or now.boot_ns - swept >= SWEEP_EVERY_NS
+            if due and self._is_open(office):
+                self._swept[office.group] = now.boot_ns
                 self._carry_out(office, coordinator.sweep(now_ms, wall_ms))
         self._look_for_deleted()
 
@@ -267,7 +271,7 @@ class ConsumerGroups:
         if known is None or known[0] is not store:
             known = (store, Coordinator(store, self._config, self._topics, matching))
             self._coordinators[group] = known
-        office = self._offices[group] = _Office(group, epoch, known[1], now.boot_ns)
+        office = self._offices[group] = _Office(group, epoch, known[1])
         office.coordinator.elected(now.boot_ns // MS, Slot(epoch))
 
     def _suspend(self, office: _Office, now: Now) -> None:
@@ -298,6 +302,16 @@ class ConsumerGroups:
         for request, answered in nobody_saw:
             answered(refusal(request, ErrorCode.NOT_COORDINATOR))
 
+    def handing_over(self, group: GroupId) -> bool:
+        """Call before the group is handed to another node: what is left of members' sessions goes
+        into the log first. Returns whether there is a command to wait for."""
+        office = self._offices.get(group)
+        if office is None or office.suspended_boot_ns is not None:
+            return False
+        effects = office.coordinator.handing_over(self._groups.now().boot_ns // MS)
+        self._carry_out(office, effects)
+        return bool(effects.proposals)
+
     def forget(self, group: GroupId) -> None:
         """This node gives the Paxos group up for good."""
         office = self._offices.get(group)
@@ -307,6 +321,7 @@ class ConsumerGroups:
         if loading is not None:
             loading.refuse(ErrorCode.NOT_COORDINATOR)
         self._coordinators.pop(group, None)
+        self._swept.pop(group, None)
 
     def _is_open(self, office: _Office) -> bool:
         return self._offices.get(office.group) is office

@@ -41,8 +41,9 @@ from coordinator.model import (
 from coordinator.rebalance import FAILURE_ERRORS
 from coordinator.store import StoredGroup
 from coordinator.tenure import AssignedUnderWay, Tenure
-from coordinator.timers import TimerKey, TimerKind
+from coordinator.timers import TimerKey, TimerKind, Wait
 from coordinator.topics import Topics
+from coordinator.waits import WaitFor
 
 EPOCH_MAX: Final = 2**31 - 1
 
@@ -152,11 +153,20 @@ class Assigning:
         return group is not None and bool(group.members)
 
     def adopt(self, stored: StoredGroup) -> LiveAssigned:
-        """Take over from the log: each member starts with a whole session, and hears all again."""
+        """Take over from the log: all waits go on, and each member hears all again."""
+        return self._take_over(stored, stored.waits)
+
+    def _take_over(self, stored: StoredGroup, known: Mapping[WaitFor, Wait]) -> LiveAssigned:
+        tenure = self._tenure
         group = self.groups[stored.name] = LiveAssigned.from_stored(stored)
+        session_ms = tenure.config.consumer_session_timeout_ms
         for member in group.members.values():
-            self._refresh(group, member)
-            self._watch_revocation(group, member)
+            key = _session_key(group, member)
+            tenure.go_on_waiting(key, session_ms, known.get(WaitFor(key.kind, key.member)))
+            if member.revoking:
+                key = key._replace(kind=TimerKind.REVOCATION)
+                wait_ms = member.subscription.rebalance_timeout_ms
+                tenure.go_on_waiting(key, wait_ms, known.get(WaitFor(key.kind, key.member)))
         return group
 
     def topics_in_use(self, group: LiveAssigned) -> frozenset[str]:
@@ -404,30 +414,16 @@ class Assigning:
             self._remove(group, member, "did not give up its partitions in time")
         self._settle(group)
 
-    def grant_time(self, key: TimerKey, deadline_ms: int, gap_ms: int) -> None:
-        """We were away, not they."""
-        tenure = self._tenure
-        if key.kind is TimerKind.CONSUMER:
-            deadline_ms = max(
-                deadline_ms, tenure.now_ms + tenure.config.consumer_session_timeout_ms
-            )
-        else:
-            deadline_ms += gap_ms
-        tenure.timers.set(key, deadline_ms)
-
     def _refresh(self, group: LiveAssigned, member: AssignedMember) -> None:
-        self._tenure.timers.set(
-            TimerKey(TimerKind.CONSUMER, group.name, member.member_id),
-            self._tenure.now_ms + self._tenure.config.consumer_session_timeout_ms,
-        )
+        tenure = self._tenure
+        tenure.wait(_session_key(group, member), tenure.config.consumer_session_timeout_ms)
 
     def _watch_revocation(self, group: LiveAssigned, member: AssignedMember) -> None:
         key = TimerKey(TimerKind.REVOCATION, group.name, member.member_id)
         if not member.revoking:
             self._tenure.timers.cancel(key)
         elif not self._tenure.timers.has(key):
-            wait_ms = member.subscription.rebalance_timeout_ms
-            self._tenure.timers.set(key, self._tenure.now_ms + wait_ms)
+            self._tenure.wait(key, member.subscription.rebalance_timeout_ms)
 
     def _forget_timers(self, group: LiveAssigned, member: AssignedMember) -> None:
         for kind in (TimerKind.CONSUMER, TimerKind.REVOCATION):
@@ -474,10 +470,21 @@ class Assigning:
         tenure.counters.snapshots_lost += 1
         for waiting in group.waiting:
             tenure.refuse(waiting.parked, error)
+        left = {}
         for member in group.members.values():
-            self._forget_timers(group, member)
+            key = _session_key(group, member)
+            for kind in (TimerKind.CONSUMER, TimerKind.REVOCATION):
+                wait = tenure.timers.take(key._replace(kind=kind), tenure.now_ms)
+                if wait is not None:
+                    left[WaitFor(kind, member.member_id)] = wait
         del self.groups[group.name]
-        self.view(group.name)
+        stored = tenure.store.get(group.name)
+        if stored is not None and stored.assigned is not None and stored.assigned.members:
+            self._take_over(stored, left)
+
+
+def _session_key(group: LiveAssigned, member: AssignedMember) -> TimerKey:
+    return TimerKey(TimerKind.CONSUMER, group.name, member.member_id)
 
 
 # --- reading requests -----------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from coordinator.model import (
 )
 from coordinator.states import GroupState
 from coordinator.topics import ANY_TOPIC
+from coordinator.waits import TimeLeft, read_time_left, write_time_left
 
 VERSION: Final = 1
 
@@ -38,6 +39,7 @@ class CommandKind(IntEnum):
     DROP_OFFSETS = 4
     SWEEP = 5
     ASSIGNED_SNAPSHOT = 6
+    TIME_LEFT = 7
     COMMIT_OFFSETS_OF = 8
     """As COMMIT_OFFSETS, with the uid of each partition."""
     TIE_OFFSETS = 9
@@ -155,7 +157,14 @@ class Sweep:
 
 
 Command: TypeAlias = (
-    GroupSnapshot | CommitOffsets | DropGroup | DropOffsets | Sweep | AssignedSnapshot | TieOffsets
+    GroupSnapshot
+    | CommitOffsets
+    | DropGroup
+    | DropOffsets
+    | Sweep
+    | AssignedSnapshot
+    | TimeLeft
+    | TieOffsets
 )
 
 
@@ -216,6 +225,9 @@ def encode(command: Command) -> bytes:
         case TieOffsets():
             writer.pack(U8, CommandKind.TIE_OFFSETS)
             _write_ties(writer, command)
+        case TimeLeft():
+            writer.pack(U8, CommandKind.TIME_LEFT)
+            write_time_left(writer, command)
     return writer.finish()
 
 
@@ -423,4 +435,5 @@ _READERS: Final[Mapping[int, Callable[[Reader], Command]]] = {
     CommandKind.ASSIGNED_SNAPSHOT: read_assigned,
     CommandKind.COMMIT_OFFSETS_OF: _read_commit_of,
     CommandKind.TIE_OFFSETS: _read_ties,
+    CommandKind.TIME_LEFT: read_time_left,
 }

@@ -12,7 +12,8 @@ The caller's part:
   any more. In between, every committed command of ours goes to `store.apply` and then its result to
   `on_committed`, in the order of the log. Results of before are ignored here.
 - `tick` no later than `next_deadline()`; a longer silence than `pause_ms_max` between any two calls
-  is taken as this process having been away, and costs no member its session.
+  is taken as this process having been away, and costs no member its session (`timers`).
+- `handing_over` before mastership is given to another node, early enough for one more command.
 - all times are monotonic milliseconds; wall clocks come only in what is written down.
 """
 
@@ -52,6 +53,7 @@ from coordinator.model import (
 )
 from coordinator.offsets import Offsets
 from coordinator.rebalance import ASSIGNED_KINDS, Rebalance
+from coordinator.stamps import Stamps
 from coordinator.states import GroupState
 from coordinator.store import NO_REVISION, GroupStore
 from coordinator.tenure import (
@@ -62,6 +64,7 @@ from coordinator.tenure import (
     ForgettingUnderWay,
     OffsetDeleteUnderWay,
     SnapshotUnderWay,
+    StampUnderWay,
     SweepUnderWay,
     Tenure,
 )
@@ -102,6 +105,7 @@ class Office:
         self.offsets = Offsets(tenure, self.rebalance, self.assigning, topics)
         self.tying = Tying(tenure, topics)
         self.admin = Admin(tenure, self.rebalance, self.assigning)
+        self.stamps = Stamps(tenure)
         self.sweeping = False
         membership = Membership(tenure, self.rebalance, self.assigning)
         self.handlers: dict[type, Callable[[Any, Token], None]] = {  # Any: one class each
@@ -124,13 +128,6 @@ class Office:
             self.assigning.on_timer(key)
         else:
             self.rebalance.on_timer(key)
-
-    def grant_time(self, gap_ms: int) -> None:
-        """We were away, not the members: nobody's deadline may have passed meanwhile."""
-        self.rebalance.grant_time(gap_ms)
-        for key, deadline_ms in self.tenure.timers.items():
-            if key.kind in ASSIGNED_KINDS:
-                self.assigning.grant_time(key, deadline_ms, gap_ms)
 
 
 class Coordinator:
@@ -232,6 +229,8 @@ class Coordinator:
                 office.assigning.on_snapshot(under_way, verdict)
             case SweepUnderWay():
                 self._on_sweep(office)
+            case StampUnderWay():
+                office.stamps.on_written()
             case ForgettingUnderWay():
                 pass  # if the log has not got it, the next sweep looks again
         return office.tenure.take_effects()
@@ -245,6 +244,7 @@ class Coordinator:
         while (key := office.tenure.timers.pop_due(now_ms)) is not None:
             office.on_timer(key)
         office.tying.go_on()
+        office.stamps.look()
         return office.tenure.take_effects()
 
     def next_deadline(self) -> int | None:
@@ -257,9 +257,23 @@ class Coordinator:
         if office is not None and office.tying.pending:
             return self._seen_ms
         next_ms = office.tenure.timers.next_ms() if office is not None else None
-        if next_ms is None:
+        if office is None or next_ms is None:
             return None
-        return min(next_ms, self._seen_ms + self._config.pause_ms_max // 2)
+        return min(next_ms, office.stamps.next_ms, self._seen_ms + self._idle_ms_max)
+
+    @property
+    def _idle_ms_max(self) -> int:
+        """How long we are not called at most, unless we were away."""
+        return self._config.pause_ms_max // 2
+
+    def handing_over(self, now_ms: int) -> Effects:
+        """Another node is about to be master: what is left of our waits goes into the log first."""
+        office = self._office
+        if office is None:
+            return Effects()
+        self._observe(office, now_ms)
+        office.stamps.hand_over()
+        return office.tenure.take_effects()
 
     def sweep(self, now_ms: int, wall_ms: int) -> Effects:
         """Every few minutes: forget what no member has cared for during the retention time."""
@@ -308,7 +322,8 @@ class Coordinator:
         if gap_ms > self._config.pause_ms_max and len(tenure.timers):
             self._counters.pauses += 1
             tenure.notice(None, "paused", f"nothing was heard for {gap_ms} ms")
-            office.grant_time(gap_ms)
+            away_ms = gap_ms - self._idle_ms_max  # so long at least: we asked to be called earlier
+            tenure.timers.grant(now_ms, away_ms, self._config.grace_ms)
 
     def _on_sweep(self, office: Office) -> None:
         office.sweeping = False

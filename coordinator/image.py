@@ -16,12 +16,16 @@ from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
 from coordinator.commands import GroupSnapshot, read_snapshot, write_snapshot
 from coordinator.limits import IMAGE_BYTES_MAX, OFFSETS_PER_GROUP_MAX
+from coordinator.timers import Wait
 from coordinator.topics import ANY_TOPIC
+from coordinator.waits import WaitFor, read_waits, write_waits
 
-VERSION: Final = 4
+VERSION: Final = 5
 """2 added the groups that the broker shares out (KIP-848); 3 is one text, cut anywhere; 4 has the
-uid of each offset's partition. Written is the newest, read are the last two."""
+uid of each offset's partition; 5 has what is left of waits. Written is the newest."""
+OLDEST_READ: Final = 3
 UIDS_SINCE: Final = 4
+WAITS_SINCE: Final = 5
 NEVER_EMPTY: Final = -(1 << 63)
 """Stands for "not known to be empty" where a wall clock's milliseconds are written."""
 PIECE_WORK: Final = 2_000
@@ -55,6 +59,7 @@ class GroupImage:
     offsets_count: int
     offsets: Iterable[OffsetImage]
     assigned: AssignedSnapshot | None = None
+    waits: tuple[tuple[WaitFor, Wait], ...] = ()
 
 
 _OFFSET: Final = struct.Struct(">iqiq")
@@ -77,7 +82,8 @@ def encode(head: Head, groups: Iterable[GroupImage]) -> Iterator[bytes]:
             work += sum(
                 MEMBER_WORK + len(one.assigned) + len(one.target) for one in group.assigned.members
             )
-        work += GROUP_WORK + MEMBER_WORK * len(group.snapshot.members)
+        write_waits(writer, group.waits)
+        work += GROUP_WORK + len(group.waits) + MEMBER_WORK * len(group.snapshot.members)
         writer.pack(U32, group.offsets_count)
         for one in group.offsets:
             if work >= PIECE_WORK:
@@ -105,7 +111,7 @@ def decode_all(pieces: Sequence[Buffer]) -> tuple[Head, list[GroupImage]]:
         raise CommandError("no head")
     reader = Reader(data, bytes_max=len(data))
     version = reader.number(U8)
-    if not VERSION - 1 <= version <= VERSION:
+    if not OLDEST_READ <= version <= VERSION:
         raise CommandError(f"a checkpoint of version {version}, known is {VERSION}")
     head = Head(reader.number(I64), reader.number(U32))
     images = [_decode_group(reader, version) for _ in range(head.groups_count)]
@@ -123,6 +129,7 @@ def _decode_group(reader: Reader, version: int) -> GroupImage:
     if known > 1:
         raise CommandError(f"a flag is 0 or 1, not {known}")
     assigned = read_assigned(reader) if known else None
+    waits = read_waits(reader) if version >= WAITS_SINCE else ()
     offsets = []
     for _ in range(reader.count(OFFSETS_PER_GROUP_MAX, _OFFSET.size + 4)):
         topic, partition, offset = reader.text(), reader.number(I32), reader.number(I64)
@@ -134,4 +141,4 @@ def _decode_group(reader: Reader, version: int) -> GroupImage:
     if places != sorted(set(places)):
         raise CommandError("offsets twice or out of order")
     empty_since = None if since == NEVER_EMPTY else since
-    return GroupImage(snapshot, empty_since, len(offsets), tuple(offsets), assigned)
+    return GroupImage(snapshot, empty_since, len(offsets), tuple(offsets), assigned, waits)

@@ -23,6 +23,8 @@ PARTITIONS_MAX: Final = 100_000
 OFFSETS_PER_GROUP_MAX: Final = 100_000
 """Committed offsets of one group; a commit beyond is refused when it is applied:
 INVALID_COMMIT_OFFSET_SIZE."""
+WAITS_MAX: Final = 10_000
+"""Waits that a coordinator writes down for the next one, those that end first: CommandError."""
 IMAGE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """One group in a checkpoint: its snapshot, and at most OFFSETS_PER_GROUP_MAX offsets with
 metadata. CommandError."""
@@ -58,6 +60,13 @@ class CoordinatorConfig:
 
     pause_ms_max: int = attrs.field(default=3_000, validator=gt(1))
     """Silence between two calls beyond which we, not the members, are taken to have been away."""
+
+    grace_ms: int = attrs.field(default=2_000, validator=ge(0))
+    """What a wait that is nearly over gets after a pause or a move, once: for what lies in our
+    sockets to be read, or for the new address to be found."""
+
+    stamp_every_ms: int = attrs.field(default=1_000, validator=gt(0))
+    """How often what is left of unusual waits is written down, if any is unusual."""
 
     groups_max: int = attrs.field(default=10_000, validator=gt(0))
     """Consumer groups of one coordinator, live and stored alike. Those still on their way into the

@@ -74,9 +74,8 @@ class Membership:
         if request.require_known_member_id and request.instance_id is None:
             # KIP-394: a client that never comes back for its id leaves no member behind.
             group.pending.add(member_id)
-            self._tenure.timers.set(
-                TimerKey(TimerKind.PENDING, group.name, member_id),
-                self._tenure.now_ms + request.session_timeout_ms,
+            self._tenure.wait(
+                TimerKey(TimerKind.PENDING, group.name, member_id), request.session_timeout_ms
             )
             response = JoinGroupResponse(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
             self._tenure.reply(token, response)

@@ -13,6 +13,7 @@ from typing import Final
 from coordinator.commands import Result
 from coordinator.group import LiveGroup, LiveMember, choose_protocol
 from coordinator.model import (
+    NO_MEMBER,
     ConsumerGroupId,
     ErrorCode,
     ProposalFailure,
@@ -21,7 +22,8 @@ from coordinator.model import (
 from coordinator.states import GroupEvent, GroupState
 from coordinator.store import StoredGroup
 from coordinator.tenure import SnapshotUnderWay, Tenure
-from coordinator.timers import TimerKey, TimerKind
+from coordinator.timers import TimerKey, TimerKind, Wait
+from coordinator.waits import WaitFor
 
 FAILURE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
     ProposalFailure.NOT_MASTER: ErrorCode.NOT_COORDINATOR,
@@ -143,9 +145,7 @@ class Rebalance:
 
     def refresh(self, group: LiveGroup, member: LiveMember) -> None:
         """We have heard of the member, or have just answered it."""
-        self._tenure.timers.set(
-            session_key(group, member), self._tenure.now_ms + member.session_timeout_ms
-        )
+        self._tenure.wait(session_key(group, member), member.session_timeout_ms)
 
     def on_timer(self, key: TimerKey) -> None:
         group = self._tenure.groups.get(key.group)
@@ -184,23 +184,7 @@ class Rebalance:
         self._wait(group, TimerKind.REBALANCE, delay_ms)
 
     def _wait(self, group: LiveGroup, kind: TimerKind, wait_ms: int) -> None:
-        self._tenure.timers.set(TimerKey(kind, group.name), self._tenure.now_ms + wait_ms)
-
-    def grant_time(self, gap_ms: int) -> None:
-        """We were away, not they: nobody's deadline may have passed meanwhile.
-
-        Heartbeats sent during the pause are still in our sockets, so sessions start anew; all
-        other waits go on as if the time had stood still.
-        """
-        tenure = self._tenure
-        for key, deadline_ms in tenure.timers.items():
-            if key.kind in ASSIGNED_KINDS:
-                continue  # `assigning` grants those
-            if key.kind == TimerKind.SESSION:
-                member = tenure.groups[key.group].members[key.member]
-                tenure.timers.set(key, max(deadline_ms, tenure.now_ms + member.session_timeout_ms))
-            else:
-                tenure.timers.set(key, deadline_ms + gap_ms)
+        self._tenure.wait(TimerKey(kind, group.name), wait_ms)
 
     # --- the log
 
@@ -266,17 +250,25 @@ class Rebalance:
         To the members this is a coordinator that has moved, onto the same node.
         """
         tenure = self._tenure
+        left = {}
+        for key in self._keys(group):
+            wait = tenure.timers.take(key, tenure.now_ms)
+            if wait is not None:
+                left[WaitFor(key.kind, key.member)] = wait
         for member in group.members.values():
             self.drop_parked(member, error)
-            tenure.timers.cancel(session_key(group, member))
-        for wait in group.leaving:
-            tenure.refuse(wait.parked, error)
+        for parting in group.leaving:
+            tenure.refuse(parting.parked, error)
         for member_id in group.pending:
             tenure.timers.cancel(TimerKey(TimerKind.PENDING, group.name, member_id))
-        for kind in (TimerKind.REBALANCE, TimerKind.SYNC):
-            tenure.timers.cancel(TimerKey(kind, group.name))
         del tenure.groups[group.name]
-        self.view(group.name)
+        stored = tenure.store.get(group.name)
+        if stored is not None and stored.members:
+            self._take_over(stored, left)
+
+    def _keys(self, group: LiveGroup) -> list[TimerKey]:
+        whole = [TimerKey(kind, group.name) for kind in (TimerKind.REBALANCE, TimerKind.SYNC)]
+        return [*(session_key(group, member) for member in group.members.values()), *whole]
 
     def has_members(self, name: ConsumerGroupId) -> bool:
         """Whether anybody is in the group in the classic way, or about to be."""
@@ -293,18 +285,33 @@ class Rebalance:
         return group
 
     def adopt(self, stored: StoredGroup) -> LiveGroup:
-        """Take over a group with members from the log: each starts with a whole session.
+        """Take over a group with members from the log: all waits go on.
 
         Generation and assignments stand, so members notice nothing but a new address.
         """
+        return self._take_over(stored, stored.waits)
+
+    def _take_over(self, stored: StoredGroup, known: Mapping[WaitFor, Wait]) -> LiveGroup:
+        """A rebalance that was under way is in the log only by the wait for it; it goes on, too."""
         group = self._tenure.groups[stored.name] = LiveGroup.from_stored(stored)
         for member in group.members.values():
-            self.refresh(group, member)
+            wait = known.get(WaitFor(TimerKind.SESSION, member.member_id))
+            key = session_key(group, member)
+            self._tenure.go_on_waiting(key, member.session_timeout_ms, wait)
+        rebalance = known.get(WaitFor(TimerKind.REBALANCE, NO_MEMBER))
+        if rebalance is not None and group.state != GroupState.PREPARING_REBALANCE:
+            group.advance(GroupEvent.REBALANCE)
+            group.unsynced.clear()
         if group.state == GroupState.PREPARING_REBALANCE:
-            self._wait(group, TimerKind.REBALANCE, group.rebalance_timeout_ms())
+            self._go_on(group, TimerKind.REBALANCE, rebalance)
         elif group.state == GroupState.COMPLETING_REBALANCE:
-            self._wait(group, TimerKind.SYNC, group.rebalance_timeout_ms())
+            sync = known.get(WaitFor(TimerKind.SYNC, NO_MEMBER))
+            self._go_on(group, TimerKind.SYNC, sync)
         return group
+
+    def _go_on(self, group: LiveGroup, kind: TimerKind, known: Wait | None) -> None:
+        wait_ms = group.rebalance_timeout_ms()
+        self._tenure.go_on_waiting(TimerKey(kind, group.name), wait_ms, known)
 
 
 def session_key(group: LiveGroup, member: LiveMember) -> TimerKey:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from coordinator import image
+from coordinator import image, kept_waits
 from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import Buffer
 from coordinator.commands import (
@@ -31,7 +31,9 @@ from coordinator.limits import OFFSETS_PER_GROUP_MAX
 from coordinator.model import ConsumerGroupId, ErrorCode, MemberId
 from coordinator.states import GroupState
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
+from coordinator.timers import Wait
 from coordinator.topics import ANY_TOPIC, NO_TOPIC
+from coordinator.waits import TimeLeft, WaitFor
 
 
 class StoredOffset(NamedTuple):
@@ -64,6 +66,8 @@ class StoredGroup:
     offsets: dict[str, dict[int, StoredOffset]] = attrs.Factory(dict)
     offsets_count: int = 0
     empty_since_wall_ms: int | None = None
+    waits: dict[WaitFor, Wait] = attrs.Factory(dict)
+    """What was left of its waits, as the last coordinator said; those not named are whole."""
 
     @property
     def occupied(self) -> bool:
@@ -100,6 +104,8 @@ class GroupStore:
     def __init__(self) -> None:
         self._groups: dict[ConsumerGroupId, StoredGroup] = {}
         self._revision = NO_REVISION
+        self._waiting: set[ConsumerGroupId] = set()
+        """The groups that have waits."""
         self._frozen: _Frozen | None = None
         """A checkpoint that is being made."""
 
@@ -113,6 +119,10 @@ class GroupStore:
     def groups(self) -> Iterator[StoredGroup]:
         """All groups by name."""
         return (self._groups[name] for name in sorted(self._groups))
+
+    def waiting(self) -> Iterator[StoredGroup]:
+        """The groups of which a coordinator has written down waits, by name."""
+        return (self._groups[name] for name in sorted(self._waiting))
 
     def apply(self, command: Buffer) -> bytes:
         """Carry out one command of the log; returns an encoded Result.
@@ -138,6 +148,8 @@ class GroupStore:
                 result = self._sweep(decoded)
             case TieOffsets():
                 result = self._tie(decoded)
+            case TimeLeft():
+                result = self._write_waits(decoded)
         return encode_result(result)
 
     def sweep_due(self, sweep: Sweep) -> bool:
@@ -168,7 +180,8 @@ class GroupStore:
         head, images = image.decode_all(chunks)
         store._revision = head.revision
         for one in images:
-            store._groups[one.snapshot.group] = _from_image(one)
+            group = store._groups[one.snapshot.group] = _from_image(one)
+            store._keep_waits(group, group.waits)
         return store
 
     def _frozen_groups(self, frozen: "_Frozen") -> Iterator[image.GroupImage]:
@@ -181,11 +194,13 @@ class GroupStore:
 
     def _keep_frozen(self, frozen: "_Frozen", command: Command) -> None:
         """The command may change groups that the checkpoint has not come to yet."""
-        names = (
-            [group.name for group in self._groups.values() if _sweeps(group, command)]
-            if isinstance(command, Sweep)
-            else [command.group]
-        )
+        names: Iterable[ConsumerGroupId]
+        if isinstance(command, Sweep):
+            names = [group.name for group in self._groups.values() if _sweeps(group, command)]
+        elif isinstance(command, TimeLeft):
+            names = {*self._waiting, *(one.group for one in command.groups)}
+        else:
+            names = [command.group]
         for name in names:
             if name in frozen.waiting and frozen.waiting[name] is None:
                 frozen.waiting[name] = _to_image(self._groups[name])
@@ -203,6 +218,7 @@ class GroupStore:
             return Result(ErrorCode.NON_EMPTY_GROUP, revision)
         self._revision += 1  # never used twice, also not by a group that is deleted and comes back
         group.revision = self._revision
+        self._keep_waits(group, kept_waits.after_snapshot(group.waits, group.generation, command))
         group.generation = command.generation
         group.state = command.state
         group.assigned = None  # its members are of the classic kind from now on
@@ -227,6 +243,7 @@ class GroupStore:
             return Result(ErrorCode.ILLEGAL_GENERATION, revision)
         self._revision += 1
         group.revision = self._revision
+        self._keep_waits(group, kept_waits.after_assigned(group.waits, group.assigned, command))
         group.assigned = attrs.evolve(command, prev_revision=NO_REVISION)
         group.state = GroupState.EMPTY
         group.protocol_type = group.protocol_name = group.leader = None
@@ -271,7 +288,7 @@ class GroupStore:
             return Result(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.occupied:
             return Result(ErrorCode.NON_EMPTY_GROUP)
-        del self._groups[command.group]
+        self._remove(group)
         return Result(ErrorCode.NONE, group.offsets_count)
 
     def _drop_offsets(self, command: DropOffsets) -> Result:
@@ -298,6 +315,26 @@ class GroupStore:
                     stored[partition] = one._replace(uid=now)
         return Result(ErrorCode.NONE, _forget(group, gone))
 
+    def _write_waits(self, command: TimeLeft) -> Result:
+        for name in sorted(self._waiting):
+            self._keep_waits(self._groups[name], {})
+        for name, generation, known in command.groups:
+            group = self._groups.get(name)
+            if group is not None:
+                self._keep_waits(group, kept_waits.that_hold(group, generation, known))
+        return Result(ErrorCode.NONE)
+
+    def _keep_waits(self, group: StoredGroup, kept: dict[WaitFor, Wait]) -> None:
+        group.waits = kept
+        if kept:
+            self._waiting.add(group.name)
+        else:
+            self._waiting.discard(group.name)
+
+    def _remove(self, group: StoredGroup) -> None:
+        del self._groups[group.name]
+        self._waiting.discard(group.name)
+
     def _sweep(self, sweep: Sweep) -> Result:
         gone = 0
         for group in list(self._groups.values()):
@@ -308,7 +345,7 @@ class GroupStore:
             if group.empty_since_wall_ms is None:
                 group.empty_since_wall_ms = sweep.wall_ms
             if _idle(group, sweep):
-                del self._groups[group.name]
+                self._remove(group)
         return Result(ErrorCode.NONE, gone)
 
 
@@ -422,6 +459,7 @@ def _to_image(group: StoredGroup) -> image.GroupImage:
         group.offsets_count,
         _flat(offsets),
         group.assigned,
+        tuple(group.waits.items()),
     )
 
 
@@ -449,5 +487,6 @@ def _from_image(one: image.GroupImage) -> StoredGroup:
         )
     group.offsets_count = one.offsets_count
     group.assigned = one.assigned
+    group.waits = dict(one.waits)
     group.empty_since_wall_ms = one.empty_since_wall_ms
     return group

@@ -34,7 +34,7 @@ from coordinator.model import (
 from coordinator.parked import Parked
 from coordinator.states import GroupState
 from coordinator.store import GroupStore
-from coordinator.timers import Timers
+from coordinator.timers import TimerKey, Timers, Wait
 
 R = TypeVar("R", bound=Request)
 
@@ -84,6 +84,11 @@ class AssignedUnderWay:
     version: int
 
 
+@attrs.frozen(eq=False)
+class StampUnderWay:
+    """What is left of waits; nobody waits for it."""
+
+
 UnderWay: TypeAlias = (
     SnapshotUnderWay
     | CommitUnderWay
@@ -92,6 +97,7 @@ UnderWay: TypeAlias = (
     | SweepUnderWay
     | ForgettingUnderWay
     | AssignedUnderWay
+    | StampUnderWay
 )
 
 
@@ -150,6 +156,16 @@ class Tenure:
 
     def notice(self, group: ConsumerGroupId | None, what: str, detail: str = "") -> None:
         self._effects.notices.append(GroupNotice(group, what, detail))
+
+    # --- waits
+
+    def wait(self, key: TimerKey, wait_ms: int) -> None:
+        """Wait from now on: what was waited for until now has come."""
+        self.timers.begin(key, self.now_ms, wait_ms)
+
+    def go_on_waiting(self, key: TimerKey, wait_ms: int, known: Wait | None) -> None:
+        """Take a wait over of which `known` is left, or all of it if that is not known."""
+        self.timers.resume(key, self.now_ms, wait_ms, known, self.config.grace_ms)
 
     # --- the log
 

@@ -1,9 +1,17 @@
-"""Deadlines: a heap that is corrected lazily, since every heartbeat moves one deadline later."""
+"""Waits and their deadlines, in a heap that is corrected lazily: heartbeats only make them later.
+
+A wait counts the time in which we listen, no other: while this process stands still, and between
+two masterships, it stands still as well (`grant`, `resume`). Who comes out of that with little left
+gets a short grace, so that what lies in our sockets can be read, or the new address be found. A
+wait gets it once, however often it is interrupted: it ends after its length and one grace at most.
+"""
 
 import heapq
 from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
+
+import attrs
 
 from coordinator.model import NO_MEMBER, ConsumerGroupId, MemberId
 
@@ -20,42 +28,105 @@ class TimerKind(Enum):
     REVOCATION = "such a member has not given up what it was told to"
 
 
+SESSION_KINDS: Final = frozenset((TimerKind.SESSION, TimerKind.CONSUMER))
+"""Waits for a sign of life; the others are for something to be done."""
+
+
 class TimerKey(NamedTuple):
     kind: TimerKind
     group: ConsumerGroupId
     member: MemberId = NO_MEMBER
 
 
+class Wait(NamedTuple):
+    """What is left of a wait, and whether it has had its grace."""
+
+    left_ms: int
+    graced: bool = False
+
+
+@attrs.define(eq=False)
+class Running:
+    """A wait that goes on. `rhythm_ms`: how long its member usually lets us wait, as far as we have
+    seen; None until it has been heard of twice."""
+
+    deadline_ms: int
+    whole_ms: int
+    graced: bool = False
+    rhythm_ms: int | None = None
+
+    def left(self, now_ms: int) -> Wait:
+        return Wait(max(0, self.deadline_ms - now_ms), self.graced)
+
+    def spent_ms(self, now_ms: int) -> int:
+        return self.whole_ms - (self.deadline_ms - now_ms)
+
+    def top_up(self, now_ms: int, grace_ms: int) -> None:
+        """After an interruption: a grace, if less than that is left, and if it is the first."""
+        if not self.graced and self.deadline_ms - now_ms < min(grace_ms, self.whole_ms):
+            self.deadline_ms, self.graced = now_ms + min(grace_ms, self.whole_ms), True
+
+
 class Timers:
-    """At most one deadline for each key; moving one later costs a dictionary store."""
+    """At most one wait for each key; beginning one anew costs a dictionary look-up."""
 
     def __init__(self) -> None:
-        self._deadlines: dict[TimerKey, int] = {}
+        self._running: dict[TimerKey, Running] = {}
         self._queued: dict[TimerKey, int] = {}
         self._heap: list[tuple[int, int, TimerKey]] = []
         self._serial = 0
 
     def __len__(self) -> int:
-        return len(self._deadlines)
+        return len(self._running)
 
-    def set(self, key: TimerKey, deadline_ms: int) -> None:
-        self._deadlines[key] = deadline_ms
-        queued = self._queued.get(key)
-        if queued is None or deadline_ms < queued:
-            self._push(key, deadline_ms)
+    def begin(self, key: TimerKey, now_ms: int, wait_ms: int) -> None:
+        """Wait from now on; what was waited for before has come."""
+        running = self._running.get(key)
+        if running is None:
+            self._running[key] = Running(now_ms + wait_ms, wait_ms)
+        else:
+            spent_ms, rhythm_ms = running.spent_ms(now_ms), running.rhythm_ms or 0
+            running.rhythm_ms = max(spent_ms, rhythm_ms - rhythm_ms // 8)
+            running.deadline_ms, running.whole_ms = now_ms + wait_ms, wait_ms
+            running.graced = False
+        self._queue(key, now_ms + wait_ms)
+
+    def resume(
+        self, key: TimerKey, now_ms: int, wait_ms: int, known: Wait | None, grace_ms: int
+    ) -> None:
+        """Go on with a wait of `wait_ms` of which an earlier mastership has left `known`."""
+        if known is None:
+            self.begin(key, now_ms, wait_ms)
+            return
+        left_ms = min(known.left_ms, wait_ms)
+        running = self._running[key] = Running(now_ms + left_ms, wait_ms, known.graced)
+        running.top_up(now_ms, grace_ms)
+        self._queue(key, running.deadline_ms)
+
+    def grant(self, now_ms: int, away_ms: int, grace_ms: int) -> None:
+        """We were away for so long, not they: no wait went on meanwhile."""
+        for running in self._running.values():  # all become later, which the heap finds out
+            running.deadline_ms += away_ms
+            running.top_up(now_ms, grace_ms)
 
     def has(self, key: TimerKey) -> bool:
-        return key in self._deadlines
+        return key in self._running
 
     def cancel(self, key: TimerKey) -> None:
-        self._deadlines.pop(key, None)
+        self._running.pop(key, None)
 
-    def items(self) -> Iterator[tuple[TimerKey, int]]:
-        return iter(list(self._deadlines.items()))
+    def take(self, key: TimerKey, now_ms: int) -> Wait | None:
+        """End a wait; returns what was left of it."""
+        running = self._running.pop(key, None)
+        return None if running is None else running.left(now_ms)
+
+    def items(self) -> Iterator[tuple[TimerKey, Running]]:
+        """To look at: nothing may begin or end meanwhile."""
+        return iter(self._running.items())
 
     def next_ms(self) -> int | None:
         """A time by which `pop_due` should be asked; never too late, at times too early."""
-        return self._heap[0][0] if self._deadlines and self._heap else None
+        return self._heap[0][0] if self._running and self._heap else None
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
         """Take out one deadline that has passed, the earliest first."""
@@ -64,18 +135,23 @@ class Timers:
             if self._queued.get(key) != queued_ms:
                 continue  # a younger, earlier place in the heap has replaced this one
             del self._queued[key]
-            deadline_ms = self._deadlines.get(key)
-            if deadline_ms is None:
+            running = self._running.get(key)
+            if running is None:
                 continue
-            if deadline_ms > now_ms:
-                self._push(key, deadline_ms)
+            if running.deadline_ms > now_ms:
+                self._push(key, running.deadline_ms)
                 continue
-            del self._deadlines[key]
+            del self._running[key]
             return key
         return None
 
+    def _queue(self, key: TimerKey, deadline_ms: int) -> None:
+        queued = self._queued.get(key)
+        if queued is None or deadline_ms < queued:
+            self._push(key, deadline_ms)
+
     def _push(self, key: TimerKey, deadline_ms: int) -> None:
-        if len(self._heap) > 2 * len(self._deadlines) + HEAP_SLACK:
+        if len(self._heap) > 2 * len(self._running) + HEAP_SLACK:
             self._compact()
         self._queued[key] = deadline_ms
         self._serial += 1  # ties are popped in the order they were set, not by comparing keys
@@ -89,4 +165,4 @@ class Timers:
 
     def _is_live(self, place: tuple[int, int, TimerKey]) -> bool:
         queued_ms, _, key = place
-        return key in self._deadlines and self._queued.get(key) == queued_ms
+        return key in self._running and self._queued.get(key) == queued_ms

@@ -95,6 +95,9 @@ class Handovers:
         loop: BalancingLoop,
         journal: Journal,
     ) -> None:
+        self.write_down: Callable[[GroupId], bool] = lambda _: False
+        """Called before a group goes: submits what the target should know, says whether there is
+        anything. Set by the shell."""
         self._engine, self._progress, self._loop = engine, progress, loop
         self._wait_ms, self._journal = progress_wait_ms, journal
         self._open: dict[GroupId, _Open] = {}
@@ -130,7 +133,7 @@ class Handovers:
     def _collected(self, one: _Open, collected: Collected) -> None:
         one.collected = collected
         now = self._engine.now()
-        if collected.asked:
+        if self.write_down(one.group) or collected.asked:
             one.last = self._engine.intakes[one.group].last_waiting()
         self._sync(now, one)
 

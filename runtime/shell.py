@@ -65,6 +65,7 @@ class Shell:
         self.arrivals = Arrivals(broker.progress, self._served)
         loop.on_stolen = self._stolen
         loop.give, loop.given = handovers.give, lambda: handovers.targets
+        handovers.write_down = broker.consumer_groups.handing_over
         self.planner, self.meter = planner, meter
         self._founders, self._journal = founders, journal
         self._gossip = Gossip()

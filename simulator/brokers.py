@@ -256,6 +256,9 @@ class BrokerNode(SimNode):
         self.broker.parked.masters_changed()
         self.broker.holds.look()
 
+    def before_handover(self, ident: GroupId) -> None:
+        self.broker.consumer_groups.handing_over(ident)
+
     def keep_house(self, now: Now) -> None:
         self._client.tick(now)
         self.broker.consumer_groups.tick(now)

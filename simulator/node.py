@@ -252,6 +252,8 @@ class SimNode(NodeKind):
         for message in messages:
             if type(message) is StealRequest and not self._admits(now, source, message):
                 continue
+            if type(message) is StealRequest:
+                self.before_handover(message.group)
             self.core.on_message(now, source, message, step)
             touched[message.group] = self.groups[message.group]
             if type(message) is StealAbort:
@@ -269,9 +271,13 @@ class SimNode(NodeKind):
 
     def admit(self, source: NodeId, request: StealRequest) -> None:
         """A request that had to wait for the registry's copy here."""
+        self.before_handover(request.group)
         now, step = self.now(), Step()
         self.core.on_message(now, source, request, step)
         self.finish(now, step, (self.groups[request.group],))
+
+    def before_handover(self, ident: GroupId) -> None:
+        """What the next master should know goes into the log."""
 
     def _steal_aborted(self, now: Now, abort: StealAbort) -> None:
         self.world.statistics["steals aborted"] += 1
@@ -551,6 +557,8 @@ class SimNode(NodeKind):
 
     def act(self, ident: GroupId, what: str, target: NodeId = NOBODY) -> str:
         """Things an operator or a rival may do to a replica at any time."""
+        if what == "hand over":
+            self.before_handover(ident)
         now, step, group = self.now(), Step(), self.groups[ident]
         replica, outcome = group.replica, ""
         if what == "prepare":

@@ -26,6 +26,7 @@ from coordinator.commands import (
 from coordinator.hashing import hash_consumer_group
 from coordinator.limits import COMMAND_BYTES_MAX
 from coordinator.model import (
+    NO_MEMBER,
     ConsumerGroupId,
     ErrorCode,
     MemberId,
@@ -37,7 +38,9 @@ from coordinator.model import (
 from coordinator.states import GroupState
 from coordinator.store import GroupStore
 from coordinator.subscription import subscribed_topics
+from coordinator.timers import Wait
 from coordinator.topics import ANY_TOPIC, NO_TOPIC
+from coordinator.waits import KIND_NUMBERS, GroupWaits, TimeLeft, WaitFor
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -120,8 +123,19 @@ TIES = st.builds(
     ).map(tuple),
 )
 SWEEPS = st.builds(Sweep, st.integers(0, 2000), st.integers(0, 500), st.integers(0, 500))
+KINDS = st.sampled_from(list(KIND_NUMBERS))
+WAITS = st.dictionaries(
+    st.builds(WaitFor, KINDS, MEMBER_IDS | st.just(NO_MEMBER)),
+    st.builds(Wait, NATURAL, st.booleans()),
+    max_size=3,
+)
+TIMES_LEFT = st.dictionaries(GROUPS, st.tuples(st.integers(0, 5), WAITS), max_size=3).map(
+    lambda groups: TimeLeft(
+        tuple(GroupWaits(name, at, tuple(waits.items())) for name, (at, waits) in groups.items())
+    )
+)
 COMMANDS: st.SearchStrategy[Command] = (
-    snapshots() | COMMITS | DROPS | TIES | SWEEPS | st.builds(DropGroup, GROUPS)
+    TIMES_LEFT | snapshots() | COMMITS | DROPS | TIES | SWEEPS | st.builds(DropGroup, GROUPS)
 )
 
 

@@ -139,6 +139,12 @@ class World:
         self.term += 1
         self.coordinator.elected(self.now_ms, Slot(self.term))
 
+    def hand_over(self) -> None:
+        """Mastership moves by a steal: the master writes down first what the next should know."""
+        self._take(self.coordinator.handing_over(self.now_ms))
+        self.commit()
+        self.fail_over()
+
     def pass_time(self, duration_ms: int) -> None:
         """Time passes and the coordinator is ticked when it wants to be."""
         end_ms = self.now_ms + duration_ms

@@ -38,6 +38,8 @@ class Asking(Hooks):
 
     def __init__(self, member: Member) -> None:
         super().__init__()
+        self.member = member
+        self.notes: list[str] = []
         self.timers = FakeTimers(Clock(member))  # type: ignore[arg-type]
         self.woken: list[GroupId] = []
         self.progress = Progress(member.engine, self.timers, self.woken.append)
@@ -46,8 +48,16 @@ class Asking(Hooks):
         self.handovers = Handovers(
             member.engine, self.progress, WAIT_MS, self.loop, member.recorder.journal
         )
+        self.handovers.write_down = self.write_down
         self.loop.give, self.loop.given = self.handovers.give, lambda: self.handovers.targets
         member.engine.hooks = self
+
+    def write_down(self, group: GroupId) -> bool:
+        """What coordinators do, if a test says that there is anything."""
+        if not self.notes:
+            return False
+        self.member.submit(self.notes.pop(), group=group)
+        return True
 
     def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
         self.handovers.begin(now, sender, request)
@@ -184,6 +194,19 @@ def test_E14_what_they_reported_is_applied_before_the_group_is_frozen(room: Room
     assert why(commit) == why(later) == "done"
     assert room.net[2].acting()
     assert room.net[2].ledger.texts()[:1] == ["commit"]
+
+
+def test_what_coordinators_write_down_is_applied_before_the_group_is_frozen(room: Room) -> None:
+    """Without it the target would give every member a whole session anew."""
+    room.hooks.notes = ["what is left"]
+    room.net[2].writer.held = room.net[3].writer.held = True
+    room.steal()
+    assert room.master.replica.handing_to is None, "it is not chosen yet"
+    room.net[2].writer.held = room.net[3].writer.held = False
+    room.look()
+    room.look()
+    assert room.net[2].acting()
+    assert room.net[2].ledger.texts()[:1] == ["what is left"]
 
 
 def test_a_commit_that_is_stuck_is_not_waited_for_for_ever(room: Room) -> None:
