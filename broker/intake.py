@@ -90,6 +90,11 @@ class IntakeConfig:
     entry_bytes_max: int = 1024 * 1024
     """Soft: an entry takes commands until it holds this much; one larger command goes alone."""
     queue_bytes_max: int = 32 * 1024 * 1024
+    """While a group has more than this waiting, who produces to it is not read (`crowded`). What is
+    there already is taken all the same: a refusal in the middle of a pipeline lets later requests
+    overtake. It is also the most that other nodes may leave here for a group on its way."""
+    refuse_bytes_max: int = 128 * 1024 * 1024
+    """More is refused, whoever brings it: the last resort, for clients who send and go away."""
     undecided_bytes_max: int = 4 * 1024 * 1024
     """Proposed and not yet applied; beyond it commands wait here, where they can still be batched
     and forwarded, instead of in the links and the log (one entry is always allowed)."""
@@ -178,7 +183,7 @@ class Intake:
     def enqueue(self, pending: Pending) -> None:
         """Let it wait for the next `flush`, which asks again whether we are the master."""
         size = self.queue_bytes + pending.size
-        if size > self.config.queue_bytes_max and self.queue:
+        if size > self.config.refuse_bytes_max and self.queue:
             pending.done(Elsewhere(Why.OVERLOADED, self.replica.me))
             return
         self.queue.append(pending)
@@ -201,6 +206,17 @@ class Intake:
     def busy(self) -> bool:
         """Whether `flush` has anything to look at."""
         return bool(self.queue or self.adopted or self.replica.handover is not None)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether those who produce to this group should wait before they send more."""
+        return self.queue_bytes > self.config.queue_bytes_max
+
+    @property
+    def room(self) -> int:
+        """How many bytes may come before it is crowded; 0 until much of a crowd has gone."""
+        waiting, limit = self.queue_bytes, self.config.queue_bytes_max
+        return limit - waiting if waiting <= limit // 2 else 0
 
     @property
     def waiting(self) -> tuple[int, int]:

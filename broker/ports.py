@@ -43,6 +43,9 @@ class Reply(Protocol):
     def produces(self, producer_id: int) -> None:
         """The connection is one of this idempotent producer's."""
 
+    def hold_back(self, group: GroupId) -> None:
+        """The group has enough waiting: read no more of this connection until it has less."""
+
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection, log why."""
 
@@ -84,8 +87,9 @@ class Groups(Protocol):
         `anywhere` it is also forwarded to the master whenever that is another node.
         """
 
-    def take(self, group: GroupId, pending: Pending) -> None:
-        """The same for a command that is its own Pending."""
+    def take(self, group: GroupId, pending: Pending) -> bool:
+        """The same for a command that is its own Pending; whether the group has so much waiting now
+        that its client should be held back."""
 
 
 class LogReader(Protocol):

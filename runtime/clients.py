@@ -15,6 +15,7 @@ import attrs
 from broker.homes import NO_PRODUCER, Homes
 from broker.ports import Connection, Reply
 from paxos.entry import Buffer
+from paxos.ids import GroupId
 from runtime.channel import Channel
 from runtime.dataplane import Plane
 from runtime.journal import Journal
@@ -86,6 +87,10 @@ class Place:
     def when_waited(self, hurry: Callable[[], None]) -> None:
         self.hurry = hurry
 
+    def hold_back(self, group: GroupId) -> None:
+        self.client.last_size = self.size
+        self.client.clients.hold_back(self.client, group)
+
     def produces(self, producer_id: int) -> None:
         client = self.client
         if client.producer_id != producer_id and not client.gone:
@@ -94,6 +99,35 @@ class Place:
 
     def close(self, reason: str) -> None:
         self.client.close(reason)
+
+
+class Crowd:
+    """Clients that are not read, because together they send more than is done; first come, first
+    served. Otherwise a refusal in the middle of a pipeline would let later requests overtake."""
+
+    def __init__(self) -> None:
+        self.clients: dict[Client, None] = {}
+        self.released_bytes = 0
+        """What those who went on of late are likely to send, and have not sent yet."""
+
+    def join(self, client: "Client") -> None:
+        client.held_by = self
+        self.clients[client] = None
+        self.released_bytes = max(0, self.released_bytes - client.last_size)
+
+    def leave(self, client: "Client") -> None:
+        client.held_by = None
+        del self.clients[client]
+
+    def let_go(self, room: int) -> "list[Client]":
+        """Those for whom there is room now; one at least where there is any."""
+        gone = []
+        while self.clients and self.released_bytes < room:
+            client = next(iter(self.clients))
+            self.leave(client)
+            self.released_bytes += client.last_size
+            gone.append(client)
+        return gone
 
 
 class Client:
@@ -107,6 +141,10 @@ class Client:
         self.unanswered_bytes = 0
         self.producer_id = NO_PRODUCER
         self.paused = False
+        self.held_by: Crowd | None = None
+        """Whose crowd it waits in: then it is paused whatever its own account says."""
+        self.last_size = 0
+        """Of the request that crowded them: as much is likely to follow."""
         self.dirty = False
         self.active_boot_ns = 0
         """When a request came last; like the next two it is as exact as housekeeping is often."""
@@ -128,13 +166,14 @@ class Client:
         clients.unanswered_bytes += size
         self.active_boot_ns = clients.round_boot_ns
         if clients.unanswered_bytes > clients.limits.pending_bytes_per_node:
-            self.push_back()
+            self.last_size = size
+            clients.hold_back(self, None)
         try:
             clients.serve(frame, owned, self.host, place)
         except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
             clients.bug(self, error)
         if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
-            self._pause()
+            self.pause()
 
     def answered(self, size: int) -> None:
         """A request of `size` bytes waits for nothing any more but its turn."""
@@ -160,22 +199,23 @@ class Client:
             self.close("the client does not read its answers")
             return
         channel.flush()
-        low = len(queue) < UNANSWERED_MAX // 2
-        if self.paused and low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
-            if self.clients.full:
-                self.clients.waiting[self] = None
-            else:
-                self.paused = False
-                channel.resume_reading()
+        if self.paused:
+            self.go_on()
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
         if not self.paused and self.channel is not None:
             self.paused = True
             self.channel.pause_reading()
 
-    def push_back(self) -> None:
-        """The node holds too much unanswered data: stop reading until it is less."""
-        self._pause()
+    def go_on(self) -> None:
+        """Read again, if nothing speaks against it any more."""
+        low = len(self.queue) < UNANSWERED_MAX // 2
+        if self.held_by is None and low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
+            if self.clients.full:
+                self.clients.hold_back(self, None)
+            elif self.paused and self.channel is not None:
+                self.paused = False
+                self.channel.resume_reading()
 
     def overdue(self, now: int, idle_ns: int) -> str:
         """Why this connection has lasted long enough, or "" if it may go on."""
@@ -229,8 +269,10 @@ class Clients:
         self.homes = Homes()
         self.connections: set[Client] = set()
         self.dirty: list[Client] = []
-        self.waiting: dict[Client, None] = {}
-        """Pushed back, and ready to go on as soon as the node is not full any more."""
+        self.room: Callable[[GroupId], int] = lambda _: UNANSWERED_BYTES_MAX
+        """How many more bytes a group's held back clients may send."""
+        self.crowds: dict[GroupId | None, Crowd] = {}
+        """Who waits until a group, or the node, has less to do."""
         self.unanswered_bytes = 0
         self.accepted_total = 0
         self.refused_total = 0
@@ -279,13 +321,34 @@ class Clients:
 
     def flush(self) -> None:
         """The end of a round: one send per connection that has answers."""
-        while self.dirty or (self.waiting and not self.full):
+        while self.dirty:
             dirty, self.dirty = self.dirty, []
-            if self.waiting and not self.full:
-                dirty += self.waiting
-                self.waiting = {}
             for client in dirty:
                 self._flush(client)
+        if self.crowds:
+            self._relieve()
+
+    def hold_back(self, client: Client, group: GroupId | None) -> None:
+        """Read no more of a client until the group, or for None the node, has less to do."""
+        if client.held_by is None and not client.gone:
+            crowd = self.crowds.get(group)
+            if crowd is None:
+                crowd = self.crowds[group] = Crowd()
+            crowd.join(client)
+            client.pause()
+
+    def _relieve(self) -> None:
+        """Let go on who has waited longest, and no more of them than there is room for what they
+        are likely to send."""
+        for group, crowd in list(self.crowds.items()):
+            if group is None:
+                room = self.limits.pending_bytes_per_node - self.unanswered_bytes + 1
+            else:
+                room = self.room(group)
+            for client in crowd.let_go(room):
+                client.go_on()
+            if not crowd.clients and not crowd.released_bytes:
+                del self.crowds[group]
 
     def _flush(self, client: Client) -> None:
         try:
@@ -303,7 +366,8 @@ class Clients:
             self.homes.changed(client.producer_id, NO_PRODUCER)
             client.producer_id = NO_PRODUCER
             client.queue.clear()  # answers to nobody
-            self.waiting.pop(client, None)
+            if client.held_by is not None:
+                client.held_by.leave(client)
             self._tell(client.host, reason)
 
     def _tell(self, host: str, reason: str) -> None:
@@ -318,6 +382,11 @@ class Clients:
         self._faults_logged += 1
         if self._faults_logged <= FAULTS_LOGGED_PER_S:
             self._journal.warning("client closed", host=host, reason=reason)
+
+    def look(self) -> None:
+        """Every tick: who was let go on has had the time to send something, or has nothing."""
+        for crowd in self.crowds.values():
+            crowd.released_bytes = 0
 
     def tick(self) -> None:
         """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""

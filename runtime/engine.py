@@ -43,6 +43,8 @@ from storage.format import Place
 from storage.wal import Wal
 from storage.walk import Hole
 
+ROOM_ELSEWHERE: Final = 1 << 62
+"""What is refused takes no room."""
 PARKED_STEALS_MAX: Final = 64
 """Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
 PARKED_STEAL_NS: Final = 200 * MS
@@ -125,17 +127,25 @@ class Engine(KnownGroups):
     ) -> None:
         self._submit(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
 
-    def take(self, group: GroupId, pending: Pending) -> None:
+    def take(self, group: GroupId, pending: Pending) -> bool:
         intake = self._taking.get(group)
         if intake is None or not intake.queue:
             self._submit(group, pending, anywhere=False)
             intake = self.intakes.get(group)
-            if intake is not None and intake.queue and intake.queue[-1] is pending:
+            if intake is None:
+                return False
+            if intake.queue and intake.queue[-1] is pending:
                 self._taking[group] = intake
         else:  # whether the group is ours was asked a moment ago, and its flush will ask again
             pending.since_boot_ns = intake.queue[-1].since_boot_ns
             intake.enqueue(pending)
             self.statistics.commands += 1
+        return intake.crowded
+
+    def room(self, group: GroupId) -> int:
+        """How many more bytes a group's clients may send that were held back."""
+        intake = self.intakes.get(group)
+        return ROOM_ELSEWHERE if intake is None else intake.room
 
     def _submit(self, group: GroupId, pending: Pending, *, anywhere: bool) -> None:
         intake = self.intakes.get(group)

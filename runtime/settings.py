@@ -55,6 +55,7 @@ def intake(config: Config) -> IntakeConfig:
     return IntakeConfig(
         entry_bytes_max=config.paxos.entry_bytes_max,
         queue_bytes_max=config.limits.pending_bytes_per_group,
+        refuse_bytes_max=config.limits.pending_bytes_per_node,
         batch_wait_ns=config.paxos.batch_wait_ms * MS,
         gather_ns=config.paxos.gather_ms * MS,
         forward_grace_ns=config.balancer.forward_grace_ms * MS,

@@ -124,6 +124,7 @@ class Shell:
             self.broker.retainer.tick(now)
         self.broker.consumer_groups.tick(now)
         self.upkeep.tick(now)
+        self.clients.look()
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
             self._kept_house = now.boot_ns
             self.clients.tick()

@@ -75,7 +75,8 @@ class _Connection:
     number: int
     expected: int = 0
     early: dict[int, bytes] = attrs.Factory(dict)
-    """Frames that overtook others."""
+    """Frames that overtook others, or are not read yet."""
+    held_by: GroupId | None = None
     hurry: Callable[[], None] | None = None
     memory: Connection = attrs.Factory(Connection)
 
@@ -103,6 +104,9 @@ class _Reply:
 
     def produces(self, producer_id: int) -> None:
         """Only asked to bound connections, which here nothing bounds."""
+
+    def hold_back(self, group: GroupId) -> None:
+        self._connection.held_by = group
 
     def close(self, reason: str) -> None:
         self._node.world.trace.note(self._node.world.loop.now_ns, "closed", self._client, reason)
@@ -261,6 +265,9 @@ class BrokerNode(SimNode):
 
     def keep_house(self, now: Now) -> None:
         self._client.tick(now)
+        for client, connection in list(self._connections.items()):
+            if connection.held_by is not None:
+                self._read(client, connection)
         self.broker.consumer_groups.tick(now)
         self.broker.retainer.tick(now)
         if self.upkeep is not None:
@@ -282,7 +289,14 @@ class BrokerNode(SimNode):
         if connection.number != what.connection or what.number < connection.expected:
             return  # of an earlier connection, or here already
         connection.early[what.number] = what.frame
-        while (frame := connection.early.pop(connection.expected, None)) is not None:
+        self._read(client, connection)
+
+    def _read(self, client: int, connection: _Connection) -> None:
+        while connection.held_by is None or self.groups[connection.held_by].intake.room:
+            connection.held_by = None
+            frame = connection.early.pop(connection.expected, None)
+            if frame is None:
+                return
             connection.expected += 1
             self._handle(client, connection, frame)
 
@@ -333,8 +347,9 @@ class BrokerNode(SimNode):
     ) -> None:
         self.command(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
 
-    def take(self, group: GroupId, pending: Pending) -> None:
+    def take(self, group: GroupId, pending: Pending) -> bool:
         self.submit(group, pending.chunks, pending.done)  # one that the observer can watch
+        return self.groups[group].intake.crowded
 
     # -- broker.ports.Timers ------------------------------------------------------------------
 

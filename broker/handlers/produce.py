@@ -14,17 +14,16 @@ things: what is there already is told as DUPLICATE_SEQUENCE_NUMBER, and acks=0 i
 wants every chunk once has to hear what has become of it.
 """
 
-from functools import partial
 from typing import Final
 
 from balancer.catalogue import INTERNAL_TOPICS
 from balancer.records import PartitionPlace, Topic
-from broker.commands import RECORDS_RESULT, SMALL_BYTES, records
+from broker.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.compaction import NoKeyError, check_keys
 from broker.context import Broker, Request
 from broker.guard import blame, refuse_more_than
 from broker.hints import endpoints, other_leader
-from broker.intake import Done, Elsewhere, Outcome, Why
+from broker.intake import Done, Elsewhere, Outcome, Pending, Why
 from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE, is_compacted
 from paxos.ids import MS
 from wire.apis import encode_response
@@ -196,8 +195,10 @@ class Produce:
         if header.producer_id >= 0:
             self.request.reply.produces(header.producer_id)
         answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
-        done = partial(self.done, place, header.producer_id, answer)
-        broker.groups.submit(place.group, records(place.uid, view), done)
+        part = _Part(self, place, header.producer_id, answer)
+        part.chunks, part.size = records(place.uid, view), RECORDS_HEAD.size + len(view)
+        if broker.groups.take(place.group, part):
+            self.request.reply.hold_back(place.group)
 
     def _append_time_ms(self, place: PartitionPlace) -> int:
         """Now, and never before what the partition has: masters' clocks differ a little."""
@@ -303,3 +304,22 @@ class Produce:
         self.answered = True
         self.broker.produces.remove(self)
         blame(self.broker, self.request, error)
+
+
+class _Part(Pending):
+    """The batch of one partition on its way."""
+
+    __slots__ = ("_answer", "_place", "_producer_id", "_request")
+
+    def __init__(
+        self,
+        request: Produce,
+        place: PartitionPlace,
+        producer_id: int,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        self._request, self._place = request, place
+        self._producer_id, self._answer = producer_id, answer
+
+    def done(self, outcome: Outcome) -> None:
+        self._request.done(self._place, self._producer_id, self._answer, outcome)

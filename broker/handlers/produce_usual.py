@@ -207,7 +207,8 @@ def _take(
     (one.correlation,) = _CORRELATION.unpack_from(frame, _KEY_AND_VERSION)
     one.chunks, one.size = records(place.uid, batch), RECORDS_HEAD.size + size
     try:
-        broker.groups.take(place.group, one)
+        if broker.groups.take(place.group, one):
+            reply.hold_back(place.group)
         if not one.answered:
             broker.produces.add(one, usual.timeout_ms)
     except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection

@@ -74,6 +74,7 @@ class FakeReply:
     closed: str | None = None
     hurry: Callable[[], None] | None = None
     producer_id: int = -1
+    held_back: list[GroupId] = attrs.Factory(list)
     connection: Connection = attrs.Factory(Connection)
 
     @property
@@ -93,6 +94,9 @@ class FakeReply:
 
     def produces(self, producer_id: int) -> None:
         self.producer_id = producer_id
+
+    def hold_back(self, group: GroupId) -> None:
+        self.held_back.append(group)
 
     def close(self, reason: str) -> None:
         assert self.closed is None
@@ -207,6 +211,8 @@ class FakeGroups:
         """Groups of which this master has not yet applied everything."""
         self.asleep: set[GroupId] = set()
         """Groups whose lease this node holds and may not act on (its clock is past the margin)."""
+        self.crowded: set[GroupId] = set()
+        """Groups whose clients should be held back."""
         self.refuse: Why | None = None
         """Why nothing that is submitted here is even queued."""
         self.answers_to_lose = 0
@@ -250,8 +256,9 @@ class FakeGroups:
         else:
             done(Elsewhere(Why.NOT_MASTER, master))
 
-    def take(self, group: GroupId, pending: Pending) -> None:
+    def take(self, group: GroupId, pending: Pending) -> bool:
         self.submit(group, pending.chunks, pending.done)
+        return group in self.crowded
 
 
 def unused(*_: Any, **__: Any) -> Any:

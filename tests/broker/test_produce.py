@@ -410,3 +410,17 @@ def test_a_compacted_topic_takes_records_with_keys_only() -> None:
     world.run(ConfigureTopic(TOPIC, TOPIC_ID, {}, replace=True))
     assert world.produce(1, 0, batch("no key")).error_code == ErrorCode.NONE
     assert world.produce(1, 0, bytes(lies)).error_code == ErrorCode.NONE
+
+
+def test_who_crowds_a_group_is_held_back_and_not_refused() -> None:
+    """In the general way and in the usual one."""
+    world = DataWorld()
+    world[1].groups.crowded.add(world.group(0))
+    for _ in range(2):
+        asked = world.begin_produce(1, {0: batch("a"), 1: batch("a")})
+        assert asked.reply.held_back == [world.group(0)]
+    for _ in range(2):
+        asked = world.begin_produce(1, {0: batch("a")})
+        assert asked.reply.held_back == [world.group(0)]
+        world.settle()
+        assert asked.response.responses[0].partition_responses[0].error_code == ErrorCode.NONE

@@ -170,14 +170,31 @@ def flushed(desk: Desk, text: str) -> Step:
     return desk.flush()
 
 
-def test_a_full_queue_refuses_and_loses_nothing() -> None:
+def test_a_full_queue_holds_its_clients_back_and_refuses_nothing() -> None:
+    """A refusal in the middle of a pipeline lets later requests overtake. There is room again when
+    half of it is gone."""
     desk = Desk()
     for index in range(desk.one.replica.timing.window):
         desk.proposed(f"p{index}")
     desk.submit("x" * 60)
+    assert not desk.intake.crowded
     desk.submit("y" * 60)
-    assert desk.answers["y" * 60] == [Elsewhere(Why.OVERLOADED, desk.one.replica.me)]
-    assert desk.answers["x" * 60] == []
+    assert (desk.intake.crowded, desk.intake.room) == (True, 0)
+    assert (desk.answers["x" * 60], desk.answers["y" * 60]) == ([], [])
+    desk.intake.queue_bytes = 33
+    assert (desk.intake.crowded, desk.intake.room) == (False, 0)
+    desk.intake.queue_bytes = 32
+    assert (desk.intake.crowded, desk.intake.room) == (False, 32)
+
+
+def test_a_queue_that_grows_without_end_refuses() -> None:
+    """Whoever sends and goes away is not held back by anything."""
+    desk = Desk()
+    desk.intake.config = IntakeConfig(queue_bytes_max=64, refuse_bytes_max=128)
+    for text in ("x", "y", "z"):
+        desk.submit(text * 60)
+    assert desk.answers["y" * 60] == []
+    assert desk.answers["z" * 60] == [Elsewhere(Why.OVERLOADED, desk.one.replica.me)]
 
 
 def test_while_handing_over_commands_go_to_the_target() -> None:

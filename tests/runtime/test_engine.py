@@ -181,7 +181,7 @@ def test_a_command_is_not_taken_where_another_would_not_be(net: Net) -> None:
 
 def test_a_crowd_that_is_taken_is_bounded_like_any_queue() -> None:
     """The first of them, and every one that goes behind it without another question."""
-    net = Net(intake=IntakeConfig(queue_bytes_max=1000))
+    net = Net(intake=IntakeConfig(refuse_bytes_max=1000))
     master = net.elect(1)
     outcomes = [master.take("x" * 100) for _ in range(30)]
     refused = [one for one in outcomes if one]
@@ -441,7 +441,7 @@ def test_a_member_asks_for_what_it_missed_and_for_nothing_else(net: Net) -> None
 
 
 def test_a_full_queue_refuses_with_a_retriable_reason(net: Net) -> None:
-    net = Net(intake=IntakeConfig(queue_bytes_max=1000, undecided_bytes_max=1))
+    net = Net(intake=IntakeConfig(refuse_bytes_max=1000, undecided_bytes_max=1))
     master = net.elect(1)
     net.cut(1, 2)
     net.cut(1, 3)
