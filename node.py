@@ -358,7 +358,6 @@ class Node:
             self.plane, api.handle_frame, settings.clients(config), journal, self.clock_boot_ns
         )
         engine.homes = self.clients.homes
-        self.clients.room = engine.room
         self.metrics_registry = CollectorRegistry()
         self.metrics = NodeMetrics(
             self.metrics_registry, engine, self.broker, self.loop, self.clients, self.peers

@@ -8,49 +8,40 @@ log becomes durable at a time, and everything staged meanwhile shares the next o
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from broker.catchup.messages import Message as CatchUpMessage
-from broker.commands import trims
-from broker.gathering import Gathering
-from broker.homes import Homes
-from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
+from broker.intake import Intake, IntakeConfig
 from paxos import rejoin
 from paxos.base import Base
-from paxos.entry import Buffer
-from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
 from paxos.step import Applied, Send, ServeLog, Step
-from runtime import forwarded
 from runtime.admission import Admission, Life, Verdict
 from runtime.clock import Clock
-from runtime.engine_ports import CatchingUp, Hooks, Links, Machine
+from runtime.engine_ports import CatchingUp, Hooks, Machine
 from runtime.greeting import Why as RefusedFor
 from runtime.journal import Journal
-from runtime.known_groups import KnownGroups
 from runtime.log_writer import LogWriter
 from runtime.masters import Word
 from runtime.masterships import Masterships
 from runtime.repair import Repairs
-from runtime.scarcity import Scarcity
 from runtime.scrubber import Scrubber
 from runtime.serving import serve_log
-from runtime.statistics import EngineStatistics
+from runtime.submitting import Submitting
 from storage.format import Place
 from storage.wal import Wal
 from storage.walk import Hole
 
-ROOM_ELSEWHERE: Final = 1 << 62
-"""What is refused takes no room."""
 PARKED_STEALS_MAX: Final = 64
 """Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
 PARKED_STEAL_NS: Final = 200 * MS
 
 
-class Engine(KnownGroups):
+class Engine(Submitting):
     def __init__(
         self,
         multi: MultiGroup,
@@ -60,27 +51,16 @@ class Engine(KnownGroups):
         intake_config: IntakeConfig,
         journal: Journal,
     ) -> None:
-        super().__init__(multi, clock)
+        super().__init__(multi, clock, intake_config, journal)
         self.wal, self.writer = wal, writer
-        self._intake_config, self._journal = intake_config, journal
-        self.intakes: dict[GroupId, Intake] = {}
         self.machines: dict[GroupId, Machine] = {}
-        self.links: Links | None = None
         self.hooks: Hooks | None = None
-        self.statistics = EngineStatistics()
-        self.homes = Homes()
         self.draining_peers: set[NodeId] = set()
         """Nodes that are giving their masters away: no good targets for ours."""
         self._step = Step()
-        self._busy: set[GroupId] = set()
-        """Groups whose intake has queued commands."""
-        self._taking: dict[GroupId, Intake] = {}
-        """Those that have taken a command in this round: the next one goes behind it."""
-        self.gathering = Gathering(intake_config.gather_ns)
         self._durable: Place = wal.end
         """Everything below is as durable as the configuration asks for."""
         self._after: deque[tuple[Place, list[Send]]] = deque()
-        self.forwards = forwarded.Forwards(multi.incarnation, journal)
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
         self.masterships = Masterships(multi)
         self._ticked_boot_ns = 0
@@ -91,7 +71,6 @@ class Engine(KnownGroups):
         """A peer has said that this node was removed from the cluster."""
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
-        self.scarcity = Scarcity()
         self.catching_up: CatchingUp | None = None
 
     @property
@@ -114,63 +93,6 @@ class Engine(KnownGroups):
         self._busy.discard(group)
         self._taking.pop(group, None)
         self.repairs.forget(group)
-
-    # -- broker.ports.Groups ------------------------------------------------------------------
-
-    def submit(
-        self,
-        group: GroupId,
-        chunks: tuple[Buffer, ...],
-        done: Callable[[Outcome], None],
-        *,
-        anywhere: bool = False,
-    ) -> None:
-        self._submit(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
-
-    def take(self, group: GroupId, pending: Pending) -> bool:
-        intake = self._taking.get(group)
-        if intake is None or not intake.queue:
-            self._submit(group, pending, anywhere=False)
-            intake = self.intakes.get(group)
-            if intake is None:
-                return False
-            if intake.queue and intake.queue[-1] is pending:
-                self._taking[group] = intake
-        else:  # whether the group is ours was asked a moment ago, and its flush will ask again
-            pending.since_boot_ns = intake.queue[-1].since_boot_ns
-            intake.enqueue(pending)
-            self.statistics.commands += 1
-        return intake.crowded
-
-    def room(self, group: GroupId) -> int:
-        """How many more bytes a group's clients may send that were held back."""
-        intake = self.intakes.get(group)
-        return ROOM_ELSEWHERE if intake is None else intake.room
-
-    def _submit(self, group: GroupId, pending: Pending, *, anywhere: bool) -> None:
-        intake = self.intakes.get(group)
-        now = self.clock.now()
-        if intake is None or intake.replica.me not in intake.replica.members:
-            self._submit_elsewhere(now, group, pending, anywhere=anywhere)
-            return
-        scarcity = self.scarcity
-        if (scarcity.low or scarcity.low_peers) and self._no_room(group, pending.chunks[0]):
-            pending.done(Elsewhere(Why.OVERLOADED, self.multi.me))
-            return
-        intake.submit(now, pending, anywhere=anywhere)
-        self.statistics.commands += 1
-        self._busy.add(group)
-
-    def _submit_elsewhere(
-        self, now: Now, group: GroupId, pending: Pending, *, anywhere: bool
-    ) -> None:
-        """A command for a group this node is no member of."""
-        master = self.master(group)
-        if not anywhere or master in (None, self.multi.me):
-            pending.done(Elsewhere(Why.NOT_MASTER, master))
-            return
-        assert master is not None
-        self._forward(now, group, master, pending, handing=False)
 
     # -- what peers say ------------------------------------------------------------------------
 
@@ -209,46 +131,6 @@ class Engine(KnownGroups):
                     multi.on_message(now, sender, message, self._step)
         finally:
             self._level_ours()
-
-    def on_forward(
-        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
-    ) -> None:
-        def answer(outcome: Outcome) -> None:
-            assert self.links is not None
-            if type(outcome) is Done and self.homes.has(command):
-                outcome = Done(outcome.result, at_home=True)
-            self.links.answer_forward(sender, number, outcome)
-
-        intake = self.intakes.get(group)
-        if intake is None:
-            answer(Elsewhere(Why.NOT_MASTER, self.master(group)))
-            return
-        problem = forwarded.problem(group, command)
-        if problem:
-            self._journal.warning("forwarded command refused", peer=sender, reason=problem)
-            answer(Elsewhere(Why.NOT_MASTER))
-            return
-        if self._no_room(group, command):
-            answer(Elsewhere(Why.OVERLOADED, self.multi.me))
-            return
-        self.statistics.forwarded_in += 1
-        pending = Pending((command,), len(command), answer)
-        intake.submit_forwarded(self.clock.now(), pending, handing=handing)
-        self._busy.add(group)
-
-    def _no_room(self, group: GroupId, command: Buffer) -> bool:
-        """Whether a command is refused because disks are nearly full. Not where we are not the
-        master: the client would come back here for ever, and never hear who is."""
-        members = self.multi.replicas[group].members
-        if group == REGISTRY_GROUP or not self.scarcity.refuses_commands(members) or trims(command):
-            return False
-        if not self.acting(group):
-            return False
-        self.statistics.refused_disk_full += 1
-        return True
-
-    def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
-        self.forwards.answered(sender, number, outcome)
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.multi.heard[node] = self.clock.now().boot_ns
@@ -592,18 +474,3 @@ class Engine(KnownGroups):
         if self._parked_steals:
             parked, self._parked_steals = self._parked_steals, []
             self._retry_steals(self.clock.now(), parked)
-
-    # -- forwarding ---------------------------------------------------------------------------
-
-    def _send_forwards(self, now: Now, group: GroupId, forwards: list[Forward]) -> None:
-        for forward in forwards:
-            self._forward(now, group, forward.to, forward.pending, handing=forward.handing)
-
-    def _forward(
-        self, now: Now, group: GroupId, to: NodeId, pending: Pending, *, handing: bool
-    ) -> None:
-        assert self.links is not None
-        number = self.forwards.begin(now, to, pending)
-        self.statistics.forwarded_out += 1
-        if not self.links.forward(to, number, group, handing, pending.chunks, pending.size):
-            self.forwards.settle(number, Elsewhere(Why.NOT_MASTER))

@@ -61,6 +61,7 @@ class Shell:
         self.clients, self.peers, self.metrics = clients, peers, metrics
         self.handovers, self.hosting, self.upkeep = handovers, hosting, upkeep
         metrics.facts.not_ready = self.not_ready
+        clients.room = engine.room
         hosting.give, hosting.changed = handovers.give, self._groups_changed
         self.arrivals = Arrivals(broker.progress, self._served)
         loop.on_stolen = self._stolen
