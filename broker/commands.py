@@ -21,6 +21,8 @@ RECORDS_RESULT: Final = struct.Struct(">hqq")
 DELETE_RECORDS_RESULT: Final = struct.Struct(">hq")
 """Error code and the partition's first offset."""
 _DELETE_RECORDS: Final = struct.Struct(">Iq")
+_ADMIT: Final = struct.Struct(">Iqhi")
+ADMIT_RESULT: Final = struct.Struct(">h")
 _FENCE: Final = struct.Struct(">qB")
 EVERYTHING: Final = -1
 
@@ -36,13 +38,18 @@ class CommandKind(IntEnum):
     """Partition uid, then the offset below which records go (KIP-107)."""
     FENCED = 5
     """Epoch of the mastership that decided it, kind and body of a command: refused in any other."""
+    ADMIT = 6
+    """Partition uid, id, epoch and first sequence number of a producer that it does not know: it
+    begins there (`broker.admissions`)."""
 
 
 _RECORDS: Final = int(CommandKind.RECORDS)
 """Looked up once: a member of an enum costs as much as a slice."""
 _NONE: Final = (0, 0, 0)
 
-FENCEABLE: Final = frozenset({CommandKind.CONSUMER_GROUP, CommandKind.DELETE_RECORDS})
+FENCEABLE: Final = frozenset(
+    {CommandKind.CONSUMER_GROUP, CommandKind.DELETE_RECORDS, CommandKind.ADMIT}
+)
 """What a mastership decides on its own; a registry's command says itself what it was made for."""
 
 TRIMS: Final = frozenset({CommandKind.DELETE_RECORDS})
@@ -132,6 +139,26 @@ def parse_fenced(command: "Command") -> tuple[int, "Command"]:
 def opaque(kind: CommandKind, body: bytes) -> tuple[Buffer, ...]:
     """A CONSUMER_GROUP or REGISTRY command."""
     return (HEAD.pack(len(body), kind) + body,)
+
+
+def admit(uid: int, producer_id: int, epoch: int, first: int) -> tuple[Buffer, ...]:
+    """An ADMIT command, to be fenced."""
+    body = _ADMIT.pack(uid, producer_id, epoch, first)
+    return (HEAD.pack(len(body), CommandKind.ADMIT) + body,)
+
+
+def parse_admit(body: memoryview) -> tuple[int, int, int, int]:
+    """Partition uid, producer id, its epoch, and the sequence number it begins with.
+
+    Raises:
+        CommandError: if these are not the bytes of such a command.
+    """
+    if len(body) != _ADMIT.size:
+        raise CommandError(f"an ADMIT command of {len(body)} bytes")
+    uid, producer_id, epoch, first = _ADMIT.unpack(body)
+    if producer_id < 0 or epoch < 0 or first <= 0:
+        raise CommandError(f"producer {producer_id}, epoch {epoch}, begins at {first}")
+    return uid, producer_id, epoch, first
 
 
 def alone(payload: Buffer) -> bool:

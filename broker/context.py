@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from broker.admissions import Admissions
 from broker.config import BrokerConfig
 from broker.gaps import Gaps
 from broker.holds import Holds
@@ -69,6 +70,7 @@ class Broker:
     produces: Produces = attrs.field(init=False)
     progress: Progress = attrs.field(init=False)
     retainer: Retainer = attrs.field(init=False)
+    admissions: Admissions = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.holds = Holds(self.groups, self.timers)
@@ -79,6 +81,7 @@ class Broker:
         self.retainer = Retainer(
             self.groups, self.registry, self.machines, self.config, self.statistics
         )
+        self.admissions = Admissions(self.groups, self.machines)
 
     def _wake_fetches(self, group: "GroupId") -> None:
         self.parked.appended(list(self.machines[group].partitions))

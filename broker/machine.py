@@ -22,6 +22,7 @@ import attrs
 from balancer.packing import PackingError
 from balancer.registry_image import Image, decode_pieces, encode_pieces
 from broker.commands import (
+    ADMIT_RESULT,
     DELETE_RECORDS_RESULT,
     EVERYTHING,
     RECORDS_HEAD,
@@ -30,6 +31,7 @@ from broker.commands import (
     CommandKind,
     alone,
     parse,
+    parse_admit,
     parse_delete_records,
     parse_fenced,
 )
@@ -86,6 +88,7 @@ _PASSED: Final = {
     int(CommandKind.DELETE_RECORDS): DELETE_RECORDS_RESULT.pack(
         ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
     ),
+    int(CommandKind.ADMIT): ADMIT_RESULT.pack(ErrorCode.NOT_LEADER_OR_FOLLOWER),
 }
 """Results of commands of a mastership that is over."""
 UID_MAX: Final = 2**32 - 1
@@ -101,6 +104,8 @@ def _part(command: Command) -> tuple[ChunkKind, int]:
         return ChunkKind.CONSUMER_GROUPS, 0
     if command.kind == CommandKind.REGISTRY:
         return ChunkKind.REGISTRY, 0
+    if command.kind == CommandKind.ADMIT:
+        return ChunkKind.PARTITION, parse_admit(command.body)[0]
     if command.kind == CommandKind.DELETE_RECORDS:
         return ChunkKind.PARTITION, parse_delete_records(command.body)[0]
     return ChunkKind.PARTITION, command.uid
@@ -448,6 +453,8 @@ class GroupMachine:
             return self._registry.apply(command.body, self.applied)
         if kind == CommandKind.DELETE_RECORDS:
             return self._delete_records(command.body)
+        if kind == CommandKind.ADMIT:
+            return self._admit(command.body)
         if kind == CommandKind.FENCED:
             epoch, inner = parse_fenced(command)
             ours = epoch == self._lease.epoch
@@ -478,6 +485,13 @@ class GroupMachine:
         elif error in _THERE_ALREADY:
             self._statistics.duplicates += 1
         return RECORDS_RESULT.pack(error, base_offset, append_time_ms)
+
+    def _admit(self, body: memoryview) -> bytes:
+        uid, producer_id, epoch, first = parse_admit(body)
+        if self._is_gone(uid):
+            return ADMIT_RESULT.pack(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.partition(uid).producers.admit(producer_id, epoch, first)
+        return ADMIT_RESULT.pack(ErrorCode.NONE)
 
     def _delete_records(self, body: memoryview) -> bytes:
         uid, before = parse_delete_records(body)

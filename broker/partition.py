@@ -226,8 +226,8 @@ class PartitionState:
 
     @property
     def blank(self) -> bool:
-        """Whether nothing has ever been appended, so that there is nothing to remember."""
-        return self.next_offset == 0
+        """Whether nothing has ever been appended or let in: there is nothing to remember."""
+        return self.next_offset == 0 and not len(self.producers)
 
     def epochs(self) -> list[tuple[int, int]]:
         """From which offset on which leader epoch holds, in order."""

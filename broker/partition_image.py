@@ -127,8 +127,10 @@ def extent_of(body: Buffer) -> tuple[int, int]:
 def _read_producer(data: Bytes, next_offset: int) -> ProducerImage:
     producer_id, epoch, last, contiguous, count = data.unpack(_PRODUCER)
     known = producer_id >= 0 and 0 <= epoch <= PRODUCER_EPOCH_MAX and 0 <= last < SEQUENCES
-    if not known or not 0 < contiguous <= CONTIGUOUS_MAX or not 0 < count <= BATCHES_REMEMBERED:
+    if not known or not 0 <= contiguous <= CONTIGUOUS_MAX or not 0 <= count <= BATCHES_REMEMBERED:
         raise ImageError(f"producer {producer_id} of epoch {epoch}, last {last}, {count} batches")
+    if (count == 0) != (contiguous == 0):  # both of one that was let in, and has sent nothing yet
+        raise ImageError(f"producer {producer_id}: {count} batches, {contiguous} in a row")
     recent = []
     for _ in range(count):
         first, until, offset = data.unpack(_RECENT)

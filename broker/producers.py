@@ -9,10 +9,11 @@ numbers were appended: numbers are contiguous within an epoch from the first one
 (protocol.md [R16]), so that first one is remembered too. Before it we know nothing: to say
 "duplicate" there could tell a producer that a batch which was refused on its way here is safe.
 
-An unknown producer begins at 0: a low number above it means that an earlier batch was refused on
+An unknown producer begins at 0: a low number above it may mean that an earlier batch was refused on
 its way here, by a node that was no master yet, say, and will come again; appended now, this batch
-would stand before it (found by the swarm: seed 22 with brokers). A number that is too high for that
-comes from a producer that knew an earlier topic of this name, and is let in.
+would stand before it (found by the swarm: seed 22 with brokers). If the master finds that this is
+not so it says where the producer begins (`admit`, `broker.admissions`). A number that is too high
+to follow a refused batch is let in.
 
 The state of a partition is bounded: over the limit the producer that has not appended for longest
 is forgotten, by every replica at the same batch. From then on an unknown producer may be one that
@@ -96,6 +97,15 @@ class Producers:
         }
         self.forgot = forgot
 
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._by_id
+
+    def admit(self, producer_id: int, epoch: int, first: int) -> None:
+        """A producer that is not known goes on with this sequence number."""
+        if producer_id not in self._by_id:
+            self._by_id[producer_id] = _Producer(epoch, (first - 1) % SEQUENCES)
+            self._forget_over_limit()
+
     def judge(self, producer_id: int, epoch: int, first: int, last: int) -> Verdict | None:
         """None if the batch with these sequence numbers is to be appended."""
         producer = self._by_id.get(producer_id)
@@ -128,6 +138,9 @@ class Producers:
         if len(recent) == BATCHES_REMEMBERED:
             del recent[0]
         recent.append((first, last, offset))
+        self._forget_over_limit()
+
+    def _forget_over_limit(self) -> None:
         if len(self._by_id) > self.limit:
             del self._by_id[next(iter(self._by_id))]
             self.forgot = True

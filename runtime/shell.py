@@ -193,6 +193,7 @@ class Shell:
     def masters_changed(self, now: Now) -> None:
         self._gossip.masters_changed()
         self.broker.consumer_groups.masters_changed(now)
+        self.broker.admissions.masters_changed(now)
         self.broker.parked.masters_changed()
         self.broker.holds.look()
         self._look_soon = True

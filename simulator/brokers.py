@@ -257,6 +257,7 @@ class BrokerNode(SimNode):
 
     def masters_changed(self, now: Now) -> None:
         self.broker.consumer_groups.masters_changed(now)
+        self.broker.admissions.masters_changed(now)
         self.broker.parked.masters_changed()
         self.broker.holds.look()
 

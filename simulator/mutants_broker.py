@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from broker.admissions import Admissions
 from broker.consumer_groups import ConsumerGroups
 from broker.handlers import fetch
 from broker.handlers.produce import Produce
@@ -239,6 +240,12 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         "a coordinator answers though another may have taken its place",
         (ConsumerGroups._answer, "same and not self._groups.acting(office.group)", "False"),
         tests="tests/broker/test_consumer_groups.py",
+    ),
+    "let-in-at-once": _mutant(
+        "R16",
+        "a new master lets in a producer that it does not know, whose first batch is on its way",
+        (Admissions.may_begin, "groups.now().boot_ns - since < PATIENCE_NS", "False"),
+        tests="tests/broker/test_admissions.py",
     ),
     "offsets-come-back": _mutant(
         "reborn-offset",

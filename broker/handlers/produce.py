@@ -196,6 +196,12 @@ class Produce:
             self.request.reply.produces(header.producer_id)
         answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
         part = _Part(self, place, header.producer_id, answer)
+        if (
+            header.base_sequence > 0
+            and 0 <= header.producer_id < FIRST_ID
+            and broker.admissions.is_unknown(place, header.producer_id)
+        ):
+            part = _First(self, place, header, answer)
         part.chunks, part.size = records(place.uid, view), RECORDS_HEAD.size + len(view)
         if broker.groups.take(place.group, part):
             self.request.reply.hold_back(place.group)
@@ -323,3 +329,36 @@ class _Part(Pending):
 
     def done(self, outcome: Outcome) -> None:
         self._request.done(self._place, self._producer_id, self._answer, outcome)
+
+    def again(self) -> "_Part":
+        """The same command, to be proposed once more."""
+        one = _Part(self._request, self._place, self._producer_id, self._answer)
+        one.chunks, one.size = self.chunks, self.size
+        return one
+
+
+class _First(_Part):
+    """One that is perhaps the first of its producer in this partition, and is not numbered so."""
+
+    __slots__ = ("_header",)
+
+    def __init__(
+        self,
+        request: Produce,
+        place: PartitionPlace,
+        header: BatchHeader,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        super().__init__(request, place, header.producer_id, answer)
+        self._header = header
+
+    def done(self, outcome: Outcome) -> None:
+        broker, place = self._request.broker, self._place
+        refused = (
+            type(outcome) is Done
+            and RECORDS_RESULT.unpack(outcome.result)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
+        if refused and broker.admissions.may_begin(place, self._header):
+            broker.groups.take(place.group, self.again())
+        else:
+            super().done(outcome)

@@ -193,6 +193,8 @@ def _take(
         return False
     producer_id, record_count = fields
     place = topic.partitions[index]
+    if producer_id >= 0 and broker.admissions.is_unknown(place, producer_id):
+        return False  # it may have to be let in
     statistics = broker.statistics
     statistics.produce_requests += 1
     statistics.produce_batches += 1

@@ -168,6 +168,7 @@ class World:
     def masters_changed(self) -> None:
         for node in self.nodes.values():
             node.consumer_groups.masters_changed(self.cluster.clock.now())
+            node.broker.admissions.masters_changed(self.cluster.clock.now())
 
     def settle_log(self, node: int, below: int | None = None) -> None:
         """What lies below a position of a node's log goes to its cold store, and out of memory."""
