@@ -16,8 +16,8 @@ import attrs
 from balancer.registry_commands import Command, Decided, Refusal, Refused, Result
 from broker.context import Broker, Request
 from broker.guard import guarded
-from broker.registry_calls import RETRY_NS, Answer, change_registry
-from paxos.ids import MS
+from broker.registry_calls import Answer, change_registry
+from paxos.ids import MS, Slot
 from wire.error_codes import ErrorCode
 
 TIMEOUT_MS_MAX: Final = 60_000
@@ -77,10 +77,10 @@ class Change:
             self.decide(command)
             return
         decided = Decided(broker.registry.applied, command)
-        finished = self._guarded(self._finished)
+        finished = self._guarded(partial(self._finished, decided.seen))
         change_registry(broker.groups, broker.timers, decided, self.deadline, finished)
 
-    def _finished(self, answer: Answer | None) -> None:
+    def _finished(self, seen: Slot, answer: Answer | None) -> None:
         result = None if answer is None else answer.result
         if answer is None:
             self.decide(TIMED_OUT)
@@ -90,9 +90,9 @@ class Change:
             now, timed_out = self.broker.groups.now(), self._guarded(self._looked)
             until = min(self.deadline, now.boot_ns + LOOK_NS)
             self.broker.holds.until(self.here, until, timed_out)
-        else:
-            again_at = self.broker.groups.now().boot_ns + RETRY_NS
-            self.broker.timers.call_at(again_at, self._guarded(self._again))
+        else:  # by what this node has yet to hear of, perhaps
+            registry, again = self.broker.registry, self._guarded(self._again)
+            self.broker.holds.until(lambda: registry.applied > seen, self.deadline, again)
 
     def _again(self) -> None:
         if self.broker.groups.now().boot_ns < self.deadline:

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.intake import Elsewhere, Why
-from paxos.ids import REGISTRY_GROUP
+from paxos.ids import REGISTRY_GROUP, NodeId
 from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
 from wire.messages.configs import (
@@ -121,11 +121,23 @@ def test_two_changes_at_the_same_time_both_come_about() -> None:
     world = world_with()
     first, second = begin_change(world, "1", node=2), begin_change(world, "2", node=3)
     world.cluster.settle()
-    assert settings_of(world) == {"retention.ms": "1"}
-    assert not second.settled
-    world.advance(100)
     for asked in (first, second):
         assert asked.response.responses[0].error_code == ErrorCode.NONE
+    assert settings_of(world) == {"retention.ms": "2"}
+
+
+def test_a_node_that_is_behind_decides_anew_when_it_has_caught_up() -> None:
+    world = world_with()
+    world.cluster.lagging.add(NodeId(3))
+    assert begin_change(world, "1", node=2)
+    world.cluster.settle()
+    asked = begin_change(world, "2", node=3)
+    world.advance(100)
+    assert not asked.settled
+    assert settings_of(world) == {"retention.ms": "1"}
+    world.cluster.catch_up(3)
+    world.advance(20)
+    assert asked.response.responses[0].error_code == ErrorCode.NONE
     assert settings_of(world) == {"retention.ms": "2"}
 
 
