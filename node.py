@@ -265,8 +265,7 @@ class Node:
 
     def _new_circles(self) -> list[Collection[NodeId]]:
         """The same for an empty directory: a founder may have been a member of these groups."""
-        config = self.config
-        return [config.peers.keys()] if config.node.id in config.founders else []
+        return [self.config.peers.keys()] if self.config.node.id in self.config.founders else []
 
     def _recover(self, recovered: RecoveredLog) -> None:
         """Bring every group's replica and state machine to where the log leaves them."""
@@ -481,6 +480,7 @@ def build_broker(node: Node) -> Broker:
         groups=node.engine,
         log=node.wal,
         timers=node.plane,
+        aside=node.upkeep.searcher,
         registry=node.registry,
         machines=node.machines,
         tail=node.tail,

@@ -38,7 +38,6 @@ from balancer.registry_commands import (
     ConfigureTopic,
     CreatePartitions,
     CreateTopic,
-    Decided,
     DeleteTopic,
     Done,
     DrainNode,
@@ -100,19 +99,10 @@ class Registry(Document):
         """As `apply`, for a command that is decoded already."""
         assert slot >= self.applied, f"slot {slot} after slot {self.applied}"
         self.applied = Slot(slot)
-        if isinstance(command, Decided):
-            late = self._fences.problem(command, self.applied)
-            if late is not None:
-                return late
-            command = command.command
-        result = self._dispatch(command)
-        self._fences.note(command, result, self.applied)
-        return result
+        return self._dispatch(command)
 
     def _dispatch(self, command: Command) -> Result:
         match command:
-            case Decided():
-                return Refused(Refusal.MALFORMED, "a decision on a decision")
             case FoundCluster():
                 return self._found(command)
             case RegisterNode() | DrainNode() | AddNode() | RemoveNode() | FinishRemoval():

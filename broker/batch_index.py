@@ -220,15 +220,43 @@ class BatchIndex:
             return self.stop
         return self.first + bisect_right(self._starts, target, first - self.first) - 1
 
-    def reaching(self, timestamp_ms: int) -> int | None:
-        """The first batch that holds a record of this time or later."""
-        for block, latest in enumerate(self._blocks):
+    def reaching(self, timestamp_ms: int, since: int = 0) -> int | None:
+        """The first batch, of those from the one with offset `since` on, that claims to hold a
+        record of this time or later. `since` is below the end of the last one."""
+        start = max(0, bisect_right(self._bases, since) - 1)
+        block = (self.first + start) // BLOCK_BATCHES - self.first // BLOCK_BATCHES
+        for latest in islice(self._blocks, block, None):
             if latest >= timestamp_ms:
-                at = max(0, (self.first // BLOCK_BATCHES + block) * BLOCK_BATCHES - self.first)
-                while self._times[at] < timestamp_ms:
-                    at += 1
-                return self.first + at
+                low, high = self._within_block(block)
+                for at in range(max(low, start), high):
+                    if self._times[at] >= timestamp_ms:
+                        return self.first + at
+            block += 1
         return None
+
+    def next_latest(self, seen: tuple[int, int] | None = None) -> int | None:
+        """The batches by the greatest times they claim, from the latest down, those with the same
+        time by their numbers: the one behind `seen`, which is a time and a number."""
+        best, best_ms = None, 0
+        for block, latest in enumerate(self._blocks):
+            if best is not None and latest <= best_ms:
+                continue
+            low, high = self._within_block(block)
+            if seen is None or latest < seen[0]:
+                best, best_ms = self.first + self._times.index(latest, low, high), latest
+                continue
+            for at in range(low, high):
+                time_ms = self._times[at]
+                if best is not None and time_ms <= best_ms:
+                    continue
+                if time_ms < seen[0] or (time_ms == seen[0] and self.first + at > seen[1]):
+                    best, best_ms = self.first + at, time_ms
+        return best
+
+    def _within_block(self, block: int) -> tuple[int, int]:
+        """Where the batches of the `block`th block lie in the arrays."""
+        low = (self.first // BLOCK_BATCHES + block) * BLOCK_BATCHES - self.first
+        return max(0, low), min(len(self._times), low + BLOCK_BATCHES)
 
     def behind_last_timed(self, stop: int) -> int:
         """Behind the last batch before number `stop` that has a time at all (not negative)."""
@@ -242,10 +270,6 @@ class BatchIndex:
                 break
             at -= 1
         return self.first + at
-
-    def latest(self) -> int | None:
-        """The first of the batches with the greatest timestamp of all."""
-        return self.reaching(max(self._blocks)) if self._blocks else None
 
     def drop_before(self, number: int) -> None:
         """Forget the batches before `number`."""

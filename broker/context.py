@@ -11,11 +11,12 @@ from broker.gaps import Gaps
 from broker.holds import Holds
 from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
-from broker.ports import AppliedLog, Groups, LogDir, Reply, Timers
+from broker.ports import AppliedLog, Aside, Groups, LogDir, Reply, Timers
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
 from broker.progress import Progress
 from broker.retention import Retainer
+from broker.searches import Searches
 from broker.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Broker:
     groups: Groups
     log: AppliedLog
     timers: Timers
+    aside: Aside
     registry: "Registry"
     machines: "dict[GroupId, GroupMachine]"
     tail: "Tail"
@@ -71,6 +73,7 @@ class Broker:
     progress: Progress = attrs.field(init=False)
     retainer: Retainer = attrs.field(init=False)
     admissions: Admissions = attrs.field(init=False)
+    searches: Searches = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.holds = Holds(self.groups, self.timers)
@@ -78,6 +81,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.me, self.groups, self.timers)
         self.produces = Produces(self.groups, self.timers)
         self.progress = Progress(self.groups, self.timers, self._wake_fetches)
+        self.searches = Searches(self.aside, self.groups, self.timers)
         self.retainer = Retainer(
             self.groups, self.registry, self.machines, self.config, self.statistics
         )

@@ -135,8 +135,15 @@ class ColdReader(Protocol):
         """`read` will most likely be called with these arguments; it may be nothing."""
 
     def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
-        """Base offset of the first batch, of those from the one with offset `since` on, that holds
-        a record of this time or later."""
+        """Base offset of the first batch, of those from the one with offset `since` on, that claims
+        to hold a record of this time or later."""
+
+    def next_latest(
+        self, uid: int, since: int, until: int, seen: tuple[int, int] | None
+    ) -> tuple[int, int] | None:
+        """The batches that hold offsets from `since` to `until`, by the greatest times they claim,
+        from the latest down, those with the same time in order: time and base offset of the one
+        behind `seen`."""
 
     def bytes_from(self, uid: int, offset: int) -> int:
         """Bytes of the batches from the one that contains `offset` on; roughly will do."""
@@ -163,6 +170,11 @@ class NoCold:
     def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
         return None
 
+    def next_latest(
+        self, uid: int, since: int, until: int, seen: tuple[int, int] | None
+    ) -> tuple[int, int] | None:
+        return None
+
     def bytes_from(self, uid: int, offset: int) -> int:
         return 0
 
@@ -184,6 +196,13 @@ class Worker(Protocol):
     ) -> None:
         """What comes of the work is told on the loop, or the refusal where there is a use for it;
         what nobody has a use for ends the node."""
+
+
+class Aside(Worker, Protocol):
+    """One whose jobs go through a lot without waiting for anything."""
+
+    def rest(self) -> None:
+        """Called by such a job now and then: leaves the interpreter to others."""
 
 
 class Journal(Protocol):

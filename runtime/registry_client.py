@@ -12,7 +12,6 @@ from balancer.planner import even_placement
 from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
-    Decided,
     FoundCluster,
     Refused,
     RegisterNode,
@@ -94,7 +93,7 @@ class Joining:
     def _missing(self) -> Command | None:
         registry = self._client.registry
         if registry.cluster is None:
-            return Decided(registry.applied, self._found)
+            return self._found
         if not self.registered:
             return self._register
         if not registry.placement and self._nodes <= registry.nodes.keys():

@@ -7,6 +7,7 @@ themselves. All of it in threads of its own and in small pieces on the loop; not
 |---|---|
 | `evenkeel-checkpoint` | writes checkpoint files, tries and writes those that come from a peer |
 | `evenkeel-settle` | appends to the cold store, mends and drops what is there: its one writer |
+| `evenkeel-search` | looks into batches for clients that ask for times (broker.searches) |
 | `evenkeel-help` | reads for peers, and what somebody has found damaged; counts what files take |
 | `evenkeel-compact` | writes anew what is compacted (runtime.compacting) |
 """
@@ -77,7 +78,8 @@ class Upkeep:
         self._saver = Worker("evenkeel-checkpoint", wake)
         self._mover = Worker("evenkeel-settle", wake)
         self.reader = Worker("evenkeel-help", wake)
-        self._workers = (self._saver, self._mover, self.reader)
+        self.searcher = Worker("evenkeel-search", wake)
+        self._workers = (self._saver, self._mover, self.reader, self.searcher)
         self.settling = Settling(
             engine.wal,
             machines,
@@ -106,7 +108,7 @@ class Upkeep:
             cold,
             self.checkpointing,
             self.settling,
-            self._workers,
+            (self._saver, self._mover, self.reader),
             (config.catching_up(), config.catching_up()),
             registry,
             scratch,

@@ -1,4 +1,4 @@
-"""A thread for work that waits for the disk and that nobody waits for: checkpoints, cold data.
+"""A thread for work that would hold up the loop: checkpoints, cold data, searches in batches.
 
 Jobs are done one after the other, in the order they were given. What comes of them is taken on the
 loop's thread: `done` gets the result there, `failed` the refusal, where there is a use for it. A
@@ -7,6 +7,7 @@ failure of the disk that nobody has a use for ends the node, as any other failed
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,8 @@ from storage.errors import StorageError
 
 T = TypeVar("T")
 STOP_S: Final = 5.0
+REST_S: Final = 0.001
+"""About as long as the work between two rests takes: half of the interpreter is left to others."""
 
 
 class Worker:
@@ -74,6 +77,12 @@ class Worker:
         if self._thread.is_alive():
             self._thread.join(STOP_S)
         return not self._thread.is_alive()
+
+    @staticmethod
+    def rest() -> None:
+        """For a job, in its thread: leave the interpreter to the loop for a moment. Without it a
+        job that waits for nothing lets the loop in every 5 ms only."""
+        time.sleep(REST_S)
 
     def _run(self) -> None:
         while (job := self._todo.get()) is not None and not self._stopping:

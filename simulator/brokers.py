@@ -36,6 +36,7 @@ from simulator.clock import Clock
 from simulator.dice import dice
 from simulator.disk import Disk
 from simulator.held import Forwarded
+from simulator.jobs import Aside
 from simulator.node import SimNode
 from simulator.registry_client import CLUSTER, RegistryClient
 from simulator.upkeep import Upkeep
@@ -167,6 +168,7 @@ class BrokerNode(SimNode):
             log=self.disk,
             log_dir=_LogDir(),
             timers=self,
+            aside=Aside(self),
             registry=registry,
             machines=self.machines,
             tail=tail,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from paxos.ids import MS
-from simulator.dice import between
+from simulator.dice import between, dice
 from simulator.doom import Boundary
 from simulator.wal_disk import WalDisk
 from storage.errors import StorageError, StorageFailed
@@ -32,13 +32,14 @@ class Jobs:
     """One thread (broker.ports.Worker), of one life of a node. `writes`: it changes the disk."""
 
     def __init__(
-        self, node: "SimNode", disk: WalDisk, chance: random.Random, *, writes: bool
+        self, node: "SimNode", disk: WalDisk | None, chance: random.Random, *, writes: bool
     ) -> None:
         self._node, self._life, self._disk, self._chance = node, node.life, disk, chance
         self._writes = writes
         self._todo: deque[tuple[Callable[[], Callable[[], None]], Callable[[], object]]] = deque()
         self._busy = False
         if writes:
+            assert disk is not None
             disk.in_hand.append(self._cut)
 
     def submit(
@@ -69,6 +70,7 @@ class Jobs:
         if self._gone:
             return
         if self._writes:
+            assert self._disk is not None
             self._node.reach(Boundary.JOB_GIVEN)
             self._disk.arm()
         job, _ = self._todo.popleft()
@@ -101,7 +103,19 @@ class Jobs:
 
     def _cut(self, chance: random.Random) -> None:
         """The power goes, in the middle of the next job."""
+        assert self._disk is not None
         if self._todo and chance.random() < STARTED_CHANCE:
             self._disk.files.stop(chance.choice(STOPS), after=chance.randrange(3))
             with suppress(PowerCut, StorageError):
                 self._todo[0][1]()
+
+
+class Aside(Jobs):
+    """The thread that searches (broker.ports.Aside): it shares nothing, and changes nothing."""
+
+    def __init__(self, node: "SimNode") -> None:
+        chance = dice(node.world.options.seed, "aside", node.me, node.life)
+        super().__init__(node, None, chance, writes=False)
+
+    def rest(self) -> None:
+        """What it does takes no time of the loop's."""

@@ -9,7 +9,6 @@ from balancer.records import Address
 from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
-    Decided,
     FoundCluster,
     RegisterNode,
     Result,
@@ -61,8 +60,7 @@ class RegistryClient:
         self._next_boot_ns = now.boot_ns + HOUSEKEEPING_NS
         node = self._node
         if self.registry.cluster is None:
-            found = FoundCluster(CLUSTER, max(node.world.members))
-            self.propose(Decided(self.registry.applied, found))
+            self.propose(FoundCluster(CLUSTER, max(node.world.members)))
         known = self.registry.nodes.get(node.me)
         if known is None or known.incarnation < node.core.incarnation:
             address = Address(f"node-{node.me}", PORT + node.me)

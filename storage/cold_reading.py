@@ -1,7 +1,7 @@
 """Finding and reading cold data: see storage.cold for what it is, and who may do what."""
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
@@ -243,6 +243,47 @@ class ColdReading:
                         if batch.max_timestamp_ms >= timestamp_ms and batch.end > since:
                             return batch.base
         return None
+
+    def next_latest(
+        self, uid: int, since: int, until: int, seen: tuple[int, int] | None = None
+    ) -> tuple[int, int] | None:
+        """The batches that hold offsets from `since` to `until`, by their greatest times, from the
+        latest down, those with the same time in order: time and base offset of the one behind
+        `seen`; None if there is none.
+
+        Raises:
+            ColdDamaged: it may lie in a block that is not what was written.
+        """
+        return self._while_still(lambda: self._next_latest(uid, since, until, seen))
+
+    def _next_latest(
+        self, uid: int, since: int, until: int, seen: tuple[int, int] | None
+    ) -> tuple[int, int] | None:
+        """Files and blocks by their greatest times, too, so that hardly any are looked into."""
+        bases = self._bases_of(uid)
+        bases = bases[max(0, bisect_right(bases, since) - 1) : bisect_left(bases, until)]
+        latest = ((base, self._summary(uid, base)) for base in bases)
+        files = sorted((-told[1], base) for base, told in latest if told is not None)
+        after = None if seen is None else (-seen[0], seen[1])
+        best: tuple[int, int] | None = None
+        for file_key in files:
+            if best is not None and best <= file_key:
+                break
+            file = self._load(uid, file_key[1])
+            index = file.index
+            blocks = zip(index.bases, index.timestamps, strict=False)  # may be growing
+            for block_ms, base, number in sorted(
+                (-time_ms, base, number) for number, (base, time_ms) in enumerate(blocks)
+            ):
+                if best is not None and best <= (block_ms, base):
+                    break
+                if base >= until or index.end_of(number) <= since:
+                    continue
+                for batch in self._block(file, number)[0]:
+                    key = (-batch.max_timestamp_ms, batch.base)
+                    if batch.end > since and batch.base < until and (after is None or key > after):
+                        best = key if best is None else min(best, key)
+        return None if best is None else (-best[0], best[1])
 
     def _from(self, uid: int, offset: int, bytes_max: int) -> Iterator[ColdBatch]:
         """Batches from the one that contains `offset` on; what is missing in between is damage.

@@ -259,7 +259,7 @@ def _api(
 _ROWS: Final = (
     _api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, "3-10", 9, advertised="0-10"),
     _api(ApiKey.FETCH, FetchRequest, FetchResponse, "4-16", 12),
-    _api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, "1-7", 6),
+    _api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, "1-10", 6),
     _api(ApiKey.METADATA, MetadataRequest, MetadataResponse, "0-13", 9),
     _api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, "2-9", 8),
     _api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, "1-9", 6),

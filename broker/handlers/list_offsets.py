@@ -1,34 +1,29 @@
 """ListOffsets: where a partition begins, where it ends, and which offset a point in time has.
 
-Offsets for times are exact where the batch's records can be walked cheaply: batches of up to
-WALK_BYTES_MAX, before and after decompression, as long as the request's budget lasts (it may name
-one partition thousands of times). Else the answer is the first offset of the batch, with the
-batch's greatest timestamp: never later than what was asked for, at most one batch too early.
-Kafka's clients accept that.
+Offsets for times are exact, whatever the codec and the size of a batch, and do not depend on what
+else is asked: the first record that is not earlier (`broker.time_search`). What is found by looking
+into a few small batches is answered at once. For more the request waits while others are served
+(`broker.searches`), and its connection with it, as any other does that takes time; partitions whose
+search does not end in time are answered with REQUEST_TIMED_OUT, and clients ask again.
 
 Answered under the lease, which is looked at after the work (protocol.md [R14]).
 """
 
-from collections.abc import Iterator
+from collections import Counter
 from typing import Final, NamedTuple
 
 import attrs
 
 from broker.context import Broker, Request
-from broker.guard import refuse_more_than
+from broker.guard import blame, refuse_more_than
 from broker.leaders import Leader
 from broker.partition import PartitionState
 from broker.reader import Reader, UnreadableError
+from broker.time_search import MAX_TIMESTAMP, Job, Search, Work, search
 from paxos.ids import GroupId
+from storage.errors import ColdDamaged, NotInLog, StorageError
 from wire.apis import encode_response
-from wire.batch import (
-    Batch,
-    BatchError,
-    Record,
-    decompressed,
-    iterate_records,
-    parse_header,
-)
+from wire.batch import BatchError
 from wire.error_codes import ErrorCode
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -37,18 +32,30 @@ from wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from wire.record_times import Timed
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+SINCE_VERSION: Final = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+}
+"""What negative timestamps mean, and since when (KIP-734, 405, 1005)."""
 ANY_EPOCH: Final = -1
 PARTITIONS_MAX: Final = 10_000
 """In one request; to find a time in a long partition takes a tenth of a millisecond."""
-WALK_BYTES_MAX: Final = 1024 * 1024
-"""Of one batch, compressed or not."""
-REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
-REQUEST_RECORDS_MAX: Final = 12_000
-"""All walks of one request: about 30 ms."""
+AT_ONCE_BYTES_MAX: Final = 64 * 1024
+"""Of a batch that is looked into on the loop; four times as much when decompressed."""
+AT_ONCE_RECORDS: Final = 4_000
+"""Looked at on the loop for one request: about 6 ms."""
+UNPACKED_FACTOR: Final = 4
+SEARCH_MS_MAX: Final = 20_000
+"""Clients wait for 30 s or more, unless they say something else (KIP-1075)."""
 
 
 class _Found(NamedTuple):
@@ -60,14 +67,8 @@ class _Found(NamedTuple):
 
 
 _NOTHING: Final = _Found(-1, -1, -1)
-
-
-@attrs.define
-class _Budget:
-    """What is left for one request to spend on walking through batches."""
-
-    bytes: int = REQUEST_BYTES_MAX
-    records: int = REQUEST_RECORDS_MAX
+_NO_FRAME: Final = memoryview(b"")
+_NO_GROUP: Final = GroupId(-1)
 
 
 def handle(broker: Broker, request: Request) -> None:
@@ -77,63 +78,269 @@ def handle(broker: Broker, request: Request) -> None:
     if refuse_more_than(PARTITIONS_MAX, named, request):
         return
     broker.statistics.list_offsets_requests += 1
-    reader = Reader(broker.tail, broker.log, broker.statistics)
-    budget = _Budget()
-    topics = []
-    for topic in message.topics:
-        known = broker.registry.topic(topic.name)
-        places = () if known is None else known.partitions
-        answers = []
-        for asked in topic.partitions:
-            if 0 <= asked.partition_index < len(places):
-                uid, group = places[asked.partition_index]
-                answer = _answer(broker, reader, budget, uid, group, asked)
-            else:
-                answer = _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if answer.error_code != ErrorCode.NONE:
-                broker.statistics.count_error(answer.error_code)
-            answers.append(answer)
-        topics.append(ListOffsetsTopicResponse(topic.name, answers))
-    request.reply.complete(encode_response(request.header, ListOffsetsResponse(0, topics)))
+    asked = _Asked(broker, request, message)
+    asked.search_at_once()
+    if not asked.open:
+        asked.answer()
+    elif broker.searches.full:
+        asked.expired()
+    else:
+        wait_ms = message.timeout_ms if message.timeout_ms > 0 else SEARCH_MS_MAX
+        broker.searches.add(asked, min(wait_ms, SEARCH_MS_MAX))
 
 
-def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(asked.partition_index, error)
+@attrs.define(eq=False)
+class _Row:
+    """One partition of the request."""
+
+    asked: ListOffsetsPartition
+    error: ErrorCode
+    group: GroupId = _NO_GROUP
+    leader: Leader | None = None
+    state: PartitionState | None = None
+    search: Search | None = None
+    """Where a time is asked for."""
+
+    @property
+    def searches(self) -> Search:
+        assert self.search is not None
+        return self.search
+
+    @property
+    def has_gone(self) -> bool:
+        """What was found lies before what is the log start now."""
+        if self.search is None or self.search.found is None or self.state is None:
+            return False
+        return self.search.found.offset < self.state.log_start
 
 
-def _answer(
-    broker: Broker,
-    reader: Reader,
-    budget: _Budget,
-    uid: int,
-    group: GroupId,
-    asked: ListOffsetsPartition,
-) -> ListOffsetsPartitionResponse:
+class _OnLoop:
+    """The pace of what is done at once."""
+
+    stopped = False
+
+    def rest(self) -> None:
+        """It is short."""
+
+
+class _Asked:
+    """One request until it is answered; while it searches, it is a `searches.Searching`."""
+
+    def __init__(self, broker: Broker, request: Request, message: ListOffsetsRequest) -> None:
+        self._broker, self._request = broker, request
+        self._begins_at = 0
+        """Where the work begins that is under way."""
+        named = Counter(
+            (topic.name, one.partition_index)
+            for topic in message.topics
+            for one in topic.partitions
+        )
+        version = request.header.api_version
+        self._topics: list[tuple[str, list[_Row]]] = []
+        for topic in message.topics:
+            known = broker.registry.topic(topic.name)
+            places = () if known is None else known.partitions
+            rows = []
+            for one in topic.partitions:
+                if named[topic.name, one.partition_index] > 1:
+                    rows.append(_Row(one, ErrorCode.INVALID_REQUEST))
+                elif 0 <= one.partition_index < len(places):
+                    rows.append(_row(broker, *places[one.partition_index], one, version))
+                else:
+                    rows.append(_Row(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            self._topics.append((topic.name, rows))
+        self._searched = [row for _, rows in self._topics for row in rows if row.search is not None]
+        self.open = self._searched[::-1]
+        """Those whose search has not come to its end, the next one last."""
+
+    # -- searching ----------------------------------------------------------------------------
+
+    def search_at_once(self) -> None:
+        """Do what can be done on the loop: the other searches stay open."""
+        broker, left = self._broker, list[_Row]()
+        reader = Reader(broker.tail, broker.log, broker.statistics)
+        records = AT_ONCE_RECORDS
+        while self.open and records > 0:
+            row = self.open[-1]
+            job = self._next_of(row)
+            if job is None:
+                self.open.pop()
+                continue
+            records -= min(job.records, AT_ONCE_RECORDS // 2)
+            if job.bytes > AT_ONCE_BYTES_MAX or job.records > AT_ONCE_RECORDS // 2:
+                left.append(self.open.pop())
+                continue
+            try:
+                work = self._prepared(row, job, reader)
+                if work is not None:
+                    row.searches.heard(work(_OnLoop(), UNPACKED_FACTOR * AT_ONCE_BYTES_MAX))
+            except BatchError:  # to be looked into with more patience, or damaged
+                left.append(self.open.pop())
+        self.open += reversed(left)
+
+    def next_work(self) -> Work | None:
+        broker = self._broker
+        self._request.frame = _NO_FRAME  # it is decoded, and would be kept for as long as we wait
+        try:
+            while (job := self._next_job()) is not None:
+                self._begins_at = job.offset
+                reader = Reader(broker.tail, broker.log, broker.statistics)
+                work = self._prepared(self.open[-1], job, reader)
+                if work is not None:
+                    return work
+            self.answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            blame(broker, self._request, error)
+        return None
+
+    def _next_job(self) -> Job | None:
+        """Of the first search that is not at its end; what ends is not open any more."""
+        while self.open:
+            job = self._next_of(self.open[-1])
+            if job is not None:
+                return job
+            self.open.pop()
+        for row in self._searched:
+            if row.has_gone:  # what was found, with the beginning of its partition: look again
+                job = self._next_of(row)
+                if job is not None:
+                    self.open.append(row)
+                    return job
+        return None
+
+    def _next_of(self, row: _Row) -> Job | None:
+        if row.error is not ErrorCode.NONE or not self._still_leads(row):
+            return None
+        return row.searches.next_job()
+
+    def _prepared(self, row: _Row, job: Job, reader: Reader) -> Work | None:
+        try:
+            return job.prepared(reader)
+        except UnreadableError as damage:
+            self._broker.on_bug("list offsets", damage)
+            row.error = ErrorCode.KAFKA_STORAGE_ERROR
+            return None
+
+    def heard(self, outcome: Timed | Exception | None) -> bool:
+        try:
+            self._hear(self.open[-1], outcome)
+            if self._next_job() is None:
+                self.answer()
+                return True
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            blame(self._broker, self._request, error)
+            return True
+        return False
+
+    def _hear(self, row: _Row, outcome: Timed | Exception | None) -> None:
+        if not isinstance(outcome, Exception):
+            row.searches.heard(outcome)
+            return
+        assert row.state is not None
+        if isinstance(outcome, NotInLog) and self._begins_at < row.state.log_start:
+            return  # what was to be looked into has gone: the search goes on behind it
+        if isinstance(outcome, BatchError):
+            row.error = outcome.code
+            return
+        row.error = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(outcome, StorageError):
+            row.error = ErrorCode.KAFKA_STORAGE_ERROR
+            self._broker.statistics.damaged_reads += 1
+            at = outcome.base if isinstance(outcome, ColdDamaged) else self._begins_at
+            self._broker.statistics.damaged_cold.append((row.state.uid, at))
+        self._broker.on_bug("list offsets", outcome)
+
+    def expired(self) -> None:
+        for row in self.open:
+            row.error = row.error or ErrorCode.REQUEST_TIMED_OUT
+        try:
+            self.answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            blame(self._broker, self._request, error)
+
+    # -- answering ----------------------------------------------------------------------------
+
+    def answer(self) -> None:
+        topics = []
+        for name, rows in self._topics:
+            answers = [self._answer(row) for row in rows]
+            topics.append(ListOffsetsTopicResponse(name, answers))
+            for one in answers:
+                if one.error_code != ErrorCode.NONE:
+                    self._broker.statistics.count_error(one.error_code)
+        response = ListOffsetsResponse(0, topics)
+        self._request.reply.complete(encode_response(self._request.header, response))
+
+    def _answer(self, row: _Row) -> ListOffsetsPartitionResponse:
+        index = row.asked.partition_index
+        error, found = row.error, _NOTHING
+        if row.has_gone:
+            error = ErrorCode.REQUEST_TIMED_OUT
+        elif error is ErrorCode.NONE:
+            found = self._found(row)
+            if self._is_gone(row):
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif not self._still_leads(row):
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if error is not ErrorCode.NONE:
+            return ListOffsetsPartitionResponse(index, error)
+        offset, timestamp_ms, epoch = found
+        return ListOffsetsPartitionResponse(index, ErrorCode.NONE, timestamp_ms, offset, epoch)
+
+    def _found(self, row: _Row) -> _Found:
+        state, leader = row.state, row.leader
+        assert state is not None
+        assert leader is not None
+        if row.search is not None:
+            record = row.search.found
+            if record is None:
+                return _NOTHING
+            return _Found(*record, state.epoch_of(record.offset)[0])
+        if row.asked.timestamp == LATEST:
+            return _Found(state.next_offset, -1, leader.epoch)
+        if row.asked.timestamp == LATEST_TIERED:
+            return _NOTHING  # nothing is kept elsewhere
+        start = state.log_start
+        epoch = state.epoch_of(start)[0] if start < state.next_offset else leader.epoch
+        return _Found(start, -1, epoch)
+
+    def _is_gone(self, row: _Row) -> bool:
+        """The topic was deleted meanwhile."""
+        state = row.state
+        return state is not None and (state.dropped or self._broker.registry.is_gone(state.uid))
+
+    def _still_leads(self, row: _Row) -> bool:
+        """Whether what is found may be answered (R14)."""
+        broker = self._broker
+        return (
+            broker.groups.acting(row.group)
+            and broker.groups.caught_up(row.group)
+            and broker.leaders.of(row.group) == row.leader
+        )
+
+
+def _row(
+    broker: Broker, uid: int, group: GroupId, asked: ListOffsetsPartition, version: int
+) -> _Row:
     machine = broker.machines.get(group)
     leader = broker.leaders.of(group)
     if machine is None or leader.node != broker.me:
-        return _failed(asked, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _Row(asked, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     error = _epoch_problem(asked, leader)
-    if error is not ErrorCode.NONE:
-        return _failed(asked, error)
-    try:
-        state = machine.partition(uid)
-        found = _look_up(state, reader, budget, asked.timestamp, leader.epoch)
-    except UnreadableError as damage:
-        broker.on_bug("list offsets", damage)
-        return _failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
-    if not (
-        broker.groups.acting(group)
-        and broker.groups.caught_up(group)
-        and broker.leaders.of(group) == leader
+    time_ms = asked.timestamp
+    if (
+        error is ErrorCode.NONE
+        and time_ms < 0
+        and version < SINCE_VERSION.get(time_ms, version + 1)
     ):
-        return _failed(asked, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    if found is None:
-        return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
-    offset, timestamp_ms, epoch = found
-    return ListOffsetsPartitionResponse(
-        asked.partition_index, ErrorCode.NONE, timestamp_ms, offset, epoch
-    )
+        error = ErrorCode.UNSUPPORTED_VERSION
+    if error is not ErrorCode.NONE:
+        return _Row(asked, error)
+    row = _Row(asked, ErrorCode.NONE, group, leader, machine.partition(uid))
+    if time_ms >= 0 or time_ms == MAX_TIMESTAMP:
+        assert row.state is not None
+        row.search = search(row.state, time_ms)
+    return row
 
 
 def _epoch_problem(asked: ListOffsetsPartition, leader: Leader) -> ErrorCode:
@@ -143,99 +350,3 @@ def _epoch_problem(asked: ListOffsetsPartition, leader: Leader) -> ErrorCode:
     if epoch < leader.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
-def _look_up(
-    state: PartitionState, reader: Reader, budget: _Budget, timestamp: int, epoch: int
-) -> _Found | None:
-    """None where the timestamp has a meaning that later versions gave it."""
-    if timestamp == LATEST:
-        return _Found(state.next_offset, -1, epoch)
-    if timestamp == EARLIEST:
-        start = state.log_start
-        first_epoch = state.epoch_of(start)[0] if start < state.next_offset else epoch
-        return _Found(start, -1, first_epoch)
-    if timestamp == MAX_TIMESTAMP:
-        return _latest(state, reader, budget)
-    if timestamp < 0:
-        return None
-    start = state.log_start
-    if start < state.index_start:
-        base = state.cold.find_time(state.uid, timestamp, start)
-        if base is not None and base < state.index_start:
-            return _in_cold(state, reader, budget, base, timestamp)
-    number = state.index.reaching(timestamp)
-    return _NOTHING if number is None else _in_log(state, reader, budget, number, timestamp)
-
-
-def _latest(state: PartitionState, reader: Reader, budget: _Budget) -> _Found:
-    """The first of the records with the greatest timestamp of all; of what was cut off at the log
-    start in the middle of a cold segment, perhaps one of the next greatest."""
-    start = state.log_start
-    number = state.index.latest()
-    latest_ms = -1 if number is None else state.index.timestamp(number)
-    if start < state.index_start:
-        kept = [one for one in state.cold.segments(state.uid) if one.end > start]
-        times = {one.max_timestamp_ms for one in kept if one.base < state.index_start}
-        for time_ms in sorted(times, reverse=True):
-            if time_ms < latest_ms:
-                break
-            base = state.cold.find_time(state.uid, time_ms, start)
-            if base is not None and base < state.index_start:
-                return _in_cold(state, reader, budget, base, None)
-    return _NOTHING if number is None else _in_log(state, reader, budget, number, None)
-
-
-def _in_cold(
-    state: PartitionState, reader: Reader, budget: _Budget, base: int, timestamp_ms: int | None
-) -> _Found:
-    """As `_in_batch`; to know anything of a cold batch is to read it."""
-    data = reader.cold_batch(state, base)
-    return _in_batch(state, budget, Batch(parse_header(data), data), timestamp_ms)
-
-
-def _in_log(
-    state: PartitionState, reader: Reader, budget: _Budget, number: int, timestamp_ms: int | None
-) -> _Found:
-    index = state.index
-    base, latest_ms = index.base(number), index.timestamp(number)
-    if index.size(number) > min(WALK_BYTES_MAX, budget.bytes) or budget.records <= 0:
-        return _Found(max(base, state.log_start), latest_ms, state.epoch_of(base)[0])
-    data = reader.batch(state, number)
-    batch = Batch(parse_header(data)._replace(base_offset=base), data)
-    return _in_batch(state, budget, batch, timestamp_ms)
-
-
-def _in_batch(
-    state: PartitionState, budget: _Budget, batch: Batch, timestamp_ms: int | None
-) -> _Found:
-    """The first record not before `timestamp_ms` (None: the batch's latest) in the batch."""
-    base, latest_ms = batch.header.base_offset, batch.header.max_timestamp_ms
-    epoch = state.epoch_of(base)[0]
-    wanted_ms = latest_ms if timestamp_ms is None else timestamp_ms
-    if len(batch.data) <= min(WALK_BYTES_MAX, budget.bytes) and budget.records > 0:
-        try:
-            for record in _walked(batch, budget):
-                if record.timestamp_ms >= wanted_ms and record.offset >= state.log_start:
-                    return _Found(record.offset, record.timestamp_ms, epoch)
-        except BatchError:
-            pass  # a codec we do not have, or records that are not what the producer said
-    return _Found(max(base, state.log_start), latest_ms, epoch)
-
-
-def _walked(batch: Batch, budget: _Budget) -> Iterator[Record]:
-    """The records of a batch, paid for as they are looked at; none if there are too many.
-
-    Raises:
-        BatchError: as `iterate_records`.
-    """
-    budget.bytes -= len(batch.data)
-    if batch.header.record_count > budget.records or budget.bytes <= 0:
-        return
-    bytes_max = min(WALK_BYTES_MAX, budget.bytes)
-    budget.bytes -= bytes_max
-    payload = decompressed(batch, bytes_max)
-    budget.bytes += bytes_max - len(payload)
-    for record in iterate_records(batch, payload):
-        budget.records -= 1
-        yield record

@@ -1,7 +1,22 @@
 """Record batches for the stories: values are what tells them apart."""
 
-from wire.batch import Batch, Compression, Record, iterate_records, split
+from collections.abc import Sequence
+
+from wire.batch import (
+    COMPRESSION_MASK,
+    DECOMPRESSED_BYTES_MAX,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    Batch,
+    Compression,
+    Record,
+    iterate_records,
+    parse_header,
+    split,
+)
 from wire.batch_writer import build_batch
+from wire.compression import compress, decompress
+from wire.record_spans import rebuilt
 from wire.write_tokens import FIRST_ID, Position, token_of
 
 START_MS = 1_700_000_000_000
@@ -26,6 +41,26 @@ def batch(
     return build_batch(records, compression=compression, **producer, **sequence)
 
 
+def timed(
+    times_ms: Sequence[int],
+    *,
+    compression: Compression = Compression.NONE,
+    claim_ms: int | None = None,
+    log_time: bool = False,
+    pad: int = 0,
+) -> bytes:
+    """A batch of records at these times after START_MS, in this order, with any codec. `claim_ms`
+    is what its header says of the greatest; with `log_time` all have that time."""
+    records = [Record(str(ms).encode() + b"." * pad, timestamp_ms=START_MS + ms) for ms in times_ms]
+    plain = build_batch(records)
+    header = parse_header(memoryview(plain))
+    attributes = header.attributes & ~COMPRESSION_MASK | compression
+    header = header._replace(attributes=attributes | (LOG_APPEND_TIME_BIT if log_time else 0))
+    if claim_ms is not None:
+        header = header._replace(max_timestamp_ms=START_MS + claim_ms)
+    return rebuilt(header, compress(bytearray(plain[HEADER_BYTES:]), compression))
+
+
 def under(batch: int, chunk: int, *, more: bool = False, writer: int = FIRST_ID) -> dict[str, int]:
     """What makes `batch` one under a write token."""
     token = token_of(writer, Position(batch, chunk, more))
@@ -37,7 +72,7 @@ def contents(records: memoryview | None) -> list[tuple[int, str]]:
     return [
         (record.offset, (record.value or b"").decode().rstrip("."))
         for one in whole_batches(records)
-        for record in iterate_records(one)
+        for record in iterate_records(one, decompress(one, DECOMPRESSED_BYTES_MAX))
     ]
 
 

@@ -8,7 +8,7 @@ the rules of the ports (who may be answered, what is forwarded) are those of bro
 import heapq
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 
@@ -19,9 +19,10 @@ from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry
 from paxos.ids import MS, NOBODY, SLOT_ZERO, GroupId, Incarnation, NodeId, Now, Slot
 from storage.cold_format import ColdSegment
-from storage.errors import WalDamaged
+from storage.errors import StorageError, WalDamaged
 from wire.batch import PATCHED_BYTES, patched_head
 
+T = TypeVar("T")
 START_WALL_NS = 1_700_000_000_000_000_000
 
 
@@ -324,6 +325,18 @@ class FakeCold:
                 return base
         return None
 
+    def next_latest(
+        self, uid: int, since: int, until: int, seen: tuple[int, int] | None
+    ) -> tuple[int, int] | None:
+        claims = sorted(
+            (-time_ms, base)
+            for base, end, time_ms, _ in self.batches.get(uid, [])
+            if end > since and base < until
+        )
+        behind = (one for one in claims if seen is None or one > (-seen[0], seen[1]))
+        found = next(behind, None)
+        return None if found is None else (-found[0], found[1])
+
     def bytes_from(self, uid: int, offset: int) -> int:
         return sum(len(data) for _, end, _, data in self.batches.get(uid, []) if end > offset)
 
@@ -338,3 +351,40 @@ class FakeCold:
             )
             for some in (kept[at : at + many] for at in range(0, len(kept), many))
         ]
+
+
+class FakeAside:
+    """Does every job at once, or, when `held`, when it is told to; rests are counted."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self.jobs: deque[Callable[[], None]] = deque()
+        self.done = 0
+        self.rests = 0
+
+    def submit(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[StorageError], None] | None = None,
+    ) -> None:
+        def job() -> None:
+            try:
+                result = work()
+            except StorageError as error:
+                if failed is None:
+                    raise
+                failed(error)
+            else:
+                done(result)
+
+        self.jobs.append(job)
+        if not self.held:
+            self.do_one()
+
+    def do_one(self) -> None:
+        self.done += 1
+        self.jobs.popleft()()
+
+    def rest(self) -> None:
+        self.rests += 1

@@ -7,17 +7,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.batch_index import BatchIndex
-from broker.handlers.list_offsets import LATEST, MAX_TIMESTAMP, _Budget, _look_up
 from broker.partition import PartitionState
 from broker.reader import LOG_BYTES_MAX, Reader, UnreadableError
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
-from tests.broker.batches import START_MS, batch, contents, whole_batches
+from broker.time_search import MAX_TIMESTAMP, search
+from tests.broker.batches import START_MS, batch, contents, timed, whole_batches
 from tests.broker.data_world import DataWorld, partition_of, want
 from tests.broker.fakes import FakeCold
 from tests.broker.real_cold import RealCold
 from tests.broker.test_logs import EARLIEST, delete
+from wire.batch import DECOMPRESSED_BYTES_MAX, Compression
 from wire.error_codes import ErrorCode
+from wire.record_times import Timed
 
 
 class Log:
@@ -32,6 +34,7 @@ class Log:
         self.settled = PartitionState(7, cold=self.cold)
         self.both = (self.all_in_log, self.settled)
         self.epoch = 1
+        self.records: list[Timed] = []
 
     def read_span(self, position: int, size: int) -> memoryview:
         assert position + size <= len(self.data)
@@ -39,9 +42,13 @@ class Log:
 
     def append(self) -> None:
         self.epoch += self.dice.random() < 0.2
-        count = self.dice.randrange(1, 4)
-        value = f"{self.all_in_log.next_offset}"
-        data = batch(*[value] * count, at_ms=self.dice.randrange(40))
+        times = [self.dice.randrange(40) for _ in range(self.dice.randrange(1, 4))]
+        codec, log_time = self.dice.choice([*Compression]), self.dice.random() < 0.2
+        claim = max(times) + (self.dice.randrange(20) if self.dice.random() < 0.3 else 0)
+        data = timed(times, compression=codec, claim_ms=claim, log_time=log_time)
+        for time_ms in times:
+            told_ms = START_MS + (claim if log_time else time_ms)
+            self.records.append(Timed(len(self.records), told_ms))
         self.data += bytes(self.dice.randrange(9))
         position = len(self.data)
         self.data += data
@@ -62,14 +69,17 @@ class Log:
             if self.dice.random() < 0.7:  # else it is in both, until the next time
                 self.settled.settled(plan.end)
 
-    @property
-    def cut_in_the_middle(self) -> bool:
-        """Whether the log start is in a cold segment, whose times are of all that is in it."""
-        segments, start = self.cold.segments(7), self.settled.log_start
-        return any(one.base < start < one.end for one in segments)
-
     def reader(self) -> Reader:
         return Reader(Tail(0), self, BrokerStatistics())
+
+    rest, stopped = staticmethod(lambda: None), False
+
+    def search(self, state: PartitionState, time_ms: int) -> Timed | None:
+        """What a search finds that is never held up."""
+        searching, reader = search(state, time_ms), self.reader()
+        while (job := searching.next_job()) is not None:
+            searching.heard(job.prepared(reader)(self, DECOMPRESSED_BYTES_MAX))
+        return searching.found
 
     def everything(self, state: PartitionState, bytes_max: int) -> list[tuple[int, int, str]]:
         """Epoch, offset and value of each record, read in fetches of so many bytes."""
@@ -102,7 +112,8 @@ def test_it_reads_as_if_nothing_had_been_settled(
     seed: int, script: list[str], bytes_max: int, real: bool
 ) -> None:
     """Fetches of any size, offsets for times, sizes: from the cold store (the fake of our other
-    stories, and the real one) and the log together."""
+    stories, and the real one) and the log together. What a time is answered with is what going
+    through all records gives, whatever their batches claim."""
     log = Log(seed, real=real)
     for step in script:
         getattr(log, step)()
@@ -112,22 +123,12 @@ def test_it_reads_as_if_nothing_had_been_settled(
     for offset in range(settled.log_start, settled.next_offset + 1):
         told, exact = settled.bytes_from(offset), reference.bytes_from(offset)
         assert told >= exact if real else told == exact  # its blocks have headers
-    for time_ms in (LATEST, EARLIEST, *range(START_MS - 1, START_MS + 45)):
-        told, expected = (
-            _look_up(state, log.reader(), _Budget(), time_ms, log.epoch)
-            for state in (settled, reference)
-        )
-        assert told == expected
-    told, expected = (
-        _look_up(state, log.reader(), _Budget(), MAX_TIMESTAMP, log.epoch)
-        for state in (settled, reference)
-    )
-    assert told is not None
-    assert expected is not None
-    if log.cut_in_the_middle:
-        assert told.timestamp_ms <= expected.timestamp_ms  # `_latest` says so
-    else:
-        assert told.timestamp_ms == expected.timestamp_ms
+    there = [one for one in log.records if one.offset >= settled.log_start]
+    for time_ms in range(START_MS - 1 + seed % 7, START_MS + 61, 7):
+        first = next((one for one in there if one.timestamp_ms >= time_ms), None)
+        assert [log.search(state, time_ms) for state in log.both] == [first, first]
+    latest = max(there, key=lambda one: (one.timestamp_ms, -one.offset), default=None)
+    assert [log.search(state, MAX_TIMESTAMP) for state in log.both] == [latest, latest]
 
 
 def test_what_is_still_read_from_the_log_is_known_however_it_came() -> None:

@@ -165,7 +165,7 @@ def layout(one: GroupMachine) -> dict[int, Any]:
     return {
         uid: [
             index.columns(index.first, index.stop),
-            [index.base(at) for at in [index.latest()] if at is not None],
+            [index.base(at) for at in [index.next_latest()] if at is not None],
             [index.size(number) for number in range(index.first, index.stop)],
         ]
         for uid, index in indexes.items()

@@ -61,7 +61,7 @@ def test_times_need_not_be_monotone() -> None:
         expected = next(number for number, time_ms in enumerate(times) if time_ms >= wanted)
         assert state.index.reaching(START_MS + wanted) == expected
     assert state.index.reaching(START_MS + 1_000) is None
-    assert state.index.latest() == times.index(999)
+    assert state.index.next_latest() == times.index(999)
 
 
 def test_what_lies_before_the_log_start_is_forgotten() -> None:
@@ -72,12 +72,12 @@ def test_what_lies_before_the_log_start_is_forgotten() -> None:
     assert state.log_start == 1_001
     assert state.index.first == 500
     assert (state.index.find(1_001), state.index.position(500)) == (500, 500_000)
-    assert state.index.latest() == 500
+    assert state.index.next_latest() == 500
     assert state.append(view("z"), 5, 1).number == 2 * BLOCK_BATCHES
     assert state.index.find(4 * BLOCK_BATCHES) == 2 * BLOCK_BATCHES
     state.start_at(state.next_offset)
     assert len(state.index) == 0
-    assert state.index.latest() is None
+    assert state.index.next_latest() is None
     assert state.append(view("z"), 5, 1).base_offset == 4 * BLOCK_BATCHES + 1
 
 
@@ -99,7 +99,7 @@ def test_times_are_found_wherever_the_index_was_cut(script: list[int | float], s
         assert index.reaching(wanted) == expected
     latest = max((time_ms for _, time_ms in held), default=None)
     expected = next((number for number, time_ms in held if time_ms == latest), None)
-    assert index.latest() == expected
+    assert index.next_latest() == expected
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from balancer.records import Address
 from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
-    Decided,
     FoundCluster,
     NoteMembers,
     RegisterNode,
@@ -33,7 +32,7 @@ from coordinator.limits import CoordinatorConfig
 from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
-from tests.broker.fakes import FakeCluster, FakeCold, FakeReply
+from tests.broker.fakes import FakeAside, FakeCluster, FakeCold, FakeReply
 from wire.apis import APIS, ApiKey, Request, Response, decode_response, encode_request
 
 CLIENT_HOST = "198.51.100.7"
@@ -84,6 +83,7 @@ class Node:
         self.statistics = BrokerStatistics()
         self.tail = Tail(bytes_max=1 << 20)
         self.cold = FakeCold()
+        self.aside = FakeAside()
         self.bugs: list[tuple[str, Exception]] = []
         self.notices: list[tuple[GroupId, GroupNotice]] = []
         self.machines = {
@@ -111,6 +111,7 @@ class Node:
             groups=self.groups,
             log=self.log,
             timers=world.cluster.timers,
+            aside=self.aside,
             registry=self.registry,
             machines=self.machines,
             tail=self.tail,
@@ -144,8 +145,7 @@ class World:
         for group in range(groups + 1):
             self.cluster.install(group, 1)
         founders = tuple(sorted(self.nodes)) if replicas else ()
-        found = FoundCluster(config.cluster_id, groups, founders, replicas)
-        self.run(Decided(Slot(0), found))
+        self.run(FoundCluster(config.cluster_id, groups, founders, replicas))
         if replicas:
             registry = self[1].registry
             self.cluster.members = {

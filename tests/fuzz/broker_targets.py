@@ -97,6 +97,7 @@ class Victim:
     def __init__(self) -> None:
         self.world = World(nodes=1, groups=2, fetch_bytes_max=FETCH_BYTES_MAX)
         self.node = self.world[1]
+        self.node.aside.held = True
         topic = CreateTopicsRequest([CreatableTopic("t", 2, 1)])
         self.world.ask(1, topic, 7)
         self.asked: list[tuple[int, int, FakeReply]] = []
@@ -141,6 +142,8 @@ class Victim:
         """All is answered in the end, no handler has failed, and the next client is served."""
         world, node = self.world, self.node
         world.cluster.settle()
+        while node.aside.jobs:
+            node.aside.do_one()
         world.advance(PATIENCE_MS, step_ms=5_000)
         for group in range(1, 3):
             world.cluster.install(group, _ELSEWHERE)  # who still waits in a group is sent away

@@ -164,13 +164,19 @@ def many_records(victim: Victim) -> None:
 
 @pytest.mark.parametrize("count", [1, 100, 3_000])
 def test_offsets_for_times_again_and_again(count: int) -> None:
-    """One frame of 1.7 KB held the node up for 5.5 s; a budget bounds what a request costs."""
-    handled(shapes.look_up_times(count), many_records)
+    """One frame of 1.7 KB held the node up for 5.5 s: Kafka answers about a partition once in a
+    request, and what takes long is done aside."""
+    victim = handled(shapes.look_up_times(count), many_records)
+    rows = victim.answer(-1).topics[0].partitions
+    if count == 1:
+        assert [(one.error_code, one.offset) for one in rows] == [(0, 10_999)]
+    else:
+        assert {one.error_code for one in rows} == {ErrorCode.INVALID_REQUEST}
 
 
-@pytest.mark.parametrize("count", [1, 5, 3_000])
+@pytest.mark.parametrize("count", [1, 5])
 def test_a_bomb_in_offsets_for_times(count: int) -> None:
-    """56 KB of gzip inflate to 55 MiB; we stop at one."""
+    """56 KB of gzip inflate to 55 MiB, not on the loop."""
     data = shapes.bomb(55)
     assert len(data) < 64 * KIB
     handled(
@@ -181,15 +187,14 @@ def test_a_bomb_in_offsets_for_times(count: int) -> None:
 
 @pytest.mark.parametrize("compression", [one for one in Compression if one])
 def test_nonsense_in_offsets_for_times(compression: Compression) -> None:
-    """What does not decompress, or is not decompressed here at all, is answered by the index."""
+    """What does not decompress has no times; nothing is made up."""
     data = shapes.nonsense_batch(compression)
     victim = handled(
-        shapes.look_up_times(2),
+        shapes.look_up_times(1),
         lambda victim: victim.handle(memoryview(shapes.produce(data)), True),
     )
-    (answer, again) = victim.answer(-1).topics[0].partitions
-    assert (answer.error_code, answer.offset, answer.timestamp) == (0, 0, shapes.LATE_MS)
-    assert again == answer
+    (answer,) = victim.answer(-1).topics[0].partitions
+    assert (answer.error_code, answer.offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
 
 
 def many_batches(victim: Victim) -> None:

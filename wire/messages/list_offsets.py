@@ -9,7 +9,9 @@ from wire.schema import array, int8, int16, int32, int64, string
 
 @attrs.define
 class ListOffsetsPartition:
-    """`timestamp` is -1 for the end, -2 for the start, -3 for the greatest timestamp (KIP-734)."""
+    """`timestamp` is -1 for the end, -2 for the start, -3 for the greatest timestamp (KIP-734), -4
+    for the start of what the node itself keeps (KIP-405), -5 for the end of what is kept elsewhere
+    (KIP-1005)."""
 
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1)
@@ -27,6 +29,7 @@ class ListOffsetsRequest:
     replica_id: int = int32()
     isolation_level: int = int8("2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
+    timeout_ms: int = int32("10+")
 
 
 @attrs.define
