@@ -51,6 +51,14 @@ class AssignedMember:
     assigned: Share = NOTHING
     revoking: Share = NOTHING
     target: Share = NOTHING
+    since: Mapping[Part, int] = attrs.field(factory=dict, hash=False)
+    """The epoch in which each part was assigned, as far as that is known (KIP-1251)."""
+
+    def held_since(self, part: Part) -> int | None:
+        """The first epoch of the member in which it has held the part; None if it does not."""
+        if part not in self.assigned and part not in self.revoking:
+            return None
+        return self.since.get(part, self.epoch)
 
     def text_bytes(self) -> int:
         """What the member says of itself, in a snapshot: lengths and numbers rounded up."""
@@ -78,14 +86,31 @@ class AssignedMember:
         if owned is not None:
             dropped &= owned
         if dropped:
-            return attrs.evolve(self, assigned=kept, revoking=dropped)
+            since = self._since(kept | dropped, group_epoch)
+            return attrs.evolve(self, assigned=kept, revoking=dropped, since=since)
         assigned = kept | (self.target - taken)
         if assigned == self.assigned and self.epoch == group_epoch and not self.revoking:
             return self
         previous = self.previous_epoch if self.epoch == group_epoch else self.epoch
         return attrs.evolve(
-            self, assigned=assigned, revoking=NOTHING, epoch=group_epoch, previous_epoch=previous
+            self,
+            assigned=assigned,
+            revoking=NOTHING,
+            epoch=group_epoch,
+            previous_epoch=previous,
+            since=self._since(assigned, group_epoch),
         )
+
+    def _since(self, held: Share, group_epoch: int) -> dict[Part, int]:
+        """New parts are held from the group's epoch on."""
+        known = {part: self.held_since(part) for part in held}
+        return {part: group_epoch if at is None else max(0, at) for part, at in known.items()}
+
+    def gone_away(self) -> "AssignedMember":
+        """A static member that will be back under another id: it keeps its partitions, and whoever
+        comes back to them has had them all along."""
+        since = dict.fromkeys(self.assigned, JOINING_EPOCH)
+        return attrs.evolve(self, epoch=AWAY_EPOCH, revoking=NOTHING, since=since)
 
 
 @attrs.frozen
@@ -115,6 +140,10 @@ class AssignedSnapshot:
             return "a negative epoch or revision"
         if any(not AWAY_EPOCH <= m.epoch <= self.epoch for m in self.members):
             return "a member is ahead of its group"
+        if any(not m.since.keys() <= m.assigned | m.revoking for m in self.members):
+            return "a member has had for a while what it does not hold"
+        if any(not 0 <= at <= self.epoch for m in self.members for at in m.since.values()):
+            return "a member holds something since an epoch that has not come"
         held = [part for m in self.members for part in m.assigned | m.revoking]
         if len(set(held)) != len(held):
             return "a partition is with two members"

@@ -292,7 +292,8 @@ class Assigning:
             return attrs.evolve(away, member_id=member_id, epoch=JOINING_EPOCH), away
         known = group.members.get(request.member_id)
         if known is not None:
-            return attrs.evolve(known, epoch=JOINING_EPOCH, revoking=NOTHING), None
+            since = {part: known.since.get(part, 0) for part in known.assigned}
+            return attrs.evolve(known, epoch=JOINING_EPOCH, revoking=NOTHING, since=since), None
         full = len(group.members) >= self._tenure.config.members_per_group_max
         if full or not self._tenure.room_for_member():
             raise _RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group is full")
@@ -311,7 +312,7 @@ class Assigning:
         if member is None:
             raise _RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has no such member")
         if request.epoch == AWAY_EPOCH and member.instance_id is not None:
-            away = attrs.evolve(member, epoch=AWAY_EPOCH, revoking=NOTHING)
+            away = member.gone_away()
             self._put(group, away)
             self._refresh(group, away)
         else:

@@ -12,7 +12,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 
-from coordinator.assigned_codec import read_assigned, write_assigned
+from coordinator.assigned_codec import (
+    TOPIC_ID_BYTES,
+    has_since,
+    read_assigned,
+    read_assigned_since,
+    write_assigned,
+)
 from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
 from coordinator.limits import MEMBERS_MAX, PARTITIONS_MAX, PROTOCOLS_MAX, TOPICS_MAX
@@ -43,6 +49,10 @@ class CommandKind(IntEnum):
     COMMIT_OFFSETS_OF = 8
     """As COMMIT_OFFSETS, with the uid of each partition."""
     TIE_OFFSETS = 9
+    ASSIGNED_SNAPSHOT_SINCE = 10
+    """As ASSIGNED_SNAPSHOT, with the epochs in which parts were assigned."""
+    COMMIT_OFFSETS_HELD = 11
+    """As COMMIT_OFFSETS_OF, with the topics' ids."""
 
 
 @attrs.frozen
@@ -97,7 +107,11 @@ class GroupSnapshot:
 
 @attrs.frozen
 class CommitOffsets:
-    """Fenced where it is applied: by generation and member id, or by the group being empty."""
+    """Fenced where it is applied: by generation and member id, or by the group being empty.
+
+    `topic_ids`, one for each of `topics` or none at all: in a group that the broker shares out the
+    log knows by them what the member holds. Empty bytes: there is no such topic.
+    """
 
     group: ConsumerGroupId
     generation: int
@@ -105,6 +119,7 @@ class CommitOffsets:
     instance_id: str | None
     commit_wall_ms: int
     topics: tuple[TopicOffsets, ...]
+    topic_ids: tuple[bytes, ...] = ()
 
 
 class Tie(NamedTuple):
@@ -170,17 +185,26 @@ Command: TypeAlias = (
 
 @attrs.frozen
 class Result:
-    """`value`: the new revision (GroupSnapshot), or how many offsets went (Drop..., Sweep)."""
+    """`value`: the new revision (GroupSnapshot), or how many offsets went (Drop..., Sweep).
+
+    `stale`: partitions of a CommitOffsets that were left out, by their places in the command, since
+    the member does not hold them, or not since the epoch it told.
+    """
 
     error: ErrorCode
     value: int = 0
+    stale: tuple[int, ...] = ()
 
 
 _RESULT: Final = struct.Struct(">Bhq")
+VERSION_IN_PART: Final = 2
+"""Of a result: places follow that were left out."""
 
 
 def encode_result(result: Result) -> bytes:
-    return _RESULT.pack(VERSION, result.error, result.value)
+    version = VERSION_IN_PART if result.stale else VERSION
+    head = _RESULT.pack(version, result.error, result.value)
+    return head + b"".join(map(U32.pack, result.stale))
 
 
 def decode_result(data: Buffer) -> Result:
@@ -190,10 +214,12 @@ def decode_result(data: Buffer) -> Result:
         CommandError: if the bytes are not a result.
     """
     try:
-        version, error, value = _RESULT.unpack(data)
-        if version != VERSION:
+        version, error, value = _RESULT.unpack_from(data)
+        rest = memoryview(data)[_RESULT.size :]
+        if version != (VERSION_IN_PART if rest else VERSION):
             raise CommandError(f"a result of version {version}")
-        return Result(ErrorCode(error), value)
+        stale = tuple(place for (place,) in U32.iter_unpack(rest))
+        return Result(ErrorCode(error), value, stale)
     except (struct.error, ValueError) as error:
         raise CommandError(f"not a result: {error}") from error
 
@@ -206,9 +232,7 @@ def encode(command: Command) -> bytes:
             writer.pack(U8, CommandKind.GROUP_SNAPSHOT)
             write_snapshot(writer, command)
         case CommitOffsets():
-            named = _has_uids(command)
-            writer.pack(U8, CommandKind.COMMIT_OFFSETS_OF if named else CommandKind.COMMIT_OFFSETS)
-            _write_commit(writer, command, named)
+            _write_any_commit(writer, command)
         case DropGroup():
             writer.pack(U8, CommandKind.DROP_GROUP)
             writer.text(command.group)
@@ -220,7 +244,8 @@ def encode(command: Command) -> bytes:
             for number in (command.wall_ms, command.retention_ms, command.idle_ms):
                 writer.pack(I64, number)
         case AssignedSnapshot():
-            writer.pack(U8, CommandKind.ASSIGNED_SNAPSHOT)
+            kind = CommandKind.ASSIGNED_SNAPSHOT
+            writer.pack(U8, CommandKind.ASSIGNED_SNAPSHOT_SINCE if has_since(command) else kind)
             write_assigned(writer, command)
         case TieOffsets():
             writer.pack(U8, CommandKind.TIE_OFFSETS)
@@ -320,6 +345,19 @@ _PARTITION: Final = struct.Struct(">iqi")
 _TIE: Final = struct.Struct(">iII")
 
 
+def _write_any_commit(writer: Writer, command: CommitOffsets) -> None:
+    if command.topic_ids:
+        writer.pack(U8, CommandKind.COMMIT_OFFSETS_HELD)
+        writer.pack(U32, len(command.topic_ids))
+        for topic_id in command.topic_ids:
+            writer.blob(topic_id)
+        _write_commit(writer, command, named=True)
+        return
+    named = _has_uids(command)
+    writer.pack(U8, CommandKind.COMMIT_OFFSETS_OF if named else CommandKind.COMMIT_OFFSETS)
+    _write_commit(writer, command, named)
+
+
 def _write_commit(writer: Writer, command: CommitOffsets, named: bool) -> None:
     writer.text(command.group)
     writer.pack(I32, command.generation)
@@ -345,6 +383,16 @@ def _read_commit_of(reader: Reader) -> CommitOffsets:
     command = _read_commit_fields(reader, named=True)
     if not _has_uids(command):
         raise CommandError("uids announced where there are none")
+    return command
+
+
+def _read_commit_held(reader: Reader) -> CommitOffsets:
+    ids = tuple([reader.blob() for _ in range(reader.count(TOPICS_MAX, 4))])
+    command = attrs.evolve(_read_commit_fields(reader, named=True), topic_ids=ids)
+    if not ids or len(ids) != len(command.topics):
+        raise CommandError(f"{len(ids)} ids for {len(command.topics)} topics")
+    if any(len(one) not in (0, TOPIC_ID_BYTES) for one in ids):
+        raise CommandError("the id of a topic is not of its length")
     return command
 
 
@@ -435,5 +483,7 @@ _READERS: Final[Mapping[int, Callable[[Reader], Command]]] = {
     CommandKind.ASSIGNED_SNAPSHOT: read_assigned,
     CommandKind.COMMIT_OFFSETS_OF: _read_commit_of,
     CommandKind.TIE_OFFSETS: _read_ties,
+    CommandKind.ASSIGNED_SNAPSHOT_SINCE: read_assigned_since,
+    CommandKind.COMMIT_OFFSETS_HELD: _read_commit_held,
     CommandKind.TIME_LEFT: read_time_left,
 }

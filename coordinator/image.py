@@ -11,7 +11,12 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from coordinator.assigned_codec import read_assigned, write_assigned
+from coordinator.assigned_codec import (
+    has_since,
+    read_assigned,
+    read_assigned_since,
+    write_assigned,
+)
 from coordinator.assigned_group import AssignedSnapshot
 from coordinator.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
 from coordinator.commands import GroupSnapshot, read_snapshot, write_snapshot
@@ -22,10 +27,13 @@ from coordinator.waits import WaitFor, read_waits, write_waits
 
 VERSION: Final = 5
 """2 added the groups that the broker shares out (KIP-848); 3 is one text, cut anywhere; 4 has the
-uid of each offset's partition; 5 has what is left of waits. Written is the newest."""
+uid of each offset's partition; 5 has what is left of waits, and since when members of groups that
+the broker shares out hold what they hold. Written is the newest."""
 OLDEST_READ: Final = 3
 UIDS_SINCE: Final = 4
 WAITS_SINCE: Final = 5
+SINCE: Final = 2
+"""A group that the broker shares out, with the epochs of assignments; 1 is one without."""
 NEVER_EMPTY: Final = -(1 << 63)
 """Stands for "not known to be empty" where a wall clock's milliseconds are written."""
 PIECE_WORK: Final = 2_000
@@ -76,7 +84,7 @@ def encode(head: Head, groups: Iterable[GroupImage]) -> Iterator[bytes]:
         write_snapshot(writer, group.snapshot)
         since = group.empty_since_wall_ms
         writer.pack(I64, NEVER_EMPTY if since is None else since)
-        writer.pack(U8, int(group.assigned is not None))
+        writer.pack(U8, _kind(group.assigned))
         if group.assigned is not None:
             write_assigned(writer, group.assigned)
             work += sum(
@@ -98,6 +106,12 @@ def encode(head: Head, groups: Iterable[GroupImage]) -> Iterator[bytes]:
             yield writer.finish()
             writer, work = Writer(bytes_max=IMAGE_BYTES_MAX), 0
     yield writer.finish()
+
+
+def _kind(assigned: AssignedSnapshot | None) -> int:
+    if assigned is None:
+        return 0
+    return SINCE if has_since(assigned) else 1
 
 
 def decode_all(pieces: Sequence[Buffer]) -> tuple[Head, list[GroupImage]]:
@@ -126,9 +140,11 @@ def _decode_group(reader: Reader, version: int) -> GroupImage:
     snapshot = read_snapshot(reader)
     since = reader.number(I64)
     known = reader.number(U8)
-    if known > 1:
-        raise CommandError(f"a flag is 0 or 1, not {known}")
-    assigned = read_assigned(reader) if known else None
+    if known > (SINCE if version >= WAITS_SINCE else 1):
+        raise CommandError(f"no group is of kind {known}")
+    assigned = None
+    if known:
+        assigned = read_assigned_since(reader) if known == SINCE else read_assigned(reader)
     waits = read_waits(reader) if version >= WAITS_SINCE else ()
     offsets = []
     for _ in range(reader.count(OFFSETS_PER_GROUP_MAX, _OFFSET.size + 4)):

@@ -1,6 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: progress, kept in the log of the group (D12)."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Final
 
 from coordinator.assigning import Assigning
@@ -38,6 +39,7 @@ from coordinator.tenure import (
 from coordinator.topics import Topics
 
 UNKNOWN_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+STALE: Final = ErrorCode.STALE_MEMBER_EPOCH
 OFFSET_BYTES: Final = 36
 """The numbers of one offset in a command, rounded up."""
 
@@ -76,10 +78,20 @@ class Offsets:
                 request.instance_id,
                 request.commit_wall_ms,
                 topics,
+                self._topic_ids(request.group, topics),
             )
         )
         under_way = CommitUnderWay(tenure.park(request, token), errors)
         tenure.propose(request.group, command, under_way)
+
+    def _topic_ids(
+        self, group: ConsumerGroupId, topics: tuple[TopicOffsets, ...]
+    ) -> tuple[bytes, ...]:
+        """What the log needs to know which of them a member holds, where the broker shares out."""
+        if not self._assigning.has_members(group):
+            return ()
+        ids = self._topics().ids
+        return tuple(ids[topic][0] if topic in ids else b"" for topic, _ in topics)
 
     def _refuse_commit(self, request: OffsetCommit) -> ErrorCode:
         tenure, config = self._tenure, self._tenure.config
@@ -107,24 +119,24 @@ class Offsets:
 
     def on_commit(self, under_way: CommitUnderWay, outcome: Result | ProposalFailure) -> None:
         """Answer with the log's verdict on all that was proposed, and ours on the rest."""
-        error = CHANGE_ERRORS[outcome] if isinstance(outcome, ProposalFailure) else outcome.error
-        request = under_way.parked.request
-        replaced = frozenset() if error else self._replaced(request)
-        topics = tuple(
-            TopicErrors(
-                topic,
-                tuple(
-                    PartitionError(
-                        one.partition,
-                        one.error
-                        or (UNKNOWN_PARTITION if (topic, one.partition) in replaced else error),
-                    )
-                    for one in partitions
-                ),
-            )
-            for topic, partitions in under_way.topics
-        )
-        self._tenure.answer(under_way.parked, OffsetCommitResponse(topics=topics))
+        if isinstance(outcome, ProposalFailure):
+            error, stale = CHANGE_ERRORS[outcome], frozenset[int]()
+        else:
+            error, stale = outcome.error, frozenset(outcome.stale)
+        replaced = frozenset() if error else self._replaced(under_way.parked.request)
+        places = count()
+        topics = []
+        for topic, partitions in under_way.topics:
+            verdicts = []
+            for partition, refused in partitions:
+                verdict = refused
+                if verdict == ErrorCode.NONE:
+                    verdict = STALE if next(places) in stale else error
+                if verdict == ErrorCode.NONE and (topic, partition) in replaced:
+                    verdict = UNKNOWN_PARTITION
+                verdicts.append(PartitionError(partition, verdict))
+            topics.append(TopicErrors(topic, tuple(verdicts)))
+        self._tenure.answer(under_way.parked, OffsetCommitResponse(topics=tuple(topics)))
 
     def _replaced(self, request: OffsetCommit) -> frozenset[tuple[str, int]]:
         """The partitions of which the log has an offset for a later topic of the name."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from coordinator import image, kept_waits
-from coordinator.assigned_group import AssignedSnapshot
+from coordinator.assigned_group import AssignedMember, AssignedSnapshot
 from coordinator.codec import Buffer
 from coordinator.commands import (
     Command,
@@ -28,7 +28,7 @@ from coordinator.commands import (
     encode_result,
 )
 from coordinator.limits import OFFSETS_PER_GROUP_MAX
-from coordinator.model import ConsumerGroupId, ErrorCode, MemberId
+from coordinator.model import ConsumerGroupId, ErrorCode, MemberId, TopicOffsets
 from coordinator.states import GroupState
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from coordinator.timers import Wait
@@ -255,6 +255,11 @@ class GroupStore:
         error = _fence(group, command)
         if error != ErrorCode.NONE:
             return Result(error)
+        stale = _stale(group, command)
+        if stale:
+            command = _without(command, stale)
+            if not command.topics:
+                return Result(ErrorCode.STALE_MEMBER_EPOCH)
         count = sum(len(partitions) for _, partitions in command.topics)
         if group is None:
             group = StoredGroup(command.group)
@@ -280,7 +285,7 @@ class GroupStore:
             group.offsets_count += len(stored) - before
             if not stored:
                 del group.offsets[topic]
-        return Result(ErrorCode.NONE, count)
+        return Result(ErrorCode.NONE, count, tuple(sorted(stale)))
 
     def _drop_group(self, command: DropGroup) -> Result:
         group = self._groups.get(command.group)
@@ -372,11 +377,48 @@ def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
 
 
 def fence_assigned(group: AssignedSnapshot, member_id: MemberId, epoch: int) -> ErrorCode:
-    """A member of a group that the broker shares out commits under the epoch it is at."""
-    member = next((one for one in group.members if one.member_id == member_id), None)
+    """A member of a group that the broker shares out commits under an epoch it has come to."""
+    member = _member(group, member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE if 0 <= epoch <= member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _member(group: AssignedSnapshot, member_id: MemberId) -> AssignedMember | None:
+    return next((one for one in group.members if one.member_id == member_id), None)
+
+
+def _stale(group: StoredGroup | None, command: CommitOffsets) -> frozenset[int]:
+    """The places of the partitions that a member may not commit under the epoch it told (KIP-1251).
+
+    Its heartbeat may have brought it to the next epoch while the commit was on its way. That does
+    no harm where it has held the partition all the time: since the epoch it told, or before.
+    """
+    if group is None or group.assigned is None or not group.assigned.members:
+        return frozenset()
+    member = _member(group.assigned, command.member_id)
+    assert member is not None, "fenced before"
+    if command.generation == member.epoch:
+        return frozenset()
+    ids = command.topic_ids or (b"",) * len(command.topics)
+    held = [
+        member.held_since((topic_id, one.partition))
+        for topic_id, (_, partitions) in zip(ids, command.topics, strict=True)
+        for one in partitions
+    ]
+    return frozenset(
+        place for place, since in enumerate(held) if since is None or since > command.generation
+    )
+
+
+def _without(command: CommitOffsets, places: frozenset[int]) -> CommitOffsets:
+    topics, place = [], 0
+    for topic, partitions in command.topics:
+        kept = tuple(one for at, one in enumerate(partitions, place) if at not in places)
+        place += len(partitions)
+        if kept:
+            topics.append(TopicOffsets(topic, kept))
+    return attrs.evolve(command, topics=tuple(topics))
 
 
 def _sweeps(group: StoredGroup, sweep: Sweep) -> bool:

@@ -63,7 +63,7 @@ class World:
         self.topics = Topics(0, {})
         """What the registry has, as every node knows it."""
         self.match = matching
-        self.nodes = [self._node(store) for store in self.stores]
+        self.nodes = [self.node_of(store) for store in self.stores]
         self.master = 0
         self.now_ms = 1_000
         self.term = 1
@@ -77,7 +77,7 @@ class World:
         self.auto_commit = True
         self.nodes[0].elected(self.now_ms, Slot(self.term))
 
-    def _node(self, store: GroupStore) -> Coordinator:
+    def node_of(self, store: GroupStore) -> Coordinator:
         return Coordinator(store, self.config, lambda: self.topics, lambda *args: self.match(*args))
 
     @property
@@ -136,6 +136,9 @@ class World:
             command = self.in_flight.popleft().command
             assert len({store.apply(command) for store in self.stores}) == 1
             self.log.append(command)
+        self.elect()
+
+    def elect(self) -> None:
         self.term += 1
         self.coordinator.elected(self.now_ms, Slot(self.term))
 
