@@ -41,7 +41,7 @@ from coordinator.model import (
 from coordinator.rebalance import FAILURE_ERRORS
 from coordinator.store import StoredGroup
 from coordinator.tenure import AssignedUnderWay, Tenure
-from coordinator.timers import TimerKey, TimerKind, Wait
+from coordinator.timers import NOTHING_LEFT, TimerKey, TimerKind, Wait
 from coordinator.topics import Topics
 from coordinator.waits import WaitFor
 
@@ -481,6 +481,8 @@ class Assigning:
         del self.groups[group.name]
         stored = tenure.store.get(group.name)
         if stored is not None and stored.assigned is not None and stored.assigned.members:
+            for member in stored.assigned.members:  # who had left, or was late, is about to again
+                left.setdefault(WaitFor(TimerKind.CONSUMER, member.member_id), NOTHING_LEFT)
             self._take_over(stored, left)
 
 

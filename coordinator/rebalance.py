@@ -22,7 +22,7 @@ from coordinator.model import (
 from coordinator.states import GroupEvent, GroupState
 from coordinator.store import StoredGroup
 from coordinator.tenure import SnapshotUnderWay, Tenure
-from coordinator.timers import TimerKey, TimerKind, Wait
+from coordinator.timers import NOTHING_LEFT, TimerKey, TimerKind, Wait
 from coordinator.waits import WaitFor
 
 FAILURE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
@@ -264,6 +264,8 @@ class Rebalance:
         del tenure.groups[group.name]
         stored = tenure.store.get(group.name)
         if stored is not None and stored.members:
+            for member_id in stored.members:  # who had left, or was late, is about to again
+                left.setdefault(WaitFor(TimerKind.SESSION, member_id), NOTHING_LEFT)
             self._take_over(stored, left)
 
     def _keys(self, group: LiveGroup) -> list[TimerKey]:

@@ -45,6 +45,9 @@ class Wait(NamedTuple):
     graced: bool = False
 
 
+NOTHING_LEFT: Final = Wait(0)
+
+
 @attrs.define(eq=False)
 class Running:
     """A wait that goes on. `rhythm_ms`: how long its member usually lets us wait, as far as we have

@@ -179,6 +179,23 @@ def test_a_snapshot_that_is_lost_does_not_start_a_session_anew() -> None:
     assert watch.until_gone(trouble) <= SESSION_MS + GRACE_MS + 1_000
 
 
+@pytest.mark.parametrize("lost", [1, 3])
+def test_an_eviction_that_is_lost_is_made_up_for_after_a_grace(lost: int) -> None:
+    """Its snapshot never came into the log: the member has not got a session again by that."""
+    watch = Watch()
+    world = watch.world
+    world.auto_commit = False
+    for _ in range(lost):
+        world.pass_time(SESSION_MS + GRACE_MS)
+        while world.in_flight:
+            world.fail(ProposalFailure.OVERLOADED)
+        assert watch.living.heartbeat() in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+    assert not watch.gone()
+    world.auto_commit = True
+    world.pass_time(GRACE_MS)
+    assert watch.gone()
+
+
 def test_a_rebalance_that_moves_ends_in_its_time() -> None:
     """A member that heartbeats and never joins is waited for as long as it may be, once."""
     watch = Watch()
