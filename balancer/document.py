@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from balancer.catalogue import Catalogue
+from balancer.fences import Fences
 from balancer.policy import PlanRecord, Policy, Weights
 from balancer.records import (
     Address,
@@ -66,6 +67,7 @@ class Document:
         self._catalogue = Catalogue()
         self._desk = TokenDesk()
         self._next_producer_id = 0
+        self._fences = Fences()
 
     # ---- reading ---------------------------------------------------------------------------------
 
@@ -212,6 +214,8 @@ class Document:
             by_hand=tuple(sorted(replicas.by_hand)),
             members=replicas.noted,
             replica_history=replicas.history,
+            fenced_since=self._fences.since,
+            decided=dict(self._fences.decided),
         )
 
     @classmethod
@@ -250,6 +254,7 @@ class Document:
         self.policy, self.pins = image.policy, image.pins
         self.weights, self.plans = image.weights, image.plans
         self._next_producer_id = image.next_producer_id
+        self._fences = Fences(image.fenced_since, dict(image.decided))
         self._desk = TokenDesk(
             image.tokens,
             image.history,

@@ -38,6 +38,7 @@ from balancer.registry_commands import (
     ConfigureTopic,
     CreatePartitions,
     CreateTopic,
+    Decided,
     DeleteTopic,
     Done,
     DrainNode,
@@ -99,10 +100,19 @@ class Registry(Document):
         """As `apply`, for a command that is decoded already."""
         assert slot >= self.applied, f"slot {slot} after slot {self.applied}"
         self.applied = Slot(slot)
-        return self._dispatch(command)
+        if isinstance(command, Decided):
+            late = self._fences.problem(command, self.applied)
+            if late is not None:
+                return late
+            command = command.command
+        result = self._dispatch(command)
+        self._fences.note(command, result, self.applied)
+        return result
 
     def _dispatch(self, command: Command) -> Result:
         match command:
+            case Decided():
+                return Refused(Refusal.MALFORMED, "a decision on a decision")
             case FoundCluster():
                 return self._found(command)
             case RegisterNode() | DrainNode() | AddNode() | RemoveNode() | FinishRemoval():

@@ -8,7 +8,7 @@ a field, chosen by the proposer (the 16-byte topic id, `now_wall_ns`).
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -310,6 +310,15 @@ class AllocateProducerIds:
     count: int
 
 
+@attrs.frozen
+class Decided:
+    """A change that somebody asked for, when the registry was at slot `seen` as far as its author
+    knew: refused where the same thing was decided on since (`balancer.fences`)."""
+
+    seen: Slot
+    command: "Command"
+
+
 Command: TypeAlias = (
     FoundCluster
     | RegisterNode
@@ -334,6 +343,7 @@ Command: TypeAlias = (
     | FinishRemoval
     | SetReplicaSets
     | NoteMembers
+    | Decided
 )
 
 
@@ -396,6 +406,8 @@ class Refusal(IntEnum):
     """There is no such steal to be cancelled."""
     STALE_WEIGHTS = 64
     """Newer ones are known already."""
+    OVERTAKEN = 65
+    """The same thing was decided on since the command was made."""
 
 
 @attrs.frozen
@@ -488,49 +500,47 @@ _REFUSAL: Final = enum(Refusal)
 _NAMES: Final = sequence(STRING, CONFIGS_ENCODED_MAX)
 _REASONS: Final = mapping(U32, STRING, GROUPS_MAX + 1)
 
-_COMMAND: Final[Field[Command]] = union(
-    FORMAT_VERSION,
-    {
-        2: (RegisterNode, record(RegisterNode, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING)),
-        3: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)),
-        4: (CreatePartitions, record(CreatePartitions, STRING, I32)),
-        5: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID))),
-        6: (SetPlacement, record(SetPlacement, _VERSION_OR_NONE, PLACEMENT)),
-        7: (MergePlacement, record(MergePlacement, _VERSION_OR_NONE, U32, I32)),
-        8: (
-            AcquireStealToken,
-            record(AcquireStealToken, U32, I32, I32, I64, I64, I64, I64, I64, I64),
-        ),
-        9: (ReleaseStealToken, record(ReleaseStealToken, I64, enum(Outcome), I64)),
-        10: (PauseBalancer, record(PauseBalancer, FLAG, optional(U32))),
-        11: (DrainNode, record(DrainNode, I32, FLAG)),
-        12: (AllocateProducerIds, record(AllocateProducerIds, I32, I32)),
-        13: (SetPolicy, record(SetPolicy, _VERSION_OR_NONE, POLICY)),
-        14: (PinGroup, record(PinGroup, U32, optional(I32))),
-        15: (AdoptPlan, record(AdoptPlan, I64, PLACEMENT, FLAG, PLAN_RECORD)),
-        16: (PublishWeights, record(PublishWeights, WEIGHTS)),
-        17: (CancelSteal, record(CancelSteal, I64)),
-        20: (ConfigureTopic, record(ConfigureTopic, STRING, TOPIC_ID, CONFIGS, _NAMES, FLAG)),
-        21: (FoundCluster, record(FoundCluster, STRING, U32, NODES, U8)),
-        22: (AddNode, record(AddNode, I32, ADDRESS, STRING)),
-        23: (RemoveNode, record(RemoveNode, I32)),
-        24: (FinishRemoval, record(FinishRemoval, I32)),
-        25: (
-            SetReplicaSets,
-            record(
-                SetReplicaSets, _VERSION_OR_NONE, REPLICA_SETS, FLAG, I64, I32, STRING, _REASONS
-            ),
-        ),
-        26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
-    },
-    {
-        FoundCluster: Older(
-            1,
-            opening(FoundCluster, STRING, U32),
-            lambda one: not one.founders and not one.replicas,
-        )
-    },
-)
+_KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
+    2: (RegisterNode, record(RegisterNode, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING)),
+    3: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)),
+    4: (CreatePartitions, record(CreatePartitions, STRING, I32)),
+    5: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID))),
+    6: (SetPlacement, record(SetPlacement, _VERSION_OR_NONE, PLACEMENT)),
+    7: (MergePlacement, record(MergePlacement, _VERSION_OR_NONE, U32, I32)),
+    8: (
+        AcquireStealToken,
+        record(AcquireStealToken, U32, I32, I32, I64, I64, I64, I64, I64, I64),
+    ),
+    9: (ReleaseStealToken, record(ReleaseStealToken, I64, enum(Outcome), I64)),
+    10: (PauseBalancer, record(PauseBalancer, FLAG, optional(U32))),
+    11: (DrainNode, record(DrainNode, I32, FLAG)),
+    12: (AllocateProducerIds, record(AllocateProducerIds, I32, I32)),
+    13: (SetPolicy, record(SetPolicy, _VERSION_OR_NONE, POLICY)),
+    14: (PinGroup, record(PinGroup, U32, optional(I32))),
+    15: (AdoptPlan, record(AdoptPlan, I64, PLACEMENT, FLAG, PLAN_RECORD)),
+    16: (PublishWeights, record(PublishWeights, WEIGHTS)),
+    17: (CancelSteal, record(CancelSteal, I64)),
+    20: (ConfigureTopic, record(ConfigureTopic, STRING, TOPIC_ID, CONFIGS, _NAMES, FLAG)),
+    21: (FoundCluster, record(FoundCluster, STRING, U32, NODES, U8)),
+    22: (AddNode, record(AddNode, I32, ADDRESS, STRING)),
+    23: (RemoveNode, record(RemoveNode, I32)),
+    24: (FinishRemoval, record(FinishRemoval, I32)),
+    25: (
+        SetReplicaSets,
+        record(SetReplicaSets, _VERSION_OR_NONE, REPLICA_SETS, FLAG, I64, I32, STRING, _REASONS),
+    ),
+    26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
+}
+_OLDER: Final = {
+    FoundCluster: Older(
+        1,
+        opening(FoundCluster, STRING, U32),
+        lambda one: not one.founders and not one.replicas,
+    )
+}
+_DECISION: Final[Field[Command]] = union(FORMAT_VERSION, _KINDS, _OLDER)
+_DECIDED: Final = (Decided, record(Decided, I64, _DECISION))
+_COMMAND: Final[Field[Command]] = union(FORMAT_VERSION, {**_KINDS, 27: _DECIDED}, _OLDER)
 
 _RESULT: Final[Field[Result]] = union(
     FORMAT_VERSION,

@@ -9,6 +9,7 @@ from balancer.packing import (
     FLAG,
     I32,
     I64,
+    STRING,
     U8,
     U32,
     Field,
@@ -61,12 +62,15 @@ from balancer.records import (
     StealToken,
     Topic,
 )
-from paxos.ids import GroupId, NodeId, Slot
+from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 
-IMAGE_VERSION: Final = 4
+IMAGE_VERSION: Final = 5
 """2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: the
-lives of nodes, replica sets and members. Written is the newest, read are the last two."""
-_VERSIONS_COUNTS: Final = {3: 6, 4: 8}
+lives of nodes, replica sets and members. 5: the slots of decisions. Written is the newest, read are
+those from 3 on."""
+_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8}
+DECISIONS_MAX: Final = TOPICS_MAX + 4 * GROUPS_MAX + 2 * REMOVED_MAX
+"""Of every topic, every node there ever was, and of each group its pause, its pin and its set."""
 PIECE_TOPICS: Final = 500
 PIECE_PARTITIONS: Final = 2_000
 """In one piece: a checkpoint is made between the rounds of a node, and should not hold one up."""
@@ -101,6 +105,8 @@ class Image:
     by_hand: tuple[GroupId, ...] = ()
     members: Mapping[GroupId, Noted] = attrs.field(factory=dict)
     replica_history: tuple[ReplicaRecord, ...] = ()
+    fenced_since: Slot = SLOT_ZERO
+    decided: Mapping[str, Slot] = attrs.field(factory=dict)
 
 
 _REST_3: Final = (
@@ -120,6 +126,19 @@ _REST_3: Final = (
     WEIGHTS,
     sequence(PLAN_RECORD, PLANS_MAX),
 )
+_IMAGE_4: Final = (
+    I64,
+    sequence(I64, _VERSIONS_COUNTS[4]),
+    optional(CLUSTER),
+    sequence(NODE, NODES_MAX),
+    *_REST_3,
+    sequence(ADMITTED, NODES_MAX),
+    sequence(I32, REMOVED_MAX),
+    REPLICA_SETS,
+    sequence(U32, GROUPS_MAX + 1),
+    MEMBERS,
+    sequence(REPLICA_RECORD, REPLICA_RECORDS_MAX),
+)
 _IMAGES: Final[Mapping[int, Field[Image]]] = {
     3: opening(
         Image,
@@ -129,20 +148,8 @@ _IMAGES: Final[Mapping[int, Field[Image]]] = {
         sequence(NODE_3, NODES_MAX),
         *_REST_3,
     ),
-    4: record(
-        Image,
-        I64,
-        sequence(I64, _VERSIONS_COUNTS[4]),
-        optional(CLUSTER),
-        sequence(NODE, NODES_MAX),
-        *_REST_3,
-        sequence(ADMITTED, NODES_MAX),
-        sequence(I32, REMOVED_MAX),
-        REPLICA_SETS,
-        sequence(U32, GROUPS_MAX + 1),
-        MEMBERS,
-        sequence(REPLICA_RECORD, REPLICA_RECORDS_MAX),
-    ),
+    4: opening(Image, *_IMAGE_4),
+    5: record(Image, *_IMAGE_4, I64, mapping(STRING, I64, DECISIONS_MAX)),
 }
 
 _TOPICS: Final = sequence(TOPIC, TOPICS_MAX)

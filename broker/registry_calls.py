@@ -1,8 +1,9 @@
 """Changing the registry from any node: propose on group 0, try again while there is no master.
 
 Every command is made so that saying it twice does no harm (a topic's id is drawn before the first
-try), so an attempt whose fate is unknown is simply repeated; `repeated` then tells whoever reads
-the result that "it exists already" may be our own doing.
+try; a change says what it was decided on), so an attempt whose fate is unknown is simply repeated,
+byte for byte: it may still be on its way, and whichever comes second is refused. `repeated` then
+tells whoever reads the result that "it exists already" may be our own doing.
 """
 
 from collections.abc import Callable

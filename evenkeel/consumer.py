@@ -17,12 +17,14 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Final, Self
 
 import attrs
 import trio
 
 from evenkeel import lookups
+from evenkeel.autocommit import AutoCommit
 from evenkeel.client import backoff_s, open_client
 from evenkeel.config import ClientConfig, ConsumerConfig, OffsetReset
 from evenkeel.coordinator import Committed, Coordinator, Identity
@@ -96,6 +98,13 @@ class Consumer(Scoped["Consumer"]):
         self._membership: Membership | None = None
         self._while_member = trio.CancelScope()
         self._committing = trio.Lock()
+        every_ms = self._config.auto_commit_ms
+        self._commits_by_itself = self._config.group is not None and every_ms is not None
+        self._auto_commit = AutoCommit(
+            (every_ms or 0) / 1000,
+            partial(backoff_s, self._client_config),
+            lambda: self._commit_processed(list(self._fetcher.assigned)),
+        )
         self._records = 0
         self._commits = 0
 
@@ -376,36 +385,30 @@ class Consumer(Scoped["Consumer"]):
                 if state is not None:
                     state.committed = one.offset
 
-    async def _commit_processed(self, places: Collection[TopicPartition]) -> None:
-        """What the application need not do itself. Failing is no error: it is read again then."""
-        if self._coordinator is None or self._config.auto_commit_ms is None:
-            return
+    async def _commit_processed(self, places: Collection[TopicPartition]) -> EvenkeelError | None:
+        """What the application need not do itself. Failing is no error, for it is read again then;
+        returned is why it failed."""
+        if not self._commits_by_itself:
+            return None
         wanted = self._to_commit(places, processed_only=True)
         if wanted:
             try:
                 await self._commit(wanted)
-            except CommitError:
-                return
             except EvenkeelError as error:
-                if not error.retriable:
+                if not error.retriable and not isinstance(error, CommitError):
                     self._fail(error)
+                return error
+        return None
 
-    async def _commit_now_and_then(self) -> None:
-        every_ms = self._config.auto_commit_ms
-        assert every_ms is not None
-        while True:
-            await trio.sleep(every_ms / 1000)
-            await self._commit_processed(list(self._fetcher.assigned))
-
-    async def _report_progress(self, places: Collection[TopicPartition]) -> None:
+    async def _report_progress(self, places: Collection[TopicPartition]) -> bool:
         """A master is about to move: what has been processed must not wait for the interval."""
         if self._on_progress is not None:
             try:
                 await told(self._on_progress, places)
             except ListenerError as error:
                 self._fail(error)
-                return
-        await self._commit_processed(places)
+                return False
+        return await self._commit_processed(places) is None
 
     # -- positions --------------------------------------------------------------------------------
 
@@ -495,6 +498,7 @@ class Consumer(Scoped["Consumer"]):
         fresh = [self._fetcher.assigned[place] for place in places]
         for state in fresh:
             state.settling = True  # the listener may seek before anything is read
+        self._auto_commit.restart()
         await told(self._listener.assigned, places)
         for state in fresh:
             state.settling = False
@@ -564,14 +568,14 @@ class Consumer(Scoped["Consumer"]):
             self._bootstrap, self._client_config, on_change=lambda: self._metadata_changed()
         )
         async with opened as self._client:
-            self._fetcher = Fetcher(
-                self._client, self._config, self._report_progress, self._fetched
-            )
+            reports = self._on_progress is not None or self._commits_by_itself
+            report = self._report_progress if reports else None
+            self._fetcher = Fetcher(self._client, self._config, report, self._fetched)
             if self._config.group is not None:
                 self._coordinator = Coordinator(self._client, self._config.group)
                 self._membership = Membership(self._client, self._config, self._coordinator, self)
-                if self._config.auto_commit_ms is not None:
-                    self._client.start(self._commit_now_and_then)
+                if self._commits_by_itself:
+                    self._client.start(self._auto_commit.run)
             self._client.start(self._fetcher.run)
             self._client.start(self._find_positions)
             try:

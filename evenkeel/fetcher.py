@@ -43,7 +43,8 @@ CROWDED_WAIT_MS: Final = 10
 GRACE_S: Final = 10.0
 """An answer may come that much later than the longest wait we asked for."""
 
-Report = Callable[[Collection[TopicPartition]], Awaitable[None]]
+Report = Callable[[Collection[TopicPartition]], Awaitable[bool]]
+"""Commit what has been processed of these; whether that is done."""
 
 
 @attrs.define(eq=False)
@@ -59,8 +60,13 @@ class Fetcher:
     """Fetches for the partitions of `assigned`, which its owner changes and then calls `wake`."""
 
     def __init__(
-        self, client: Client, config: ConsumerConfig, report: Report, arrived: Callable[[], None]
+        self,
+        client: Client,
+        config: ConsumerConfig,
+        report: Report | None,
+        arrived: Callable[[], None],
     ) -> None:
+        """Without `report` nobody asks us, nor waits for us."""
         self.assigned: dict[TopicPartition, FetchedPartition] = {}
         self._client = client
         self._config = config
@@ -125,8 +131,8 @@ class Fetcher:
         try:
             response = await self._ask(node, state, partitions, wait_ms)
             wanted = self._take_in(response, partitions, asked)
-            if wanted:
-                await self._tell_progress(state, wanted)
+            if wanted and self._report is not None:
+                await self._tell_progress(self._report, state, wanted)
         except EvenkeelError as error:
             self._failed(partitions, error)
         finally:
@@ -161,7 +167,7 @@ class Fetcher:
             isolation_level=self._config.isolation.value,
             session_epoch=SESSIONLESS_EPOCH,
             topics=[FetchTopic(name, ids[name], parts) for name, parts in topics.items()],
-            progress=ProgressReport(self._ident, state.reported),
+            progress=None if self._report is None else ProgressReport(self._ident, state.reported),
         )
         self.requests += 1
         timeout_s = wait_ms / 1000 + min(GRACE_S, self._client.config.request_timeout_ms / 1000)
@@ -238,12 +244,17 @@ class Fetcher:
             one.error = error
 
     async def _tell_progress(
-        self, state: _NodeState, wanted: dict[TopicPartition, tuple[int, int]]
+        self, report: Report, state: _NodeState, wanted: dict[TopicPartition, tuple[int, int]]
     ) -> None:
-        """Let the owner commit, for as long as the master waits; then say that it was done."""
+        """Let the owner commit, for as long as the master waits; if it was done, say so.
+
+        The next fetch of who was too slow or could not says nothing: it has not reported.
+        """
         self._arrived()  # there may be records in the answer: nobody waits for them
         wait_ms = max(wait for _, wait in wanted.values())
+        done = False
         with trio.move_on_after(wait_ms / 1000):
-            await self._report(wanted.keys())
-        state.reported = max([state.reported, *(request for request, _ in wanted.values())])
-        self.reports += 1
+            done = await report(wanted.keys())
+        if done:
+            state.reported = max([state.reported, *(request for request, _ in wanted.values())])
+            self.reports += 1

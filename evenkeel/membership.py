@@ -27,6 +27,7 @@ from wire.cluster_view import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages import consumer_protocol as protocol
+from wire.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from wire.messages.membership import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -154,6 +155,7 @@ class Membership:
 
     async def _round(self) -> None:
         self._again = trio.Event()
+        comes_back = self.config.instance is not None and not self.member_id
         if not self.cooperative:
             await self._let_go(self.owned)
         else:
@@ -174,6 +176,8 @@ class Membership:
             await self.holder.assigned(given)
         if taken_away:
             return  # so that others may get them: join again at once (KIP-429)
+        if comes_back and await self._is_out_of_date(joined):
+            return
         await self._stay()
 
     async def _join(self) -> JoinGroupResponse:
@@ -255,26 +259,13 @@ class Membership:
             request, SyncGroupResponse, purpose=Purpose.GROUP, timeout_s=timeout_s
         )
         await self._check("sharing", answer.error_code)
-        try:
-            given = protocol.decode_assignment(answer.assignment)
-        except ProtocolError as error:
-            raise refusal(
-                "the assignment cannot be read", ErrorCode.UNKNOWN_SERVER_ERROR
-            ) from error
-        return frozenset(
-            TopicPartition(one.topic, number)
-            for one in given.assigned_partitions
-            for number in one.partitions
-        )
+        return _places(answer.assignment)
 
     # -- sharing, as the leader -------------------------------------------------------------------
 
     async def _share(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         members = [_member(one) for one in joined.members]
-        topics = {topic for member in members for topic in member.topics}
-        self.client.follow(topics)
-        await self.client.refresh()
-        self._counts = self._count_partitions(topics)
+        await self._watch(members)
         known = {topic: count for topic, count in self._counts.items() if count}
         shares = share(self._agreed(joined), members, known)
         return [
@@ -289,6 +280,13 @@ class Membership:
             for member, places in shares.items()
         ]
 
+    async def _watch(self, members: Collection[Member]) -> None:
+        """From now on it is the leader's to see when a topic of any member changes."""
+        topics = {topic for member in members for topic in member.topics}
+        self.client.follow(topics)
+        await self.client.refresh()
+        self._counts = self._count_partitions(topics)
+
     def _agreed(self, joined: JoinGroupResponse) -> Assignor | PartitionAssignor:
         """What the group has chosen is something that all members have offered."""
         by_name = {name_of(one): one for one in self.config.assignors}
@@ -299,6 +297,46 @@ class Membership:
 
     def _count_partitions(self, topics: Collection[str]) -> dict[str, int]:
         return {topic: len(self.client.view.partitions_of(topic)) for topic in topics}
+
+    # -- coming back ------------------------------------------------------------------------------
+
+    async def _is_out_of_date(self, joined: JoinGroupResponse) -> bool:
+        """Whether the group should share anew, after a static member has come back.
+
+        It is given what it had and the group goes on as it was (KIP-345), the leader is not asked
+        to share (KIP-814). So what nobody watched while it was away is looked at now: partitions
+        and topics that came or went, and what this member itself wants that it did not want before.
+        Who leads and cannot find out shares anew: that costs a rebalance, and loses nothing.
+        """
+        try:
+            if self.leads:
+                await self._watch([_member(one) for one in joined.members])
+            else:
+                await self.client.refresh()
+            given, members = await self._shared_out()
+        except EvenkeelError:
+            return self.leads
+        if any(one.topic not in self.topics for one in self.owned):
+            return True
+        if self.leads:
+            return given != {
+                TopicPartition(topic, number)
+                for topic, count in self._counts.items()
+                for number in range(count)
+            }
+        if joined.leader not in members:
+            return True  # a broker before KIP-814 calls our former self the leader: nobody watches
+        unread = self.topics - {one.topic for one in given}
+        return any(self._count_partitions(unread).values())
+
+    async def _shared_out(self) -> tuple[frozenset[TopicPartition], frozenset[str]]:
+        """All that the group has given to its members, and who they are."""
+        request = DescribeGroupsRequest([self.coordinator.group])
+        answer = await self.coordinator.ask(request, DescribeGroupsResponse, purpose=Purpose.GROUP)
+        described = answer.groups[0]
+        self.coordinator.check("describing", described.error_code)
+        given = (_places(one.member_assignment) for one in described.members)
+        return frozenset().union(*given), frozenset(one.member_id for one in described.members)
 
     # -- staying ----------------------------------------------------------------------------------
 
@@ -332,6 +370,18 @@ class Membership:
         if self.config.instance is not None or not self.member_id:
             return
         await self.coordinator.leave(self.member_id, "the consumer is closed")
+
+
+def _places(assignment: bytes) -> frozenset[TopicPartition]:
+    try:
+        given = protocol.decode_assignment(assignment)
+    except ProtocolError as error:
+        raise refusal("the assignment cannot be read", ErrorCode.UNKNOWN_SERVER_ERROR) from error
+    return frozenset(
+        TopicPartition(one.topic, number)
+        for one in given.assigned_partitions
+        for number in one.partitions
+    )
 
 
 def _member(one: JoinGroupResponseMember) -> Member:

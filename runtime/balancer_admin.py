@@ -18,12 +18,14 @@ from balancer.registry import Registry
 from balancer.registry_commands import (
     CancelSteal,
     Command,
+    Decided,
     Done,
     DrainNode,
     PauseBalancer,
     PinGroup,
     PlacementSet,
     PublishWeights,
+    Refusal,
     Refused,
     Result,
     SetPlacement,
@@ -204,11 +206,12 @@ class BalancerAdmin:
 
     async def propose(self, command: Command) -> Answer:
         """Ask the registry; while it has no master, or an old one, ask again (an election takes a
-        lease and a little). What may yet come true is not asked twice: the operator looks first."""
+        lease and a little), and where somebody else's order came first, which ours then follows.
+        What may yet come true is not asked twice: the operator looks first."""
         told: Result | Why = Why.NOT_MASTER
         with trio.move_on_after(PROPOSE_TIMEOUT_S):
             told = await self._ask(command)
-            while told in (Why.NOT_MASTER, Why.OVERLOADED):
+            while told in (Why.NOT_MASTER, Why.OVERLOADED) or _is_overtaken(told):
                 await trio.sleep(ASK_EVERY_S)
                 told = await self._ask(command)
             await self._until_here(told)
@@ -227,7 +230,7 @@ class BalancerAdmin:
             answers.append(told)
             answered.set()
 
-        self._client.submit(command, on_told)
+        self._client.submit(Decided(self._registry.applied, command), on_told)
         self._wake()
         await answered.wait()
         return answers[0]
@@ -240,6 +243,10 @@ class BalancerAdmin:
         ):
             await trio.sleep(HERE_EVERY_S)
             versions = self._registry.versions
+
+
+def _is_overtaken(told: Result | Why) -> bool:
+    return isinstance(told, Refused) and told.reason is Refusal.OVERTAKEN
 
 
 def _wanted_placement(body: dict[str, Any], registry: Registry) -> dict[GroupId, NodeId]:

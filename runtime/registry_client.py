@@ -12,6 +12,7 @@ from balancer.planner import even_placement
 from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
+    Decided,
     FoundCluster,
     Refused,
     RegisterNode,
@@ -93,7 +94,7 @@ class Joining:
     def _missing(self) -> Command | None:
         registry = self._client.registry
         if registry.cluster is None:
-            return self._found
+            return Decided(registry.applied, self._found)
         if not self.registered:
             return self._register
         if not registry.placement and self._nodes <= registry.nodes.keys():

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.admissions import Admissions
 from broker.consumer_groups import ConsumerGroups
-from broker.handlers import fetch
+from broker.handlers import fetch, producer_ids
 from broker.handlers.produce import Produce
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
@@ -23,6 +23,7 @@ from simulator.planting import Mutant, mutant
 
 BROKER_TESTS: Final = "tests/broker"
 PRODUCER_TESTS: Final = "tests/broker/test_producers.py"
+PRODUCER_ID_TESTS: Final = "tests/broker/test_producer_ids.py"
 WRITER_TESTS: Final = "tests/broker/test_writers.py"
 COORDINATOR_TESTS: Final = "tests/coordinator"
 
@@ -54,6 +55,20 @@ PRODUCERS: Final[Mapping[str, Mutant]] = {
         "a producer's batch of an earlier epoch is appended",
         (Producers.judge, "return _FENCED", "return None"),
         tests=PRODUCER_TESTS,
+    ),
+    "named-id-is-believed": _mutant(
+        "KIP-98",
+        "InitProducerId gives the next epoch of whatever id it names, to anybody",
+        (
+            producer_ids.handle,
+            "    broker.producer_ids.take(guarded(broker, request, partial(_on_id, request)))",
+            "    if message.producer_id != NONE:\n"
+            "        epoch = message.producer_epoch + 1\n"
+            "        _answer(request, ErrorCode.NONE, message.producer_id, epoch)\n"
+            "        return\n"
+            "    broker.producer_ids.take(guarded(broker, request, partial(_on_id, request)))",
+        ),
+        tests=PRODUCER_ID_TESTS,
     ),
     "producers-forgotten-at-restart": _mutant(
         "R16",

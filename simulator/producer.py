@@ -2,7 +2,8 @@
 
 Each partition has a lane of its own. Batches go out in order, and what was not acknowledged goes
 out again in order; now and then a lane is given up, as a client's delivery timeout would do: then
-nobody knows what became of its batches, and the producer goes on under the next epoch.
+nobody knows what became of its batches, and the producer goes on under the next epoch, or a new id.
+What it says when it asks for an id is a lie now and then: it names one that is another's.
 """
 
 from collections import deque
@@ -32,6 +33,10 @@ START_NS_MAX: Final = 200 * MS
 PATIENCE_NS: Final = 4_000 * MS
 """A batch that is older may be given up."""
 GIVE_UP_CHANCE: Final = 0.05
+BUMP_CHANCE: Final = 0.8
+"""Of those that give up: to go on to the next epoch without asking anybody, as Java's does."""
+ANOTHER: Final = 1_000_000
+"""Added to a producer's name when it begins anew: no address is as large."""
 BELIEVE_CHANCE: Final = 0.2
 """Of the definite refusals of a batch that was sent once, and is the latest."""
 RECORDS_MAX: Final = 3
@@ -63,6 +68,8 @@ class Producer(KafkaClient):
     def __init__(self, world: "World", address: int) -> None:
         super().__init__(world, "producer", address, START_NS_MAX)
         self._lanes = [_Lane(p, self._anybody()) for p in range(world.options.partitions)]
+        self._who = address
+        """Changes when it begins anew under another id, as a restarted application does."""
         self._producer_id, self._epoch = NO_PRODUCER_ID, -1
         self._asking = self._ready = False
 
@@ -82,19 +89,22 @@ class Producer(KafkaClient):
     def _ask_for_epoch(self) -> None:
         if not self._asking:
             self._asking = True
-            request = InitProducerIdRequest(
-                producer_id=self._producer_id, producer_epoch=self._epoch
-            )
+            named = self._chance.choice([(NO_PRODUCER_ID, -1), *self._world.producer_ids])
+            request = InitProducerIdRequest(producer_id=named[0], producer_epoch=named[1])
             target = self._anybody()
             self._caller.call(target, request, INIT_VERSION, TIMEOUT_NS, self._on_epoch)
 
     def _on_epoch(self, response: AnyResponse) -> None:
         self._asking = False
         if response is not None and response.error_code == ErrorCode.NONE:
-            self._producer_id, self._epoch = response.producer_id, response.producer_epoch
-            self._ready = True
-            for lane in self._lanes:
-                lane.next_sequence = 0
+            self._use(response.producer_id, response.producer_epoch)
+
+    def _use(self, producer_id: int, epoch: int) -> None:
+        self._producer_id, self._epoch = producer_id, epoch
+        self._world.producer_ids.append((producer_id, epoch))
+        self._ready = True
+        for lane in self._lanes:
+            lane.next_sequence = 0
 
     def _give_up(self) -> None:
         """If a batch has waited too long: forget what is under way, and take the next epoch."""
@@ -110,16 +120,22 @@ class Producer(KafkaClient):
             for batch in lane.window:
                 truth.gave_up(batch.sent)
             lane.window.clear()
+        if self._chance.random() < BUMP_CHANCE:
+            self._use(self._producer_id, self._epoch + 1)
+        else:
+            self._who += ANOTHER
+            for lane in self._lanes:
+                lane.next_number = 1
 
     # -- batches ------------------------------------------------------------------------------
 
     def _make_batch(self, lane: _Lane) -> None:
         records = between(self._chance, 1, RECORDS_MAX)
-        sent = Sent(self.address, lane.partition, lane.next_number, records)
+        sent = Sent(self._who, lane.partition, lane.next_number, records)
         pad = PAD if self._chance.random() < PAD_CHANCE else b""
         data = build_batch(
             [
-                Record(b"%d/%d/%d" % (self.address, lane.partition, sent.first + index) + pad)
+                Record(b"%d/%d/%d" % (self._who, lane.partition, sent.first + index) + pad)
                 for index in range(records)
             ],
             producer_id=self._producer_id,

@@ -9,6 +9,7 @@ from balancer.records import Address
 from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
+    Decided,
     FoundCluster,
     RegisterNode,
     Result,
@@ -60,7 +61,8 @@ class RegistryClient:
         self._next_boot_ns = now.boot_ns + HOUSEKEEPING_NS
         node = self._node
         if self.registry.cluster is None:
-            self.propose(FoundCluster(CLUSTER, max(node.world.members)))
+            found = FoundCluster(CLUSTER, max(node.world.members))
+            self.propose(Decided(self.registry.applied, found))
         known = self.registry.nodes.get(node.me)
         if known is None or known.incarnation < node.core.incarnation:
             address = Address(f"node-{node.me}", PORT + node.me)

@@ -115,6 +115,8 @@ class World:
         )
         self.group_logs = GroupLogs(fresh=within)
         self.partition_logs = PartitionLogs(self.group_logs, fresh=within)
+        self.producer_ids: list[tuple[int, int]] = []
+        """Ids and epochs in use, in the order in which they came up: what a liar may name."""
         self.results = Results()
         self.steals = StealBudget(options.steals_max, enforced=within)
         self.steal_aim = StealAim(tick_ns=options.tick_ns)

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from balancer.records import Topic
-from balancer.registry_commands import ConfigureTopic, Done
+from balancer.registry_commands import Command, ConfigureTopic, Done
 from broker.context import Broker, Request
 from broker.guard import gather, refuse_more_than
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
@@ -169,8 +169,8 @@ def _alter(
         elif validate_only:
             decide(DONE)
         else:
-            change = _Change(broker)
-            submit(broker, request, command, deadline, change.judge, change.is_here, decide)
+            change = _Change(broker, resource, command)
+            submit(broker, request, change.make, deadline, change.judge, change.is_here, decide)
 
 
 def _command(broker: Broker, resource: _Resource) -> ConfigureTopic | Verdict:
@@ -201,7 +201,19 @@ class _Change:
     """A command on its way, and the version the registry has with it."""
 
     broker: Broker
+    resource: _Resource
+    command: ConfigureTopic
     version: int = 0
+
+    def make(self) -> Command | Verdict:
+        """By what the topic's settings are now; of the topic that was meant first."""
+        command = _command(self.broker, self.resource)
+        if isinstance(command, Verdict):
+            return command
+        if command.topic_id != self.command.topic_id:
+            return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        self.command = command
+        return command
 
     def judge(self, answer: Answer) -> Verdict:
         result = answer.result
@@ -211,7 +223,11 @@ class _Change:
         return DONE
 
     def is_here(self) -> bool:
-        return self.broker.registry.version >= self.version
+        """Where its answer was lost: whether the settings are what was asked for."""
+        if self.version:
+            return self.broker.registry.version >= self.version
+        topic = self.broker.registry.topic_by_id(self.command.topic_id)
+        return topic is not None and self.command.applied_to(topic.configs) == topic.configs
 
 
 def _decided(

@@ -1,22 +1,29 @@
-"""A change of the registry that a client asked for: proposed, judged, and seen on this node.
+"""A change of the registry that a client asked for: decided, proposed, judged, seen on this node.
 
+It is decided on what this node knows of the registry, and says so (Decided): where somebody else's
+change of the same thing came first it is refused, can never be carried out any more, and is decided
+anew on what there is now. An attempt whose fate is unknown is repeated as it is (registry_calls).
 The client is answered when the change is applied here as well, so that it finds what it was told
-when it asks this node next. Where an attempt's fate is unknown it is repeated; see registry_calls.
+when it asks this node next.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from balancer.registry_commands import Command, Refusal, Refused, Result
+import attrs
+
+from balancer.registry_commands import Command, Decided, Refusal, Refused, Result
 from broker.context import Broker, Request
 from broker.guard import guarded
 from broker.registry_calls import Answer, change_registry
-from paxos.ids import MS
+from paxos.ids import MS, Slot
 from wire.error_codes import ErrorCode
 
 TIMEOUT_MS_MAX: Final = 60_000
 """However long a client would wait, its connection is not held longer."""
+LOOK_NS: Final = 1_000 * MS
+"""How long we look for our own change where it may have been what came first."""
 
 
 class Verdict(NamedTuple):
@@ -51,27 +58,73 @@ _REFUSALS: Final = {
 Decide = Callable[[Verdict], None]
 
 
+@attrs.frozen(eq=False)
+class Change:
+    """One change. `make` says what to propose, or why nothing, by what the registry is when it is
+    called; `judge` reads the result; `here`: whether this node has it; `decide` is told once."""
+
+    broker: Broker
+    request: Request
+    deadline: int
+    make: Callable[[], Command | Verdict]
+    judge: Callable[[Answer], Verdict]
+    here: Callable[[], bool]
+    decide: Decide
+
+    def submit(self) -> None:
+        command, broker = self.make(), self.broker
+        if isinstance(command, Verdict):
+            self.decide(command)
+            return
+        decided = Decided(broker.registry.applied, command)
+        finished = self._guarded(partial(self._finished, decided.seen))
+        change_registry(broker.groups, broker.timers, decided, self.deadline, finished)
+
+    def _finished(self, seen: Slot, answer: Answer | None) -> None:
+        result = None if answer is None else answer.result
+        if answer is None:
+            self.decide(TIMED_OUT)
+        elif not isinstance(result, Refused) or result.reason is not Refusal.OVERTAKEN:
+            self._judged(self.judge(answer))
+        elif answer.repeated:  # was it overtaken by its own first attempt?
+            now, timed_out = self.broker.groups.now(), self._guarded(self._looked)
+            until = min(self.deadline, now.boot_ns + LOOK_NS)
+            self.broker.holds.until(self.here, until, timed_out)
+        else:  # by what this node has yet to hear of, perhaps
+            registry, again = self.broker.registry, self._guarded(self._again)
+            self.broker.holds.until(lambda: registry.applied > seen, self.deadline, again)
+
+    def _again(self) -> None:
+        if self.broker.groups.now().boot_ns < self.deadline:
+            self.submit()
+        else:
+            self.decide(TIMED_OUT)
+
+    def _judged(self, verdict: Verdict) -> None:
+        told = self._guarded(partial(self.decide, verdict))
+        if verdict.error == ErrorCode.NONE:
+            self.broker.holds.until(self.here, self.deadline, told)
+        else:
+            told()
+
+    def _looked(self) -> None:
+        self.decide(DONE if self.here() else TIMED_OUT)
+
+    def _guarded(self, act: Callable[..., None]) -> Callable[..., None]:
+        return guarded(self.broker, self.request, act)
+
+
 def submit(
     broker: Broker,
     request: Request,
-    command: Command,
+    make: Callable[[], Command | Verdict],
     deadline: int,
     judge: Callable[[Answer], Verdict],
     here: Callable[[], bool],
     decide: Decide,
 ) -> None:
-    """Carry out `command`; `judge` reads its result, `here` says whether this node has it."""
-
-    def finished(answer: Answer | None) -> None:
-        verdict = TIMED_OUT if answer is None else judge(answer)
-        told = guarded(broker, request, partial(decide, verdict))
-        if verdict.error == ErrorCode.NONE:
-            broker.holds.until(here, deadline, told)
-        else:
-            told()
-
-    safely = guarded(broker, request, finished)
-    change_registry(broker.groups, broker.timers, command, deadline, safely)
+    """Carry out a change; see Change."""
+    Change(broker, request, deadline, make, judge, here, decide).submit()
 
 
 def deadline_of(broker: Broker, timeout_ms: int) -> int:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from balancer.catalogue import INTERNAL_TOPICS, name_problem
 from balancer.records import TOPICS_MAX, Topic
-from balancer.registry_commands import CreateTopic, TopicCreated
+from balancer.registry_commands import CreateTopic, Decided, TopicCreated
 from broker.context import Broker, Request
 from broker.guard import guarded, refuse_more_than
 from broker.handlers.configs import replicas_of
@@ -107,7 +107,8 @@ def _create_missing(
             replicas_of(broker),
         )
         finished = partial(_on_created, creating, name)
-        change_registry(broker.groups, broker.timers, command, deadline, finished)
+        decided = Decided(registry.applied, command)
+        change_registry(broker.groups, broker.timers, decided, deadline, finished)
 
 
 def _on_created(creating: set[str], name: str, answer: Answer | None) -> None:

@@ -1,8 +1,10 @@
-"""InitProducerId: an id for an idempotent producer, or the next epoch of the one it has (KIP-360).
+"""InitProducerId: an id for an idempotent producer, a fresh one whatever it names (KIP-98).
 
-A producer that lost count of its sequences asks for a new epoch; every partition then starts it at
-sequence 0. Transactional ids are refused the way clients understand at once (kafka.md section 5).
-A writer's id (`wire.write_tokens`) has no epochs to go on to: its fields mean something else.
+Without a transactional id nothing proves that the id and epoch in a request are the asker's own, so
+they are not looked at: two producers with one identity would have each other's records dropped as
+duplicates. One that lost count of its sequences goes on to the next epoch by itself (KIP-360), or
+takes a fresh id. Transactional ids are refused the way clients understand at once (kafka.md
+section 5).
 """
 
 from functools import partial
@@ -13,11 +15,8 @@ from broker.guard import guarded
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
-from wire.write_tokens import is_write_token
 
 NONE: Final = -1
-EPOCH_LAST: Final = 2**15 - 2
-"""The last epoch a producer may use, as in Kafka; after it the producer gets a new id."""
 
 
 def handle(broker: Broker, request: Request) -> None:
@@ -30,14 +29,10 @@ def handle(broker: Broker, request: Request) -> None:
         )
         _answer(request, error)
         return
-    has_id, has_epoch = message.producer_id != NONE, message.producer_epoch != NONE
-    absurd = message.producer_id < NONE or message.producer_epoch < NONE
-    if has_id != has_epoch or absurd or is_write_token(message.producer_id):
+    if (message.producer_id == NONE) != (message.producer_epoch == NONE):
         _answer(request, ErrorCode.INVALID_REQUEST)
-    elif has_id and message.producer_epoch < EPOCH_LAST:
-        _answer(request, ErrorCode.NONE, message.producer_id, message.producer_epoch + 1)
-    else:
-        broker.producer_ids.take(guarded(broker, request, partial(_on_id, request)))
+        return
+    broker.producer_ids.take(guarded(broker, request, partial(_on_id, request)))
 
 
 def _on_id(request: Request, producer_id: int | None) -> None:

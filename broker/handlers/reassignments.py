@@ -196,7 +196,7 @@ def _change(
     """The replica set first: a pin is only possible on a node that is to have the group."""
 
     def ask(command: Command, here: Callable[[], bool], then: Callable[[Verdict], None]) -> None:
-        submit(broker, request, command, deadline, _judge, here, then)
+        submit(broker, request, lambda: command, deadline, _judge, here, then)
 
     def pin(verdict: Verdict = DONE) -> None:
         if verdict.error != ErrorCode.NONE:

@@ -16,6 +16,7 @@ import attrs
 from balancer.catalogue import name_problem
 from balancer.records import TOPIC_PARTITIONS_MAX, Topic
 from balancer.registry_commands import (
+    Command,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -84,9 +85,15 @@ def handle_create(broker: Broker, request: Request) -> None:
         if command is None or message.validate_only:
             decide(problem or DONE)
         else:
+            make = partial(_create_again, broker, topic, command)
             judge = partial(_judge_created, command)
             here = partial(_is_here, broker, command.topic_id)
-            submit(broker, request, command, deadline, judge, here, decide)
+            submit(broker, request, make, deadline, judge, here, decide)
+
+
+def _create_again(broker: Broker, topic: CreatableTopic, command: CreateTopic) -> Command | Verdict:
+    """With the id of the first time: no two topics can come of one request."""
+    return _create_problem(broker, topic) or command
 
 
 def _create_problem(broker: Broker, topic: CreatableTopic) -> Verdict | None:
@@ -190,9 +197,17 @@ def handle_delete(broker: Broker, request: Request) -> None:
         if topic is None or named[topic.topic_id] > 1:
             decide(DUPLICATE if topic is not None else _delete_problem(state))
         else:
-            command = DeleteTopic(topic.name, topic.topic_id)
+            make = partial(_delete_command, broker, state, topic.topic_id)
             here = partial(_is_gone, broker, topic.topic_id)
-            submit(broker, request, command, deadline, _judge_deleted, here, decide)
+            submit(broker, request, make, deadline, _judge_deleted, here, decide)
+
+
+def _delete_command(broker: Broker, state: DeleteTopicState, topic_id: bytes) -> Command | Verdict:
+    """By the id it had when it was asked for: another one of its name was never meant."""
+    topic = broker.registry.topic_by_id(topic_id)
+    if topic is None:
+        return _delete_problem(state)
+    return DeleteTopic(topic.name, topic_id)
 
 
 def _named(broker: Broker, state: DeleteTopicState) -> Topic | None:
@@ -258,10 +273,14 @@ def handle_create_partitions(broker: Broker, request: Request) -> None:
         if problem is not None or message.validate_only:
             decide(problem or DONE)
         else:
-            command = CreatePartitions(asked.name, asked.count)
+            make = partial(_grow_command, broker, asked)
             judge = partial(_judge_grown, broker, asked)
             here = partial(_has_grown, broker, asked)
-            submit(broker, request, command, deadline, judge, here, decide)
+            submit(broker, request, make, deadline, judge, here, decide)
+
+
+def _grow_command(broker: Broker, asked: CreatePartitionsTopic) -> Command | Verdict:
+    return _grow_problem(broker, asked) or CreatePartitions(asked.name, asked.count)
 
 
 def _grow_problem(broker: Broker, asked: CreatePartitionsTopic) -> Verdict | None:

@@ -29,6 +29,7 @@ from balancer.registry_commands import (
     ConfigureTopic,
     CreatePartitions,
     CreateTopic,
+    Decided,
     DeleteTopic,
     Done,
     DrainNode,
@@ -152,6 +153,7 @@ RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
     TokenReleased: st.builds(TokenReleased, i64, st.booleans()),
     ProducerIds: st.builds(ProducerIds, i64, i32),
 }
+COMMANDS[Decided] = st.builds(Decided, i64, st.one_of(*COMMANDS.values()))
 commands: st.SearchStrategy[Command] = st.one_of(*COMMANDS.values())
 results: st.SearchStrategy[Result] = st.one_of(*RESULTS.values())
 
@@ -199,6 +201,7 @@ GOLDEN: list[tuple[Command, str]] = [
         ConfigureTopic("t", bytes([9] * 16), {"a": "b"}, ("c",)),
         "0114 000174" + "09" * 16 + "00000001 000161 000162 00000001 000163 00",
     ),
+    (Decided(Slot(5), DeleteTopic(name="t")), "011b 0000000000000005 0105 01000174 00"),
 ]
 
 
@@ -333,8 +336,38 @@ def image(version: int) -> bytes:
 
 
 def test_the_bytes_of_an_image_do_not_change() -> None:
-    assert grown().snapshot() == image(4)
-    assert Registry.restore(image(4)).snapshot() == image(4)
+    assert decided().snapshot() == image(5)
+    assert Registry.restore(image(5)).snapshot() == image(5)
+
+
+def test_an_image_of_before_there_were_decisions_is_read() -> None:
+    """It was written by version 4 of `grown`; nothing is remembered until the first one."""
+    restored = Registry.restore(image(4))
+    assert restored.snapshot() == grown().snapshot()
+    late = run(restored, Decided(restored.applied, RemoveNode(NodeId(2))))
+    assert isinstance(late[0], Refused)
+    assert late[0].reason is Refusal.OVERTAKEN
+    assert isinstance(run(restored, Decided(restored.applied, RemoveNode(NodeId(2))))[0], Done)
+
+
+def decided() -> Registry:
+    """`grown`, and what was decided since."""
+    registry = grown()
+    run(
+        registry,
+        Decided(registry.applied, PauseBalancer(True)),
+        PauseBalancer(True),
+        CreateTopic("a", bytes([1] * 16), 1),
+        CreateTopic("b", bytes([2] * 16), 1),
+        DeleteTopic("b"),
+    )
+    return registry
+
+
+def test_a_decision_on_a_decision_is_no_command() -> None:
+    data = encode_command(Decided(Slot(5), DeleteTopic(name="t")))
+    with pytest.raises(PackingError, match="kind 27 is not known"):
+        decode_command(data[:10] + data)
 
 
 def test_an_image_of_before_there_were_replica_sets_is_read() -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.broker.world import World
+from broker.intake import Elsewhere, Why
+from paxos.ids import REGISTRY_GROUP, NodeId
+from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
 from wire.messages.configs import (
     AlterableConfig,
@@ -12,7 +14,12 @@ from wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -86,6 +93,85 @@ def test_two_clients_that_change_different_settings_do_not_undo_each_other() -> 
     world.advance(100)
     assert [one.response.responses[0].error_code for one in asked] == [0, 0]
     assert settings_of(world) == dict(both)
+
+
+def begin_change(world: World, value: str, node: int = 3) -> Asked:
+    named = [IncrementalAlterableConfig("retention.ms", SET, value)]
+    resource = IncrementalAlterConfigsResource(TOPIC, "t", named)
+    return world.send(node, IncrementalAlterConfigsRequest([resource]), 1)
+
+
+def test_a_change_that_was_stuck_does_not_undo_a_later_one() -> None:
+    """F1: the first attempt waits on a link; the second is acknowledged; so is another client's."""
+    world = world_with()
+    asked = begin_change(world, "1")
+    (stuck,) = world.cluster.queues[REGISTRY_GROUP]
+    world.cluster.queues[REGISTRY_GROUP].clear()
+    stuck.done(Elsewhere(Why.UNKNOWN))
+    world.advance(100)
+    assert asked.response.responses[0].error_code == ErrorCode.NONE
+    assert change(world, ("retention.ms", SET, "2")) == ErrorCode.NONE
+    world.cluster.queues[REGISTRY_GROUP].append(stuck._replace(done=lambda _outcome: None))
+    world.cluster.settle()
+    assert settings_of(world) == {"retention.ms": "2"}
+
+
+def test_two_changes_at_the_same_time_both_come_about() -> None:
+    """The second in the log is refused, for it did not know of the first, and decided anew."""
+    world = world_with()
+    first, second = begin_change(world, "1", node=2), begin_change(world, "2", node=3)
+    world.cluster.settle()
+    for asked in (first, second):
+        assert asked.response.responses[0].error_code == ErrorCode.NONE
+    assert settings_of(world) == {"retention.ms": "2"}
+
+
+def test_a_node_that_is_behind_decides_anew_when_it_has_caught_up() -> None:
+    world = world_with()
+    world.cluster.lagging.add(NodeId(3))
+    assert begin_change(world, "1", node=2)
+    world.cluster.settle()
+    asked = begin_change(world, "2", node=3)
+    world.advance(100)
+    assert not asked.settled
+    assert settings_of(world) == {"retention.ms": "1"}
+    world.cluster.catch_up(3)
+    world.advance(20)
+    assert asked.response.responses[0].error_code == ErrorCode.NONE
+    assert settings_of(world) == {"retention.ms": "2"}
+
+
+@pytest.mark.parametrize("since", [None, "1", "2"])
+def test_a_change_whose_first_attempt_was_carried_out_unheard(since: str | None) -> None:
+    """It is done if the settings are so, and else nobody knows: it was, and was changed again."""
+    world = world_with()
+    world[3].groups.answers_to_lose = 1
+    asked = begin_change(world, "1")
+    world.cluster.settle()
+    assert settings_of(world) == {"retention.ms": "1"}
+    if since is not None:
+        other = begin_change(world, since, node=2)
+        world.cluster.settle()
+        assert other.response.responses[0].error_code == ErrorCode.NONE
+    assert not asked.settled
+    world.advance(1_500)
+    told = ErrorCode.REQUEST_TIMED_OUT if since == "2" else ErrorCode.NONE
+    assert asked.response.responses[0].error_code == told
+    assert settings_of(world) == {"retention.ms": since or "1"}
+
+
+def test_a_topic_of_the_same_name_is_not_configured_instead() -> None:
+    world = world_with()
+    asked = begin_change(world, "1")
+    queue = world.cluster.queues[REGISTRY_GROUP]
+    stuck = queue.pop()
+    world.ask(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    world.ask(1, CreateTopicsRequest([CreatableTopic("t", 1, 3)]), 7)
+    queue.append(stuck)
+    world.advance(200)
+    answer = asked.response.responses[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert settings_of(world) == {}
 
 
 def test_validating_changes_nothing() -> None:

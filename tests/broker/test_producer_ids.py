@@ -4,7 +4,10 @@ import pytest
 
 from broker.intake import Why
 from broker.producer_ids import BLOCK_IDS, WAITING_MAX
+from tests.broker.data_world import DataWorld
 from tests.broker.world import Asked, World
+from wire.batch import Record
+from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from wire.write_tokens import FIRST_ID
@@ -35,18 +38,41 @@ def test_one_allocation_serves_everyone_who_waits() -> None:
     assert world.cluster.slots[0] < 10
 
 
-def test_a_producer_that_lost_count_gets_the_next_epoch() -> None:
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("epoch", [0, 1, 7, 2**15 - 2, 2**15 - 1, -2])
+def test_an_id_that_is_named_is_nobodys_identity(version: int, epoch: int) -> None:
+    """Whoever names another's id, or one of its own: a fresh one, as Kafka has it (KIP-98)."""
     world = World()
+    victim = init(world, 1)
+    given = {victim.producer_id}
+    for node, named in ((1, victim.producer_id), (2, victim.producer_id), (3, 5), (1, FIRST_ID)):
+        told = init(world, node, version, producer_id=named, producer_epoch=epoch)
+        assert (told.error_code, told.producer_epoch) == (ErrorCode.NONE, 0)
+        assert told.producer_id not in given
+        given.add(told.producer_id)
+
+
+def test_an_id_without_an_epoch_means_nothing() -> None:
+    world = World()
+    for fields in ({"producer_id": 5}, {"producer_epoch": 5}):
+        assert init(world, 1, **fields).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_two_producers_that_name_one_id_lose_nothing() -> None:
+    """The second one names the first one's id, as a client does that takes no id for its own 0."""
+    world = DataWorld()
     first = init(world, 1)
-    bumped = init(world, 2, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
-    assert (bumped.producer_id, bumped.producer_epoch) == (first.producer_id, 1)
-    spent = init(world, 2, producer_id=first.producer_id, producer_epoch=2**15 - 2)
-    assert spent.producer_id != first.producer_id
-    assert spent.producer_epoch == 0
-    half = init(world, 1, producer_id=first.producer_id)
-    assert half.error_code == ErrorCode.INVALID_REQUEST
-    writer = init(world, 1, producer_id=FIRST_ID, producer_epoch=0)
-    assert writer.error_code == ErrorCode.INVALID_REQUEST
+    second = init(world, 1, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
+    third = init(world, 1, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
+    for base, one in enumerate((first, second, third)):
+        batch = build_batch(
+            [Record(b"of %d" % base)],
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            base_sequence=0,
+        )
+        answer = world.produce(1, 0, batch)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, base)
 
 
 def test_transactions_are_refused_in_the_way_clients_give_up_at() -> None:

@@ -13,6 +13,7 @@ from balancer.records import Address
 from balancer.registry import Registry
 from balancer.registry_commands import (
     Command,
+    Decided,
     FoundCluster,
     NoteMembers,
     RegisterNode,
@@ -145,7 +146,8 @@ class World:
         for group in range(groups + 1):
             self.cluster.install(group, 1)
         founders = tuple(sorted(self.nodes)) if replicas else ()
-        self.run(FoundCluster(config.cluster_id, groups, founders, replicas))
+        found = FoundCluster(config.cluster_id, groups, founders, replicas)
+        self.run(Decided(Slot(0), found))
         if replicas:
             registry = self[1].registry
             self.cluster.members = {

@@ -73,9 +73,9 @@ class Diary(RebalanceListener):
 
 
 def member_of(
-    cluster: SharedCluster, group: str, *assignors: Assignor | PartitionAssignor, **settings: int
+    cluster: SharedCluster, group: str, *assignors: Assignor | PartitionAssignor, **settings: object
 ) -> Consumer:
-    quick = {"heartbeat_ms": 100, "session_timeout_ms": 10_000}
+    quick: dict[str, object] = {"heartbeat_ms": 100, "session_timeout_ms": 10_000}
     config = ConsumerConfig(group=group, assignors=assignors, **(quick | settings))  # type: ignore[arg-type]
     return Consumer(cluster.bootstrap, config, client=ATTENTIVE)
 
@@ -146,6 +146,39 @@ async def test_D9_the_leader_watches_the_topics_of_all_members(
         await holds(follower, 4)
         await holds(leader, 3)
         assert {place.topic for place in leader.assignment} == {topic}
+
+
+async def test_a_static_leader_that_restarts_shares_what_was_added_before_and_after(
+    cluster: SharedCluster, topic: str
+) -> None:
+    """It gets its place back without being asked to share; all the same it is the one who watches,
+    and nobody did while it was away."""
+    static = {"session_timeout_ms": 45_000}
+    async with (
+        member_of(cluster, topic, Assignor.RANGE, instance="b", **static) as follower,
+        Admin(cluster.bootstrap) as admin,
+    ):
+        async with member_of(cluster, topic, Assignor.RANGE, instance="a", **static) as leader:
+            await leader.subscribe([topic])
+            await holds(leader, 3)
+            await follower.subscribe([topic])
+            await holds(follower, 1)
+            await holds(leader, 2)
+            assert membership_of(leader).leads
+        await admin.set_partitions(topic, 4)
+        async with member_of(cluster, topic, Assignor.RANGE, instance="a", **static) as again:
+            await again.subscribe([topic])
+            await holds(follower, 2)
+            await holds(again, 2)
+            assert membership_of(again).leads
+            rounds = membership_of(again).rounds
+        async with member_of(cluster, topic, Assignor.RANGE, instance="a", **static) as last:
+            await last.subscribe([topic])
+            await holds(last, 2)
+            assert membership_of(last).rounds == 1 < rounds, "nothing had changed: nobody is asked"
+            await admin.set_partitions(topic, 6)
+            await holds(follower, 3)
+            await holds(last, 3)
 
 
 async def test_D10_what_follows_an_assignment(cluster: SharedCluster, topic: str) -> None:

@@ -72,7 +72,7 @@ class ProgressReport:
     """A consumer that answers ReportProgress says so in every Fetch, and how far it has answered.
 
     `consumer` is any number it keeps for its life; `reported` the last request of this very node
-    that it has answered by an OffsetCommit, 0 before the first.
+    for which it has committed in time, 0 before the first.
     """
 
     consumer: int = int64()

@@ -1,0 +1,51 @@
+"""When a consumer commits by itself: every so often, anew from each assignment on, sooner after a
+failure.
+
+As Kafka's: an assignment sets the interval back, for what was read before it has been committed
+when partitions were taken away; a commit that failed for a reason that may pass is tried again
+after a short pause, which doubles. Rebalances that follow each other without an end do not put it
+off for ever: two intervals after the last commit it is due whatever happens.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from evenkeel.errors import EvenkeelError
+
+
+@attrs.define(eq=False)
+class AutoCommit:
+    """`commit` returns why it failed; `pause_s` how long to wait after so many failures."""
+
+    every_s: float
+    pause_s: Callable[[int], float]
+    commit: Callable[[], Awaitable[EvenkeelError | None]]
+    _due: float = 0.0
+    _latest: float = 0.0
+    _moved: trio.Event = attrs.Factory(trio.Event)
+
+    def restart(self) -> None:
+        """There is another assignment: the interval begins anew."""
+        self._due = min(trio.current_time() + self.every_s, self._latest)
+        self._moved.set()
+
+    async def run(self) -> None:
+        failures = 0
+        self._plan(self.every_s)
+        while True:
+            await self._until_due()
+            failed = await self.commit()
+            failures = failures + 1 if failed is not None and failed.retriable else 0
+            self._plan(min(self.every_s, self.pause_s(failures - 1)) if failures else self.every_s)
+
+    def _plan(self, after_s: float) -> None:
+        now = trio.current_time()
+        self._due, self._latest = now + after_s, now + 2 * self.every_s
+
+    async def _until_due(self) -> None:
+        while trio.current_time() < self._due:
+            self._moved = trio.Event()
+            with trio.move_on_at(self._due):
+                await self._moved.wait()
