@@ -17,6 +17,8 @@ from balancer.packing import PackingError
 from balancer.records import (
     CONFIG_VALUE_CHARS_MAX,
     CONFIGS_MAX,
+    EPOCH_FLOOR_MAX,
+    EPOCH_MARGIN,
     NODES_MAX,
     PARTITIONS_MAX,
     TOPIC_NAME_CHARS_MAX,
@@ -74,6 +76,10 @@ class Catalogue:
         self.partitions: dict[PartitionUid, Partition] = {}
         self.by_group: dict[GroupId, dict[PartitionUid, Partition]] = {}
         self.next_uid = PartitionUid(1)
+        self.epochs: dict[GroupId, int] = {}
+        """At least so high is the epoch of a group's lease, as who deleted a topic has told."""
+        self.epoch_floor = 0
+        """Above the leader epochs of all partitions that are gone: new ones begin with it."""
 
     def found(self, groups_count: int) -> None:
         """Name the groups; from then on partitions can be placed."""
@@ -115,12 +121,14 @@ class Catalogue:
         problem = self._problem(command)
         if problem is not None:
             return problem
+        places = self._place(command.partitions, _groups_for(command.name, self.by_group))
         topic = Topic(
             command.name,
             command.topic_id,
             command.replication,
             dict(sorted(command.configs.items())),
-            self._place(command.partitions, _groups_for(command.name, self.by_group)),
+            places,
+            self._epoch_bases((), places),
         )
         self.install(topic)
         return TopicCreated(topic)
@@ -141,7 +149,9 @@ class Catalogue:
             return problem
         where = _groups_for(command.name, self.by_group)
         places = topic.partitions + self._place(command.total - first_new, where)
-        grown = attrs.evolve(topic, partitions=places)
+        known = topic.epoch_bases or (0,) * first_new
+        bases = self._epoch_bases(known, places[first_new:])
+        grown = attrs.evolve(topic, partitions=places, epoch_bases=bases)
         self.install(grown)
         return PartitionsCreated(grown, first_new)
 
@@ -158,6 +168,8 @@ class Catalogue:
         for place in topic.partitions:
             del self.partitions[place.uid]
             del self.by_group[place.group][place.uid]
+        if command.epochs:  # else by a release that did not know of this, perhaps long ago
+            self._raise_floor(topic, command.epochs)
         return TopicDeleted(topic)
 
     def configure(self, command: ConfigureTopic) -> Topic | Refused:
@@ -207,6 +219,22 @@ class Catalogue:
             places.append(PartitionPlace(self.next_uid, group))
             self.next_uid = PartitionUid(self.next_uid + 1)
         return tuple(places)
+
+    def _raise_floor(self, topic: Topic, epochs: Mapping[GroupId, int]) -> None:
+        """Clients remember the leader epochs of partitions by name, and believe no lower one."""
+        for index, (_, group) in enumerate(topic.partitions):
+            known = max(self.epochs.get(group, 0), epochs.get(group, 0))
+            if known:
+                self.epochs[group] = known
+            floor = topic.epoch_base(index) + known + EPOCH_MARGIN
+            self.epoch_floor = min(max(self.epoch_floor, floor), EPOCH_FLOOR_MAX)
+
+    def _epoch_bases(
+        self, known: tuple[int, ...], new: tuple[PartitionPlace, ...]
+    ) -> tuple[int, ...]:
+        """Those of a topic with more partitions; none where all of them are 0."""
+        bases = [max(0, self.epoch_floor - self.epochs.get(group, 0)) for _, group in new]
+        return (*known, *bases) if any(known) or any(bases) else ()
 
     def _problem(self, command: CreateTopic) -> Refused | None:
         name = name_problem(command.name)

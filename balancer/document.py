@@ -167,6 +167,13 @@ class Document:
     def partition(self, uid: int) -> Partition | None:
         return self._catalogue.partitions.get(PartitionUid(uid))
 
+    def epoch_base(self, uid: int) -> int:
+        """What is added to the epoch of its group's lease to make a partition's leader epoch."""
+        partition = self.partition(uid)
+        if partition is None:
+            return 0
+        return self._catalogue.topics[partition.topic].epoch_base(partition.index)
+
     @property
     def next_uid(self) -> PartitionUid:
         """All uids below this have been given."""
@@ -216,6 +223,8 @@ class Document:
             replica_history=replicas.history,
             fenced_since=self._fences.since,
             decided=dict(self._fences.decided),
+            epochs=dict(sorted(catalogue.epochs.items())),
+            epoch_floor=catalogue.epoch_floor,
         )
 
     @classmethod
@@ -236,6 +245,7 @@ class Document:
             PackingError: if the parts of the image contradict each other; nothing has changed then.
         """
         catalogue = Catalogue.from_topics(image.cluster, image.topics, image.next_uid)
+        catalogue.epochs, catalogue.epoch_floor = dict(image.epochs), image.epoch_floor
         self._catalogue = catalogue
         self.applied = image.applied
         self.versions = Versions(*image.versions)

@@ -57,6 +57,11 @@ REPLICA_CHANGES_MAX: Final = 64
 """Of one record; the rest are only counted."""
 HISTORY_MAX: Final = 64
 """Finished steals the registry remembers."""
+EPOCH_MARGIN: Final = 100
+"""Changes of a group's master that whoever deletes a topic may not have heard of, or that come
+before everybody has heard of its end."""
+EPOCH_FLOOR_MAX: Final = 2**30
+"""Half of what a leader epoch can be: more than ten million deleted topics away."""
 TOKEN_NS_MAX: Final = 60_000 * MS
 STEAL_US_MAX: Final = 3_600_000_000
 """A longer duration in a release is written down as this."""
@@ -152,6 +157,12 @@ class Topic:
     replication: int
     configs: Mapping[str, str]
     partitions: tuple[PartitionPlace, ...]
+    epoch_bases: tuple[int, ...] = ()
+    """What is added to the lease epoch of each partition's group to make its leader epoch, so that
+    it begins above those of all topics that were deleted before; empty: nothing."""
+
+    def epoch_base(self, index: int) -> int:
+        return self.epoch_bases[index] if self.epoch_bases else 0
 
 
 @attrs.frozen
@@ -251,6 +262,11 @@ REPLICA_RECORD: Final = record(
 PLACES: Final = sequence(record(PartitionPlace, U32, U32), TOPIC_PARTITIONS_MAX)
 CONFIGS: Final = mapping(STRING, STRING, CONFIGS_ENCODED_MAX)
 PLACEMENT: Final[Field[Mapping[GroupId, NodeId]]] = mapping(U32, I32, GROUPS_MAX + 1)
-TOPIC: Final = record(Topic, STRING, TOPIC_ID, I32, CONFIGS, PLACES)
+TOPIC_4: Final = opening(Topic, STRING, TOPIC_ID, I32, CONFIGS, PLACES)
+"""As images up to version 4 and results have it."""
+TOPIC: Final = record(
+    Topic, STRING, TOPIC_ID, I32, CONFIGS, PLACES, sequence(I32, TOPIC_PARTITIONS_MAX)
+)
+EPOCHS: Final[Field[Mapping[GroupId, int]]] = mapping(U32, I32, GROUPS_MAX + 1)
 TOKEN: Final = record(StealToken, I64, U32, I32, I32, I64, I64, I64, I64, I64, I64)
 STEAL_RECORD: Final = record(StealRecord, I64, U32, I32, I32, I64, I64, enum(Outcome), I64, I64)

@@ -43,12 +43,13 @@ from balancer.records import (
     ADDRESS,
     CONFIGS,
     CONFIGS_ENCODED_MAX,
+    EPOCHS,
     GROUPS_MAX,
     NODES,
     PLACEMENT,
     REPLICA_SETS,
     TOKEN,
-    TOPIC,
+    TOPIC_4,
     TOPIC_ID,
     Address,
     Outcome,
@@ -170,10 +171,14 @@ class CreatePartitions:
 
 @attrs.frozen
 class DeleteTopic:
-    """By name, by id, or by both (which must then mean the same topic)."""
+    """By name, by id, or by both (which must then mean the same topic).
+
+    `epochs`: those of the leases of its groups, as far as the proposer knows. They never fall.
+    """
 
     name: str | None = None
     topic_id: bytes | None = None
+    epochs: Mapping[GroupId, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -504,7 +509,6 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     2: (RegisterNode, record(RegisterNode, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING)),
     3: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)),
     4: (CreatePartitions, record(CreatePartitions, STRING, I32)),
-    5: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID))),
     6: (SetPlacement, record(SetPlacement, _VERSION_OR_NONE, PLACEMENT)),
     7: (MergePlacement, record(MergePlacement, _VERSION_OR_NONE, U32, I32)),
     8: (
@@ -530,13 +534,19 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
         record(SetReplicaSets, _VERSION_OR_NONE, REPLICA_SETS, FLAG, I64, I32, STRING, _REASONS),
     ),
     26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
+    30: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID), EPOCHS)),
 }
-_OLDER: Final = {
+_OLDER: Final[Mapping[type[Any], Older[Any]]] = {
     FoundCluster: Older(
         1,
         opening(FoundCluster, STRING, U32),
         lambda one: not one.founders and not one.replicas,
-    )
+    ),
+    DeleteTopic: Older(
+        5,
+        opening(DeleteTopic, optional(STRING), optional(TOPIC_ID)),
+        lambda one: not one.epochs,
+    ),
 }
 _DECISION: Final[Field[Command]] = union(FORMAT_VERSION, _KINDS, _OLDER)
 _DECIDED: Final = (Decided, record(Decided, I64, _DECISION))
@@ -547,9 +557,9 @@ _RESULT: Final[Field[Result]] = union(
     {
         1: (Refused, record(Refused, _REFUSAL, STRING)),
         2: (Done, record(Done, I64)),
-        3: (TopicCreated, record(TopicCreated, TOPIC)),
-        4: (PartitionsCreated, record(PartitionsCreated, TOPIC, I32)),
-        5: (TopicDeleted, record(TopicDeleted, TOPIC)),
+        3: (TopicCreated, record(TopicCreated, TOPIC_4)),
+        4: (PartitionsCreated, record(PartitionsCreated, TOPIC_4, I32)),
+        5: (TopicDeleted, record(TopicDeleted, TOPIC_4)),
         6: (PlacementSet, record(PlacementSet, I64)),
         7: (TokenGranted, record(TokenGranted, TOKEN)),
         8: (TokenRefused, record(TokenRefused, _REFUSAL, U32, I64, optional(TOKEN))),

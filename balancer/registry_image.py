@@ -37,6 +37,8 @@ from balancer.records import (
     ADMITTED,
     CLUSTER,
     CLUSTER_3,
+    EPOCH_FLOOR_MAX,
+    EPOCHS,
     GROUPS_MAX,
     HISTORY_MAX,
     MEMBERS,
@@ -51,6 +53,7 @@ from balancer.records import (
     STEAL_RECORD,
     TOKEN,
     TOPIC,
+    TOPIC_4,
     TOPICS_MAX,
     Admitted,
     Cluster,
@@ -64,11 +67,11 @@ from balancer.records import (
 )
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 
-IMAGE_VERSION: Final = 5
+IMAGE_VERSION: Final = 6
 """2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: the
-lives of nodes, replica sets and members. 5: the slots of decisions. Written is the newest, read are
-those from 3 on."""
-_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8}
+lives of nodes, replica sets and members. 5: the slots of decisions. 6: what leader epochs begin
+with. Written is the newest, read are those from 3 on."""
+_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8}
 DECISIONS_MAX: Final = TOPICS_MAX + 4 * GROUPS_MAX + 2 * REMOVED_MAX
 """Of every topic, every node there ever was, and of each group its pause, its pin and its set."""
 PIECE_TOPICS: Final = 500
@@ -107,10 +110,15 @@ class Image:
     replica_history: tuple[ReplicaRecord, ...] = ()
     fenced_since: Slot = SLOT_ZERO
     decided: Mapping[str, Slot] = attrs.field(factory=dict)
+    epochs: Mapping[GroupId, int] = attrs.field(factory=dict)
+    epoch_floor: int = 0
 
 
+_TOPICS: Final[Mapping[int, Field[tuple[Topic, ...]]]] = {
+    version: sequence(TOPIC if version >= 6 else TOPIC_4, TOPICS_MAX)
+    for version in _VERSIONS_COUNTS
+}
 _REST_3: Final = (
-    sequence(TOPIC, TOPICS_MAX),
     U32,
     I64,
     PLACEMENT,
@@ -126,11 +134,13 @@ _REST_3: Final = (
     WEIGHTS,
     sequence(PLAN_RECORD, PLANS_MAX),
 )
-_IMAGE_4: Final = (
+_OPENING_4: Final = (
     I64,
     sequence(I64, _VERSIONS_COUNTS[4]),
     optional(CLUSTER),
     sequence(NODE, NODES_MAX),
+)
+_REST_4: Final = (
     *_REST_3,
     sequence(ADMITTED, NODES_MAX),
     sequence(I32, REMOVED_MAX),
@@ -139,6 +149,7 @@ _IMAGE_4: Final = (
     MEMBERS,
     sequence(REPLICA_RECORD, REPLICA_RECORDS_MAX),
 )
+_REST_5: Final = (*_REST_4, I64, mapping(STRING, I64, DECISIONS_MAX))
 _IMAGES: Final[Mapping[int, Field[Image]]] = {
     3: opening(
         Image,
@@ -146,13 +157,13 @@ _IMAGES: Final[Mapping[int, Field[Image]]] = {
         sequence(I64, _VERSIONS_COUNTS[3]),
         optional(CLUSTER_3),
         sequence(NODE_3, NODES_MAX),
+        _TOPICS[3],
         *_REST_3,
     ),
-    4: opening(Image, *_IMAGE_4),
-    5: record(Image, *_IMAGE_4, I64, mapping(STRING, I64, DECISIONS_MAX)),
+    4: opening(Image, *_OPENING_4, _TOPICS[4], *_REST_4),
+    5: opening(Image, *_OPENING_4, _TOPICS[5], *_REST_5),
+    6: record(Image, *_OPENING_4, _TOPICS[6], *_REST_5, EPOCHS, I32),
 }
-
-_TOPICS: Final = sequence(TOPIC, TOPICS_MAX)
 
 
 def encode_image(image: Image) -> bytes:
@@ -177,12 +188,12 @@ def encode_pieces(image: Image) -> Iterator[bytes]:
     partitions = 0
     for topic in image.topics:
         if partitions >= PIECE_PARTITIONS or len(piece) >= PIECE_TOPICS:
-            yield encode(_TOPICS, tuple(piece))
+            yield encode(_TOPICS[IMAGE_VERSION], tuple(piece))
             piece, partitions = [], 0
         piece.append(topic)
         partitions += len(topic.partitions)
     if piece:
-        yield encode(_TOPICS, tuple(piece))
+        yield encode(_TOPICS[IMAGE_VERSION], tuple(piece))
 
 
 def decode_pieces(pieces: Sequence[bytes | memoryview]) -> Image:
@@ -196,7 +207,8 @@ def decode_pieces(pieces: Sequence[bytes | memoryview]) -> Image:
     image = _decode(pieces[0])
     if image.topics:
         raise PackingError("topics in the first piece of a registry")
-    topics = [topic for piece in pieces[1:] for topic in decode(_TOPICS, piece)]
+    field = _TOPICS[pieces[0][0]]
+    topics = [topic for piece in pieces[1:] for topic in decode(field, piece)]
     if len(topics) > TOPICS_MAX:
         raise PackingError(f"{len(topics)} topics, at most {TOPICS_MAX}")
     image = attrs.evolve(image, topics=tuple(topics))
@@ -230,6 +242,11 @@ def _check_topics(image: Image) -> None:
     uids = [place.uid for topic in image.topics for place in topic.partitions]
     if len(set(uids)) != len(uids) or any(uid >= image.next_uid for uid in uids):
         raise PackingError("a partition uid is used twice or lies in the future")
+    if any(len(topic.epoch_bases) not in (0, len(topic.partitions)) for topic in image.topics):
+        raise PackingError("a topic with more partitions than leader epochs, or fewer")
+    bases = [base for topic in image.topics for base in topic.epoch_bases]
+    if not all(0 <= base <= EPOCH_FLOOR_MAX for base in (*bases, image.epoch_floor)):
+        raise PackingError("leader epochs that begin nowhere")
     names, ids = (
         {topic.name for topic in image.topics},
         {topic.topic_id for topic in image.topics},

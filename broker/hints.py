@@ -11,12 +11,12 @@ from paxos.ids import GroupId
 from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
 
 
-def other_leader(broker: Broker, group: GroupId) -> LeaderIdAndEpoch | None:
-    """The group's master as its clients know masters, unless that is nobody or ourselves."""
+def other_leader(broker: Broker, group: GroupId, uid: int) -> LeaderIdAndEpoch | None:
+    """The partition's leader, unless that is nobody or ourselves."""
     leader = broker.leaders.of(group)
     if leader.node is None or leader.node == broker.me:
         return None
-    return LeaderIdAndEpoch(leader.node, leader.epoch)
+    return LeaderIdAndEpoch(leader.node, leader.epoch + broker.registry.epoch_base(uid))
 
 
 def endpoints(broker: Broker, named: Iterable[LeaderIdAndEpoch | None]) -> list[NodeEndpoint]:

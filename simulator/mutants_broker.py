@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from balancer.catalogue import Catalogue
 from broker.admissions import Admissions
 from broker.consumer_groups import ConsumerGroups
 from broker.handlers import fetch, producer_ids
@@ -261,6 +262,12 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         "a new master lets in a producer that it does not know, whose first batch is on its way",
         (Admissions.may_begin, "groups.now().boot_ns - since < PATIENCE_NS", "False"),
         tests="tests/broker/test_admissions.py",
+    ),
+    "epochs-fall": _mutant(
+        "reborn-epoch",
+        "a topic made anew begins with the leader epochs of whatever groups it lies in",
+        (Catalogue._epoch_bases, "self.epoch_floor - self.epochs.get(group, 0)", "0"),
+        tests="tests/balancer/test_registry.py",
     ),
     "offsets-come-back": _mutant(
         "reborn-offset",

@@ -117,6 +117,7 @@ class _Wanted:
     unknown: ErrorCode
     uid: int = -1
     group: GroupId = _NO_GROUP
+    epoch_base: int = 0
     state: PartitionState | None = None
     """None where there is no such partition, or this node has no replica of its group."""
 
@@ -125,12 +126,12 @@ class _Wanted:
         state = self.state
         if self.uid < 0 or (state is not None and state.dropped):
             return self.unknown
-        asked = self.asked
-        if asked.current_leader_epoch > leader.epoch:
+        asked, epoch = self.asked, leader.epoch + self.epoch_base
+        if asked.current_leader_epoch > epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         if state is None or leader.node != me:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if ANY_EPOCH != asked.current_leader_epoch < leader.epoch:
+        if ANY_EPOCH != asked.current_leader_epoch < epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if not state.log_start <= asked.fetch_offset <= state.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -360,11 +361,11 @@ class _Fetch:
     ) -> PartitionData:
         hint = None
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            hint = other_leader(self._broker, one.group)
+            hint = other_leader(self._broker, one.group, one.uid)
         elif error is ErrorCode.FENCED_LEADER_EPOCH:
             leader = leaders[one.group]
             assert leader.node is not None
-            hint = LeaderIdAndEpoch(leader.node, leader.epoch)
+            hint = LeaderIdAndEpoch(leader.node, leader.epoch + one.epoch_base)
         return _failed(one.asked.partition, error, hint)
 
     def _take_back(self, responses: list[FetchableTopicResponse], lost: frozenset[GroupId]) -> int:
@@ -374,7 +375,7 @@ class _Fetch:
             for at, one in enumerate(wanted):
                 data = response.partitions[at]
                 if data.error_code in SAID_OF_DATA and one.group in lost:
-                    hint = other_leader(self._broker, one.group)
+                    hint = other_leader(self._broker, one.group, one.uid)
                     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
                     response.partitions[at] = _failed(data.partition_index, error, hint)
                 else:
@@ -400,6 +401,7 @@ def _resolve(broker: Broker, topic: FetchTopic, by_id: bool) -> list[_Wanted]:
             continue
         if 0 <= asked.partition < len(known.partitions):
             one.uid, one.group = known.partitions[asked.partition]
+            one.epoch_base = known.epoch_base(asked.partition)
             machine = broker.machines.get(one.group)
             one.state = None if machine is None else machine.partition(one.uid)
         else:

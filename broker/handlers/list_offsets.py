@@ -296,12 +296,13 @@ class _Asked:
             if record is None:
                 return _NOTHING
             return _Found(*record, state.epoch_of(record.offset)[0])
+        told = leader.epoch + self._broker.registry.epoch_base(state.uid)
         if row.asked.timestamp == LATEST:
-            return _Found(state.next_offset, -1, leader.epoch)
+            return _Found(state.next_offset, -1, told)
         if row.asked.timestamp == LATEST_TIERED:
             return _NOTHING  # nothing is kept elsewhere
         start = state.log_start
-        epoch = state.epoch_of(start)[0] if start < state.next_offset else leader.epoch
+        epoch = state.epoch_of(start)[0] if start < state.next_offset else told
         return _Found(start, -1, epoch)
 
     def _is_gone(self, row: _Row) -> bool:
@@ -326,7 +327,7 @@ def _row(
     leader = broker.leaders.of(group)
     if machine is None or leader.node != broker.me:
         return _Row(asked, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    error = _epoch_problem(asked, leader)
+    error = _epoch_problem(asked, leader.epoch + broker.registry.epoch_base(uid))
     time_ms = asked.timestamp
     if (
         error is ErrorCode.NONE
@@ -343,10 +344,10 @@ def _row(
     return row
 
 
-def _epoch_problem(asked: ListOffsetsPartition, leader: Leader) -> ErrorCode:
+def _epoch_problem(asked: ListOffsetsPartition, told: int) -> ErrorCode:
     epoch = asked.current_leader_epoch
-    if epoch in (ANY_EPOCH, leader.epoch):
+    if epoch in (ANY_EPOCH, told):
         return ErrorCode.NONE
-    if epoch < leader.epoch:
+    if epoch < told:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH

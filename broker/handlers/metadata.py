@@ -212,7 +212,9 @@ def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
         view = views.get(place.group)
         if view is None:
             view = views[place.group] = _view(broker, place.group)
-        partitions.append(MetadataResponsePartition(view.error, index, *view[1:]))
+        error, leader, epoch, *nodes = view
+        epoch += topic.epoch_base(index)
+        partitions.append(MetadataResponsePartition(error, index, leader, epoch, *nodes))
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,

@@ -281,7 +281,7 @@ class Produce:
             self._hint(place, answer)
 
     def _hint(self, place: PartitionPlace, answer: PartitionProduceResponse) -> None:
-        answer.current_leader = other_leader(self.broker, place.group)
+        answer.current_leader = other_leader(self.broker, place.group, place.uid)
         if answer.current_leader is not None:
             self.hints.append(answer.current_leader)
 

@@ -27,12 +27,13 @@ from balancer.registry_commands import (
     TopicDeleted,
 )
 from broker.context import Broker, Request
-from broker.guard import gather, refuse_more_than
+from broker.guard import gather, guarded, refuse_more_than
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import replicas_of, topic_settings
 from broker.registry_calls import Answer
 from broker.topic_configs import problem as configs_problem
 from broker.topic_configs import relation_problem
+from paxos.ids import MS
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.topics import (
@@ -199,15 +200,29 @@ def handle_delete(broker: Broker, request: Request) -> None:
         else:
             make = partial(_delete_command, broker, state, topic.topic_id)
             here = partial(_is_gone, broker, topic.topic_id)
-            submit(broker, request, make, deadline, _judge_deleted, here, decide)
+            go_on = partial(submit, broker, request, make, deadline, _judge_deleted, here, decide)
+            known = partial(_knows_epochs, broker, topic)
+            wait_ns = broker.config.no_coordinator_wait_ms * MS
+            until = min(deadline, broker.groups.now().boot_ns + wait_ns)
+            broker.holds.until(known, until, guarded(broker, request, go_on))
+
+
+def _knows_epochs(broker: Broker, topic: Topic) -> bool:
+    """Whether this node has heard of a master of each group, be it only since it was started."""
+    return all(broker.groups.epoch(place.group) > 0 for place in topic.partitions)
 
 
 def _delete_command(broker: Broker, state: DeleteTopicState, topic_id: bytes) -> Command | Verdict:
-    """By the id it had when it was asked for: another one of its name was never meant."""
+    """By the id it had when it was asked for: another one of its name was never meant. With the
+    epochs that its groups' leases have, for the next topic of the name begins above them."""
     topic = broker.registry.topic_by_id(topic_id)
     if topic is None:
         return _delete_problem(state)
-    return DeleteTopic(topic.name, topic_id)
+    groups = sorted({place.group for place in topic.partitions})
+    heard = {group: broker.groups.epoch(group) for group in groups}
+    return DeleteTopic(
+        topic.name, topic_id, {group: epoch for group, epoch in heard.items() if epoch > 0}
+    )
 
 
 def _named(broker: Broker, state: DeleteTopicState) -> Topic | None:

@@ -131,6 +131,42 @@ def test_without_data_groups_everything_lives_in_group_0() -> None:
     assert {one.group for one in registry.partitions.values()} == {0}
 
 
+def told(registry: Registry, name: str, leases: dict[int, int]) -> list[int]:
+    """The leader epochs of a topic's partitions."""
+    places = registry.topics[name].partitions
+    return [leases[place.group] + registry.epoch_base(place.uid) for place in places]
+
+
+def test_the_leader_epochs_of_a_new_topic_are_above_those_of_all_that_are_gone() -> None:
+    """Whatever groups its partitions come to lie in, and however young their leases are."""
+    registry = founded(groups=3)
+    leases = {1: 900, 2: 5, 3: 40}
+    run(registry, topic("a", 3, 1), topic("other", 1, 9))
+    assert told(registry, "a", leases) == [900, 5, 40]
+    highest = 900
+    for number in range(2, 6):
+        run(registry, DeleteTopic("a", None, {GroupId(one): leases[one] for one in leases}))
+        leases[number % 3 + 1] += 1
+        run(registry, topic("a", 3, number))
+        grown = one(registry, CreatePartitions("a", 5))
+        assert isinstance(grown, PartitionsCreated)
+        assert min(told(registry, "a", leases)) > highest
+        highest = max(told(registry, "a", leases))
+        assert highest < 2_000  # they do not rise by what a group had before
+    assert told(registry, "other", leases) == [leases[1]]
+    assert Registry.restore(registry.snapshot()).snapshot() == registry.snapshot()
+
+
+def test_leader_epochs_end_somewhere() -> None:
+    registry = founded(groups=1)
+    run(registry, topic("a", 1, 1), DeleteTopic("a", None, {GroupId(1): 2**31 - 1}))
+    run(registry, topic("a", 1, 2))
+    (place,) = registry.topics["a"].partitions
+    assert registry.epoch_base(place.uid) == 0  # the lease itself is above all that was told
+    run(registry, topic("b", 1, 3))
+    assert registry.image().epoch_floor == 2**30
+
+
 def test_uids_are_never_used_again() -> None:
     """A node that was away may still hold data of a deleted topic under its uid."""
     registry = founded()

@@ -117,7 +117,12 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     RegisterNode: st.builds(RegisterNode, i32, i64, addresses, addresses, addresses, text),
     CreateTopic: st.builds(CreateTopic, text, topic_ids, i32, i32, configs),
     CreatePartitions: st.builds(CreatePartitions, text, i32),
-    DeleteTopic: st.builds(DeleteTopic, st.none() | text, st.none() | topic_ids),
+    DeleteTopic: st.builds(
+        DeleteTopic,
+        st.none() | text,
+        st.none() | topic_ids,
+        st.dictionaries(st.integers(0, 9).map(GroupId), st.integers(0, 2**31 - 1), max_size=3),
+    ),
     SetPlacement: st.builds(SetPlacement, versions, st.dictionaries(u32, i32, max_size=6)),
     MergePlacement: st.builds(MergePlacement, versions, u32, i32),
     AcquireStealToken: st.builds(AcquireStealToken, u32, i32, i32, i64, i64, i64, i64, i64, i64),
@@ -177,6 +182,7 @@ GOLDEN: list[tuple[Command, str]] = [
     ),
     (CreatePartitions("t", 6), "0104 000174 00000006"),
     (DeleteTopic(name="t"), "0105 01000174 00"),
+    (DeleteTopic(name="t", epochs={GroupId(2): 7}), "011e 01000174 00 00000001 00000002 00000007"),
     (
         SetPlacement(7, {GroupId(2): NodeId(1), GroupId(1): NodeId(3)}),
         "0106 010000000000000007 00000002 00000001 00000003 00000002 00000001",
@@ -336,8 +342,15 @@ def image(version: int) -> bytes:
 
 
 def test_the_bytes_of_an_image_do_not_change() -> None:
-    assert decided().snapshot() == image(5)
-    assert Registry.restore(image(5)).snapshot() == image(5)
+    assert reborn().snapshot() == image(6)
+    assert Registry.restore(image(6)).snapshot() == image(6)
+
+
+def test_an_image_of_before_leader_epochs_began_higher_is_read() -> None:
+    """It was written by version 5 of `decided`."""
+    restored = Registry.restore(image(5))
+    assert restored.snapshot() == decided().snapshot()
+    assert restored.image().epoch_floor == 0
 
 
 def test_an_image_of_before_there_were_decisions_is_read() -> None:
@@ -376,6 +389,19 @@ def test_an_image_of_before_there_were_replica_sets_is_read() -> None:
     assert restored.snapshot() == busy().snapshot()
     assert restored.members(GroupId(1)) == ()
     assert restored.versions.replicas == 0
+
+
+def reborn() -> Registry:
+    """Also with leader epochs that begin higher, for a topic was deleted."""
+    registry = decided()
+    run(
+        registry,
+        CreateTopic("c", bytes([4] * 16), 5),
+        CreateTopic("b", bytes([2] * 16), 2),
+        DeleteTopic("b", None, {GroupId(group): 10 * group for group in range(1, 5)}),
+        CreateTopic("b", bytes([3] * 16), 3),
+    )
+    return registry
 
 
 def busy() -> Registry:
@@ -417,7 +443,7 @@ def test_a_restored_registry_goes_on_like_the_one_that_never_stopped() -> None:
 @pytest.mark.parametrize("new", [False, True])
 def test_a_damaged_snapshot_is_refused_or_still_a_registry(new: bool) -> None:
     """Every byte of a snapshot flipped, and every prefix: PackingError or a value."""
-    good = grown().snapshot() if new else busy().snapshot()
+    good = reborn().snapshot() if new else busy().snapshot()
     for at in range(len(good)):
         for bad in (good[:at], good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :]):
             try:

@@ -1,0 +1,114 @@
+"""Leader epochs as clients see them: they remember them by a partition's name.
+
+A client that has seen a leader epoch believes no lower one (librdkafka stays with the old leader),
+so those of a new topic begin above what any topic before it had.
+"""
+
+from typing import Any
+
+from tests.broker.batches import batch
+from tests.broker.data_world import TOPIC, DataWorld, want
+from wire.error_codes import ErrorCode
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from wire.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+
+EARLIEST, LATEST = -2, -1
+
+
+def metadata(world: DataWorld, node: int = 1) -> list[Any]:
+    request = MetadataRequest([MetadataRequestTopic(name=TOPIC)])
+    (topic,) = world.ask(node, request, 12).topics
+    assert topic.error_code == ErrorCode.NONE
+    return list(topic.partitions)
+
+
+def make_anew(world: DataWorld, partitions: int = 4) -> None:
+    state = DeleteTopicState(TOPIC)
+    deleted = world.ask(2, DeleteTopicsRequest(topics=[state], timeout_ms=1_000), 6)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    made = world.ask(3, CreateTopicsRequest([CreatableTopic(TOPIC, partitions, -1)]), 7)
+    assert made.topics[0].error_code == ErrorCode.NONE
+
+
+def old_world() -> DataWorld:
+    """The masters of the first two groups have changed often, the others' hardly ever; their groups
+    are full, so that a new topic begins in others."""
+    world = DataWorld()
+    for number in range(40):
+        for group in (1, 2):
+            world.cluster.install(group, number % 3 + 1)
+    return world
+
+
+def test_leader_epochs_do_not_fall_when_a_topic_is_made_anew() -> None:
+    world = old_world()
+    seen = {one.partition_index: one.leader_epoch for one in metadata(world)}
+    world.ask(1, CreateTopicsRequest([CreatableTopic("others", 2, -1)]), 7)
+    for _ in range(3):
+        make_anew(world)
+        for node in (1, 2, 3):
+            now = {one.partition_index: one.leader_epoch for one in metadata(world, node)}
+            assert all(now[index] > epoch for index, epoch in seen.items())
+        seen = now
+        world.cluster.install(1, 2)
+    more = CreatePartitionsRequest([CreatePartitionsTopic(TOPIC, 6)], 1_000)
+    assert world.ask(1, more, 3).results[0].error_code == ErrorCode.NONE
+    grown = {one.partition_index: one.leader_epoch for one in metadata(world)}
+    assert min(grown[4], grown[5]) >= min(seen.values())
+
+
+def test_all_answers_say_the_same_epoch_of_a_partition() -> None:
+    """What Metadata says is what Fetch and ListOffsets compare with, and what refusals name."""
+    world = old_world()
+    make_anew(world)
+    (first, *_) = metadata(world)
+    leader, epoch = first.leader_id, first.leader_epoch
+    stranger = leader % 3 + 1
+    assert world.fetch(leader, want(0, 0, epoch=epoch), version=12).error_code == ErrorCode.NONE
+    fenced = world.fetch(leader, want(0, 0, epoch=epoch - 1), version=12)
+    assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert fenced.current_leader.leader_epoch == epoch
+    newer = world.fetch(leader, want(0, 0, epoch=epoch + 1), version=12)
+    assert newer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    elsewhere = world.fetch(stranger, want(0, 0, epoch=epoch), version=12)
+    assert elsewhere.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert elsewhere.current_leader.leader_epoch == epoch
+    for at, expected in (
+        (epoch, ErrorCode.NONE),
+        (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
+        (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
+        assert world.list_offsets(leader, 0, LATEST, epoch=at).error_code == expected
+    assert world.list_offsets(leader, 0, LATEST).leader_epoch == epoch
+    assert world.list_offsets(leader, 0, EARLIEST).leader_epoch == epoch
+
+
+def test_a_producer_is_told_the_same_epoch() -> None:
+    world = old_world()
+    make_anew(world)
+    (first, *_) = metadata(world)
+    refused = world.produce(first.leader_id % 3 + 1, 0, batch("x"))
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused.current_leader.leader_epoch == first.leader_epoch
+
+
+def test_a_node_that_has_not_heard_of_a_master_waits_before_it_deletes() -> None:
+    """Else nobody would know what the new topic's epochs have to be above."""
+    world = old_world()
+    groups, asked = world[2].groups, []
+    known, groups.epoch = groups.epoch, lambda group: 0  # type: ignore[method-assign]
+    state = DeleteTopicState(TOPIC)
+    asked.append(world.send(2, DeleteTopicsRequest(topics=[state], timeout_ms=1_000), 6))
+    world.settle()
+    assert world[1].registry.topic(TOPIC) is not None
+    groups.epoch = known  # type: ignore[method-assign]
+    world.advance(100)
+    assert world[1].registry.topic(TOPIC) is None
+    assert asked[0].response.responses[0].error_code == ErrorCode.NONE
