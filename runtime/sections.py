@@ -193,6 +193,9 @@ class PaxosSection:
     batch_wait_ms: int = int_field(
         0, 0, 1000, "how long commands may wait for company while entries are under way"
     )
+    batch_bytes_min: int = int_field(
+        64 * KIB, 1, ENTRY_BYTES_MAX, "so many bytes of commands are company enough to go at once"
+    )
     gather_ms: int = int_field(
         1, 0, 3, "how long answered clients have to ask again, at least; 0: none waits"
     )

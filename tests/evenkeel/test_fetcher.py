@@ -90,6 +90,30 @@ async def test_E13_only_progress_that_was_committed_in_time_counts_as_reported(
     assert fetcher.reports == (reported > 0)
 
 
+async def test_E14_nothing_is_reported_before_its_commit_is_answered() -> None:
+    """Committed offsets live in another group than the one that moves: what waits for them is the
+    report, and that comes when their own group has answered, which is when they are replicated."""
+    answered, asked = trio.Event(), trio.Event()
+
+    async def commit(places: Collection[TopicPartition]) -> bool:
+        asked.set()
+        await answered.wait()
+        return True
+
+    master = Master()
+    fetcher = Fetcher(cast(Client, master), ConsumerConfig(), commit, lambda: None)
+    one = fetcher.assigned[PLACE] = FetchedPartition(PLACE)
+    one.seek(0)
+    state = _NodeState()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher._fetch, NODE, state, [one], 500)
+        await asked.wait()
+        assert (state.reported, fetcher.reports) == (0, 0)
+        answered.set()
+    await fetcher._fetch(NODE, state, [one], 500)
+    assert [report and report.reported for report in master.progress] == [0, 7]
+
+
 async def test_who_has_nothing_to_report_is_neither_asked_nor_waited_for() -> None:
     master, fetcher = await twice(None)
     assert master.progress == [None, None]

@@ -210,8 +210,13 @@ def test_a_micro_batch_waits_until_it_is_worth_it(bus: OurBus) -> None:
     clock.now += 1
     end = query.after(start)
     assert end[name] == {"0": 4}
+    bus.produce(name, {0: some(4)})
+    assert query.after(end) == end, "the delay begins anew"
+    clock.now += 30
+    end = query.after(end)
+    assert end[name] == {"0": 8}
     bus.produce(name, {0: some(10)})
-    assert query.after(end)[name] == {"0": 14}
+    assert query.after(end)[name] == {"0": 18}
 
 
 # -- topics that change ---------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+from paxos.ids import MS
+from runtime import settings
 from runtime.config import SECTIONS, Address, Config, ConfigError, load, parse_address
 
 GOOD = """
@@ -210,3 +212,10 @@ def test_a_config_made_in_code_is_checked_as_well(tmp_path: Path) -> None:
         attrs.evolve(config, peers={2: parse_address("127.0.0.1:1")})
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         config.paxos.window = 3  # type: ignore[misc]
+
+
+def test_E2_the_time_and_the_size_of_batches_are_settings(tmp_path: Path) -> None:
+    given = read(tmp_path, GOOD + "[paxos]\nbatch_wait_ms = 5\nbatch_bytes_min = 4096\n")
+    intake = settings.intake(given)
+    assert (intake.batch_wait_ns, intake.batch_bytes_min) == (5 * MS, 4096)
+    assert settings.intake(read(tmp_path)).batch_bytes_min == 64 * 1024

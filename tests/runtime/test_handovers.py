@@ -9,7 +9,7 @@ import pytest
 
 from balancer.registry import Registry
 from broker.progress import Progress
-from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
+from paxos.ids import MS, REGISTRY_GROUP, Epoch, GroupId, NodeId, Now
 from paxos.messages import StealAbort, StealRequest
 from runtime.balancing import BalancingLoop
 from runtime.handovers import SYNC_NS_MAX, Arrivals, Handovers
@@ -174,6 +174,24 @@ def test_a_renewal_meanwhile_does_not_make_the_request_stale(room: Room) -> None
     room.consumer(reported=number)
     room.look()
     assert room.net[2].acting()
+
+
+def test_E16_a_master_that_has_changed_meanwhile_hands_over_nothing(room: Room) -> None:
+    """While consumers were asked the group went away and came back: another mastership than the one
+    the request is about. Its newer version is not to be put into the request."""
+    room.consumer()
+    lease = room.master.replica.lease
+    before = lease.ver
+    room.steal()
+    number = room.tell()
+    room.net.until(lambda: lease.ver > before)
+    lease.epoch = Epoch(lease.epoch + 2)
+    room.consumer(reported=number)
+    room.look()
+    assert room.master.acting()
+    assert room.hooks.handovers.finished == []
+    aborts = [one.message for one in room.net.sent if isinstance(one.message, StealAbort)]
+    assert [abort.reason for abort in aborts] == ["stale version"]
 
 
 def test_E14_what_they_reported_is_applied_before_the_group_is_frozen(room: Room) -> None:

@@ -4,12 +4,15 @@ E12 to E14 are in tests/broker/test_progress.py and tests/runtime/test_handovers
 25, E21 here and in scenario 26.
 """
 
+import pytest
+
 from balancer.records import Outcome
-from balancer.registry_commands import PauseBalancer
+from balancer.registry_commands import AcquireStealToken, PauseBalancer
+from balancer.steal import Action, ProposeRegistry
 from paxos.entry import BeMaster, EntryKind
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Slot
 from paxos.messages import Accept, Prepare, StealRequest
-from simulator.balancing import CONFIG
+from simulator.balancing import CONFIG, SimBalancing
 from simulator.options import draw
 from simulator.script import FIRST_CLIENT, Script
 from simulator.swarm import make_world
@@ -59,7 +62,20 @@ def test_E10_one_group_at_a_time_the_lowest_number_first() -> None:
     assert [one.outcome for one in script.registry(0).history] == [Outcome.DONE] * 3
 
 
-def test_E11_only_the_ideal_node_begins() -> None:
+def test_E11_only_the_ideal_node_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else even asks for the token: the registry would refuse it, which is another rule."""
+    begun: list[tuple[GroupId, int]] = []
+    carry_out = SimBalancing._carry_out
+
+    def watch(self: SimBalancing, actions: list[Action]) -> None:
+        begun.extend(
+            (action.command.group, self._node.me)
+            for action in actions
+            if isinstance(action, ProposeRegistry) and isinstance(action.command, AcquireStealToken)
+        )
+        carry_out(self, actions)
+
+    monkeypatch.setattr(SimBalancing, "_carry_out", watch)
     script = founded()
     ideal = {ONE: 2, TWO: 1, THREE: 2}
     for group, node in ideal.items():
@@ -70,7 +86,7 @@ def test_E11_only_the_ideal_node_begins() -> None:
         for sent in script.sent(StealRequest)
         if isinstance(sent.message, StealRequest)
     ]
-    assert sorted(set(asked)) == sorted(ideal.items())
+    assert sorted(set(asked)) == sorted(set(begun)) == sorted(ideal.items())
 
 
 def test_E15_what_a_client_sends_again_after_a_steal_went_wrong_is_there_once() -> None:

@@ -206,6 +206,15 @@ def test_B9_every_member_reviews_a_plan_and_all_find_the_same(
     assert story.plan({"p": "abcd"})
 
 
+def test_B9_a_plan_that_names_an_evicted_member_does_not_count(story: Story) -> None:
+    """It is listed until its lease is over, but nothing may be given to it any more."""
+    assert story.says(Evict(by="p", member="q", version=1))
+    assert "q" in story.ledger.members
+    assert not story.plan({"p": "ab", "q": "cd"})
+    assert story.ledger.plan.version == 1
+    assert story.plan({"p": "abcd"})
+
+
 def test_B11_C7_plans_have_versions_in_order(story: Story) -> None:
     for version in (2, 3, 4):
         assert story.plan({"p": "a"})
@@ -227,6 +236,19 @@ def test_B12_C8_everybody_acknowledges_and_nobody_another_round(story: Story) ->
     assert story.plan({"p": "abcd", "q": ""})
     assert not story.says(Running(by="q", version=1)), "a slow one's word for the round before"
     assert not story.ledger.all_stopped
+
+
+@pytest.mark.parametrize("kind", [Stopped, Running])
+def test_B12_C8_a_word_for_another_round_does_not_count_even_if_it_was_never_said(
+    story: Story, kind: type[Stopped | Running]
+) -> None:
+    """The slow one has acknowledged nothing so far, neither the round before nor this one."""
+    assert story.plan({"p": "abcd", "q": ""})
+    for version in (1, 3):
+        assert not story.says(kind(by="q", version=version))
+    assert not story.ledger.stopped
+    assert not story.ledger.running
+    assert story.says(kind(by="q", version=2))
 
 
 # -- who holds what -------------------------------------------------------------------------------
@@ -292,6 +314,22 @@ def test_what_is_finished_is_nobodys_any_more(story: Story) -> None:
     assert story.ledger.share("p") == ("b",)
     assert "a" not in story.ledger.locks
     assert not story.acquire("p", "a")
+
+
+@pytest.mark.parametrize("end", ["finished", "withdrawn"])
+def test_B16_a_task_that_comes_again_under_its_name_begins_anew(story: Story, end: str) -> None:
+    """Its checkpoint goes with it, or the new task would go on where the old one ended."""
+    story.acquire("p", "ab")
+    token = story.ledger.locks["a"].token
+    for task in "ab":
+        assert story.says(Checkpoint(by="p", task=task, token=token, value=b"17"))
+    if end == "finished":
+        assert story.says(Finish(by="p", task="a", token=token))
+    else:
+        assert story.says(Withdraw(by="client", tasks=("a",)))
+        assert not story.says(Checkpoint(by="p", task="a", token=token, value=b"18"))
+    assert story.says(Submit(by="client", tasks=("a",)))
+    assert story.ledger.checkpoints == {"b": b"17"}
 
 
 def test_A14_tasks_come_before_and_after_members_and_go(story: Story) -> None:
@@ -374,6 +412,29 @@ def test_C2_all_that_paths_kept_is_in_the_ledger_and_in_its_snapshot(story: Stor
         offset = other.next_offset
         assert other.apply(offset, note) == story.ledger.apply(offset, note)
     assert encode(other.snapshot("p")) == encode(story.ledger.snapshot("p"))
+
+
+def test_C2_C6_nothing_of_the_state_is_lost_in_a_snapshot(story: Story) -> None:
+    """Field by field: each is something else than in an empty ledger, and is restored."""
+    assert story.plan({"p": "ab", "q": "cd"}, {"stop_all": True})
+    for name in "pq":
+        story.says(Stopped(by=name, version=2))
+    story.acquire("p", "ab")
+    story.says(Running(by="p", version=2))
+    token = story.ledger.locks["a"].token
+    story.says(Checkpoint(by="p", task="a", token=token, value=b"17"))
+    story.says(Evict(by="p", member="q", version=1))
+    story.says(story.ledger.snapshot("p"))
+    taken = decode(encode(story.ledger.snapshot("p")))
+    assert isinstance(taken, Snapshot)
+    restored, empty = Ledger(Contiguous()), Ledger(Contiguous())
+    restored.restore(taken)
+    for field in attrs.fields(Ledger):
+        if field.name not in ("sharding", "snapshot_as_of"):  # it is itself what there is as of now
+            kept = getattr(story.ledger, field.name)
+            assert kept != getattr(empty, field.name), f"{field.name} is not tried here"
+            assert getattr(restored, field.name) == kept, field.name
+    assert restored.snapshot_as_of == taken.as_of == restored.next_offset
 
 
 def test_the_largest_group_fits_into_one_record() -> None:

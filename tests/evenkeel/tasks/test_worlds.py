@@ -51,8 +51,10 @@ declared gone, in notes that were deleted before it read them, waited for its ow
 def test_B4_nobody_runs_what_another_runs_and_in_the_end_all_is_run(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The world itself fails on an overlap, and on a token that goes back."""
-    monkeypatch.setattr(machine, "SNAPSHOT_EVERY", (40, 500)[seed % 2])
+    """The world itself fails on an overlap, on a token that goes back, and on two members that have
+    read as far and know something else. Of the snapshots' and the phases' settings every pair is
+    met: `stop_all` is of odd seeds, seldom snapshots of every other eight."""
+    monkeypatch.setattr(machine, "SNAPSHOT_EVERY", (40, 500)[seed // 8 % 2])
     world = world_of(seed, trouble=(0.0, 0.3, 1.0)[seed % 3])
     world.run(TROUBLED_MS)
     world.heal()
@@ -87,6 +89,19 @@ def test_snapshots_let_the_ledger_be_cut_and_late_ones_catch_up(
     assert late.member.ledger.tasks.keys() == set(TASKS)
     assert is_well(world)
     assert late.starts
+
+
+def test_snapshots_and_stop_all_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who joins by a snapshot knows of both phases, and waits with the others."""
+    monkeypatch.setattr(machine, "SNAPSHOT_EVERY", 40)
+    world = world_of(1, 0.0)
+    assert world.stop_all
+    world.run(6_000)
+    late = world.add("late")
+    world.run(1_500)
+    assert late.restored == 1
+    assert late.member.ledger.stop_all
+    assert is_well(world)
 
 
 def lease_from_when_it_is_read(self: Member, beat: int) -> None:

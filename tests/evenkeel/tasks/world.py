@@ -5,16 +5,18 @@ comes late; their processes are paused, cut off and killed; their clocks run at 
 group coordinator tells some of them of a generation later than others, or never. Virtual time goes
 on in steps of a millisecond, and every draw comes from one seed.
 
-The world watches what must never happen: that a task starts while another member may still run it.
+The world watches what must never happen: that a task starts while another member may still run it,
+or that two members that have read equally far know something else (ADR 19), read or restored.
 A run is over when it has ended, or when its member's own clock has reached the end of its lease.
 """
 
 import random
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from evenkeel.tasks.config import MS, Timing
+from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import Effect, Member, Over, Phase, Roll, Start, Stop, Trim, Write
 from evenkeel.tasks.notes import Note, decode, encode
 from evenkeel.tasks.sharding import Contiguous, Election, Sharding, coordinators_choice
@@ -24,6 +26,8 @@ TIMING: Final = Timing(
 )
 DRIFT: Final = 0.02
 """Clocks are so much too fast or too slow; 2 x 2 % of a lease is less than drift_ms_max."""
+COMPARE_EVERY: Final = 7
+"""Notes between two comparisons of ledgers."""
 SESSION_MS: Final = 700
 """After this time the coordinator gives up a member it cannot hear."""
 
@@ -48,6 +52,8 @@ class Process:
     heard_ms: int = 0
     """When the coordinator last heard of it."""
     starts: int = 0
+    restored: int = 0
+    """How often it went on from a snapshot, having missed what is before."""
 
     @property
     def in_group(self) -> bool:
@@ -88,6 +94,8 @@ class World:
         self.generation = 0
         self.in_generation: tuple[str, ...] = ()
         self.history: list[Started] = []
+        self.known: dict[int, dict[str, Any]] = {}
+        """What the first one to read so far knew then."""
         self.trace: list[tuple[int, str, dict[str, int]]] = []
 
     # -- what a test does -------------------------------------------------------------------------
@@ -174,7 +182,10 @@ class World:
             if at < len(self.records) and process.member.phase is not Phase.OVER:
                 process.read_at += 1
                 note = decode(self.records[at])
+                before = process.member.ledger.next_offset
                 self._carry_out(process, process.member.read(self._clock(process), at, note))
+                process.restored += before < at < process.member.ledger.next_offset
+                self._compare(process.member.ledger)
 
     def _hear(self, process: Process) -> None:
         while process.inbox and process.inbox[0][0] <= self.now_ms and not self._cut(process):
@@ -268,6 +279,13 @@ class World:
         self.trouble = 0.0
         for process in self.processes.values():
             process.paused_until = process.cut_until = 0
+
+    def _compare(self, ledger: Ledger) -> None:
+        at = ledger.next_offset
+        if at % COMPARE_EVERY == 0:
+            state = {**ledger.snapshot("anyone").state, "in order": list(ledger.members)}
+            known = self.known.setdefault(at, state)
+            assert state == known, f"two ledgers differ after {at} notes: {state}, {known}"
 
     def _check_start(self, process: Process, task: str, token: int) -> None:
         for other in self.processes.values():

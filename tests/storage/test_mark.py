@@ -1,0 +1,84 @@
+"""The synced mark: stored by every way of writing, and never lost as a whole."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from paxos.ids import GroupId
+from storage.disk import Buffer, write_all
+from storage.mark import MARK_NAME, SyncedMark, open_mark
+from storage.memory_disk import MemoryDisk, MemoryFile
+from storage.wal import Wal
+from tests.storage.log_maker import accept, start
+
+GROUP = GroupId(1)
+SEED = 77
+SECTOR = 512
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk whose kernel writes what is begun, as a direct write: durable when it is finished."""
+
+    def begin(file: MemoryFile, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
+        write_all(file, buffers, offset)
+        return True
+
+    def finish(file: MemoryFile, wait_s: float = 0.0) -> bool:
+        file.fdatasync()
+        return True
+
+    monkeypatch.setattr(MemoryFile, "begin_write", begin)
+    monkeypatch.setattr(MemoryFile, "finish_write", finish)
+
+
+def by_the_kernel(wal: Wal) -> None:
+    batch = wal.take()
+    assert batch is not None
+    assert wal.begin(batch, wakeup=-1)
+    assert wal.finish()
+    wal.written(batch)
+
+
+def by_a_thread(wal: Wal) -> None:
+    batch = wal.take()
+    assert batch is not None
+    wal.write(batch)
+    wal.written(batch)
+
+
+@pytest.mark.parametrize("way", [by_the_kernel, by_a_thread])
+def test_each_way_of_writing_stores_how_far_the_log_is_durable(
+    kernel: None, way: Callable[[Wal], None]
+) -> None:
+    """The loop's own way is the usual one. What is below the mark is no torn tail."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(accept(1, b"makes the segment"))
+    by_a_thread(wal)
+    for slot in range(2, 6):
+        wal.stage(accept(slot, b"x" * slot))
+        before = marked(disk)
+        way(wal)
+        assert before < marked(disk) == wal.synced
+
+
+def marked(disk: MemoryDisk) -> int:
+    """The highest copy, whatever its log: recovery knows the seed, this test need not."""
+    data = disk.open(MARK_NAME).pread(2 * SECTOR, 0)
+    return max(int.from_bytes(data[at : at + 8], "big") for at in (0, SECTOR))
+
+
+@pytest.mark.parametrize("torn", [0, 1])
+def test_of_two_copies_a_torn_sector_leaves_the_other(torn: int) -> None:
+    disk = MemoryDisk()
+    mark = open_mark(disk, SEED)
+    places = (100, 200)
+    for place in places:
+        mark.store(place)
+    file = disk.open(MARK_NAME)
+    write_all(file, [bytes(SECTOR)], torn * SECTOR)
+    left = SyncedMark(file, SEED).load()
+    write_all(file, [bytes(SECTOR)], (1 - torn) * SECTOR)
+    assert left in places
+    assert SyncedMark(file, SEED).load() == 0

@@ -1,0 +1,172 @@
+"""Mechanisms that were once tested by nothing: each is broken here, and its test must fail.
+
+What simulated worlds can notice is planted by `make mutants` (simulator/mutants.py). This table is
+for the rest: each row changes a line of the product in this process and runs one quick test, which
+has to fail. That keeps those tests from becoming hollow again. A row whose line is not there any
+more fails, too: plant the bug in what has taken its place. (Spark's is in test_triggers.py: it is
+skipped where Spark is not installed.)
+"""
+
+import contextlib
+import io
+from typing import Final, NamedTuple
+
+import pytest
+
+from balancer.steal import Balancing
+from evenkeel.autocommit import AutoCommit
+from evenkeel.consumer import Consumer
+from evenkeel.fetcher import Fetcher
+from evenkeel.membership import Membership
+from evenkeel.tasks.ledger import Ledger
+from evenkeel.tasks.member import Member
+from paxos.lease import Lease
+from runtime import settings
+from runtime.handovers import Handovers
+from simulator.planting import Edit, Mutant, Where, plant
+from storage.log_writes import LogWrites
+from storage.mark import SyncedMark
+
+TASKS: Final = "tests/evenkeel/tasks/"
+CLIENT: Final = "tests/evenkeel/"
+
+
+class Row(NamedTuple):
+    test: str
+    edit: Where
+
+
+BUGS: Final = {
+    "D10: what is being assigned is read": Row(
+        f"{CLIENT}test_assigned.py::test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek",
+        (Consumer.assigned, "state.settling = True", "pass"),
+    ),
+    "D10: an assignment leaves the interval as it is": Row(
+        f"{CLIENT}test_assigned.py::test_D10_an_assignment_sets_the_interval_of_commits_back",
+        (Consumer.assigned, "self._auto_commit.restart()", "pass"),
+    ),
+    "D10: the interval is set back without a bound": Row(
+        f"{CLIENT}test_autocommit.py::test_rebalances_without_an_end_do_not_put_it_off_for_ever",
+        (AutoCommit.restart, ", self._latest)", ", 1e9)"),
+    ),
+    "D10: what failed waits for the interval": Row(
+        f"{CLIENT}test_autocommit.py::test_D10_what_failed_is_tried_again_soon_and_then_as_before",
+        (AutoCommit.run, "and failed.retriable", "and False"),
+    ),
+    "E13: a commit that came too late is a report": Row(
+        f"{CLIENT}test_fetcher.py::"
+        "test_E13_only_progress_that_was_committed_in_time_counts_as_reported",
+        (Fetcher._tell_progress, "done = False", "done = True"),
+    ),
+    "E13: a commit that failed is a report": Row(
+        f"{CLIENT}test_assigned.py::test_E13_a_commit_that_fails_is_no_report",
+        (Consumer._commit_processed, "return error", "return None"),
+    ),
+    "E14: it is reported before it is committed": Row(
+        f"{CLIENT}test_fetcher.py::test_E14_nothing_is_reported_before_its_commit_is_answered",
+        (
+            Fetcher._tell_progress,
+            "done = False",
+            "done = False\n    state.reported = max(request for request, _ in wanted.values())",
+        ),
+    ),
+    "point 8: a static leader that comes back does not watch": Row(
+        f"{CLIENT}test_membership.py::"
+        "test_a_leader_that_comes_back_disturbs_nobody_where_nothing_has_changed",
+        (Membership._is_out_of_date, "await self._watch(", "list("),
+    ),
+    "point 8: a static leader that comes back compares nothing": Row(
+        f"{CLIENT}test_membership.py::"
+        "test_a_leader_that_comes_back_shares_what_was_added_while_it_was_away",
+        (Membership._is_out_of_date, "given != {", "None is {"),
+    ),
+    "C2, C6: a snapshot loses stop_all": Row(
+        f"{TASKS}test_ledger.py::test_C2_C6_nothing_of_the_state_is_lost_in_a_snapshot",
+        (
+            Ledger.restore,
+            'self.plan_offset, self.stop_all = state["plan_offset"], state["stop_all"]',
+            'self.plan_offset = state["plan_offset"]',
+        ),
+    ),
+    "C2, C6: a snapshot loses stop_all, in worlds": Row(
+        f"{TASKS}test_worlds.py::test_snapshots_and_stop_all_meet",
+        (
+            Ledger.restore,
+            'self.plan_offset, self.stop_all = state["plan_offset"], state["stop_all"]',
+            'self.plan_offset = state["plan_offset"]',
+        ),
+    ),
+    "B3: newcomers stand by their names": Row(
+        f"{TASKS}test_member.py::test_B3_a_member_too_many_stays_idle_and_disturbs_nobody",
+        (Member._make_plan, "key=lambda name: ledger.members[name].joined", ""),
+    ),
+    "B9: a plan may give to who is evicted": Row(
+        f"{TASKS}test_ledger.py::test_B9_a_plan_that_names_an_evicted_member_does_not_count",
+        (Ledger._take_plan, "if not member.evicted", "if True"),
+    ),
+    "B12, C8: an acknowledgement counts for any round": Row(
+        f"{TASKS}test_ledger.py::"
+        "test_B12_C8_a_word_for_another_round_does_not_count_even_if_it_was_never_said",
+        (Ledger._acknowledge, "and note.version == self.plan.version", ""),
+    ),
+    "B16: a checkpoint outlives its task": Row(
+        f"{TASKS}test_ledger.py::test_B16_a_task_that_comes_again_under_its_name_begins_anew",
+        (Ledger._forget, "self.checkpoints.pop(task, None)", "pass"),
+    ),
+    "B15: a task is taken when the lease of who had it is over": Row(
+        f"{TASKS}test_member.py::test_B15_the_spike_after_a_rebalance_is_no_higher_than_what_moved",
+        (Member._hand_back, "if stopped:", "if stopped and self.phase is Phase.OVER:"),
+    ),
+    "A15: who stops does not say so": Row(
+        f"{TASKS}test_member.py::test_A15_who_stops_says_so_and_need_not_be_declared_gone",
+        (Member._leave, "self._effects.append(Write(Leave(by=self.name)))", "pass"),
+    ),
+    "A15: who stops does not say so, in a world": Row(
+        f"{TASKS}test_member.py::test_A15_the_last_one_gets_everything",
+        (Member._leave, "self._effects.append(Write(Leave(by=self.name)))", "pass"),
+    ),
+    "C1: followers bury nobody": Row(
+        f"{TASKS}test_member.py::test_C1_a_follower_buries_a_leader_that_nobody_else_buries",
+        (Member._bury, "if name != self.name:", "if name != self.name and self.is_leader:"),
+    ),
+    "E2: the size is no setting": Row(
+        "tests/runtime/test_config.py::test_E2_the_time_and_the_size_of_batches_are_settings",
+        (settings.intake, "batch_bytes_min=config.paxos.batch_bytes_min,", ""),
+    ),
+    "E6: the others' margin points the other way": Row(
+        "tests/runtime/test_seed_rows.py::test_E6_the_master_lets_go_before_anybody_else_may_try",
+        (Lease.free, "+ margin_ns", "- margin_ns"),
+    ),
+    "E11: any node begins": Row(
+        "tests/simulator/test_the_steal_row_by_row.py::test_E11_only_the_ideal_node_begins",
+        (Balancing._own_obstacle, "(view.placement[turn] != view.me, Why.OTHERS_TURN),", ""),
+    ),
+    "E16: the lease's version is renewed in another mastership": Row(
+        "tests/runtime/test_handovers.py::"
+        "test_E16_a_master_that_has_changed_meanwhile_hands_over_nothing",
+        (Handovers._sync, "if replica.lease.epoch == one.epoch:", "if True:"),
+    ),
+    "the loop's own writes store no mark": Row(
+        "tests/storage/test_mark.py::"
+        "test_each_way_of_writing_stores_how_far_the_log_is_durable[by_the_kernel]",
+        (LogWrites.finish, "self._mark.store(batch.end)", "pass"),
+    ),
+    "a thread's writes store no mark": Row(
+        "tests/storage/test_mark.py::"
+        "test_each_way_of_writing_stores_how_far_the_log_is_durable[by_a_thread]",
+        (LogWrites.write, "self._mark.store(batch.end)", "pass"),
+    ),
+    "both copies of the mark are in one place": Row(
+        "tests/storage/test_mark.py::test_of_two_copies_a_torn_sector_leaves_the_other",
+        (SyncedMark.store, "self._turn ^= 1", "pass"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_broken_mechanism_is_noticed(name: str) -> None:
+    row = BUGS[name]
+    told = io.StringIO()
+    with plant(Mutant("", name, (Edit(*row.edit),), row.test)), contextlib.redirect_stdout(told):
+        code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", row.test])
+    assert code == pytest.ExitCode.TESTS_FAILED, told.getvalue()
