@@ -18,7 +18,8 @@ import attrs
 from balancer.records import Topic
 from broker.config import BrokerConfig
 from broker.retention import segments_of
-from broker.topic_configs import CompactionRules, compaction_rules, is_compacted
+from broker.topic_configs import NO_LIMIT_MS, CompactionRules, compaction_rules, is_compacted
+from paxos.ids import GroupId
 from storage.cold_format import ColdFacts
 
 MERGED_FILES_MAX: Final = 1_024
@@ -44,6 +45,24 @@ def compacted_partitions(topics: Iterable[Topic], config: BrokerConfig) -> Mappi
             rules = compaction_rules(topic.configs, config, 1)
             compacted = Compacted(rules, segments_of(topic.configs, config).bytes)
             found.update((place.uid, compacted) for place in topic.partitions)
+    return found
+
+
+class Waiting(NamedTuple):
+    """A partition whose records must not wait for long (`max.compaction.lag.ms`)."""
+
+    group: GroupId
+    uid: int
+    rules: CompactionRules
+
+
+def impatient_partitions(topics: Iterable[Topic], config: BrokerConfig) -> list[Waiting]:
+    """All partitions of compacted topics with a limit."""
+    found: list[Waiting] = []
+    for topic in topics:
+        rules = compaction_rules(topic.configs, config, 1)
+        if is_compacted(topic.configs) and rules.lag_ms_max < NO_LIMIT_MS:
+            found += [Waiting(place.group, place.uid, rules) for place in topic.partitions]
     return found
 
 

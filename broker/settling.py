@@ -126,6 +126,9 @@ class Settling:
         and the thread is the one to find out where it ends, which takes long in large files."""
         self._not_before_ns = self._now_ns = 0
         self._wholes: deque[_Whole] = deque()
+        self._early: dict[tuple[GroupId, int], Place] = {}
+        """What passes would come to later: of these partitions, what lies below a place."""
+        self._ending: set[int] = set()
         self._waiting: dict[int, int] = {}
         """Partitions that wait for data of a peer, and up to which offset."""
         self._tidied_ns = 0
@@ -147,6 +150,9 @@ class Settling:
             return
         if self._wholes:
             self._go_on_whole(self._wholes[0])
+            return
+        if self._early:
+            self._go_on_early()
             return
         if not self._left and not self._new_pass(window_start):
             return
@@ -194,6 +200,26 @@ class Settling:
         machine = self._machines.get(group)
         if machine is not None:
             self._wholes.append(_Whole(group, deque(machine.partitions), below, _do_nothing))
+
+    def settle_early(self, group: GroupId, uid: int, below: Place) -> None:
+        """Move what the partition has in the log below a place, though the log has room for it."""
+        self._early[group, uid] = below
+
+    def end_file(self, uid: int) -> None:
+        """Nothing more is to be appended to the partition's last file."""
+        if uid not in self._ending:
+            self._ending.add(uid)
+            self._worker.submit(
+                partial(self._cold.end_file, uid),
+                lambda _: self._ending.discard(uid),
+                partial(self._not_ended, uid),
+            )
+
+    def _not_ended(self, uid: int, error: StorageError) -> None:
+        if not isinstance(error, DiskFull):
+            raise error
+        self._ending.discard(uid)
+        self._journal.warning("no room to end a file of cold data", reason=str(error))
 
     def _state(self, group: GroupId, uid: int) -> PartitionState | None:
         machine = self._machines.get(group)
@@ -247,6 +273,14 @@ class Settling:
                 return
             if self._is_done(whole.group, whole.left[0], whole.below, passing=False):
                 whole.left.popleft()
+
+    def _go_on_early(self) -> None:
+        for _ in range(min(LOOKS_PER_TICK, len(self._early))):
+            if self._busy:
+                return
+            (group, uid), below = next(iter(self._early.items()))
+            if group in self.held or self._is_done(group, uid, below, passing=False):
+                del self._early[group, uid]
 
     def _make_sure(self) -> None:
         self._busy = True

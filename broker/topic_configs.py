@@ -34,6 +34,7 @@ SEGMENT_BYTES_MIN: Final = 1 << 20
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 LOG_APPEND_TIME: Final = "LogAppendTime"
 DAY_MS: Final = 24 * 3600 * 1000
+NO_LIMIT_MS: Final = 2**63 - 1
 
 
 class ConfigType(IntEnum):
@@ -145,10 +146,10 @@ _ALL: Final = (
     TopicConfig(
         name=MAX_COMPACTION_LAG_MS,
         type=ConfigType.LONG,
-        default=_always(str(2**63 - 1)),
+        default=_always(str(NO_LIMIT_MS)),
         check=_integer(1, _long_max),
         broker_name="log.cleaner.max.compaction.lag.ms",
-        documentation="Settled records that old are compacted however few they are.",
+        documentation="Records that old may be compacted, wherever they are and however few.",
     ),
     TopicConfig(
         name="max.message.bytes",

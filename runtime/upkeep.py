@@ -20,7 +20,8 @@ import attrs
 from balancer.registry import Registry
 from broker.catchup.bucket import Bucket
 from broker.catchup.driver import CatchingUp
-from broker.compaction_plan import compacted_partitions, to_mend
+from broker.compaction_lag import CompactionLag
+from broker.compaction_plan import compacted_partitions, impatient_partitions, to_mend
 from broker.config import BrokerConfig
 from broker.context import Broker
 from broker.machine import GroupMachine
@@ -119,6 +120,7 @@ class Upkeep:
         self._registry, self._config, self._topics_seen = registry, config, -1
         self._wall_ms = 0
         self.disk_use: DiskUse | None = None
+        self._lag = CompactionLag(machines, self.settling, cold.written_since_ms)
         self.compactor = Compactor(
             cold,
             lambda: self._wall_ms,
@@ -171,7 +173,9 @@ class Upkeep:
             self._topics_seen = topics
             every_topic = self._registry.topics.values()
             self.compactor.assign(compacted_partitions(every_topic, self._config.broker))
+            self._lag.assign(impatient_partitions(every_topic, self._config.broker))
         self._wall_ms = now.wall_ns // MS
+        self._lag.tick(now)
 
     def take(self) -> None:
         """What the threads have done.

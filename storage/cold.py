@@ -129,7 +129,7 @@ class ColdStore(ColdReading):
                     self._sizes[uid, tail.base] = tail.position
 
     def _begin(self, uid: int, tile: Tile) -> Tail:
-        tail = self._writer.begin(uid, tile.base, tile.max_timestamp_ms)
+        tail = self._writer.begin(uid, tile.base, tile.first_timestamp_ms)
         with self._lock:
             self._bases.setdefault(uid, []).append(tile.base)
             self._sizes[uid, tile.base] = HEADER_BYTES
@@ -164,6 +164,23 @@ class ColdStore(ColdReading):
         whole.index.sealed = True
         with self._lock:
             self._sizes[uid, tail.base] = size
+
+    def end_file(self, uid: int) -> bool:
+        """Seal the partition's last file, however little is in it: what comes next begins a new
+        one. False if there is none that could be appended to.
+
+        Raises:
+            DiskFull: nothing has changed.
+        """
+        with self._write_lock:
+            found = self._tail(uid)
+            if found is None or found.sealed or found.position == HEADER_BYTES:
+                return False
+            tail = attrs.evolve(found)
+            self._seal(uid, tail, None, [])
+            with self._lock:
+                self._tails[uid] = tail
+            return True
 
     def replace(self, uid: int, start: int, end: int, batches: Sequence[Written]) -> None:
         """Write what a peer has of the offsets from `start` to `end` in the place of what is here:
@@ -237,9 +254,13 @@ class ColdStore(ColdReading):
         if files[0].base not in bases:
             return False
         at = bases.index(files[0].base)
+        behind = at + len(files)
+        tail = self._tail(uid)
         with self._lock:
-            return bases[at : at + len(files) + 1][:-1] == [one.base for one in files] and all(
-                self._sizes[uid, one.base] == one.bytes for one in files
+            return (
+                bases[at:behind] == [one.base for one in files]
+                and all(self._sizes[uid, one.base] == one.bytes for one in files)
+                and (behind < len(bases) or (tail is not None and tail.sealed))
             )
 
     def _adopt(self, merged: Merged, others: list[int]) -> None:
@@ -253,6 +274,9 @@ class ColdStore(ColdReading):
                 self._forget((uid, base))
             self._sizes[uid, start] = merged.size
             self._forget((uid, start))
+            tail = self._tails.get(uid)
+            if tail is not None and tail.base in (start, *others):
+                del self._tails[uid]  # the last one was ended early: to be read anew
         self._merger.clear(merged, others)
 
     # ---- letting go -----------------------------------------------------------------------------

@@ -18,8 +18,8 @@ for each batch, {base - block's base u32, end - base u32, bytes u32, max timesta
 is the batches, whole and as a consumer gets them (the base offset and the leader epoch are in
 place), so a fetch sends slices of it. What is in a batch is nobody's business here.
 
-A file that is full is sealed: behind its blocks stand their base offsets i64, positions u64 and max
-timestamps i64, and a trailer at the very end::
+A file that is full, or was ended early, is sealed: behind its blocks stand their base offsets i64,
+positions u64 and max timestamps i64, and a trailer at the very end::
 
     magic 8s | index crc32c u32 | blocks u32 | index position u64 | end offset i64
     | max timestamp i64 | crc32c u32
@@ -92,7 +92,7 @@ class ColdFacts(NamedTuple):
     first_timestamp_ms: int
     clean_to: int
     sealed: bool
-    """There is a later one: nothing is appended to this one any more."""
+    """It was ended, or there is a later one: nothing is appended to it any more."""
 
 
 class ColdBatch(NamedTuple):

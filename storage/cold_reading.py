@@ -111,7 +111,7 @@ class ColdReading:
     def facts(self, uid: int) -> list[ColdFacts]:
         """In order. The first call reads the beginning and the end of each file."""
         segments = self.segments(uid)
-        found = []
+        tail, found = self._tail(uid), []
         for number, (base, end, latest_ms, size) in enumerate(segments):
             with self._lock:
                 header, changes = self._headers.get((uid, base)), self._changes
@@ -125,8 +125,19 @@ class ColdReading:
                 with self._lock:
                     if changes == self._changes:
                         self._headers[uid, base] = header
-            found.append(ColdFacts(base, end, latest_ms, size, *header, number + 1 < len(segments)))
+            sealed = number + 1 < len(segments) or (
+                tail is not None and tail.base == base and tail.sealed
+            )
+            found.append(ColdFacts(base, end, latest_ms, size, *header, sealed))
         return found
+
+    def written_since_ms(self, uid: int) -> int | None:
+        """The time of the first batch in the file that is still appended to; None if there is no
+        such file, or nothing in it. The first call reads the partition's last file."""
+        tail = self._tail(uid)
+        if tail is None or tail.sealed or tail.position == HEADER_BYTES:
+            return None
+        return tail.first_timestamp_ms
 
     def bytes_from(self, uid: int, offset: int) -> int:
         """Bytes of the files' blocks from the one that contains `offset` on."""

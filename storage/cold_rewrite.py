@@ -72,6 +72,13 @@ class Tile:
         return [encode_block_header(nothing, seed)]
 
     @property
+    def first_timestamp_ms(self) -> int:
+        """Of its first batch."""
+        if isinstance(self.content, Unreadable) or not self.content:
+            return self.max_timestamp_ms
+        return self.content[0][2]
+
+    @property
     def max_timestamp_ms(self) -> int:
         if isinstance(self.content, Unreadable):
             return self.content.block.max_timestamp_ms if self.content.block else NO_TIMESTAMP
