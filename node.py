@@ -438,9 +438,8 @@ class Node:
 
     def _wire_planner(self, book: LoadBook) -> None:
         config, engine = self.config, self.engine
-        self.meter = LoadMeter(
-            engine, self.broker, self.client, book, config.balancer.load_interval_ms * MS
-        )
+        interval_ns = config.balancer.load_interval_ms * MS
+        self.meter = LoadMeter(engine, self.broker, self.client, book, interval_ns)
         self.machines[REGISTRY_GROUP].on_records = self.meter.on_records
         self.planner = PlanningLoop(
             engine,
@@ -491,6 +490,7 @@ def build_broker(node: Node) -> Broker:
             settings.coordinator(node.config),
             node.group_notice,
             TopicsOf(node.registry),
+            lambda: uuid.uuid4().bytes,
         ),
         statistics=node.statistics,
         new_topic_id=lambda: uuid.uuid4().bytes,

@@ -149,7 +149,8 @@ class TopicsOf:
 class ConsumerGroups:
     """`notice` is told what an operator may want to know: rebalances, members gone, pauses.
 
-    `topics` is what the groups that the broker shares out are shared out by (KIP-848).
+    `topics` is what the groups that the broker shares out are shared out by (KIP-848). `secret`
+    draws 16 bytes of chance, for each tenure.
     """
 
     def __init__(
@@ -159,8 +160,10 @@ class ConsumerGroups:
         config: CoordinatorConfig,
         notice: Callable[[GroupId, GroupNotice], None],
         topics: Callable[[], Topics],
+        secret: Callable[[], bytes],
     ) -> None:
         self._topics = topics
+        self._secret = secret
         self._topics_seen = topics()
         self._groups = groups
         self._machines = machines
@@ -272,7 +275,7 @@ class ConsumerGroups:
             known = (store, Coordinator(store, self._config, self._topics, matching))
             self._coordinators[group] = known
         office = self._offices[group] = _Office(group, epoch, known[1])
-        office.coordinator.elected(now.boot_ns // MS, Slot(epoch))
+        office.coordinator.elected(now.boot_ns // MS, Slot(epoch), self._secret())
 
     def _suspend(self, office: _Office, now: Now) -> None:
         """We may not act, and nobody else does: wait for what comes of it, but not for long."""

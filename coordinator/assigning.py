@@ -262,12 +262,7 @@ class Assigning:
         """The member that speaks, new or known, and a former self that it replaces."""
         if request.epoch == JOINING_EPOCH:
             return self._joining(group, request)
-        member = group.members.get(request.member_id)
-        if member is None:
-            raise _RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has no such member")
-        instance = request.instance_id
-        if instance is not None and group.static.get(instance) != request.member_id:
-            raise _RefusedError(ErrorCode.FENCED_INSTANCE_ID, "another member has that instance id")
+        member = self._named(group, request)
         if request.epoch == member.epoch:
             return member, None
         owned = _share_of(request.owned)
@@ -279,9 +274,28 @@ class Assigning:
             )
         return member, None
 
+    def _named(self, group: LiveAssigned, request: AssignedHeartbeat) -> AssignedMember:
+        """The member that goes on or leaves: the one of its id, and the living one of its instance.
+
+        Whoever was replaced hears that, and not that it is unknown: it must not come back.
+        """
+        instance = request.instance_id
+        if instance is not None and group.static.get(instance, request.member_id) != (
+            request.member_id
+        ):
+            raise _RefusedError(ErrorCode.FENCED_INSTANCE_ID, "another member has that instance id")
+        member = group.members.get(request.member_id)
+        if member is None or instance not in (None, member.instance_id):
+            raise _RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has no such member")
+        return member
+
     def _joining(
         self, group: LiveAssigned, request: AssignedHeartbeat
     ) -> tuple[AssignedMember, AssignedMember | None]:
+        known = group.members.get(request.member_id)
+        if known is not None and request.instance_id not in (None, known.instance_id):
+            # What it holds would be nobody's, and its place that of two instances.
+            raise _RefusedError(ErrorCode.INVALID_REQUEST, "the member has no such instance id")
         former = group.static.get(request.instance_id) if request.instance_id is not None else None
         if former is not None and former != request.member_id:
             away = group.members[former]
@@ -290,7 +304,6 @@ class Assigning:
             group.discard(away)
             member_id = request.member_id or self._tenure.new_member_id("consumer")
             return attrs.evolve(away, member_id=member_id, epoch=JOINING_EPOCH), away
-        known = group.members.get(request.member_id)
         if known is not None:
             since = {part: known.since.get(part, 0) for part in known.assigned}
             return attrs.evolve(known, epoch=JOINING_EPOCH, revoking=NOTHING, since=since), None
@@ -308,9 +321,7 @@ class Assigning:
         return newcomer, None
 
     def _leave(self, group: LiveAssigned, request: AssignedHeartbeat) -> AssignedHeartbeatResponse:
-        member = group.members.get(request.member_id)
-        if member is None:
-            raise _RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has no such member")
+        member = self._named(group, request)
         if request.epoch == AWAY_EPOCH and member.instance_id is not None:
             away = member.gone_away()
             self._put(group, away)
@@ -503,7 +514,7 @@ def _check(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:
             raise _RefusedError(ErrorCode.INVALID_REQUEST, "a text is too long")
     if request.epoch < AWAY_EPOCH or request.epoch > EPOCH_MAX:
         raise _RefusedError(ErrorCode.INVALID_REQUEST, f"epoch {request.epoch}")
-    if request.epoch != JOINING_EPOCH and not request.member_id:
+    if (request.names_itself or request.epoch != JOINING_EPOCH) and not request.member_id:
         raise _RefusedError(ErrorCode.INVALID_REQUEST, "no member id")
     if request.epoch == AWAY_EPOCH and request.instance_id is None:
         raise _RefusedError(ErrorCode.INVALID_REQUEST, "only a static member is away for a while")

@@ -150,15 +150,15 @@ class Coordinator:
 
     # --- mastership
 
-    def elected(self, now_ms: int, term: Slot) -> None:
+    def elected(self, now_ms: int, term: Slot, secret: bytes) -> None:
         """This node is master from now on, and `store` has all that was chosen before.
 
         `term` is the slot of the lease entry that made it so: no two masterships share one, which
-        makes member ids unique for ever.
+        makes member ids unique for ever. `secret` is chance, which makes them hard to guess.
         """
         assert self._office is None, "elected twice"
         self._seen_ms = now_ms
-        tenure = Tenure(self._store, self._config, term, self._counters)
+        tenure = Tenure(self._store, self._config, term, secret, self._counters)
         tenure.now_ms = now_ms
         self._office = Office(tenure, self._topics, self._match)
         for stored in self._store.groups():

@@ -171,6 +171,8 @@ class AssignedHeartbeat:
     """Kafka's ConsumerGroupHeartbeat (KIP-848): joins, goes on, leaves, and says what is held.
 
     None means "as before". `epoch` 0 joins, -1 leaves, -2 leaves as a static member for a while.
+    `names_itself`: v1+, a member draws its own id (KIP-1082), so that a lost answer costs nobody a
+    member that nobody is.
     """
 
     group: ConsumerGroupId
@@ -185,6 +187,7 @@ class AssignedHeartbeat:
     pattern: str | None = None
     assignor: str | None = None
     owned: tuple[TopicIdPartitions, ...] | None = None
+    names_itself: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -208,10 +211,15 @@ class OffsetCommit:
 
 @attrs.frozen(kw_only=True)
 class OffsetFetch:
-    """`topics` None asks for everything the group has committed."""
+    """`topics` None asks for everything the group has committed.
+
+    `member_id` and `epoch` say who asks, from v9 on (KIP-848); nobody and -1: no member.
+    """
 
     group: ConsumerGroupId
     topics: tuple[TopicPartitions, ...] | None
+    member_id: MemberId = NO_MEMBER
+    epoch: int = -1
 
 
 @attrs.frozen(kw_only=True)

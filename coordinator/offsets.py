@@ -155,6 +155,10 @@ class Offsets:
     def fetch(self, request: OffsetFetch, token: Token) -> None:
         """From what the log has: a commit that is answered is seen by every later fetch. What was
         committed for an earlier topic of the name says nothing of this one."""
+        error = _fence_fetch(self._tenure.store.get(request.group), request)
+        if error != ErrorCode.NONE:
+            self._tenure.reply(token, refusal(request, error))
+            return
         offsets = self._valid_offsets(request.group)
         if request.topics is None:
             topics = tuple(
@@ -270,6 +274,21 @@ def _sort_out(
             proposed.append(TopicOffsets(topic, tuple(good)))
         errors.append(TopicErrors(topic, tuple(verdicts)))
     return tuple(proposed), tuple(errors)
+
+
+def _fence_fetch(group: StoredGroup | None, request: OffsetFetch) -> ErrorCode:
+    """Whoever says that it is a member begins to consume at what it is told (KIP-848).
+
+    By what the log has, as the offsets are: a member hears of no epoch before the log does.
+    """
+    nobody = not request.member_id and request.epoch < 0
+    if group is None or group.assigned is None or nobody:
+        return ErrorCode.NONE
+    for member in group.assigned.members:
+        if member.member_id == request.member_id:
+            same = request.epoch == member.epoch
+            return ErrorCode.NONE if same else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def _told(partition: int, stored: StoredOffset | None) -> PartitionOffset:

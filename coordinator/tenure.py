@@ -4,7 +4,8 @@ Shared by the parts of the coordinator; each entry point of `coordinator.Coordin
 work, then sends the snapshots that have become due and takes the effects along.
 """
 
-from typing import TypeAlias, TypeVar
+from hashlib import blake2b
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -37,6 +38,9 @@ from coordinator.store import GroupStore
 from coordinator.timers import TimerKey, Timers, Wait
 
 R = TypeVar("R", bound=Request)
+
+MEMBER_ID_BYTES: Final = 16
+"""Of chance, as many as in a UUID."""
 
 
 @attrs.frozen(eq=False)
@@ -114,8 +118,15 @@ class Counters:
 
 
 class Tenure:
+    """`secret` is chance that no client knows: it makes member ids that nobody can guess."""
+
     def __init__(
-        self, store: GroupStore, config: CoordinatorConfig, term: int, counters: Counters
+        self,
+        store: GroupStore,
+        config: CoordinatorConfig,
+        term: int,
+        secret: bytes,
+        counters: Counters,
     ) -> None:
         self.store = store
         self.config = config
@@ -126,6 +137,7 @@ class Tenure:
         self.parked: dict[int, Parked[Request]] = {}
         self.now_ms = 0
         self._term = term
+        self._secret = secret
         self._serial = 0
         self._effects = Effects()
 
@@ -221,6 +233,10 @@ class Tenure:
             del self.groups[group.name]
 
     def new_member_id(self, prefix: str) -> MemberId:
-        """Unique in this group's log: `term` is a slot, and the count goes on across tenures."""
+        """To know it is the only proof of being that member, so it cannot be guessed, and is not
+        given again by a cluster that begins anew. `term` is a slot, and the count goes on across
+        tenures."""
         self.counters.member_ids += 1
-        return MemberId(f"{prefix}-{self._term}-{self.counters.member_ids}")
+        number = b"%d-%d" % (self._term, self.counters.member_ids)
+        digest = blake2b(number, key=self._secret, digest_size=MEMBER_ID_BYTES)
+        return MemberId(f"{prefix}-{digest.hexdigest()}")

@@ -161,6 +161,7 @@ class BrokerNode(SimNode):
             read_ahead_from_bytes=1,
         )
         chance = dice(options.seed, "topic ids", self.me, self.life)
+        secrets = dice(options.seed, "member ids", self.me, self.life)
         self.broker = Broker(
             me=self.me,
             config=config,
@@ -174,7 +175,12 @@ class BrokerNode(SimNode):
             tail=tail,
             parked=ParkedFetches(self, self, config.parked_fetches_max),
             consumer_groups=ConsumerGroups(
-                self, self.machines, COORDINATOR, self._group_notice, TopicsOf(registry)
+                self,
+                self.machines,
+                COORDINATOR,
+                self._group_notice,
+                TopicsOf(registry),
+                lambda: secrets.randbytes(16),
             ),
             statistics=statistics,
             new_topic_id=lambda: chance.randbytes(16),

@@ -29,6 +29,8 @@ GROUPS_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 100_000
 """In one heartbeat: what a member says it holds."""
 CONSUMER_MEMBER: Final = 1
+OWN_MEMBER_ID_FROM: Final = 1
+"""ConsumerGroupHeartbeat: a member draws its id itself (KIP-1082)."""
 
 
 def handle_heartbeat(broker: Broker, request: Request) -> None:
@@ -52,6 +54,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> None:
         pattern=message.subscribed_topic_regex,
         assignor=message.server_assignor,
         owned=None if owned is None else tuple(map(_owned, owned)),
+        names_itself=request.header.api_version >= OWN_MEMBER_ID_FROM,
     )
     group = paxos_group_of(broker.registry, message.group_id)
     broker.consumer_groups.ask(group, asked, guarded(broker, request, partial(_beaten, request)))

@@ -8,6 +8,8 @@ So does a fetch whose client knows a newer epoch than we do: it was sent here by
 we are about to hear that we are the new one.
 
 Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept).
+One that goes on with a session is refused, whatever its id; one that begins or ends a session says
+all it wants, and is served as if it had named none, as in Kafka.
 There are no transactions: what is applied is stable, and read_committed reads the same.
 """
 
@@ -43,6 +45,8 @@ PARTITIONS_MAX: Final = 20_000
 TOPIC_ID_FROM_VERSION: Final = 13
 REPLICA_STATE_FROM_VERSION: Final = 15
 ANY_EPOCH: Final = -1
+SESSION_BEGINS: Final = 0
+SESSION_ENDS: Final = -1
 READ_COMMITTED: Final = 1
 FULL_THROTTLE_MS: Final = 100
 """How long a client is asked to pause where no more fetches may be parked."""
@@ -81,8 +85,8 @@ def _refusal(message: FetchRequest) -> ErrorCode:
     replica = message.replica_state
     if message.replica_id >= 0 or (replica is not None and replica.replica_id >= 0):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # nobody replicates by Fetch (CVE-2018-1288)
-    if message.session_id != 0:
-        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if message.session_epoch not in (SESSION_BEGINS, SESSION_ENDS):
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # it names what changed, not what it wants
     return ErrorCode.NONE
 
 

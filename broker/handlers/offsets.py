@@ -126,6 +126,8 @@ def handle_fetch(broker: Broker, request: Request) -> None:
         asked = model.OffsetFetch(
             group=ConsumerGroupId(one.group_id),
             topics=None if one.topics is None else tuple(map(_topic_partitions, one.topics)),
+            member_id=MemberId(one.member_id or ""),
+            epoch=one.member_epoch,
         )
         group = paxos_group_of(broker.registry, one.group_id)
         broker.consumer_groups.ask(group, asked, partial(put, index))

@@ -413,3 +413,26 @@ def test_a_group_that_the_broker_shares_out_is_joined_and_described() -> None:
     assert (group.group_state, member.member_id) == ("Stable", "me")
     assert member.client_host == "/198.51.100.7"
     assert member.assignment.topic_partitions[0].topic_name == "orders"
+
+
+def test_a_member_of_such_a_group_says_who_it_is() -> None:
+    """From the version on in which it can: its own id (KIP-1082), and whose offsets it asks for."""
+    world = world_with_topic()
+    node = coordinator_of(world)
+    join = ConsumerGroupHeartbeatRequest(
+        "g", "", rebalance_timeout_ms=1_000, subscribed_topic_names=["orders"]
+    )
+    assert world.ask(node, join, 1).error_code == ErrorCode.INVALID_REQUEST
+    joined = world.ask(node, join, 0)
+    assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 1)
+    answers = []
+    for member, epoch in ((joined.member_id, 1), (joined.member_id, 2), ("liar", 1), (None, -1)):
+        asked = OffsetFetchRequestGroup("g", topics=None, member_id=member, member_epoch=epoch)
+        (group,) = world.ask(node, OffsetFetchRequest(groups=[asked]), 9).groups
+        answers.append(group.error_code)
+    assert answers == [
+        ErrorCode.NONE,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+    ]

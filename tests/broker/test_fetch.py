@@ -362,8 +362,19 @@ def test_sessions_are_never_granted_and_unknown_ones_are_refused() -> None:
     world = filled()
     asked = world.begin_fetch(1, want(0, 0), session_id=0, session_epoch=0)
     assert asked.response.session_id == 0
-    asked = world.begin_fetch(1, want(0, 0), session_id=17, session_epoch=1)
-    assert asked.response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    for session in (0, 17):
+        for epoch in (1, 5, 2**31 - 1, -2):
+            asked = world.begin_fetch(1, want(0, 0), session_id=session, session_epoch=epoch)
+            assert asked.response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_who_begins_or_ends_a_session_says_all_it_wants(epoch: int) -> None:
+    """Kafka serves it, whatever session it names: another's is neither closed nor read from."""
+    world = filled()
+    asked = world.begin_fetch(1, want(0, 0), session_id=17, session_epoch=epoch)
+    assert (asked.response.error_code, asked.response.session_id) == (ErrorCode.NONE, 0)
+    assert contents(partition_of(asked).records)
 
 
 # ---- waiting ------------------------------------------------------------------------------------

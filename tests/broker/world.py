@@ -105,6 +105,7 @@ class Node:
             CoordinatorConfig(),
             lambda group, notice: self.notices.append((group, notice)),
             TopicsOf(self.registry),
+            lambda: b"%d" % node,
         )
         self.broker = Broker(
             me=node,

@@ -258,7 +258,7 @@ def test_a_static_member_comes_back_to_its_partitions() -> None:
     rounds(world, again, two)
     assert again.numbers == kept
     one.epoch = epoch
-    assert one.beat().error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert one.beat().error == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_an_answer_that_got_lost_is_given_again() -> None:

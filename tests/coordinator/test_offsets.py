@@ -439,7 +439,7 @@ def test_the_store_can_be_restored_from_its_checkpoint() -> None:
     restored = GroupStore.restore(chunks)
     assert restored.snapshot() == chunks
     coordinator = Coordinator(restored, world.config, lambda: world.topics, matching)
-    coordinator.elected(world.now_ms, Slot(9))
+    coordinator.elected(world.now_ms, Slot(9), b"chance")
     fetch = OffsetFetch(group=other, topics=None)
     (reply,) = coordinator.handle(world.now_ms, fetch, "token").replies
     assert isinstance(reply.response, OffsetFetchResponse)

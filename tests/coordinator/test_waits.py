@@ -340,7 +340,7 @@ def test_a_new_generation_forgets_how_silent_its_members_were() -> None:
 
 
 def test_more_waits_than_may_be_written_are_those_that_end_first() -> None:
-    tenure = Tenure(GroupStore(), CONFIG, 1, Counters())
+    tenure = Tenure(GroupStore(), CONFIG, 1, b"chance", Counters())
     for number in range(WAITS_MAX + 5):
         key = TimerKey(TimerKind.CONSUMER, GROUP, MemberId(f"m{number}"))
         tenure.go_on_waiting(key, 50_000, Wait(20_000 + number))

@@ -57,7 +57,13 @@ R = TypeVar("R", bound=Response)
 class World:
     """Node 0 is master at first; `fail_over` makes the next one master of the same log."""
 
-    def __init__(self, config: CoordinatorConfig | None = None, replicas: int = 2) -> None:
+    def __init__(
+        self,
+        config: CoordinatorConfig | None = None,
+        replicas: int = 2,
+        secret: bytes = b"chance",
+    ) -> None:
+        self.secret = secret
         self.config = config or CoordinatorConfig()
         self.stores = [GroupStore() for _ in range(replicas)]
         self.topics = Topics(0, {})
@@ -75,7 +81,7 @@ class World:
         self.asked: dict[int, Request] = {}
         self.notices: list[GroupNotice] = []
         self.auto_commit = True
-        self.nodes[0].elected(self.now_ms, Slot(self.term))
+        self.nodes[0].elected(self.now_ms, Slot(self.term), self.secret)
 
     def node_of(self, store: GroupStore) -> Coordinator:
         return Coordinator(store, self.config, lambda: self.topics, lambda *args: self.match(*args))
@@ -140,7 +146,7 @@ class World:
 
     def elect(self) -> None:
         self.term += 1
-        self.coordinator.elected(self.now_ms, Slot(self.term))
+        self.coordinator.elected(self.now_ms, Slot(self.term), self.secret)
 
     def hand_over(self) -> None:
         """Mastership moves by a steal: the master writes down first what the next should know."""
