@@ -41,6 +41,10 @@ class Writer:
         self._pieces.append(I16.pack(len(data)))
         self._pieces.append(data)
 
+    def raw(self, data: bytes) -> None:
+        """What the caller has packed; its strings were let in by the same limits."""
+        self._pieces.append(data)
+
     def blob(self, data: bytes) -> None:
         self._pieces.append(U32.pack(len(data)))
         self._pieces.append(data)
@@ -68,6 +72,15 @@ class Reader:
         self._at += layout.size
         assert isinstance(value, int)
         return value
+
+    def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Several at once."""
+        try:
+            values = layout.unpack_from(self._view, self._at)
+        except struct.error as error:
+            raise CommandError(f"cut short at byte {self._at}") from error
+        self._at += layout.size
+        return values
 
     def text(self) -> str:
         value = self.optional_text()

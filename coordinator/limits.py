@@ -23,7 +23,7 @@ PARTITIONS_MAX: Final = 100_000
 OFFSETS_PER_GROUP_MAX: Final = 100_000
 """Committed offsets of one group; a commit beyond is refused when it is applied:
 INVALID_COMMIT_OFFSET_SIZE."""
-WAITS_MAX: Final = 10_000
+WAITS_MAX: Final = 5_000
 """Waits that a coordinator writes down for the next one, those that end first: CommandError."""
 IMAGE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """One group in a checkpoint: its snapshot, and at most OFFSETS_PER_GROUP_MAX offsets with

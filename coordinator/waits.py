@@ -5,6 +5,7 @@ listens, and no clock has to be compared with another node's. What is written do
 truth at one moment. Who is not in it has been heard of lately, and has all of its time.
 """
 
+import struct
 from typing import Final, NamedTuple
 
 import attrs
@@ -22,6 +23,8 @@ KIND_NUMBERS: Final = {
     TimerKind.REVOCATION: 5,
 }
 """In the bytes. An id that was only lent is not in the log, so nobody waits for it after a move."""
+_HEAD: Final = struct.Struct(">Bh")
+_TAIL: Final = struct.Struct(">iB")
 _KINDS: Final = {number: kind for kind, number in KIND_NUMBERS.items()}
 
 
@@ -66,12 +69,11 @@ def read_time_left(reader: Reader) -> TimeLeft:
 
 
 def write_waits(writer: Writer, waits: tuple[tuple[WaitFor, Wait], ...]) -> None:
+    """There may be thousands, all at once: each is one piece."""
     writer.pack(U32, len(waits))
     for (kind, member), (left_ms, graced) in waits:
-        writer.pack(U8, KIND_NUMBERS[kind])
-        writer.text(member)
-        writer.pack(I32, left_ms)
-        writer.pack(U8, int(graced))
+        name = member.encode()
+        writer.raw(_HEAD.pack(KIND_NUMBERS[kind], len(name)) + name + _TAIL.pack(left_ms, graced))
 
 
 def read_waits(reader: Reader) -> tuple[tuple[WaitFor, Wait], ...]:
@@ -79,7 +81,7 @@ def read_waits(reader: Reader) -> tuple[tuple[WaitFor, Wait], ...]:
     count = reader.count(WAITS_MAX, 8)
     for _ in range(count):
         kind, member = _KINDS.get(reader.number(U8)), MemberId(reader.text())
-        left_ms, graced = reader.number(I32), reader.number(U8)
+        left_ms, graced = reader.numbers(_TAIL)
         if kind is None or left_ms < 0 or graced > 1:
             raise CommandError("a wait that cannot be")
         waits[WaitFor(kind, member)] = Wait(left_ms, bool(graced))

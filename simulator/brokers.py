@@ -47,7 +47,11 @@ if TYPE_CHECKING:
 
 SESSION_MS_MIN: Final = 1_000
 COORDINATOR: Final = CoordinatorConfig(
-    initial_rebalance_delay_ms=50, session_timeout_ms_min=SESSION_MS_MIN, pause_ms_max=500
+    initial_rebalance_delay_ms=50,
+    session_timeout_ms_min=SESSION_MS_MIN,
+    pause_ms_max=500,
+    grace_ms=300,
+    stamp_every_ms=250,
 )
 LATE_PPM: Final = 50_000
 """Boot clocks are off in rate, and a timer may be late but never early."""
@@ -227,6 +231,7 @@ class BrokerNode(SimNode):
         world = self.world
         world.statistics[f"consumer group {notice.what}"] += 1
         world.trace.note(world.loop.now_ns, notice.what, self.me, group, *notice[1:])
+        world.deaths.notice(notice.what, notice.detail, COORDINATOR.grace_ms)
 
     # -- what the core tells ------------------------------------------------------------------
 
@@ -313,6 +318,7 @@ class BrokerNode(SimNode):
         hurry, connection.hurry = connection.hurry, None
         if hurry is not None:
             self.enter(hurry)
+        self.world.deaths.heard(frame)
         reply = _Reply(self, client, connection)
         self.enter(self._api.handle_frame, memoryview(frame), True, CLIENT_HOST, reply)
 

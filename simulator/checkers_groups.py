@@ -4,6 +4,7 @@ generation, generations that only grow, commits only of members, and offsets tha
 The truth is again the chosen log. What a client is told must be in it (durable before visible).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -11,6 +12,7 @@ import attrs
 from coordinator.commands import CommitOffsets, GroupSnapshot, decode, decode_result
 from coordinator.model import ErrorCode
 from coordinator.states import GroupState
+from coordinator.waits import TimeLeft
 from simulator.checkers import Violation
 
 ASSIGNED: Final = (GroupState.STABLE,)
@@ -38,6 +40,8 @@ class GroupLogs:
     def __init__(self, *, fresh: bool) -> None:
         self._fresh = fresh
         self.groups: dict[str, ConsumerGroup] = {}
+        self.time_left: Callable[[TimeLeft], None] = lambda _: None
+        """Told of what coordinators write down for the next one."""
         self.commits = self.generations = self.fenced = self.stale = self.late = 0
 
     def group(self, name: str) -> ConsumerGroup:
@@ -59,6 +63,8 @@ class GroupLogs:
             self._write(command)
         elif isinstance(command, CommitOffsets):
             self._commit(command)
+        elif isinstance(command, TimeLeft):
+            self.time_left(command)
 
     def _write(self, snapshot: GroupSnapshot) -> None:
         group, generation = self.group(snapshot.group), snapshot.generation

@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, NodeId
+from simulator.brokers import COORDINATOR
 from simulator.dice import between
 from simulator.kafka import TOPIC, Answered, AnyResponse, KafkaClient
 from wire.apis import Request
@@ -80,6 +81,7 @@ class Member(KafkaClient):
     def _work(self, assigned: tuple[int, ...]) -> None:
         roll = self._chance.random()
         if roll < DIE_CHANCE:
+            self._world.deaths.died(self._member_id, SESSION_MS, COORDINATOR.grace_ms)
             self._forget_everything("members died")
         elif roll < DIE_CHANCE + LEAVE_CHANCE:
             self._leave()

@@ -15,7 +15,9 @@ from broker.producers import Producers
 from broker.writers import Writers
 from coordinator import offsets, store
 from coordinator.rebalance import Rebalance
+from coordinator.stamps import Stamps
 from coordinator.store import GroupStore
+from coordinator.timers import Running, Timers
 from coordinator.topics import Topics
 from paxos import handover
 from simulator.brokers import BrokerNode
@@ -31,6 +33,12 @@ COORDINATOR_TESTS: Final = "tests/coordinator"
 
 _mutant = partial(mutant, workload=Workload.BROKER)
 _writers = partial(_mutant, "write tokens", settings=("writers=2",), tests=WRITER_TESTS)
+_waits = partial(_mutant, "ADR 34", tests="tests/coordinator/test_waits.py")
+_MEMBERS = ("writers=0", "consumers=5")
+STALLS: Final = (*_MEMBERS, "faults=", "steal_gap_ns=60000000000", "stall_every_ns=900000000")
+"""Worlds in which whoever coordinates stands still again and again."""
+MOVES: Final = (*_MEMBERS, "faults=", "steal_gap_ns=400000000")
+"""Worlds in which masters move several times a session."""
 
 PRODUCERS: Final[Mapping[str, Mutant]] = {
     "duplicate-appended": _mutant(
@@ -233,6 +241,39 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         "what an earlier coordinator had under way replaces what its successor wrote",
         (GroupStore._write_group, "command.prev_revision != revision", "False"),
         tests=COORDINATOR_TESTS,
+    ),
+    "session-begun-anew-by-a-stall": _waits(
+        "a coordinator that was away begins the sessions of all members anew",
+        (
+            Timers.grant,
+            "running.deadline_ms += away_ms",
+            "running.deadline_ms = now_ms + running.whole_ms",
+        ),
+        settings=STALLS,
+    ),
+    "graced-again-and-again": _waits(
+        "each stall gives a grace to who has had one",
+        (Running.top_up, "not self.graced and", ""),
+        settings=STALLS,
+    ),
+    "session-begun-anew-by-a-move": _waits(
+        "a new coordinator begins all sessions anew",
+        (Timers.resume, "known is None", "True"),
+        settings=MOVES,
+    ),
+    "nothing-written-before-a-move": _waits(
+        "a master that is stolen says nothing of how long it has waited",
+        (Stamps.hand_over, "_differ(waits, self._known(), 0)", "False"),
+        (Stamps.look, "_differ(unusual, self._known(), every_ms)", "False"),
+        settings=MOVES,
+    ),
+    "commit-of-what-came-later": _mutant(
+        "KIP-1251",
+        "a commit under an older epoch is taken for what the member got in the epoch after it",
+        (store._stale, "since > command.generation", "since > command.generation + 1"),
+        tests="tests/coordinator/test_assigned_commits.py",
+        why_not="members of that kind are in no world",
+        settings=MOVES,
     ),
     "joined-before-durable": _mutant(
         "durable before visible",

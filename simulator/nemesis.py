@@ -35,6 +35,8 @@ JOIN_CHANCE: Final = 0.6
 MEMBER_TRIES: Final = 10
 TRY_AGAIN_NS: Final = 150 * MS
 NOTES_MAX: Final = 30
+STALL_NS: Final = 600 * MS
+"""Longer than what a simulated coordinator takes for idling (`pause_ms_max`)."""
 CORE_CHANCE: Final = 0.6
 """Of the worlds, so many heal a majority first, and must make progress with it."""
 
@@ -75,6 +77,8 @@ class Nemesis:
     def start(self) -> None:
         self.clocks.start()
         self._world.loop.after(FIRST_AT_NS, self._next)
+        if self._world.options.stall_every_ns:
+            self._world.loop.after(FIRST_AT_NS, self._stall)
         self._world.loop.at(self._world.options.heal_at_ns, self._heal)
 
     def _next(self) -> None:
@@ -167,6 +171,14 @@ class Nemesis:
             self.bounce(node, chance)
         else:
             self.crash(node, chance)
+
+    def _stall(self) -> None:
+        """Whoever coordinates the consumer group stands still for a moment, again and again."""
+        self.later(self._world.options.stall_every_ns, self._stall)
+        node = self._world.deaths.coordinator()
+        if node is not None:
+            self.note("stall", node.me)
+            node.pause(self._world.loop.now_ns + STALL_NS)
 
     def _pause(self, chance: Random) -> None:
         node = self._world.somebody(chance)

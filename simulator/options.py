@@ -125,6 +125,9 @@ class Options:
     """Members of the one consumer group, those that died not counted."""
     writers: int = 0
     """Streaming jobs that write under tokens."""
+    stall_every_ns: int = 0
+    """How often whoever coordinates the consumer group stands still for STALL_NS; 0: never. Not
+    drawn, for it spoils what else a world is about."""
     tail_bytes: int = 0
     """What a broker keeps in memory; it reads the rest from its log."""
     checkpoint_slots: int = 0
@@ -215,6 +218,7 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "partitions": int,
     "consumers": int,
     "writers": int,
+    "stall_every_ns": int,
     "tail_bytes": int,
     "checkpoint_slots": int,
     "kept": lambda text: frozenset(_numbers(text)),

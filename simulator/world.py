@@ -40,10 +40,12 @@ from simulator.checkers_steals import StealAim
 from simulator.client import CLIENT_ADDRESS, Client
 from simulator.clock import Clock
 from simulator.commands import CommandNode
+from simulator.deaths import Deaths
 from simulator.dice import between, dice, exponential
 from simulator.disk import Disk, RecordDisk
 from simulator.loop import Loop
 from simulator.machine import Machine
+from simulator.member import GROUP as READERS
 from simulator.member import Member
 from simulator.nemesis import Nemesis
 from simulator.network import Network
@@ -117,6 +119,8 @@ class World:
         self.partition_logs = PartitionLogs(self.group_logs, fresh=within)
         self.producer_ids: list[tuple[int, int]] = []
         """Ids and epochs in use, in the order in which they came up: what a liar may name."""
+        self.deaths = Deaths(self, READERS)
+        self.group_logs.time_left = self.deaths.written
         self.results = Results()
         self.steals = StealBudget(options.steals_max, enforced=within)
         self.steal_aim = StealAim(tick_ns=options.tick_ns)
@@ -387,6 +391,8 @@ class World:
         statistics["commits and snapshots refused"] = groups.fenced
         statistics["commands of earlier masters refused"] = groups.late
         statistics["generations"] = groups.generations
+        statistics["dead members watched"] = self.deaths.watched
+        statistics["dead members found out"] = self.deaths.gone_count
         statistics["stale answers seen"] = logs.stale + groups.stale
 
     # -- steals -------------------------------------------------------------------------------
@@ -449,6 +455,8 @@ class World:
         stolen = by == EntryKind.STEAL
         is_new = self.leases.seen(node, replica.group, lease, stolen=stolen)
         self.statistics["steals done"] += is_new and stolen
+        if is_new and lease.epoch == int(lease.ver):
+            self.deaths.moved(replica.group, stolen=stolen)
         self.trace.note(
             self.loop.now_ns, "lease", node, replica.group, lease.ver, lease.holder, lease.epoch
         )
