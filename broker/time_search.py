@@ -111,6 +111,7 @@ class FirstReaching:
         return job
 
     def heard(self, found: Timed | None) -> None:
+        assert found is None or self._since <= found.offset < self._until
         self.found = found
         if found is None:
             self._since = self._until
@@ -127,6 +128,7 @@ class Greatest:
         """Claim and number of the batch that was looked at last."""
         self._next: tuple[int, int] | None = None
         self._cold_done = False
+        self._since = state.log_start
 
     def next_job(self) -> Job | None:
         state = self._state
@@ -134,6 +136,7 @@ class Greatest:
             self.found = self._seen = self._next = None  # it has gone meanwhile
             self._cold_done = False
         since, index = state.log_start, state.index
+        self._since = since
         number = index.next_latest(self._seen)
         if number is not None and _may_beat(index.timestamp(number), index.base(number), self):
             self._next = index.timestamp(number), number
@@ -148,6 +151,7 @@ class Greatest:
         return None
 
     def heard(self, found: Timed | None) -> None:
+        assert found is None or found.offset >= self._since
         if self._next is None:
             self._cold_done = True
         else:
