@@ -91,7 +91,10 @@ async def _ask(
             ListOffsetsPartition(place.partition, epoch, time_ms)
         )
     request = ListOffsetsRequest(
-        CONSUMER, isolation.value, [ListOffsetsTopic(*one) for one in topics.items()]
+        CONSUMER,
+        isolation.value,
+        [ListOffsetsTopic(*one) for one in topics.items()],
+        client.config.request_timeout_ms * 3 // 4,  # what is found by then, while we still listen
     )
     try:
         answer = await client.ask(node, request, ListOffsetsResponse)

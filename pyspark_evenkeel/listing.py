@@ -86,7 +86,9 @@ def _one_round(
     for node, places in grouped.items():
         try:
             connection = nodes.connection(node)
-            under_way.append((connection, connection.send(_request(at, places, committed)), places))
+            request = _request(at, places, committed)
+            request.timeout_ms = nodes.settings.request_ms * 3 // 4
+            under_way.append((connection, connection.send(request), places))
         except UnavailableError as error:
             failure = _lost(nodes, places, error)
     for connection, ticket, places in under_way:

@@ -86,6 +86,7 @@ def starts(cluster: Cluster, options: SourceOptions, places: Collection[Place]) 
     Raises:
         ConfigurationError: the options do not tell it for all of them, or tell of others.
     """
+    reached = _reached(cluster, options, options.starting, places)
     found = _resolved(cluster, options, "starting", options.starting, places)
     late = sorted(place for place, offset in found.items() if offset == NOTHING_SO_LATE)
     if late and not options.nothing_so_late_is_latest:
@@ -94,7 +95,7 @@ def starts(cluster: Cluster, options: SourceOptions, places: Collection[Place]) 
             why=f"nor of {len(late) - 1} other partitions" if len(late) > 1 else "",
             advice="choose an earlier one, or set startingOffsetsByTimestampStrategy=latest",
         )
-    return found | ends_of_logs(cluster, options, late)
+    return found | {place: reached[place] for place in late}
 
 
 def ends(cluster: Cluster, options: SourceOptions, places: Collection[Place]) -> dict[Place, int]:
@@ -103,9 +104,18 @@ def ends(cluster: Cluster, options: SourceOptions, places: Collection[Place]) ->
     Raises:
         ConfigurationError: the options do not tell it for all of them, or tell of others.
     """
+    reached = _reached(cluster, options, options.ending, places)
     found = _resolved(cluster, options, "ending", options.ending, places)
     late = [place for place, offset in found.items() if offset == NOTHING_SO_LATE]
-    return found | ends_of_logs(cluster, options, late)
+    return found | {place: reached[place] for place in late}
+
+
+def _reached(
+    cluster: Cluster, options: SourceOptions, bound: Bound, places: Collection[Place]
+) -> dict[Place, int]:
+    """Where the logs end before times are asked for: what comes in between may be as new as that,
+    and neither belongs below such an ending nor may be left out behind such a start."""
+    return ends_of_logs(cluster, options, places) if isinstance(bound, AtTime) else {}
 
 
 def ends_of_logs(
