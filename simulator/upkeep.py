@@ -145,6 +145,9 @@ class Upkeep:
     def master(self, group: GroupId) -> NodeId | None:
         return self._node.master(group)
 
+    def end_round(self) -> None:
+        """What happens on a simulated node is a round of its own, and over when we are asked."""
+
     def install(self, now: Now, group: GroupId, base: Base) -> None:
         self._node.checkpoints.go_on_from(group, base)
         self._node.broker.parked.appended(self._node.machines[group].take_grown())

@@ -30,7 +30,7 @@ from broker.catchup.messages import AskData, AskManifest, AskState, Message, Par
 from broker.catchup.sink import Candidate, Sink
 from broker.catchup.source import Source
 from broker.copying import copy, whole
-from broker.image import PORTABLE, ChunkKind, ImageError, base_of, decode_chunk
+from broker.image import PORTABLE, Chunk, ChunkKind, ImageError, base_of, decode_chunk
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.partition_image import extent_of
@@ -74,6 +74,9 @@ class Node(Protocol):
 
     def master(self, group: GroupId) -> NodeId | None: ...
 
+    def end_round(self) -> object:
+        """Carry out what this round's events want done."""
+
     def install(self, now: Now, group: GroupId, base: Base) -> None:
         """The state machine is what a peer's state says, and the state is a checkpoint here: so be
         the log and the replica, at once."""
@@ -95,6 +98,25 @@ class States(Protocol):
 
     def soon(self, group: GroupId) -> None:
         """The next one is to be taken of this group."""
+
+
+def take_over(
+    node: Node, machines: Mapping[GroupId, GroupMachine], group: GroupId, chunks: list[Chunk]
+) -> Slot | None:
+    """Go on from a peer's state; returns its slot, None if this node has got as far meanwhile.
+
+    A frame of this very round may have told the replica of entries that its machine is given only
+    when the round ends: so it ends first. After that nothing comes in between, it is one step.
+    """
+    node.end_round()
+    replica, machine = node.multi.replicas.get(group), machines.get(group)
+    base = base_of(chunks)
+    if replica is None or machine is None or base.slot <= replica.learner.applied:
+        return None
+    assert machine.applied == replica.learner.applied
+    machine.restore(base.slot, chunks)
+    node.install(node.now(), group, base)
+    return base.slot
 
 
 class CatchingUp:
@@ -325,19 +347,13 @@ class CatchingUp:
         self._saver.submit(checked, saved, refused)
 
     def _install(self, effect: Install) -> None:
-        """From here to the end nothing may come in between: it is one step of the node."""
-        group, node = effect.group, self._node
-        replica, machine = node.multi.replicas.get(group), self._machines.get(group)
-        now = node.now()
+        group = effect.group
         chunks = [decode_chunk(chunk) for chunk in effect.chunks]
-        base = base_of(chunks)
-        if replica is not None and machine is not None and base.slot > replica.learner.applied:
-            assert machine.applied == replica.learner.applied
-            machine.restore(base.slot, chunks)
-            node.install(now, group, base)
+        slot = take_over(self._node, self._machines, group, chunks)
+        if slot is not None:
             self._checkpointing.soon(group)  # of which a restart knows the log as well
-            self._journal.warning("state transfer done", group=group, slot=base.slot)
-        self.sink.installed(now.boot_ns, group)
+            self._journal.warning("state transfer done", group=group, slot=slot)
+        self.sink.installed(self._node.boot_ns(), group)
 
     # -- what a source serves from ------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from broker.commands import CommandKind, opaque
+from broker.image import Chunk
 from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Pending
 from coordinator.commands import DropGroup, encode
 from coordinator.model import ConsumerGroupId
@@ -108,6 +109,10 @@ class Ledger:
             results.append(b"%d" % len(self.lines))
             payload = payload[size:]
         return results
+
+    def restore(self, base: Slot, chunks: list[Chunk]) -> None:
+        """A peer's state: what became of its lines is of no interest here."""
+        self.applied = base
 
     def relocate(self, entry: Entry, old: int, new: int) -> None:
         self.relocated.append((old, new))
