@@ -235,7 +235,73 @@ _ALL: Final = (
     ),
 )
 
-TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {one.name: one for one in _ALL}
+
+def _idle(name: str, type_: ConfigType, value: str, because: str, broker: str = "") -> TopicConfig:
+    """A setting of Kafka's that is about something that is not done here, or always: tools that
+    send all settings send it with Kafka's default, and so ask for nothing."""
+    return TopicConfig(
+        name=name,
+        type=type_,
+        default=_always(value),
+        check=_only(value, because=because),
+        broker_name=broker or name,
+        documentation=f"No effect: {because}.",
+    )
+
+
+_NO_TIERS: Final = "nothing is kept elsewhere"
+_AS_SENT: Final = "record batches are kept as the producer made them"
+_FLUSHED: Final = "what is acknowledged has been flushed by a majority"
+_OWN_INDEX: Final = "the index of batches is of another kind"
+_NO_FETCHERS: Final = "replicas do not fetch from each other"
+
+_IDLE: Final = (
+    _idle("compression.gzip.level", ConfigType.INT, "-1", _AS_SENT),
+    _idle("compression.lz4.level", ConfigType.INT, "9", _AS_SENT),
+    _idle("compression.zstd.level", ConfigType.INT, "3", _AS_SENT),
+    _idle(
+        "file.delete.delay.ms",
+        ConfigType.LONG,
+        "60000",
+        "a file that goes stays with those who read it",
+        "log.segment.delete.delay.ms",
+    ),
+    _idle(
+        "flush.messages",
+        ConfigType.LONG,
+        str(NO_LIMIT_MS),
+        _FLUSHED,
+        "log.flush.interval.messages",
+    ),
+    _idle("flush.ms", ConfigType.LONG, str(NO_LIMIT_MS), _FLUSHED, "log.flush.interval.ms"),
+    _idle("follower.replication.throttled.replicas", ConfigType.LIST, "", _NO_FETCHERS),
+    _idle("index.interval.bytes", ConfigType.INT, "4096", _OWN_INDEX, "log.index.interval.bytes"),
+    _idle("leader.replication.throttled.replicas", ConfigType.LIST, "", _NO_FETCHERS),
+    _idle("local.retention.bytes", ConfigType.LONG, "-2", _NO_TIERS, "log.local.retention.bytes"),
+    _idle("local.retention.ms", ConfigType.LONG, "-2", _NO_TIERS, "log.local.retention.ms"),
+    _idle(
+        "preallocate",
+        ConfigType.BOOLEAN,
+        "false",
+        "the log is allocated ahead, other files are not",
+        "log.preallocate",
+    ),
+    _idle("remote.log.copy.disable", ConfigType.BOOLEAN, "false", _NO_TIERS),
+    _idle("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", _NO_TIERS),
+    _idle("remote.storage.enable", ConfigType.BOOLEAN, "false", _NO_TIERS),
+    _idle(
+        "segment.index.bytes", ConfigType.INT, "10485760", _OWN_INDEX, "log.index.size.max.bytes"
+    ),
+    _idle(
+        "segment.jitter.ms",
+        ConfigType.LONG,
+        "0",
+        "files end when they are full or old",
+        "log.roll.jitter.ms",
+    ),
+)
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {one.name: one for one in (*_ALL, *_IDLE)}
 
 
 def setting(configs: Mapping[str, str], name: str, config: BrokerConfig, replicas: int = 1) -> str:
