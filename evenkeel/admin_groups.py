@@ -23,6 +23,7 @@ from evenkeel.errors import (
     UnsupportedError,
     refusal,
 )
+from evenkeel.lookups import FoundOffset
 from wire.cluster_view import TopicPartition
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
@@ -131,10 +132,11 @@ class GroupAdmin:
             places |= {place for member in described.members for place in member.assignment}
         counts = await _partition_counts(self.client, {place.topic for place in places})
         there = [place for place in places if place.partition < counts.get(place.topic, 0)]
+        starts = await lookups.list_offsets(self.client, dict.fromkeys(there, lookups.BEGINNING))
         ends = await lookups.list_offsets(self.client, dict.fromkeys(there, lookups.END))
         return {
             place: PartitionProgress(
-                place, committed.get(place), ends[place].offset if place in ends else None
+                place, committed.get(place), _offset(starts, place), _offset(ends, place)
             )
             for place in sorted(places)
         }
@@ -232,6 +234,10 @@ class _Listing:
         for one in answer.groups:
             listing = GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type)
             self._found[one.group_id] = listing
+
+
+def _offset(found: Mapping[TopicPartition, FoundOffset], place: TopicPartition) -> int | None:
+    return found[place].offset if place in found else None
 
 
 async def _nodes_down(client: Client) -> set[int]:

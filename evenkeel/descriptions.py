@@ -93,18 +93,20 @@ class GroupDescription:
 class PartitionProgress:
     """How far a group is in one partition. `lag` is None where nothing is committed.
 
-    `end` is None, and so is `lag`, if the partition does not exist any more.
+    `start` and `end` bound what is there; they are None, and so is `lag`, if the partition does not
+    exist any more. What retention took before it was read is not counted: nobody can catch it up.
     """
 
     place: TopicPartition
     committed: Committed | None
+    start: int | None
     end: int | None
 
     @property
     def lag(self) -> int | None:
-        if self.committed is None or self.end is None:
+        if self.committed is None or self.start is None or self.end is None:
             return None
-        return max(0, self.end - self.committed.offset)
+        return max(0, self.end - max(self.start, self.committed.offset))
 
 
 GroupProgress = Mapping[TopicPartition, PartitionProgress]

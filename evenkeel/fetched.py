@@ -80,7 +80,9 @@ class FetchedPartition:
     not_before: float = 0.0
     failures: int = 0
     buffered: int = 0
+    log_start: int = -1
     high_watermark: int = -1
+    """What was there at the last answer; -1 before the first, or where the broker does not say."""
     reset: OffsetReset | None = None
     """Asked for by the user, or by a log that has not got our position any more."""
     error: EvenkeelError | None = None
@@ -118,7 +120,7 @@ class FetchedPartition:
         Raises:
             EvenkeelError: if the records are damaged or in a format of old.
         """
-        self.high_watermark = answer.high_watermark
+        self.log_start, self.high_watermark = answer.log_start_offset, answer.high_watermark
         if self.position is None or asked_from != self.fetch_from:
             return
         self._transactions.told(answer.aborted_transactions)

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from balancer.records import Topic
 from broker.context import Broker
 from coordinator.store import StoredGroup
+from coordinator.topics import ANY_TOPIC
 
 OFFSETS_SEEN_MAX: Final = 5_000
 """Committed offsets that one scrape looks at: about 6 ms of the event loop."""
@@ -59,30 +60,41 @@ class _Lags:
                 continue  # deleted; the offsets go soon
             lag = committed = 0
             for partition, stored in offsets.items():
-                end = self._end(topic, partition)
-                if end is None:
+                if not _is_of(topic, partition, stored.uid):
+                    continue  # committed for a topic that had this name before
+                bounds = self._bounds(topic, partition)
+                if bounds is None:
                     self.unknown += 1
                 else:
+                    start, end = bounds
                     committed += stored.offset
-                    lag += max(0, end - stored.offset)
+                    lag += max(0, end - max(start, stored.offset))
             yield _Row(group.name, name, lag, committed)
 
-    def _end(self, topic: Topic, partition: int) -> int | None:
+    def _bounds(self, topic: Topic, partition: int) -> tuple[int, int] | None:
+        """What is there to be read: what retention took is nobody's lag."""
         if partition >= len(topic.partitions):
             return None
         place = topic.partitions[partition]
         machine = self._broker.machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)
         if state is None:  # nothing was ever appended, or others keep it
-            return None if machine is None else 0
-        return state.next_offset
+            return None if machine is None else (0, 0)
+        return state.log_start, state.next_offset
+
+
+def _is_of(topic: Topic, partition: int, uid: int) -> bool:
+    there = topic.partitions[partition : partition + 1]
+    return uid == ANY_TOPIC or not there or there[0].uid == uid
 
 
 def consumer_metrics(broker: Broker) -> Iterable[Metric]:
     lags = _Lags(broker)
     labels = ["consumer_group", "topic"]
     lag = GaugeMetricFamily(
-        "evenkeel_consumer_lag", "Records not yet committed as read.", labels=labels
+        "evenkeel_consumer_lag",
+        "Records that are there and not yet committed as read.",
+        labels=labels,
     )
     committed = GaugeMetricFamily(
         "evenkeel_consumer_committed", "Committed offsets, summed over partitions.", labels=labels

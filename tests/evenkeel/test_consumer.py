@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from evenkeel import (
+    Admin,
     Assignor,
     ClosedError,
     Committed,
@@ -127,6 +128,21 @@ async def test_a_paused_partition_is_silent(cluster: SharedCluster, topic: str) 
         assert await consumer.poll(0.05) is None
         consumer.resume([first])
         assert values(await take(consumer, 30)) == [b"%d" % number for number in range(30)]
+
+
+async def test_lag_does_not_count_what_retention_took(cluster: SharedCluster, topic: str) -> None:
+    await fill(cluster, topic, 50)
+    place = TopicPartition(topic, 0)
+    async with Consumer(cluster.bootstrap) as consumer, Admin(cluster.bootstrap) as admin:
+        await consumer.assign({place: 45})
+        await take(consumer, 5)
+        consumer.seek(place, 20)
+        assert consumer.lag(place) == 30
+        await admin.delete_records({place: 40})
+        consumer.seek(place, 45)
+        await take(consumer, 5)
+        consumer.seek(place, 20)
+        assert consumer.lag(place) == 10
 
 
 async def test_partitions_take_turns(cluster: SharedCluster, topic: str) -> None:

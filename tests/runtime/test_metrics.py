@@ -9,6 +9,7 @@ import pytest
 from balancer.judgement import Why
 from balancer.records import Outcome
 from balancer.registry_commands import Command, CreateTopic, DeleteTopic, DrainNode, PauseBalancer
+from broker import commands
 from broker.commands import CommandKind, opaque, records
 from coordinator.commands import CommitOffsets, encode
 from coordinator.model import ConsumerGroupId, MemberId, PartitionOffset, TopicOffsets
@@ -89,6 +90,23 @@ def test_lag_is_what_was_appended_and_not_committed(node: Node) -> None:
     assert value(node, "evenkeel_consumer_lag_unknown") == 0
     done(node, DeleteTopic("orders"))
     assert lags(node) == {}
+
+
+def delete_records(node: Node, topic: str, partition: int, before: int) -> None:
+    uid, group = node.registry.topics[topic].partitions[partition]
+    outcomes: list[object] = []
+    node.engine.submit(group, commands.delete_records(uid, before), outcomes.append)
+    run_until(node, lambda: outcomes)
+
+
+def test_what_retention_took_is_nobodys_lag(node: Node) -> None:
+    with_topic(node, "orders", appended=10)
+    commit(node, "readers", "orders", {0: 2, 1: 8})
+    assert lags(node) == {("readers", "orders"): 8 + 2}
+    delete_records(node, "orders", 0, 7)
+    assert lags(node) == {("readers", "orders"): 3 + 2}
+    delete_records(node, "orders", 0, 10)
+    assert lags(node) == {("readers", "orders"): 0 + 2}
 
 
 def test_an_offset_beyond_the_end_is_no_negative_lag(node: Node) -> None:
