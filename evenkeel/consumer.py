@@ -308,12 +308,8 @@ class Consumer(Scoped["Consumer"]):
         return {place: one if one.offset >= 0 else None for place, one in found.items()}
 
     def lag(self, place: TopicPartition) -> int | None:
-        """How many offsets the partition was ahead of us at its last fetch; None before that.
-        What retention took is not counted."""
-        state = self._state(place)
-        if state.position is None or state.high_watermark < 0:
-            return None
-        return max(0, state.high_watermark - max(state.log_start, state.position))
+        """How many offsets the partition was ahead of us at its last fetch; None before that."""
+        return self._state(place).lag
 
     def statistics(self) -> ConsumerStatistics:
         return ConsumerStatistics(

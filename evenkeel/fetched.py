@@ -95,6 +95,13 @@ class FetchedPartition:
     def has_records(self) -> bool:
         return bool(self._held)
 
+    @property
+    def lag(self) -> int | None:
+        """What retention took is not counted: nobody can read it any more."""
+        if self.position is None or self.high_watermark < 0:
+            return None
+        return max(0, self.high_watermark - max(self.log_start, self.position))
+
     def seek(self, offset: int) -> None:
         """Go on from there; what was fetched is dropped."""
         self.drop()
