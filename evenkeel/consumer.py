@@ -164,6 +164,7 @@ class Consumer(Scoped["Consumer"]):
                 self._fetcher.assigned[TopicPartition(*place)].seek(offset)
         self._client.follow(one.topic for one in wanted)
         self._lost_position.set()
+        self._fetcher.wake()
         await trio.lowlevel.checkpoint()
 
     @property

@@ -130,6 +130,17 @@ async def test_a_paused_partition_is_silent(cluster: SharedCluster, topic: str) 
         assert values(await take(consumer, 30)) == [b"%d" % number for number in range(30)]
 
 
+async def test_what_is_assigned_later_with_its_offsets_is_read(
+    cluster: SharedCluster, topic: str
+) -> None:
+    """No position has to be looked up, which would wake the fetcher: it slept for ever."""
+    await fill(cluster, topic, 10)
+    async with Consumer(cluster.bootstrap) as consumer:
+        assert await consumer.poll(0.2) is None
+        await consumer.assign({TopicPartition(topic, 0): 5})
+        assert values(await take(consumer, 5)) == [b"%d" % number for number in range(5, 10)]
+
+
 async def test_lag_does_not_count_what_retention_took(cluster: SharedCluster, topic: str) -> None:
     place = TopicPartition(topic, 0)
     async with Producer(cluster.bootstrap) as producer:  # of today: retention takes no more
