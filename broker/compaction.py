@@ -41,7 +41,6 @@ from wire.batch import (
 )
 from wire.batch_writer import put_varint
 from wire.compression import compress, decompress
-from wire.error_codes import ErrorCode
 from wire.record_spans import RecordSpan, rebuilt, record_spans
 
 KEYS_MAX: Final = 250_000
@@ -52,42 +51,6 @@ and take hundreds of bytes each. Java's producer splits a batch that is refused 
 UNPACKED_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of one batch's records when they are decompressed."""
 KEY_HASH_BYTES: Final = 16
-
-
-class NoKeyError(Exception):
-    """A record that a compacted topic cannot take: nothing says what it replaces."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__(f"record {index} of the batch has no key, and the topic is compacted")
-        self.index = index
-
-
-def check_keys(batch: Batch) -> None:
-    """Whether a producer's batch may be appended to a compacted topic.
-
-    Raises:
-        NoKeyError: for the first record without a key.
-        BatchError: the batch cannot be read: MESSAGE_TOO_LARGE for too many records, INVALID_RECORD
-            if they are not what the header says or too large when decompressed,
-            UNSUPPORTED_COMPRESSION_TYPE for another codec.
-    """
-    if batch.header.record_count > RECORDS_MAX:
-        raise BatchError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"{batch.header.record_count} records in one batch of a compacted topic, "
-            f"{RECORDS_MAX} are allowed",
-        )
-    if batch.header.attributes & DELETE_HORIZON_BIT:
-        raise BatchError(ErrorCode.INVALID_RECORD, "only the log says when tombstones may go")
-    try:
-        payload = decompress(batch, UNPACKED_BYTES_MAX)
-        for index, span in enumerate(record_spans(batch.header, payload)):
-            if span.key is None:
-                raise NoKeyError(index)
-    except BatchError as error:
-        if error.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
-            raise
-        raise BatchError(ErrorCode.INVALID_RECORD, str(error)) from error
 
 
 @attrs.define

@@ -46,6 +46,12 @@ class Reply(Protocol):
     def hold_back(self, group: GroupId) -> None:
         """The group has enough waiting: read no more of this connection until it has less."""
 
+    def stop_reading(self) -> None:
+        """Read nothing more of this connection until `read_on` was called as often as this: what
+        follows must not overtake what is still being looked at."""
+
+    def read_on(self) -> None: ...
+
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection, log why."""
 

@@ -17,6 +17,7 @@ class BrokerStatistics:
     produce_records: int = 0
     produce_bytes: int = 0
     produce_timeouts: int = 0
+    produce_read_aside: int = 0
     duplicates: int = 0
     """Batches that had been appended before, of producers and of writers; on every replica."""
     fetch_requests: int = 0

@@ -33,6 +33,9 @@ SEGMENT_BYTES_MIN: Final = 1 << 20
 """Kafka's own, from 4.0 on: a file for every few records would be the end of any disk."""
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 LOG_APPEND_TIME: Final = "LogAppendTime"
+TIMESTAMP_AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
+TIMESTAMP_AFTER_MAX_MS_DEFAULT: Final = 3600 * 1000
+TIMESTAMP_BEFORE_MAX_MS: Final = "message.timestamp.before.max.ms"
 DAY_MS: Final = 24 * 3600 * 1000
 NO_LIMIT_MS: Final = 2**63 - 1
 
@@ -158,6 +161,22 @@ _ALL: Final = (
         check=_integer(0, lambda config, replicas: config.batch_bytes_max, ", the broker's limit"),
         broker_name="message.max.bytes",
         documentation="The largest record batch that is accepted.",
+    ),
+    TopicConfig(
+        name=TIMESTAMP_AFTER_MAX_MS,
+        type=ConfigType.LONG,
+        default=_always(str(TIMESTAMP_AFTER_MAX_MS_DEFAULT)),
+        check=_integer(0, _long_max),
+        broker_name="log.message.timestamp.after.max.ms",
+        documentation="How far a producer's time may be ahead of the broker's.",
+    ),
+    TopicConfig(
+        name=TIMESTAMP_BEFORE_MAX_MS,
+        type=ConfigType.LONG,
+        default=_always(str(2**63 - 1)),
+        check=_integer(0, _long_max),
+        broker_name="log.message.timestamp.before.max.ms",
+        documentation="How far a producer's time may be behind the broker's.",
     ),
     TopicConfig(
         name=TIMESTAMP_TYPE,

@@ -97,6 +97,14 @@ class Place:
             client.clients.homes.changed(client.producer_id, producer_id)
             client.producer_id = producer_id
 
+    def stop_reading(self) -> None:
+        self.client.looked_at += 1
+        self.client.pause()
+
+    def read_on(self) -> None:
+        self.client.looked_at -= 1
+        self.client.go_on()
+
     def close(self, reason: str) -> None:
         self.client.close(reason)
 
@@ -141,6 +149,8 @@ class Client:
         self.unanswered_bytes = 0
         self.producer_id = NO_PRODUCER
         self.paused = False
+        self.looked_at = 0
+        """Batches of it that are still being read: nothing may overtake them."""
         self.held_by: Crowd | None = None
         """Whose crowd it waits in: then it is paused whatever its own account says."""
         self.last_size = 0
@@ -210,7 +220,9 @@ class Client:
     def go_on(self) -> None:
         """Read again, if nothing speaks against it any more."""
         low = len(self.queue) < UNANSWERED_MAX // 2
-        if self.held_by is None and low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
+        if self.held_by is not None or self.looked_at:
+            return
+        if low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
             if self.clients.full:
                 self.clients.hold_back(self, None)
             elif self.paused and self.channel is not None:

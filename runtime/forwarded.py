@@ -39,7 +39,7 @@ def problem(group: GroupId, data: memoryview) -> str:
             return f"{len(commands)} commands instead of one"
         kind, body = commands[0].kind, commands[0].body
         if kind == CommandKind.RECORDS:
-            produced_batch(body, log_time=True)
+            check_forwarded(produced_batch(body, log_time=True))
         elif kind == CommandKind.CONSUMER_GROUP:
             coordinator_commands.decode(body)
         elif kind == CommandKind.DELETE_RECORDS:

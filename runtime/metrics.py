@@ -43,6 +43,7 @@ BROKER_COUNTERS: Final = {
     "produce_batches": "Record batches taken in.",
     "produce_records": "Records in them.",
     "produce_bytes": "Bytes in them.",
+    "produce_read_aside": "Batches whose records were read by a thread beside the loop.",
     "produce_timeouts": "Produce requests answered with a time-out.",
     "duplicates": "Batches sent again, by idempotent producers or under write tokens.",
     "fetch_requests": "Fetch requests.",

@@ -82,6 +82,7 @@ class _Connection:
     early: dict[int, bytes] = attrs.Factory(dict)
     """Frames that overtook others, or are not read yet."""
     held_by: GroupId | None = None
+    looked_at: int = 0
     hurry: Callable[[], None] | None = None
     memory: Connection = attrs.Factory(Connection)
 
@@ -112,6 +113,13 @@ class _Reply:
 
     def hold_back(self, group: GroupId) -> None:
         self._connection.held_by = group
+
+    def stop_reading(self) -> None:
+        self._connection.looked_at += 1
+
+    def read_on(self) -> None:
+        """What has come meanwhile is read with the next tick."""
+        self._connection.looked_at -= 1
 
     def close(self, reason: str) -> None:
         self._node.world.trace.note(self._node.world.loop.now_ns, "closed", self._client, reason)
@@ -280,7 +288,7 @@ class BrokerNode(SimNode):
     def keep_house(self, now: Now) -> None:
         self._client.tick(now)
         for client, connection in list(self._connections.items()):
-            if connection.held_by is not None:
+            if connection.held_by is not None or connection.early:
                 self._read(client, connection)
         self.broker.consumer_groups.tick(now)
         self.broker.retainer.tick(now)
@@ -306,7 +314,9 @@ class BrokerNode(SimNode):
         self._read(client, connection)
 
     def _read(self, client: int, connection: _Connection) -> None:
-        while connection.held_by is None or self.groups[connection.held_by].intake.room:
+        while not connection.looked_at and (
+            connection.held_by is None or self.groups[connection.held_by].intake.room
+        ):
             connection.held_by = None
             frame = connection.early.pop(connection.expected, None)
             if frame is None:

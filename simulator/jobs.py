@@ -111,7 +111,8 @@ class Jobs:
 
 
 class Aside(Jobs):
-    """The thread that searches (broker.ports.Aside): it shares nothing, and changes nothing."""
+    """The thread that searches, and reads large batches (broker.ports.Aside): it shares nothing,
+    and changes nothing."""
 
     def __init__(self, node: "SimNode") -> None:
         chance = dice(node.world.options.seed, "aside", node.me, node.life)
@@ -119,3 +120,6 @@ class Aside(Jobs):
 
     def rest(self) -> None:
         """What it does takes no time of the loop's."""
+
+    def _hear(self, result: Callable[[], None]) -> None:
+        super()._hear(partial(self._node.enter, result))

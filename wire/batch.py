@@ -54,8 +54,8 @@ APPEND_FIELDS: Final = struct.Struct(">8xi4xb4xhi8xqqhi")
 """What a replica needs of a header: batch length, magic, attributes, last offset delta, greatest
 timestamp, producer id, epoch and base sequence. Every replica reads it of every batch, and a
 BatchHeader would take longer to make than the rest of an append."""
-_PLAIN_FIELDS: Final = struct.Struct(">8xi4xbIhi16xqhii")
-"""What `plain_batch` looks at: all but the place in the log, and times."""
+_PLAIN_FIELDS: Final = struct.Struct(">qi4xbIhi16xqhii")
+"""What `plain_batch` looks at: all but the leader epoch, and times."""
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = 17
 _COVERED_FROM: Final = 21
@@ -83,6 +83,11 @@ class BatchError(Exception):
     def __init__(self, code: ErrorCode, what: str) -> None:
         super().__init__(f"{what} ({code.name})")
         self.code = code
+        self.what = what
+
+
+class TooMuchError(BatchError):
+    """They would be longer when decompressed than is allowed."""
 
 
 class BatchHeader(NamedTuple):
@@ -206,8 +211,8 @@ def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
         and header.record_count * RECORD_BYTES_MIN > len(data) - HEADER_BYTES
     ):
         return ErrorCode.INVALID_RECORD  # or 70 bytes could use up two billion offsets
-    if attributes & CONTROL_BIT:
-        return ErrorCode.INVALID_RECORD
+    if attributes & (CONTROL_BIT | DELETE_HORIZON_BIT):
+        return ErrorCode.INVALID_RECORD  # only the log writes such
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         return ErrorCode.INVALID_RECORD  # nor is it a place in a writer's order
     if attributes & LOG_APPEND_TIME_BIT and not log_time:
@@ -230,9 +235,17 @@ def produced_batch(records: memoryview | None, *, log_time: bool = False) -> Bat
     Raises:
         BatchError: with the code to answer for this partition.
     """
+    if records and len(records) > _MAGIC_AT and records[_MAGIC_AT] != MAGIC:
+        known = records[_MAGIC_AT] < MAGIC
+        raise BatchError(
+            ErrorCode.INVALID_RECORD if known else ErrorCode.CORRUPT_MESSAGE,
+            f"message format {records[_MAGIC_AT]}, only {MAGIC} is taken",
+        )
     batches = split(records) if records else []
     if len(batches) != 1:
         raise BatchError(ErrorCode.INVALID_RECORD, f"{len(batches)} batches instead of one")
+    if batches[0].header.base_offset:
+        raise BatchError(ErrorCode.INVALID_RECORD, "the log gives offsets, a producer's begin at 0")
     code = validate(batches[0], log_time=log_time)
     if code is not ErrorCode.NONE:
         raise BatchError(code, "the batch is not valid")
@@ -245,11 +258,12 @@ def plain_batch(data: memoryview) -> tuple[int, int] | None:
     size = len(data)
     if size < HEADER_BYTES:
         return None
-    (length, magic, crc, attributes, last_delta, producer_id, epoch, sequence, count) = (
+    (base, length, magic, crc, attributes, last_delta, producer_id, epoch, sequence, count) = (
         _PLAIN_FIELDS.unpack_from(data)
     )
     if (
-        magic != MAGIC
+        base
+        or magic != MAGIC
         or length + LOG_OVERHEAD_BYTES != size
         or not 0 <= attributes <= Compression.ZSTD
         or count <= 0
@@ -269,6 +283,16 @@ def stamped(batch: Batch, time_ms: int) -> memoryview:
     """
     data = bytearray(batch.data)
     _ATTRIBUTES.pack_into(data, _COVERED_FROM, batch.header.attributes | LOG_APPEND_TIME_BIT)
+    _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, time_ms)
+    _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_COVERED_FROM:]))
+    return memoryview(data)
+
+
+def with_greatest_time(batch: Batch, time_ms: int) -> memoryview:
+    """The batch, or a copy whose header names this as the greatest timestamp of its records."""
+    if batch.header.max_timestamp_ms == time_ms:
+        return batch.data
+    data = bytearray(batch.data)
     _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, time_ms)
     _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_COVERED_FROM:]))
     return memoryview(data)
@@ -302,8 +326,8 @@ def checked_head(
 def iterate_records(batch: Batch, payload: bytes | None = None) -> Iterator[Record]:
     """The records of a batch, with absolute offsets and timestamps.
 
-    Offsets lie within the batch and timestamps within 64 bits, whatever its producer wrote: others
-    use them. `payload` is what `decompressed` gave, where that was called before.
+    Offsets ascend within the batch and timestamps lie within 64 bits, whatever its producer wrote:
+    others use them. `payload` is what `decompressed` gave, where that was called before.
 
     Raises:
         BatchError: UNSUPPORTED_COMPRESSION_TYPE for what the standard library cannot decompress,
@@ -316,11 +340,15 @@ def iterate_records(batch: Batch, payload: bytes | None = None) -> Iterator[Reco
     if header.record_count < 0 or header.record_count * RECORD_BYTES_MIN > len(payload):
         raise _corrupt(f"{header.record_count} records in {len(payload)} bytes")
     pos = 0
+    before = header.base_offset - 1
     for _ in range(header.record_count):
         try:
             record, pos = _read_record(payload, pos, header)
-        except (IndexError, UnicodeDecodeError) as error:
+        except IndexError as error:
             raise _corrupt(f"a record is malformed at byte {pos}: {error}") from error
+        if record.offset <= before:
+            raise _corrupt(f"offset {record.offset} after {before}")
+        before = record.offset
         yield record._replace(timestamp_ms=header.max_timestamp_ms) if log_append else record
     if pos != len(payload):
         raise _corrupt(f"{len(payload) - pos} bytes after the last record")
@@ -334,7 +362,8 @@ def decompressed(batch: Batch, bytes_max: int) -> bytes:
     """The records; a batch may hold a thousand times what was sent, so `bytes_max` (> 0) is asked.
 
     Raises:
-        BatchError: as `iterate_records`, and CORRUPT_MESSAGE for more bytes than that.
+        TooMuchError: CORRUPT_MESSAGE for more bytes than that.
+        BatchError: as `iterate_records`.
     """
     codec = batch.header.attributes & COMPRESSION_MASK
     data = batch.data[HEADER_BYTES:]
@@ -344,11 +373,17 @@ def decompressed(batch: Batch, bytes_max: int) -> bytes:
         raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"cannot decompress codec {codec}")
     inflater = zlib.decompressobj(wbits=31)
     try:
-        payload = inflater.decompress(data, bytes_max)
+        payload = inflater.decompress(data, bytes_max + 1)
     except zlib.error as error:
         raise _corrupt(f"gzip: {error}") from error
+    if len(payload) > bytes_max:
+        raise TooMuchError(
+            ErrorCode.CORRUPT_MESSAGE, f"a gzip stream that is longer than {bytes_max} bytes"
+        )
     if not inflater.eof:
-        raise _corrupt(f"gzip stream is cut short, or longer than {bytes_max} bytes")
+        raise _corrupt("a gzip stream is cut short")
+    if inflater.unused_data:  # Java reads another stream there, librdkafka does not
+        raise _corrupt(f"{len(inflater.unused_data)} bytes after the gzip stream")
     return payload
 
 
@@ -371,7 +406,7 @@ def _read_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record,
         if name is None:
             raise _corrupt("a record header without a name")
         content, pos = _read_bytes(payload, pos)
-        headers.append((name.decode(), content))
+        headers.append((name.decode(errors="replace"), content))  # as Java does
     if pos != stop:
         raise _corrupt(f"a record ends at byte {pos} instead of {stop}")
     offset = header.base_offset + offset_delta

@@ -22,6 +22,7 @@ from wire.batch import (
     Batch,
     BatchError,
     Compression,
+    TooMuchError,
     decompressed,
 )
 from wire.batch_writer import compress_gzip
@@ -48,7 +49,8 @@ def decompress(batch: Batch, bytes_max: int) -> bytes:
     """The records of a batch, whatever its codec.
 
     Raises:
-        BatchError: CORRUPT_MESSAGE if they are damaged or longer than `bytes_max`,
+        TooMuchError: CORRUPT_MESSAGE if they are longer than `bytes_max`.
+        BatchError: CORRUPT_MESSAGE if they are damaged,
             UNSUPPORTED_COMPRESSION_TYPE for a codec that is none of Kafka's.
     """
     codec = batch.header.attributes & COMPRESSION_MASK
@@ -71,6 +73,10 @@ def _corrupt(what: str) -> BatchError:
     return BatchError(ErrorCode.CORRUPT_MESSAGE, what)
 
 
+def _too_much(limit: int) -> TooMuchError:
+    return TooMuchError(ErrorCode.CORRUPT_MESSAGE, f"more than {limit} bytes when decompressed")
+
+
 def _in_steps(into: Callable[[Buffer, bytearray], int], payload: memoryview, limit: int) -> bytes:
     """Four times the memory as long as it does not suffice, up to `limit`."""
     room = min(limit, max(GUESS_BYTES_MIN, FIRST_GUESS_FACTOR * len(payload)))
@@ -82,7 +88,7 @@ def _in_steps(into: Callable[[Buffer, bytearray], int], payload: memoryview, lim
             if "whole buffer" not in str(error):
                 raise
             if room == limit:
-                raise _corrupt(f"more than {limit} bytes when decompressed") from error
+                raise _too_much(limit) from error
             room = min(limit, FIRST_GUESS_FACTOR * room)
         else:
             return bytes(memoryview(out)[:size])
@@ -109,7 +115,7 @@ def _snappy_block(block: memoryview, limit: int) -> bytes:
     """A block says how long its contents are."""
     size = cramjam.snappy.decompress_raw_len(block)
     if size > limit:
-        raise _corrupt(f"{size} bytes when decompressed, {limit} are allowed")
+        raise _too_much(limit)
     out = bytearray(size)
     written = cramjam.snappy.decompress_raw_into(block, out)
     if written != size:

@@ -14,26 +14,32 @@ things: what is there already is told as DUPLICATE_SEQUENCE_NUMBER, and acks=0 i
 wants every chunk once has to hear what has become of it.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from balancer.catalogue import INTERNAL_TOPICS
 from balancer.records import PartitionPlace, Topic
+from broker.batch_checks import check_aside, check_on_loop, rules_of
 from broker.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
-from broker.compaction import NoKeyError, check_keys
 from broker.context import Broker, Request
 from broker.guard import blame, refuse_more_than
 from broker.hints import endpoints, other_leader
 from broker.intake import Done, Elsewhere, Outcome, Pending, Why
-from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE, is_compacted
+from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE
 from paxos.ids import MS
 from wire.apis import encode_response
 from wire.batch import (
+    COMPRESSION_MASK,
     TRANSACTIONAL_BIT,
+    Batch,
     BatchError,
     BatchHeader,
+    Compression,
     as_view,
     produced_batch,
     stamped,
+    with_greatest_time,
 )
 from wire.error_codes import ErrorCode
 from wire.messages.common import LeaderIdAndEpoch
@@ -45,9 +51,12 @@ from wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from wire.record_check import BadRecordsError, Rules
 from wire.write_tokens import CHUNK_END, FIRST_ID, position_of
 
 ACKS: Final = (-1, 0, 1)
+ZSTD_FROM: Final = 7
+"""Version of Produce; older clients do not know the codec."""
 PARTITIONS_MAX: Final = 10_000
 """In one request. 16 MiB of tiny batches would be 200,000, and hold the node up for seconds."""
 
@@ -123,13 +132,18 @@ def _check_token(header: BatchHeader, acks: int) -> None:
         )
 
 
-def _blame(answer: PartitionProduceResponse, error: BatchError | NoKeyError) -> None:
-    answer.error_message = str(error)
-    if isinstance(error, BatchError):
-        answer.error_code = error.code
-    else:
-        answer.error_code = ErrorCode.INVALID_RECORD
-        answer.record_errors = [BatchIndexAndErrorMessage(error.index, str(error))]
+def _blame(answer: PartitionProduceResponse, error: BatchError) -> None:
+    answer.error_code, answer.error_message = error.code, str(error)
+    if isinstance(error, BadRecordsError):  # KIP-467
+        answer.record_errors = [BatchIndexAndErrorMessage(*one) for one in error.records]
+
+
+def _read_aside(batch: Batch, rules: Rules, rest: Callable[[], None]) -> int | Exception:
+    """What `check_aside` says, in another thread."""
+    try:
+        return check_aside(batch, rules, rest)
+    except Exception as error:  # noqa: BLE001  told to whoever asked
+        return error
 
 
 class Produce:
@@ -141,6 +155,7 @@ class Produce:
         "answers",
         "broker",
         "hints",
+        "reading",
         "request",
         "since_boot_ns",
         "waiting",
@@ -153,6 +168,8 @@ class Produce:
         self.answers: list[TopicProduceResponse] = []
         self.hints: list[LeaderIdAndEpoch] = []
         self.waiting = 1
+        self.reading = 0
+        """Batches that are being read aside: those behind them are as well, so as to stay there."""
         self.answered = False
         self.since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
 
@@ -165,32 +182,108 @@ class Produce:
             return
         place = topic.partitions[data.index]
         broker, view = self.broker, as_view(data.records)
-        size = len(view)
         try:
-            if size > _bytes_max(broker, topic):
+            if len(view) > _bytes_max(broker, topic):
                 raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too large")
-            checked = produced_batch(view)
-            if topic.configs and is_compacted(topic.configs):
-                check_keys(checked)
-            if checked.header.producer_id >= FIRST_ID:
-                _check_token(checked.header, self.acks)
-        except (BatchError, NoKeyError) as error:
-            _blame(answer, error)
-            broker.gaps.refused(place.uid, broker.groups.now().boot_ns)
+            batch = produced_batch(view)
+            header = batch.header
+            if header.producer_id >= FIRST_ID:
+                _check_token(header, self.acks)
+            if (
+                header.attributes & COMPRESSION_MASK == Compression.ZSTD
+                and self.request.header.api_version < ZSTD_FROM
+            ):
+                raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd before version 7")
+            if header.attributes & TRANSACTIONAL_BIT:
+                answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                return
+            rules = rules_of(topic.configs, broker.groups.now())
+            latest_ms = None if self.reading else check_on_loop(batch, rules)
+        except BatchError as error:
+            self._refuse(place, answer, error)
             return
-        header = checked.header
-        if header.attributes & TRANSACTIONAL_BIT:
-            answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return
+        if latest_ms is None:
+            self._read(topic, place, batch, rules, answer)
+        else:
+            self._submit(topic, place, batch, latest_ms, answer)
+
+    def _refuse(
+        self, place: PartitionPlace, answer: PartitionProduceResponse, error: BatchError
+    ) -> None:
+        _blame(answer, error)
+        self.broker.gaps.refused(place.uid, self.broker.groups.now().boot_ns)
+
+    def _read(
+        self,
+        topic: Topic,
+        place: PartitionPlace,
+        batch: Batch,
+        rules: Rules,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        """Have its records read aside, and read nothing more of the connection until that is
+        done: what its client sent later must not overtake it."""
+        if not self.request.owned:
+            batch = Batch(batch.header, memoryview(bytes(batch.data)))
+        self.waiting += 1
+        self.reading += 1
+        answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self.request.reply.stop_reading()
+        aside = self.broker.aside
+        self.broker.statistics.produce_read_aside += 1
+        aside.submit(
+            partial(_read_aside, batch, rules, aside.rest),
+            partial(self._was_read, topic, place, batch, answer),
+        )
+
+    def _was_read(
+        self,
+        topic: Topic,
+        place: PartitionPlace,
+        batch: Batch,
+        answer: PartitionProduceResponse,
+        outcome: int | Exception,
+    ) -> None:
+        """Whoever calls this must not suffer from our bugs."""
+        try:
+            self.reading -= 1
+            self.request.reply.read_on()
+            if self.answered:
+                return  # its client has given up: it is not appended
+            if isinstance(outcome, int):
+                self._submit(topic, place, batch, outcome, answer)
+            elif isinstance(outcome, BatchError):
+                self._refuse(place, answer, outcome)
+            else:
+                raise outcome
+            self.waiting -= 1
+            if not self.waiting:
+                self.broker.produces.remove(self)
+                self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self._give_up(error)
+
+    def _submit(
+        self,
+        topic: Topic,
+        place: PartitionPlace,
+        batch: Batch,
+        latest_ms: int,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        """Its records were read, and `latest_ms` is the greatest of their times."""
+        broker, header, size = self.broker, batch.header, len(batch.data)
         statistics = broker.statistics
         statistics.produce_batches += 1
         statistics.produce_records += header.record_count
         statistics.produce_bytes += size
         broker.traffic.produced(place.group, size)
         if topic.configs and topic.configs.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME:
-            view = stamped(checked, self._append_time_ms(place))
-        elif size > SMALL_BYTES and not self.request.owned:
-            view = memoryview(bytes(view))
+            view = stamped(batch, self._append_time_ms(place))
+        else:
+            view = with_greatest_time(batch, latest_ms)
+            if view is batch.data and size > SMALL_BYTES and not self.request.owned:
+                view = memoryview(bytes(view))
         self.waiting += 1
         if header.producer_id >= 0:
             self.request.reply.produces(header.producer_id)

@@ -16,14 +16,15 @@ from typing import Final
 
 from balancer.catalogue import INTERNAL_TOPICS
 from balancer.records import PartitionPlace
+from broker.batch_checks import check_on_loop, rules_of
 from broker.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.context import Broker, Request
 from broker.guard import blame
-from broker.handlers.produce import Produce
+from broker.handlers.produce import ZSTD_FROM, Produce
 from broker.intake import Done, Outcome, Pending
 from broker.ports import Connection, Reply
 from wire.apis import APIS, ApiKey, encode_response
-from wire.batch import plain_batch
+from wire.batch import Batch, BatchError, Compression, parse_header, plain_batch
 from wire.error_codes import ErrorCode
 from wire.messages.produce import (
     PartitionProduceResponse,
@@ -189,7 +190,7 @@ def _take(
         return False
     batch = frame[first:stop]
     fields = plain_batch(batch)
-    if fields is None or fields[0] >= FIRST_ID:
+    if fields is None or fields[0] >= FIRST_ID or not _is_sound(broker, usual, batch):
         return False
     producer_id, record_count = fields
     place = topic.partitions[index]
@@ -216,6 +217,20 @@ def _take(
     except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
         blame(broker, one.request(), error)
     return True
+
+
+def _is_sound(broker: Broker, usual: Usual, data: memoryview) -> bool:
+    """Whether the records are as they must be, which can be said at once, and the header says the
+    truth of them."""
+    batch = Batch(parse_header(data), data)
+    header = batch.header
+    if header.attributes == Compression.ZSTD and usual.header.api_version < ZSTD_FROM:
+        return False
+    try:
+        latest_ms = check_on_loop(batch, rules_of({}, broker.groups.now()))
+    except BatchError:
+        return False
+    return latest_ms == header.max_timestamp_ms
 
 
 class _One(Pending):

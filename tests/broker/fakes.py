@@ -76,6 +76,7 @@ class FakeReply:
     hurry: Callable[[], None] | None = None
     producer_id: int = -1
     held_back: list[GroupId] = attrs.Factory(list)
+    stopped: int = 0
     connection: Connection = attrs.Factory(Connection)
 
     @property
@@ -98,6 +99,13 @@ class FakeReply:
 
     def hold_back(self, group: GroupId) -> None:
         self.held_back.append(group)
+
+    def stop_reading(self) -> None:
+        self.stopped += 1
+
+    def read_on(self) -> None:
+        assert self.stopped
+        self.stopped -= 1
 
     def close(self, reason: str) -> None:
         assert self.closed is None

@@ -1,0 +1,111 @@
+"""What is read of a producer's batch before it is appended, where, and by which rules.
+
+The node that a client talks to reads every record (`wire.record_check`). Small batches, which is
+nearly all, are read on the loop; what would hold that up for milliseconds, or turns out to be large
+when it is decompressed, is read aside. One thread does that, one batch after the other: so at any
+time at most one batch of a node is being decompressed aside, and at most DECOMPRESSED_BYTES_MAX of
+memory is used for it, however many clients send large ones. Those that wait are frames of
+connections that are not read meanwhile (`Reply.stop_reading`), one for each: so nothing that a
+client sent later can overtake a batch that is still being read, and what waits is bounded.
+
+A node that is sent a batch by another one (`runtime.forwarded`) checks what it says in its header
+again, and its records where that can be done on the loop. A larger one it takes on the other's
+word: nodes crash, and links corrupt bytes, which the checksum tells; nodes do not make things up.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.topic_configs import (
+    LOG_APPEND_TIME,
+    TIMESTAMP_AFTER_MAX_MS,
+    TIMESTAMP_AFTER_MAX_MS_DEFAULT,
+    TIMESTAMP_BEFORE_MAX_MS,
+    TIMESTAMP_TYPE,
+    is_compacted,
+)
+from broker.compaction import RECORDS_MAX as COMPACTED_RECORDS_MAX
+from broker.compaction import UNPACKED_BYTES_MAX as COMPACTED_BYTES_MAX
+from paxos.ids import MS, Now
+from wire.batch import (
+    COMPRESSION_MASK,
+    DECOMPRESSED_BYTES_MAX,
+    TIMESTAMP_END,
+    TRANSACTIONAL_BIT,
+    Batch,
+    BatchError,
+    TooMuchError,
+)
+from wire.error_codes import ErrorCode
+from wire.record_check import READABLE, Rules, check_records
+
+ON_LOOP_RECORDS_MAX: Final = 2_000
+"""About a millisecond."""
+ON_LOOP_BYTES_MAX: Final = 1024 * 1024
+"""Of a compressed batch, and of what is in it: one or two milliseconds, gzip three."""
+RECORDS_MAX: Final = 1_000_000
+"""In one batch: about a second aside. Java's producer splits what is refused as too large."""
+
+
+def rules_of(configs: Mapping[str, str], now: Now) -> Rules:
+    """What a topic with these settings asks of records that come now.
+
+    A clock that is not trusted refuses nobody: the refusal would be final.
+    """
+    earliest_ms, latest_ms = READABLE.earliest_ms, READABLE.latest_ms
+    if now.trusted and configs.get(TIMESTAMP_TYPE) != LOG_APPEND_TIME:
+        now_ms = now.wall_ns // MS
+        before = configs.get(TIMESTAMP_BEFORE_MAX_MS)
+        after = configs.get(TIMESTAMP_AFTER_MAX_MS)
+        after_ms = TIMESTAMP_AFTER_MAX_MS_DEFAULT if after is None else int(after)
+        earliest_ms = now_ms - (TIMESTAMP_END - 1 if before is None else int(before))
+        latest_ms = min(now_ms + after_ms, latest_ms)
+    return Rules(earliest_ms, latest_ms, bool(configs) and is_compacted(configs))
+
+
+def fits_loop(batch: Batch) -> bool:
+    """Whether it may be read on the loop; what is in it may yet turn out to be too much."""
+    header, data = batch
+    return header.record_count <= ON_LOOP_RECORDS_MAX and (
+        not header.attributes & COMPRESSION_MASK or len(data) <= ON_LOOP_BYTES_MAX
+    )
+
+
+def check_on_loop(batch: Batch, rules: Rules) -> int | None:
+    """The greatest timestamp of its records; None: it has to be read aside.
+
+    Raises:
+        BatchError: as `check_records`.
+    """
+    if not fits_loop(batch):
+        return None
+    try:
+        return check_records(batch, rules, bytes_max=ON_LOOP_BYTES_MAX)
+    except TooMuchError:
+        return None
+
+
+def check_aside(batch: Batch, rules: Rules, rest: Callable[[], None]) -> int:
+    """The greatest timestamp of its records, however long it takes.
+
+    Raises:
+        BatchError: as `check_records`; MESSAGE_TOO_LARGE for more than anybody wants to read.
+    """
+    many = COMPACTED_RECORDS_MAX if rules.keyed else RECORDS_MAX
+    count = batch.header.record_count
+    if count > many:
+        raise BatchError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"{count} records in one batch, {many} are allowed"
+        )
+    size = COMPACTED_BYTES_MAX if rules.keyed else DECOMPRESSED_BYTES_MAX
+    return check_records(batch, rules, bytes_max=size, rest=rest)
+
+
+def check_forwarded(batch: Batch) -> None:
+    """
+    Raises:
+        BatchError: no node that reads what it is sent has sent this.
+    """
+    if batch.header.attributes & TRANSACTIONAL_BIT:
+        raise BatchError(ErrorCode.INVALID_RECORD, "a transaction's")
+    check_on_loop(batch, READABLE)
