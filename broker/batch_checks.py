@@ -16,6 +16,8 @@ word: nodes crash, and links corrupt bytes, which the checksum tells; nodes do n
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.compaction import RECORDS_MAX as COMPACTED_RECORDS_MAX
+from broker.compaction import UNPACKED_BYTES_MAX as COMPACTED_BYTES_MAX
 from broker.topic_configs import (
     LOG_APPEND_TIME,
     TIMESTAMP_AFTER_MAX_MS,
@@ -24,8 +26,6 @@ from broker.topic_configs import (
     TIMESTAMP_TYPE,
     is_compacted,
 )
-from broker.compaction import RECORDS_MAX as COMPACTED_RECORDS_MAX
-from broker.compaction import UNPACKED_BYTES_MAX as COMPACTED_BYTES_MAX
 from paxos.ids import MS, Now
 from wire.batch import (
     COMPRESSION_MASK,

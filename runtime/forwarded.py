@@ -2,13 +2,15 @@
 
 A chosen command is applied by every replica and again at every restart, and a state machine that
 meets one it cannot apply must not go on. So a command that comes over a link is checked as one of
-a client is, down to the batch's CRC: TCP's checksum is 16 bits.
+a client is, down to the batch's CRC (TCP's checksum is 16 bits) and, where that does not take long,
+its records.
 """
 
 from typing import Final
 
 import attrs
 
+from broker.batch_checks import check_forwarded
 from broker.commands import EVERYTHING, CommandError, CommandKind, parse, parse_delete_records
 from broker.intake import COMMAND_BYTES_MAX, Elsewhere, Outcome, Pending, Why
 from coordinator import commands as coordinator_commands

@@ -87,27 +87,23 @@ def check_records(
         raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records in {len(payload)} bytes")
     pos = low = high = 0
     keyless = False
-    first = 0
-    while first < count:
-        until = min(count, first + REST_RECORDS)
-        pos, least, most, some_keyless = _walk(payload, pos, first, until)
-        if not first:
-            low, high = least, most
-        low, high, keyless = min(low, least), max(high, most), keyless or some_keyless
-        first = until
-        if first < count:
+    for first in range(0, count, REST_RECORDS):
+        if first:
             rest()
+        until = min(count, first + REST_RECORDS)
+        try:
+            pos, least, most, some_keyless = _walk(payload, pos, first, until)
+        except (IndexError, _Unreadable):
+            raise _name_malformed(header, payload) from None
+        low, high = (min(low, least), max(high, most)) if first else (least, most)
+        keyless = keyless or some_keyless
     if pos != len(payload):
         what = f"the batch has {len(payload) - pos} bytes behind its last record"
         if pos > len(payload):
             what = f"record {count - 1} goes beyond the end"
         raise BadRecordsError(ErrorCode.INVALID_RECORD, what, [(count - 1, what)])
     base = header.base_timestamp_ms
-    if (
-        base + low < rules.earliest_ms
-        or base + high > rules.latest_ms
-        or (keyless and rules.keyed)
-    ):
+    if base + low < rules.earliest_ms or base + high > rules.latest_ms or (keyless and rules.keyed):
         _name_bad_records(header, payload, rules, rest)
     return max(NO_TIMESTAMP, base + high)
 
@@ -129,123 +125,145 @@ def _payload(batch: Batch, bytes_max: int) -> Buffer:
         raise BatchError(ErrorCode.INVALID_RECORD, error.what) from error
 
 
-def _walk(payload: Buffer, pos: int, first: int, until: int) -> tuple[int, int, int, bool]:
-    """From record `first`, which begins at `pos`, to before `until`: where they end, their least
-    and greatest time deltas, and whether one has no key.
-
-    One loop without a call for what is usual: this is done for every record of every producer.
-    """
-    index, start, keyless = first, pos, False
-    low = high = last_time = 0
-    fresh = True
+def _walk(  # noqa: C901  one loop without a call for what is usual: it is run for every record
+    payload: Buffer, pos: int, first: int, until: int
+) -> tuple[int, int, int, bool]:
+    """From record `first`, at `pos`, to before `until`: where they end, their least and greatest
+    time deltas, and whether one has no key. IndexError or _Unreadable: ask `_name_malformed`."""
+    keyless, low, high, last_time = False, 0, 0, -1
     expected = first << 1  # as a zig-zag varint
-    try:
-        for index in range(first, until):
-            start = pos
-            size = payload[pos]
+    for _ in range(first, until):
+        size = payload[pos]
+        pos += 1
+        if size > 0x7F:
+            more = payload[pos]
             pos += 1
-            if size > 0x7F:
-                more = payload[pos]
-                pos += 1
-                if more > 0x7F:
-                    size, pos = _raw_varint(payload, start)
-                else:
-                    size = size & 0x7F | more << 7
-            if size & 1:
-                raise _Unreadable("its length is negative")
-            stop = pos + (size >> 1)
-            time = payload[pos + 1]  # behind the attributes, which no record uses
-            pos += 2
-            if time > 0x7F:
-                time, pos = _raw_varlong(payload, pos - 1)
-            if time != last_time or fresh:
-                fresh, last_time = False, time
-                delta = (time >> 1) ^ -(time & 1)
-                if index == first:
-                    low = high = delta
-                elif delta > high:
-                    high = delta
-                elif delta < low:
-                    low = delta
-            offset = payload[pos]
-            pos += 1
-            if offset > 0x7F:
-                more = payload[pos]
-                pos += 1
-                if more > 0x7F:
-                    offset, pos = _raw_varint(payload, pos - 2)
-                else:
-                    offset = offset & 0x7F | more << 7
-            if offset != expected:
-                raise _Unreadable(f"its offset delta is {(offset >> 1) ^ -(offset & 1)}")
-            expected += 2
-            size = payload[pos]
-            pos += 1
-            if size > 0x7F:
-                size, pos = _raw_varint(payload, pos - 1)
-            if size & 1:
-                if size != 1:
-                    raise _Unreadable("its key has a negative length")
-                keyless = True
+            if more > 0x7F:
+                size, pos = _raw_varint(payload, pos - 2)
             else:
-                pos += size >> 1
-            size = payload[pos]
+                size = size & 0x7F | more << 7
+        stop = pos + (size >> 1)
+        wrong = size & 1
+        time = payload[pos + 1]  # behind the attributes, which no record uses
+        pos += 2
+        if time > 0x7F:
+            time, pos = _raw_varlong(payload, pos - 1)
+        if time != last_time:
+            delta = (time >> 1) ^ -(time & 1)
+            if last_time < 0:
+                low = high = delta
+            elif delta > high:
+                high = delta
+            elif delta < low:
+                low = delta
+            last_time = time
+        offset = payload[pos]
+        pos += 1
+        if offset > 0x7F:
+            more = payload[pos]
             pos += 1
-            if size > 0x7F:
-                more = payload[pos]
-                pos += 1
-                if more > 0x7F:
-                    size, pos = _raw_varint(payload, pos - 2)
-                else:
-                    size = size & 0x7F | more << 7
-            if size & 1:
-                if size != 1:
-                    raise _Unreadable("its value has a negative length")
+            if more > 0x7F:
+                offset, pos = _raw_varint(payload, pos - 2)
             else:
-                pos += size >> 1
-            size = payload[pos]
+                offset = offset & 0x7F | more << 7
+        size = payload[pos]
+        pos += 1
+        if size > 0x7F:
+            size, pos = _raw_varint(payload, pos - 1)
+        if size & 1:
+            wrong |= size - 1
+            keyless = True
+        else:
+            pos += size >> 1
+        size = payload[pos]
+        pos += 1
+        if size > 0x7F:
+            more = payload[pos]
             pos += 1
-            if size:
-                pos = _behind_headers(payload, pos - 1, stop)
-            if pos != stop:
-                raise _Unreadable(f"it has {stop - start} bytes, of which {pos - start} are used")
-    except IndexError:
-        raise _malformed(index, start, "it goes beyond the end") from None
-    except _Unreadable as error:
-        raise _malformed(index, start, str(error)) from None
+            if more > 0x7F:
+                size, pos = _raw_varint(payload, pos - 2)
+            else:
+                size = size & 0x7F | more << 7
+        if size & 1:
+            wrong |= size - 1
+        else:
+            pos += size >> 1
+        if payload[pos]:
+            pos = _behind_headers(payload, pos, stop)
+        else:
+            pos += 1
+        if pos != stop or offset != expected or wrong:
+            raise _Unreadable
+        expected += 2
     return pos, low, high, keyless
+
+
+def _name_malformed(header: BatchHeader, payload: Buffer) -> BadRecordsError:
+    """Which record it is that cannot be read, and what is wrong with it."""
+    pos = 0
+    for index in range(header.record_count):
+        start = pos
+        try:
+            pos = _behind_record(payload, pos, index)
+        except (IndexError, _Unreadable) as error:
+            what = str(error) if type(error) is _Unreadable else "it goes beyond the end"
+            what = f"record {index} of the batch, at byte {start} of the records: {what}"
+            return BadRecordsError(ErrorCode.INVALID_RECORD, what, [(index, what)])
+    raise AssertionError("records that can be read were found unreadable")
+
+
+def _behind_record(payload: Buffer, start: int, index: int) -> int:
+    """Where the record that begins at `start` ends."""
+    size, pos = _raw_varint(payload, start)
+    if size & 1:
+        raise _Unreadable("its length is negative")
+    stop = pos + (size >> 1)
+    _, pos = _raw_varlong(payload, pos + 1)
+    offset, pos = _raw_varint(payload, pos)
+    if offset != index << 1:
+        raise _Unreadable(f"its offset delta is {(offset >> 1) ^ -(offset & 1)}")
+    for name in ("key", "value"):
+        size, pos = _raw_varint(payload, pos)
+        if not size & 1:
+            pos += size >> 1
+        elif size != 1:
+            raise _Unreadable(f"its {name} has a negative length")
+    pos = _behind_headers(payload, pos, stop)
+    if pos != stop:
+        raise _Unreadable(f"it ends at byte {pos} instead of {stop}")
+    return pos
 
 
 class _Unreadable(Exception):
     """What is wrong with the record at hand."""
 
 
-def _malformed(index: int, start: int, what: str) -> BadRecordsError:
-    told = f"record {index} of the batch, at byte {start} of the records: {what}"
-    return BadRecordsError(ErrorCode.INVALID_RECORD, told, [(index, told)])
-
-
 def _raw_varint(payload: Buffer, pos: int) -> tuple[int, int]:
     """A varint of up to 32 bits as it is written, zig-zag, and where it ends."""
-    return _raw(payload, pos, 35, 1 << 32)
-
-
-def _raw_varlong(payload: Buffer, pos: int) -> tuple[int, int]:
-    """The same of up to 64 bits."""
-    return _raw(payload, pos, 70, 1 << 64)
-
-
-def _raw(payload: Buffer, pos: int, bits: int, limit: int) -> tuple[int, int]:
     value = 0
-    for shift in range(0, bits, 7):
+    for shift in (0, 7, 14, 21, 28):
         byte = payload[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if value >= limit:
+            if value >= 1 << 32:
                 break
             return value, pos
-    raise _Unreadable("a number in it is too large")
+    raise _Unreadable("a length or an offset in it is longer than 32 bits")
+
+
+def _raw_varlong(payload: Buffer, pos: int) -> tuple[int, int]:
+    """The same of up to 64 bits."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = payload[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >= 1 << 64:
+                break
+            return value, pos
+    raise _Unreadable("its time is longer than 64 bits")
 
 
 def _behind_headers(payload: Buffer, pos: int, stop: int) -> int:
@@ -253,7 +271,7 @@ def _behind_headers(payload: Buffer, pos: int, stop: int) -> int:
     count, pos = _raw_varint(payload, pos)
     if count & 1:
         raise _Unreadable("it has a negative number of headers")
-    if count > stop - pos:  # two bytes each, and the number is written doubled
+    if count and count > stop - pos:  # two bytes each, and the number is written doubled
         raise _Unreadable(f"{count >> 1} headers in {stop - pos} bytes")
     for _ in range(count >> 1):
         size, pos = _raw_varint(payload, pos)

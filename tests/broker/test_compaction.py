@@ -12,17 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.compaction import (
-    RECORDS_MAX,
-    UNPACKED_BYTES_MAX,
-    NoKeyError,
     Rewriter,
     Survey,
-    check_keys,
 )
 from wire.batch import (
     DELETE_HORIZON_BIT,
     Batch,
-    BatchError,
     Compression,
     Record,
     is_intact,
@@ -33,7 +28,6 @@ from wire.batch import (
 )
 from wire.batch_writer import BatchWriter
 from wire.compression import compress, decompress
-from wire.error_codes import ErrorCode
 from wire.record_spans import rebuilt
 
 UNPACKED = 1 << 20
@@ -338,27 +332,3 @@ def test_the_logs_own_time_stays() -> None:
     assert left is not None
     assert [one.timestamp_ms for one in records_of(split(left))] == [777, 777]
     assert parse_header(left).max_timestamp_ms == 777
-
-
-def test_a_record_without_a_key_is_named() -> None:
-    check_keys(batch_of([Record(b"v", b"k"), Record(None, b"")], codec=Compression.ZSTD))
-    with pytest.raises(NoKeyError, match="record 1 of the batch has no key") as refused:
-        check_keys(batch_of([Record(b"v", b"k"), Record(b"v"), Record(b"v")]))
-    assert refused.value.index == 1
-
-
-def test_what_cannot_be_read_is_not_taken() -> None:
-    good = batch_of([Record(bytes(UNPACKED_BYTES_MAX), b"k")], codec=Compression.GZIP)
-    header = batch_of([Record(b"v", b"k")]).header
-    many = header._replace(record_count=RECORDS_MAX + 1)
-    cases = [
-        (good, ErrorCode.INVALID_RECORD),
-        (Batch(header._replace(attributes=Compression.LZ4), good.data), ErrorCode.INVALID_RECORD),
-        (Batch(header._replace(attributes=5), good.data), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (Batch(many, good.data), ErrorCode.MESSAGE_TOO_LARGE),
-        (Batch(header._replace(attributes=64), good.data), ErrorCode.INVALID_RECORD),
-    ]
-    for batch, code in cases:
-        with pytest.raises(BatchError) as refused:
-            check_keys(batch)
-        assert refused.value.code is code

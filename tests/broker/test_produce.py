@@ -266,7 +266,8 @@ def damaged(at: int, value: int) -> bytes:
         (b"", ErrorCode.INVALID_RECORD),
         (batch("a") + batch("b"), ErrorCode.INVALID_RECORD),
         (damaged(-2, 1), ErrorCode.CORRUPT_MESSAGE),
-        (damaged(16, 3), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (damaged(16, 3), ErrorCode.INVALID_RECORD),
+        (damaged(16, 8), ErrorCode.CORRUPT_MESSAGE),
         (batch("a")[:-1], ErrorCode.CORRUPT_MESSAGE),
         (batch("x" * 5_000), ErrorCode.MESSAGE_TOO_LARGE),
     ],
@@ -409,7 +410,7 @@ def test_a_compacted_topic_takes_records_with_keys_only() -> None:
     assert "LZ4" in unreadable.error_message
     world.run(ConfigureTopic(TOPIC, TOPIC_ID, {}, replace=True))
     assert world.produce(1, 0, batch("no key")).error_code == ErrorCode.NONE
-    assert world.produce(1, 0, bytes(lies)).error_code == ErrorCode.NONE
+    assert world.produce(1, 0, bytes(lies)).error_code == ErrorCode.INVALID_RECORD
 
 
 def test_who_crowds_a_group_is_held_back_and_not_refused() -> None:
