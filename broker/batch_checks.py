@@ -30,6 +30,7 @@ from paxos.ids import MS, Now
 from wire.batch import (
     COMPRESSION_MASK,
     DECOMPRESSED_BYTES_MAX,
+    RECORD_BYTES_MIN,
     TIMESTAMP_END,
     TRANSACTIONAL_BIT,
     Batch,
@@ -63,21 +64,22 @@ def rules_of(configs: Mapping[str, str], now: Now) -> Rules:
     return Rules(earliest_ms, latest_ms, bool(configs) and is_compacted(configs))
 
 
-def fits_loop(batch: Batch) -> bool:
-    """Whether it may be read on the loop; what is in it may yet turn out to be too much."""
-    header, data = batch
-    return header.record_count <= ON_LOOP_RECORDS_MAX and (
-        not header.attributes & COMPRESSION_MASK or len(data) <= ON_LOOP_BYTES_MAX
-    )
-
-
 def check_on_loop(batch: Batch, rules: Rules) -> int | None:
     """The greatest timestamp of its records; None: it has to be read aside.
 
     Raises:
-        BatchError: as `check_records`.
+        BatchError: as `check_records`; MESSAGE_TOO_LARGE for more than anybody wants to read.
     """
-    if not fits_loop(batch):
+    count = batch.header.record_count
+    if count > ON_LOOP_RECORDS_MAX:
+        if count * RECORD_BYTES_MIN > DECOMPRESSED_BYTES_MAX:
+            raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records are in no batch")
+        many = COMPACTED_RECORDS_MAX if rules.keyed else RECORDS_MAX
+        if count > many:
+            what = f"{count} records in one batch, {many} are allowed"
+            raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, what)
+        return None
+    if batch.header.attributes & COMPRESSION_MASK and len(batch.data) > ON_LOOP_BYTES_MAX:
         return None
     try:
         return check_records(batch, rules, bytes_max=ON_LOOP_BYTES_MAX)
@@ -89,14 +91,8 @@ def check_aside(batch: Batch, rules: Rules, rest: Callable[[], None]) -> int:
     """The greatest timestamp of its records, however long it takes.
 
     Raises:
-        BatchError: as `check_records`; MESSAGE_TOO_LARGE for more than anybody wants to read.
+        BatchError: as `check_records`.
     """
-    many = COMPACTED_RECORDS_MAX if rules.keyed else RECORDS_MAX
-    count = batch.header.record_count
-    if count > many:
-        raise BatchError(
-            ErrorCode.MESSAGE_TOO_LARGE, f"{count} records in one batch, {many} are allowed"
-        )
     size = COMPACTED_BYTES_MAX if rules.keyed else DECOMPRESSED_BYTES_MAX
     return check_records(batch, rules, bytes_max=size, rest=rest)
 

@@ -1,10 +1,11 @@
 """RecordBatch v2 (magic 2): the only message format there is here.
 
-A batch is opaque to us but for its 61-byte header. The CRC covers bytes 21 to the end, so the base
-offset (bytes 0-7) and the leader epoch (12-15) are patched on the way out without touching it.
-Records themselves are walked for offsets-for-times, in compacted topics, in tests and in our own
-client; gzip is decompressed here, the other codecs are refused with a typed error (their libraries
-are in `wire.compression`). Batches are made in `wire.batch_writer`.
+Once a batch is stored it is opaque to us but for its 61-byte header. The CRC covers bytes 21 to the
+end, so the base offset (bytes 0-7) and the leader epoch (12-15) are patched on the way out without
+touching it. Records themselves are read before they are stored (`wire.record_check`), for
+offsets-for-times, in compacted topics, in tests and in our own client; gzip is decompressed here,
+the other codecs are refused with a typed error (their libraries are in `wire.compression`). Batches
+are made in `wire.batch_writer`.
 
     offset  0 baseOffset i64           17 crc u32 (CRC-32C)      43 producerId i64
             8 batchLength i32          21 attributes i16         51 producerEpoch i16

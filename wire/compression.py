@@ -1,6 +1,6 @@
 """Compressing and decompressing the records of a batch: gzip, snappy, LZ4 and Zstandard.
 
-For our client, and for nodes where a topic is compacted: to them all other batches are opaque.
+For our client, and for nodes, which read what producers send, and compact topics.
 gzip is the standard library's, the others are cramjam's (ADR 12). What is decompressed is bounded:
 a batch may claim to hold anything. Where the format does not say how long the contents are (LZ4,
 Zstandard) memory is given in steps, so that a liar gets the steps it has paid for.

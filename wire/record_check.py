@@ -125,11 +125,17 @@ def _payload(batch: Batch, bytes_max: int) -> Buffer:
         raise BatchError(ErrorCode.INVALID_RECORD, error.what) from error
 
 
-def _walk(  # noqa: C901  one loop without a call for what is usual: it is run for every record
-    payload: Buffer, pos: int, first: int, until: int
-) -> tuple[int, int, int, bool]:
+class _Walked(NamedTuple):
+    pos: int
+    low: int
+    high: int
+    keyless: bool
+
+
+def _walk(payload: Buffer, pos: int, first: int, until: int) -> _Walked:  # noqa: C901
     """From record `first`, at `pos`, to before `until`: where they end, their least and greatest
     time deltas, and whether one has no key. IndexError or _Unreadable: ask `_name_malformed`."""
+    # One loop, without a call for what is usual: it is run for every record of every producer.
     keyless, low, high, last_time = False, 0, 0, -1
     expected = first << 1  # as a zig-zag varint
     for _ in range(first, until):
@@ -195,7 +201,7 @@ def _walk(  # noqa: C901  one loop without a call for what is usual: it is run f
         if pos != stop or offset != expected or wrong:
             raise _Unreadable
         expected += 2
-    return pos, low, high, keyless
+    return _Walked(pos, low, high, keyless)
 
 
 def _name_malformed(header: BatchHeader, payload: Buffer) -> BadRecordsError:

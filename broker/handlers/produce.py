@@ -198,11 +198,11 @@ class Produce:
                 answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 return
             rules = rules_of(topic.configs, broker.groups.now())
-            latest_ms = None if self.reading else check_on_loop(batch, rules)
+            latest_ms = check_on_loop(batch, rules)
         except BatchError as error:
             self._refuse(place, answer, error)
             return
-        if latest_ms is None:
+        if latest_ms is None or self.reading:
             self._read(topic, place, batch, rules, answer)
         else:
             self._submit(topic, place, batch, latest_ms, answer)
