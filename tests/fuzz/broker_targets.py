@@ -138,12 +138,17 @@ class Victim:
         assert reply.frame is not None, f"closed: {reply.closed}"
         return decode_response(key, version, memoryview(reply.frame)[4:])
 
+    def finish(self) -> None:
+        """What is under way comes to its end, on the loop and aside."""
+        self.world.cluster.settle()
+        while self.node.aside.jobs:
+            self.node.aside.do_one()
+            self.world.cluster.settle()
+
     def check(self) -> None:
         """All is answered in the end, no handler has failed, and the next client is served."""
         world, node = self.world, self.node
-        world.cluster.settle()
-        while node.aside.jobs:
-            node.aside.do_one()
+        self.finish()
         world.advance(PATIENCE_MS, step_ms=5_000)
         for group in range(1, 3):
             world.cluster.install(group, _ELSEWHERE)  # who still waits in a group is sent away
