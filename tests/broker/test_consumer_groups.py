@@ -345,6 +345,27 @@ def test_offsets_that_nobody_needs_any_more_are_swept() -> None:
     assert [len(store) for store in stores] == [0, 0, 0]
 
 
+def test_offsets_expire_though_masters_move_more_often_than_they_look() -> None:
+    """A node looks once a minute, not a minute after it has become master."""
+    world = world_with_topic()
+    topics = [OffsetCommitRequestTopic("orders", [OffsetCommitRequestPartition(0, 1)])]
+    world.ask(1, OffsetCommitRequest("g", topics=topics), 8)
+    group = paxos_group(world)
+    stores = [node.machines[group].consumer_groups for node in world.nodes.values()]
+    retention_ms = CoordinatorConfig().offsets_retention_ms
+
+    def moving(times: int) -> None:
+        for turn in range(times):
+            world.cluster.install(group, turn % 3 + 1)
+            world.advance(30_000, step_ms=10_000)
+
+    moving(9)
+    world.cluster.install(group, None)
+    world.advance(retention_ms + 180_000, step_ms=retention_ms)
+    moving(45)
+    assert [len(store) for store in stores] == [0, 0, 0]
+
+
 def test_a_new_topic_begins_without_the_offsets_of_its_namesake() -> None:
     """Else its readers would skip all that comes before where the old one was left."""
     world = world_with_topic()

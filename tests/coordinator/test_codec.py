@@ -263,6 +263,41 @@ def test_golden_bytes() -> None:
     )  # fmt: skip
 
 
+def test_golden_bytes_of_groups_that_the_broker_shares_out() -> None:
+    """With since when parts are held (10), and without, as before (6); a commit with topic ids."""
+    group, part = ConsumerGroupId("g"), (ID, 1)
+    member = AssignedMember(
+        member_id=MemberId("m"),
+        instance_id=None,
+        client_id="",
+        client_host="",
+        subscription=Subscription(),
+        epoch=3,
+        previous_epoch=2,
+        assigned=frozenset([part]),
+    )
+    share = "00000010" + ID.hex() + "00000001"
+    head = "000167" "0000000000000000" "00000004" "0007" + b"uniform".hex() + "00000001" + (
+        "00016d" "ffff" "0000" "0000" "00000000" "ffff" "ffff" "ffff" "000493e0"
+        "00000003" "00000002" "00000001"
+    ) + share + "00000000" "00000000"  # fmt: skip
+    old = AssignedSnapshot(group, 0, 4, "uniform", (member,))
+    assert encode(old).hex() == "0106" + head + "00000000"
+    new = attrs.evolve(old, members=(attrs.evolve(member, since={part: 2}),))
+    assert encode(new).hex() == "010a" + head + "00000002" + "00000000"
+    commit = CommitOffsets(
+        group, 2, MemberId("m"), None, 5, (TopicOffsets("t", (PartitionOffset(1, 9, 3, "x", 7),)),),
+        (ID,),
+    )  # fmt: skip
+    assert encode(commit).hex() == "010b" "00000001" "00000010" + ID.hex() + (
+        "000167" "00000002" "00016d" "ffff" "0000000000000005" "00000001"
+        "000174" "00000001" "00000001" "0000000000000009" "00000003" "000178" "00000007"
+    )  # fmt: skip
+    assert encode_result(Result(ErrorCode.NONE, 3, (1,))).hex() == (
+        "02" "0000" "0000000000000003" "00000001"
+    )  # fmt: skip
+
+
 @given(st.binary(max_size=40))
 def test_a_result_is_read_or_refused(data: bytes) -> None:
     try:
