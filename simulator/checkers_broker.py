@@ -16,6 +16,7 @@ from paxos.ids import GroupId, NodeId, Now, Slot
 from paxos.lease import Lease
 from simulator.checkers import Violation
 from simulator.checkers_groups import GroupLogs
+from simulator.checkers_orders import Orders
 from wire.batch import PATCHED_BYTES, parse_header, split
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import PartitionData
@@ -75,8 +76,9 @@ class _Epochs:
 class PartitionLogs:
     """Nothing lost, duplicated, reordered or invented, and every reader sees the same."""
 
-    def __init__(self, groups: GroupLogs, *, fresh: bool) -> None:
+    def __init__(self, groups: GroupLogs, orders: Orders, *, fresh: bool) -> None:
         self._groups = groups
+        self._orders = orders
         self._fresh = fresh
         """Whether clocks are good enough for I7."""
         self._epochs: defaultdict[GroupId, _Epochs] = defaultdict(_Epochs)
@@ -170,6 +172,8 @@ class PartitionLogs:
         for command, result in zip(parse(entry.payload()), results, strict=True):
             fenced = command.kind == CommandKind.FENCED
             epoch, inner = parse_fenced(command) if fenced else (epoch_then, command)
+            if self._orders.applied(inner, result):
+                continue
             if inner.kind == CommandKind.RECORDS:
                 self._append(inner.uid, inner.body, result)
             elif inner.kind == CommandKind.CONSUMER_GROUP:

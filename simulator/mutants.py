@@ -23,6 +23,7 @@ from simulator import planting
 from simulator.commands import CommandNode
 from simulator.mutants_broker import DATA, GROUPS, PRODUCERS, WRITERS
 from simulator.mutants_cold import COLD
+from simulator.mutants_fences import FENCES
 from simulator.mutants_state import MEMBERS, STATES
 from simulator.node import SimNode
 from simulator.planting import Mutant, plant
@@ -566,6 +567,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **WRITERS,
     **DATA,
     **GROUPS,
+    **FENCES,
     **STATES,
     **MEMBERS,
     **COLD,

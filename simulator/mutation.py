@@ -55,6 +55,7 @@ CHECKERS: Final = {
     "drain": "steals leave nothing behind",
     "committed": "committed offsets",
     "dead-member": "the dead are replaced",
+    "late": "nothing late undoes",
     "duplicate": "no duplicates",
     "fenced": "fencing",
     "generation": "one generation",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -14,6 +14,9 @@ from simulator.options import Fault
 if TYPE_CHECKING:
     from simulator.nemesis import Nemesis
     from simulator.world import World
+
+
+STALL_MS_MAX: Final = 6_000
 
 
 class NetworkFaults:
@@ -33,6 +36,7 @@ class NetworkFaults:
             Fault.LOSSY: self._lossy,
             Fault.BAD_LINK: self._bad_link,
             Fault.ECHO: self._echo,
+            Fault.STALL: self._stall,
         }
 
     def _cut_one_way(self, chance: Random) -> None:
@@ -117,6 +121,20 @@ class NetworkFaults:
         self._note("echo")
         for _ in range(chance.randint(1, 20)):
             self._world.network.echo(chance)
+
+    def _stall(self, chance: Random) -> None:
+        """A link from a master, rather, for longer than a lease: what it forwards comes late."""
+        world = self._world
+        masters = world.all_masters()
+        source = world.somebody(chance).me
+        if masters and chance.random() < 0.7:
+            source = chance.choice(masters)[0].me
+        others = [node for node in world.addresses if node != source]
+        link = (source, chance.choice(others))
+        length_ns = between(chance, 50, STALL_MS_MAX) * MS
+        self._note("stall", link, length_ns)
+        world.network.stall(link)
+        world.loop.after(length_ns, world.network.flow, link)
 
     def slow_a_while(self, length_ns: int) -> None:
         network = self._world.network

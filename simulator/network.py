@@ -50,6 +50,8 @@ class Network:
         self.quality = USUAL
         self.links: dict[tuple[int, int], Quality] = {}
         """Links that are worse, or better, than the rest."""
+        self.stalled: dict[tuple[int, int], list[object]] = {}
+        """Links that hold what they are given, in order, and what they hold."""
         self.clogged: set[int] = set()
         self._held: list[tuple[int, int, object]] = []
         self._past: deque[tuple[int, int, object]] = deque(maxlen=PAST_MAX)
@@ -69,6 +71,10 @@ class Network:
             return
         if self.sent % PAST_EVERY == 0:
             self._past.append((source, target, what))
+        if self.stalled and link in self.stalled:
+            if len(self.stalled[link]) < HELD_MAX:
+                self.stalled[link].append(what)
+            return
         if self.clogged and (source in self.clogged or target in self.clogged):
             if len(self._held) < HELD_MAX:
                 self._held.append((source, target, what))
@@ -88,6 +94,8 @@ class Network:
         self.quality = GOOD
         for address in sorted(self.clogged):
             self.unclog(address)
+        for link in sorted(self.stalled):
+            self.flow(link)
 
     def isolate(
         self, node: int, others: Iterable[int], *, inbound: bool = True, outbound: bool = True
@@ -103,6 +111,15 @@ class Network:
         """The opposite of a cut between two."""
         self.cut.discard((one, other))
         self.cut.discard((other, one))
+
+    def stall(self, link: tuple[int, int]) -> None:
+        """As TCP where the other end does not read, or a router is stuck: nothing is lost."""
+        self.stalled.setdefault(link, [])
+
+    def flow(self, link: tuple[int, int]) -> None:
+        source, target = link
+        for what in self.stalled.pop(link, ()):
+            self._loop.after(self._delay_min_ns, self._deliver[target], source, what)
 
     def clog(self, address: int) -> None:
         """What it sends and what is sent to it waits, in order."""

@@ -23,6 +23,7 @@ BROKER_SHARE: Final = 0.5
 JUDGED_SHARE: Final = 0.25
 """... and so many are judged by the specification, which knows of no checkpoints: it sees slots."""
 MEMBERS_SHARE: Final = 0.4
+STALL_SHARE: Final = 0.4
 CHECKPOINT_SLOTS: Final = (0, 20, 60, 200)
 RECOVERY_LEASES_MAX: Final = 10
 """I10 as a number (exam.md D2): within so many lease times of the heal every group has a master."""
@@ -75,6 +76,7 @@ class Fault(Enum):
     LOSSY = "lossy network"
     BAD_LINK = "a bad link"
     ECHO = "frames of long ago"
+    STALL = "a link holds what it carries"
     PAUSE = "stop the world"
     CLOCK = "clock"
     STROBE = "strobing clock"
@@ -87,6 +89,9 @@ class Fault(Enum):
     DAMAGE = "flipped bits"
     LOST_DISK = "lost or old directory"
     AMNESIA = "a vote is forgotten when it is needed"
+
+
+_DRAWN: Final = [fault for fault in Fault if fault is not Fault.STALL]
 
 
 @attrs.frozen(kw_only=True)
@@ -128,6 +133,8 @@ class Options:
     stall_every_ns: int = 0
     """How often whoever coordinates the consumer group stands still for STALL_NS; 0: never. Not
     drawn, for it spoils what else a world is about."""
+    operators: int = 0
+    """Clients that commit, create, configure and delete things of their own."""
     tail_bytes: int = 0
     """What a broker keeps in memory; it reads the rest from its log."""
     checkpoint_slots: int = 0
@@ -219,6 +226,7 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "consumers": int,
     "writers": int,
     "stall_every_ns": int,
+    "operators": int,
     "tail_bytes": int,
     "checkpoint_slots": int,
     "kept": lambda text: frozenset(_numbers(text)),
@@ -285,7 +293,7 @@ def draw(
         clocks=d.choice((Clocks.EXACT, Clocks.WITHIN, Clocks.WITHIN, Clocks.WITHIN, Clocks.BEYOND)),
         boot_ppm_max=d.choice((0, 200, 200, 20_000)),
         disk=drawn if disk is None else disk,
-        faults=_faults(d, narrow=narrow) | _members_change(seed, narrow=narrow),
+        faults=_faults(d, narrow=narrow) | _members_change(seed, narrow=narrow) | _stalls(seed),
         fault_gap_ns=between(d, 100, 600 if hostile else 2_500) * MS,
         steal_gap_ns=between(d, 50, 400 if hostile else 1_500) * MS,
         temper=temper,
@@ -301,6 +309,7 @@ def draw(
         checkpoint_slots=0 if judged else dice(seed, "checkpoints").choice(CHECKPOINT_SLOTS),
         steals_max=dice(seed, "steals_max").choice((1, 2, 3)) if nodes > 3 else 1,
         writers=dice(seed, "writers").choice((0, 0, 1, 2)),
+        operators=dice(seed, "operators").choice((0, 1, 2)),
         **_workload(dice(seed, "workload"), few, workload),
     )
 
@@ -324,9 +333,9 @@ def _workload(d: random.Random, groups: int, asked: Workload | None) -> _Drawn:
 
 def _faults(d: random.Random, *, narrow: bool) -> frozenset[Fault]:
     if narrow:
-        return frozenset(d.sample(list(Fault), d.randint(1, 4)))
+        return frozenset(d.sample(_DRAWN, d.randint(1, 4)))
     share = d.choice((0.15, 0.5, 0.7))
-    chosen = frozenset(fault for fault in Fault if d.random() < share)
+    chosen = frozenset(fault for fault in _DRAWN if d.random() < share)
     return chosen or frozenset((Fault.CRASH,))
 
 
@@ -334,6 +343,12 @@ def _members_change(seed: int, *, narrow: bool) -> frozenset[Fault]:
     """On top of what else goes wrong: a new configuration is what changes the rules of the rest."""
     often = not narrow and dice(seed, "membership").random() < MEMBERS_SHARE
     return frozenset((Fault.MEMBERS,) if often else ())
+
+
+def _stalls(seed: int) -> frozenset[Fault]:
+    """With dice of its own: what the worlds before there were stalls drew, they draw still."""
+    stalls = dice(seed, "stalls").random() < STALL_SHARE
+    return frozenset((Fault.STALL,) if stalls else ())
 
 
 def _timing(d: random.Random, *, hostile: bool, window: int) -> Timing:

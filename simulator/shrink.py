@@ -110,6 +110,8 @@ def _plainer(options: Options) -> Iterator[Plainer]:
     """Changes that make a world easier to read, each None where it would change nothing."""
     yield _set(clients_per_group=1)
     yield _set(client_window=1)
+    yield _set(operators=0)
+    yield _set(operators=1)
     yield _set(writers=0)
     yield _set(writers=1)
     for group in options.groups[1:]:

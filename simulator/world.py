@@ -36,6 +36,7 @@ from simulator.checkers_bases import Bases
 from simulator.checkers_broker import PartitionLogs
 from simulator.checkers_copies import Copies
 from simulator.checkers_groups import GroupLogs
+from simulator.checkers_orders import Orders
 from simulator.checkers_steals import StealAim
 from simulator.client import CLIENT_ADDRESS, Client
 from simulator.clock import Clock
@@ -50,6 +51,7 @@ from simulator.member import Member
 from simulator.nemesis import Nemesis
 from simulator.network import Network
 from simulator.node import SimNode
+from simulator.operators import Operator
 from simulator.options import Clocks, DiskKind, Fault, Options, Workload
 from simulator.producer import Producer
 from simulator.reader import Reader
@@ -58,6 +60,7 @@ from simulator.wal_disk import WalDisk
 from simulator.writer import Writer
 
 ADMIN_ADDRESS, READER_ADDRESS, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
+OPERATORS: Final = 140
 PROGRESS_MIN: Final = 3
 """So many steps each kind of client makes at least once everything has healed: one alone may have
 to wait for an answer from a node that heals last, and for a rebalance."""
@@ -116,7 +119,10 @@ class World:
             {group: None if self.brokers else self.new_machine(group) for group in options.groups}
         )
         self.group_logs = GroupLogs(fresh=within)
-        self.partition_logs = PartitionLogs(self.group_logs, fresh=within)
+        self.fresh = within
+        """Whether clocks are good enough for I7."""
+        self.orders = Orders()
+        self.partition_logs = PartitionLogs(self.group_logs, self.orders, fresh=within)
         self.producer_ids: list[tuple[int, int]] = []
         """Ids and epochs in use, in the order in which they came up: what a liar may name."""
         self.deaths = Deaths(self, READERS)
@@ -197,6 +203,7 @@ class World:
             Reader(self, READER_ADDRESS),
             *(Member(self, address) for address in members),
             *(Writer(self, WRITERS + 2 * number) for number in range(options.writers)),
+            *(Operator(self, OPERATORS + number) for number in range(options.operators)),
         ]
 
     def _add_client(self, group: GroupId, index: int) -> Client:
@@ -390,6 +397,7 @@ class World:
         statistics["commits"] = groups.commits
         statistics["commits and snapshots refused"] = groups.fenced
         statistics["commands of earlier masters refused"] = groups.late
+        statistics["orders carried out"] = self.orders.carried_out
         statistics["generations"] = groups.generations
         statistics["dead members watched"] = self.deaths.watched
         statistics["dead members found out"] = self.deaths.gone_count

@@ -23,6 +23,7 @@ from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from simulator.checkers import Results, Violation
 from simulator.checkers_broker import PartitionLogs, Sent
 from simulator.checkers_groups import GroupLogs
+from simulator.checkers_orders import Orders
 from tests.broker.batches import batch, under
 from wire.error_codes import ErrorCode as KafkaError
 from wire.messages.fetch import PartitionData
@@ -37,7 +38,8 @@ class Story:
 
     def __init__(self) -> None:
         self.groups = GroupLogs(fresh=True)
-        self.logs = PartitionLogs(self.groups, fresh=True)
+        self.orders = Orders()
+        self.logs = PartitionLogs(self.groups, self.orders, fresh=True)
         self.made: dict[int, bytes] = {}
 
     def made_batch(self, number: int) -> Sent:
