@@ -13,7 +13,15 @@ from simulator import planting
 from simulator.options import Workload
 from simulator.planting import Mutant
 
-SETTINGS: Final = ("operators=2", "consumers=2", "faults=STALL,CUT_MASTER,PAUSE,CRASH")
+SETTINGS: Final = (
+    "operators=6",
+    "consumers=2",
+    "faults=STALL",
+    "fault_gap_ns=2000000000",
+    "steal_gap_ns=20000000000",
+    "client_think_ns=50000000",
+)
+"""Masters move where a link stalls, and stay for a while."""
 
 mutant = partial(planting.mutant, "F1", workload=Workload.BROKER, settings=SETTINGS)
 

@@ -2,21 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
-from paxos.ids import MS
+from paxos.ids import MS, GroupId, Incarnation, Slot
 from simulator.dice import between
 from simulator.network import Quality
 from simulator.options import Fault
 
 if TYPE_CHECKING:
     from simulator.nemesis import Nemesis
+    from simulator.node import SimNode
     from simulator.world import World
 
 
-STALL_MS_MAX: Final = 6_000
+STALL_MS_MIN, STALL_MS_MAX = 300, 5_000
 
 
 class NetworkFaults:
@@ -123,18 +124,46 @@ class NetworkFaults:
             self._world.network.echo(chance)
 
     def _stall(self, chance: Random) -> None:
-        """A link from a master, rather, for longer than a lease: what it forwards comes late."""
-        world = self._world
-        masters = world.all_masters()
-        source = world.somebody(chance).me
-        if masters and chance.random() < 0.7:
-            source = chance.choice(masters)[0].me
-        others = [node for node in world.addresses if node != source]
-        link = (source, chance.choice(others))
-        length_ns = between(chance, 50, STALL_MS_MAX) * MS
-        self._note("stall", link, length_ns)
-        world.network.stall(link)
-        world.loop.after(length_ns, world.network.flow, link)
+        """The link to a master, or that from a master to a node that takes a group from it now,
+        for longer than a lease, rather: what is forwarded comes late. The others' answers take
+        their time, so that there is something to drain."""
+        world, masters = self._world, self._world.all_masters()
+        if not masters:
+            return
+        master, group = chance.choice(masters)
+        replica = master.groups[group].replica
+        others = [node for node in replica.members if node != master.me]
+        if not others:
+            return
+        target = chance.choice(others)
+        length_ns = between(chance, STALL_MS_MIN, STALL_MS_MAX) * MS
+        self._note("stall", master.me, target, group, length_ns)
+        if chance.random() < 0.4:
+            self._stall_link((target, master.me), length_ns)
+            return
+        self._stall_link((master.me, target), length_ns)
+        drain_ns = int(chance.random() * replica.timing.drain_ns)
+        for node in others:
+            if node != target:
+                self._stall_link((node, master.me), drain_ns)
+        taker = world.nodes[target]
+        if not world.runs(taker):
+            return
+        if taker.balancing is not None:
+            taker.balancing.place(group, target)
+        else:
+            delay_ns = int(chance.random() * drain_ns)
+            incarnation, ver = taker.core.incarnation, replica.lease.ver
+            world.loop.after(delay_ns, self._take, taker, group, incarnation, ver)
+
+    def _take(self, node: "SimNode", group: GroupId, incarnation: Incarnation, ver: Slot) -> None:
+        if self._world.runs(node) and not self._world.nemesis.stopped:
+            node.ask_for(group, incarnation, ver, 0)
+
+    def _stall_link(self, link: tuple[int, int], length_ns: int) -> None:
+        network = self._world.network
+        network.stall(link)
+        self._world.loop.after(length_ns, network.flow, link)
 
     def slow_a_while(self, length_ns: int) -> None:
         network = self._world.network
