@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from broker.intake import Outcome, Pending
+from broker.lanes import Lanes
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now
 from storage.cold_format import ColdSegment
@@ -18,11 +19,37 @@ T = TypeVar("T")
 class Connection:
     """What the broker remembers of a client's connection, for as long as there is that."""
 
-    __slots__ = ("usual_produces",)
+    __slots__ = ("lanes", "refusals", "usual_produces")
 
     def __init__(self) -> None:
+        self.refusals = 0
+        """Batches that were refused on it so far, to be sent again."""
+        self.lanes: Lanes | None = None
+        """The partitions that are shut for it therefore; None where there are none."""
         self.usual_produces: list[Usual] = []
         """What Produce requests of this connection look like (broker.handlers.produce_usual)."""
+
+    def refused(self, topic: str, index: int) -> int:
+        """Shut the lane of this partition; the number of the refusal."""
+        self.refusals += 1
+        if self.lanes is None:
+            self.lanes = Lanes()
+        self.lanes.refused(topic, index, self.refusals)
+        return self.refusals
+
+    def shut(self, topic: str, index: int) -> bool:
+        return self.lanes is not None and self.lanes.is_shut(topic, index)
+
+    def shut_since(self, topic: str, index: int, refusals: int) -> bool:
+        """Whether what came when so many had been refused would overtake a later refusal."""
+        return self.lanes is not None and self.lanes.was_shut_since(topic, index, refusals)
+
+    def seen(self, number: int, boot_ns: int) -> None:
+        """The client could know of all refusals up to this one (see broker.lanes)."""
+        if self.lanes is not None:
+            self.lanes.seen(number, boot_ns)
+            if not len(self.lanes):
+                self.lanes = None
 
 
 class Reply(Protocol):
@@ -42,6 +69,10 @@ class Reply(Protocol):
 
     def produces(self, producer_id: int) -> None:
         """The connection is one of this idempotent producer's."""
+
+    def refused(self, topic: str, index: int) -> None:
+        """The answer will refuse the batch of this partition, and the client send it again: what it
+        has sent behind it must not overtake it."""
 
     def hold_back(self, group: GroupId) -> None:
         """The group has enough waiting: read no more of this connection until it has less."""

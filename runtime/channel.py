@@ -5,8 +5,11 @@ produced is sent together at its end, small buffers joined, large ones scattered
 does not take waits, bounded in bytes, for EPOLLOUT.
 """
 
+import fcntl
 import select
 import socket
+import struct
+import termios
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +18,7 @@ from runtime.dataplane import READ, WRITE, Plane
 from wire.errors import ProtocolError
 from wire.framing import FrameAssembler, FrameLimits
 
+_COUNT: Final = struct.Struct("i")
 SEND_BUFFERS_MAX: Final = 512
 """Buffers per sendmsg; below IOV_MAX."""
 JOIN_BELOW_BYTES: Final = 4096
@@ -116,6 +120,21 @@ class Channel:
     def limit_frames(self, limits: FrameLimits) -> None:
         """Other limits from the next frame on, as when the sender has said who it is."""
         self._assembler.limits = limits
+
+    @property
+    def acknowledged_bytes(self) -> int:
+        """How much of what was sent the other side's kernel has."""
+        return self.sent_bytes - self._asked(termios.TIOCOUTQ)
+
+    @property
+    def dry(self) -> bool:
+        """Whether all that has come was taken."""
+        return not self.partial_bytes and not self._asked(termios.FIONREAD)
+
+    def _asked(self, request: int) -> int:
+        """A number that the kernel knows of the socket."""
+        (count,) = _COUNT.unpack(fcntl.ioctl(self._sock, request, bytes(_COUNT.size)))
+        return int(count)
 
     @property
     def partial_bytes(self) -> int:

@@ -27,6 +27,8 @@ UNANSWERED_MAX: Final = 512
 UNANSWERED_BYTES_MAX: Final = 64 * 1024 * 1024
 UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
 """Answers a client has not read: over this it is not a slow reader but a broken one."""
+SENT_AHEAD_BYTES: Final = 4 * 1024 * 1024
+"""What a client's socket holds that has not reached us: Linux lets it grow to so much."""
 REQUEST_NOT_FINISHED_S: Final = 30.0
 ANSWER_NOT_READ_S: Final = 60.0
 """A client that takes nothing of what it asked for keeps its answers in our memory."""
@@ -58,7 +60,7 @@ class ClientLimits:
 class Place:
     """One request's place in its connection's queue of answers (a broker.ports.Reply)."""
 
-    __slots__ = ("answer", "client", "connection", "done", "hurry", "size")
+    __slots__ = ("answer", "client", "connection", "done", "hurry", "refusal", "size")
 
     def __init__(self, client: "Client", size: int) -> None:
         self.client = client
@@ -67,6 +69,8 @@ class Place:
         self.done = False
         self.answer: list[Buffer] | None = None
         self.hurry: Callable[[], None] | None = None
+        self.refusal = 0
+        """The last that its answer tells of, counted in the connection."""
 
     def complete(self, chunks: list[Buffer]) -> None:
         client = self.client
@@ -86,6 +90,12 @@ class Place:
 
     def when_waited(self, hurry: Callable[[], None]) -> None:
         self.hurry = hurry
+
+    def refused(self, topic: str, index: int) -> None:
+        client = self.client
+        self.refusal = client.connection.refused(topic, index)
+        if not client.gone:
+            client.clients.wary[client] = None
 
     def hold_back(self, group: GroupId) -> None:
         self.client.last_size = self.size
@@ -107,6 +117,19 @@ class Place:
 
     def close(self, reason: str) -> None:
         self.client.close(reason)
+
+
+@attrs.define
+class Sight:
+    """From when on a client could see the refusals up to `number`, and has nothing on its way to us
+    that it sent before: the answers are out; its kernel has acknowledged them; and what it had
+    given its kernel by then has come, because nothing more comes or because enough has."""
+
+    number: int
+    told_at: int | None = None
+    """Bytes sent, once the answers are among them."""
+    behind: int | None = None
+    """Bytes received, with all that the client may have had in its socket at that time."""
 
 
 class Crowd:
@@ -155,6 +178,9 @@ class Client:
         """Whose crowd it waits in: then it is paused whatever its own account says."""
         self.last_size = 0
         """Of the request that crowded them: as much is likely to follow."""
+        self.known = 0
+        """The last of the refusals that its client could see."""
+        self.sight: Sight | None = None
         self.dirty = False
         self.active_boot_ns = 0
         """When a request came last; like the next two it is as exact as housekeeping is often."""
@@ -229,6 +255,27 @@ class Client:
                 self.paused = False
                 self.channel.resume_reading()
 
+    def look(self, boot_ns: int) -> None:
+        """Whether the client could know of refusals by now."""
+        connection, channel = self.connection, self.channel
+        assert channel is not None
+        connection.seen(self.known, boot_ns)
+        if self.sight is None:
+            self.sight = Sight(connection.refusals)
+        sight = self.sight
+        if sight.told_at is None:
+            if any(0 < place.refusal <= sight.number for place in self.queue):
+                return
+            sight.told_at = channel.sent_bytes + channel.unsent_bytes
+        if sight.behind is None:
+            if channel.acknowledged_bytes < sight.told_at:
+                return
+            sight.behind = channel.received_bytes + SENT_AHEAD_BYTES
+        taken = channel.received_bytes - channel.partial_bytes
+        if taken >= sight.behind or (not self.paused and channel.dry):
+            self.sight, self.known = None, sight.number
+            connection.seen(self.known, boot_ns)
+
     def overdue(self, now: int, idle_ns: int) -> str:
         """Why this connection has lasted long enough, or "" if it may go on."""
         channel = self.channel
@@ -286,6 +333,8 @@ class Clients:
         self.crowds: dict[GroupId | None, Crowd] = {}
         """Who waits until a group, or the node, has less to do."""
         self.unanswered_bytes = 0
+        self.wary: dict[Client, None] = {}
+        """Who was refused something, and may not know it yet."""
         self.accepted_total = 0
         self.refused_total = 0
 
@@ -380,6 +429,7 @@ class Clients:
             client.queue.clear()  # answers to nobody
             if client.held_by is not None:
                 client.held_by.leave(client)
+            self.wary.pop(client, None)
             self._tell(client.host, reason)
 
     def _tell(self, host: str, reason: str) -> None:
@@ -396,7 +446,15 @@ class Clients:
             self._journal.warning("client closed", host=host, reason=reason)
 
     def look(self) -> None:
-        """Every tick: who was let go on has had the time to send something, or has nothing."""
+        """Every tick: who was let go on has had the time to send something, or has nothing; and who
+        was refused something may have seen that."""
+        if self.wary:
+            boot_ns = self._boot_ns()
+            for client in list(self.wary):
+                client.look(boot_ns)
+                if client.connection.lanes is None:
+                    client.sight = None
+                    del self.wary[client]
         for crowd in self.crowds.values():
             crowd.released_bytes = 0
 

@@ -44,7 +44,7 @@ class Links(Protocol):
         to: NodeId,
         number: int,
         group: GroupId,
-        handing: bool,
+        flags: int,
         chunks: tuple[Buffer, ...],
         size: int,
     ) -> bool: ...
@@ -87,7 +87,7 @@ class Handler(Protocol):
         """Of one frame, in order; decoding them may raise."""
 
     def on_forward(
-        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
+        self, sender: NodeId, number: int, group: GroupId, flags: int, command: memoryview
     ) -> None: ...
 
     def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None: ...

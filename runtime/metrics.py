@@ -45,6 +45,7 @@ BROKER_COUNTERS: Final = {
     "produce_bytes": "Bytes in them.",
     "produce_read_aside": "Batches whose records were read by a thread beside the loop.",
     "produce_timeouts": "Produce requests answered with a time-out.",
+    "produce_behind_refusal": "Batches refused because one before them on their connection was.",
     "duplicates": "Batches sent again, by idempotent producers or under write tokens.",
     "fetch_requests": "Fetch requests.",
     "fetch_bytes": "Bytes of record batches sent to consumers.",

@@ -193,7 +193,7 @@ class Peers:
         to: NodeId,
         number: int,
         group: GroupId,
-        handing: bool,
+        flags: int,
         chunks: tuple[Buffer, ...],
         size: int,
     ) -> bool:
@@ -202,7 +202,7 @@ class Peers:
         if link is None or link.channel is None:
             return False
         self._seal(link)
-        head = _FORWARD.pack(number, group, handing)
+        head = _FORWARD.pack(number, group, flags)
         frame = _FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
         return link.channel.send([frame, *chunks], len(frame) + size)
 
@@ -461,10 +461,10 @@ class Peers:
             kept = body if owned else memoryview(bytes(body))
             handler.on_messages(node, codec.decode_all(kept))
         elif kind == Kind.FORWARD and len(body) > _FORWARD.size:
-            number, group, handing = _FORWARD.unpack_from(body)
+            number, group, flags = _FORWARD.unpack_from(body)
             command = body[_FORWARD.size :]
             kept = command if owned else memoryview(bytes(command))
-            handler.on_forward(node, number, GroupId(group), bool(handing), kept)
+            handler.on_forward(node, number, GroupId(group), flags, kept)
         elif kind == Kind.FORWARDED and len(body) >= _FORWARDED.size:
             handler.on_forwarded(node, *_decode_outcome(body))
         elif kind == Kind.PING and len(body) == _PING.size:

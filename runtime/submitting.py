@@ -9,7 +9,19 @@ from typing import Final
 from broker.commands import trims
 from broker.gathering import Gathering
 from broker.homes import Homes
-from broker.intake import Done, Elsewhere, Forward, Intake, IntakeConfig, Outcome, Pending, Why
+from broker.intake import (
+    FIRST,
+    HANDING,
+    ORDERED,
+    Done,
+    Elsewhere,
+    Forward,
+    Intake,
+    IntakeConfig,
+    Outcome,
+    Pending,
+    Why,
+)
 from paxos.entry import Buffer
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.multigroup import MultiGroup
@@ -58,7 +70,7 @@ class Submitting(KnownGroups):
     def take(self, group: GroupId, pending: Pending) -> bool:
         intake = self._taking.get(group)
         if intake is None or not intake.queue:
-            self._submit(group, pending, anywhere=False)
+            self._submit(group, pending, anywhere=pending.anywhere)
             intake = self.intakes.get(group)
             if intake is None:
                 return False
@@ -94,16 +106,16 @@ class Submitting(KnownGroups):
     ) -> None:
         """A command for a group this node is no member of."""
         master = self.master(group)
-        if not anywhere or master in (None, self.multi.me):
+        if not anywhere or pending.ordered or master in (None, self.multi.me):
             pending.done(Elsewhere(Why.NOT_MASTER, master))
             return
         assert master is not None
-        self._forward(now, group, master, pending, handing=False)
+        self._forward(now, group, master, pending, 0)
 
     # -- what peers forward -------------------------------------------------------------------
 
     def on_forward(
-        self, sender: NodeId, number: int, group: GroupId, handing: bool, command: memoryview
+        self, sender: NodeId, number: int, group: GroupId, flags: int, command: memoryview
     ) -> None:
         def answer(outcome: Outcome) -> None:
             assert self.links is not None
@@ -125,7 +137,14 @@ class Submitting(KnownGroups):
             return
         self.statistics.forwarded_in += 1
         pending = Pending((command,), len(command), answer)
-        intake.submit_forwarded(self.clock.now(), pending, handing=handing)
+        intake.submit_forwarded(
+            self.clock.now(),
+            pending,
+            handing=bool(flags & HANDING),
+            origin=sender,
+            ordered=bool(flags & ORDERED),
+            first=bool(flags & FIRST),
+        )
         self._busy.add(group)
 
     def _no_room(self, group: GroupId, command: Buffer) -> bool:
@@ -145,14 +164,19 @@ class Submitting(KnownGroups):
     # -- forwarding ---------------------------------------------------------------------------
 
     def _send_forwards(self, now: Now, group: GroupId, forwards: list[Forward]) -> None:
+        """Where one cannot be sent, none that must not overtake it is."""
+        sent = True
         for forward in forwards:
-            self._forward(now, group, forward.to, forward.pending, handing=forward.handing)
+            if sent or not forward.ordered:
+                sent &= self._forward(now, group, forward.to, forward.pending, forward.flags)
+            else:
+                forward.pending.done(Elsewhere(Why.NOT_MASTER))
 
-    def _forward(
-        self, now: Now, group: GroupId, to: NodeId, pending: Pending, *, handing: bool
-    ) -> None:
+    def _forward(self, now: Now, group: GroupId, to: NodeId, pending: Pending, flags: int) -> bool:
         assert self.links is not None
         number = self.forwards.begin(now, to, pending)
         self.statistics.forwarded_out += 1
-        if not self.links.forward(to, number, group, handing, pending.chunks, pending.size):
+        sent = self.links.forward(to, number, group, flags, pending.chunks, pending.size)
+        if not sent:
             self.forwards.settle(number, Elsewhere(Why.NOT_MASTER))
+        return sent

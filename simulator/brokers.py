@@ -20,7 +20,7 @@ from broker.config import BrokerConfig
 from broker.consumer_groups import ConsumerGroups, TopicsOf
 from broker.context import Broker
 from broker.image import decode_chunk, encode_chunk
-from broker.intake import Outcome, Pending
+from broker.intake import Elsewhere, Outcome, Pending, Why
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
 from broker.ports import NO_COLD, ColdReader, Connection
@@ -66,6 +66,8 @@ class Asked(NamedTuple):
     connection: int
     number: int
     frame: bytes
+    knows: int = 0
+    """Of the connection's refusals, so many were known when this was sent, as TCP acknowledges."""
 
 
 class Answer(NamedTuple):
@@ -73,13 +75,16 @@ class Answer(NamedTuple):
 
     connection: int
     frame: bytes
+    refusals: tuple[int, ...] = ()
+    """The numbers, counted in the connection, of those that it tells of."""
 
 
 @attrs.define(eq=False)
 class _Connection:
     number: int
+    known: int = 0
     expected: int = 0
-    early: dict[int, bytes] = attrs.Factory(dict)
+    early: dict[int, Asked] = attrs.Factory(dict)
     """Frames that overtook others, or are not read yet."""
     held_by: GroupId | None = None
     looked_at: int = 0
@@ -93,6 +98,7 @@ class _Reply:
     def __init__(self, node: "BrokerNode", client: int, connection: _Connection) -> None:
         self._node, self._client, self._connection = node, client, connection
         self._settled = False
+        self._refusals: tuple[int, ...] = ()
 
     def complete(self, chunks: list[Buffer]) -> None:
         self._answer(b"".join(chunks))
@@ -110,6 +116,9 @@ class _Reply:
 
     def produces(self, producer_id: int) -> None:
         """Only asked to bound connections, which here nothing bounds."""
+
+    def refused(self, topic: str, index: int) -> None:
+        self._refusals += (self._connection.memory.refused(topic, index),)
 
     def hold_back(self, group: GroupId) -> None:
         self._connection.held_by = group
@@ -131,7 +140,21 @@ class _Reply:
         self._settled = True
         world, me = self._node.world, self._node.me
         world.trace.mix(frame)
-        world.network.send(me, self._client, Answer(self._connection.number, frame))
+        answer = Answer(self._connection.number, frame, self._refusals)
+        world.network.send(me, self._client, answer)
+
+
+class _Watchable(Pending):
+    """A produced batch with a `done` that the observer can replace."""
+
+    ordered = True
+
+    def __init__(self, pending: Pending) -> None:
+        super().__init__(pending.chunks, pending.size, pending.done, anywhere=pending.anywhere)
+        self.pending = pending
+
+    def overtakes(self) -> bool:
+        return self.pending.overtakes()
 
 
 class _LogDir:
@@ -149,7 +172,11 @@ class BrokerNode(SimNode):
     def __init__(self, world: "World", me: NodeId, disk: Disk, clock: Clock) -> None:
         super().__init__(world, me, disk, clock)
         self.upkeep: Upkeep | None = None
-        self._forwards_seen: set[tuple[NodeId, int]] = set()
+        self._linked: dict[NodeId, tuple[int, int, dict[int, Forwarded]]] = {}
+        """Of a node that forwards: its link, the number it goes on with, and what came early."""
+        self._links: dict[NodeId, tuple[int, int, int, set[int]]] = {}
+        """To another node: the link, the next number on it, whose life, and what was sent."""
+        self._links_made = 0
 
     def begin_life(self) -> None:
         world = self.world
@@ -199,6 +226,8 @@ class BrokerNode(SimNode):
             on_bug=_raise,
         )
         self._api = ApiTable(self.broker)
+        self._links.clear()
+        self._linked = {node: (link, CLOSED, {}) for node, (link, _, _) in self._linked.items()}
         self._client = RegistryClient(self, registry)
         self._connections: dict[int, _Connection] = {}
         self._timers = 0
@@ -288,6 +317,7 @@ class BrokerNode(SimNode):
     def keep_house(self, now: Now) -> None:
         self._client.tick(now)
         for client, connection in list(self._connections.items()):
+            connection.memory.seen(connection.known, now.boot_ns)
             if connection.held_by is not None or connection.early:
                 self._read(client, connection)
         self.broker.consumer_groups.tick(now)
@@ -295,11 +325,40 @@ class BrokerNode(SimNode):
         if self.upkeep is not None:
             self.upkeep.tick(now)
 
+    def numbered(self, to: NodeId, message: Forwarded) -> Forwarded:
+        """Links are TCP: what comes on one comes once and in order, or none after it does."""
+        link, number, life, _ = self._links.get(to, (0, 0, 0, set[int]()))
+        if not link or life != self.world.nodes[to].life:
+            self._link_lost(to)
+            self._links_made += 1
+            link, number = self.life << 32 | self._links_made, 0
+        under_way = self._links[to][3] if to in self._links else set[int]()
+        under_way.add(message.ident)
+        self._links[to] = (link, number + 1, self.world.nodes[to].life, under_way)
+        return message._replace(link=link, number=number)
+
+    def _forward_timed_out(self, ident: int) -> None:
+        """Something was lost on the way: then nothing that was sent behind it arrives, either."""
+        if ident in self._forwarded:
+            for to, (_, _, _, under_way) in list(self._links.items()):
+                if ident in under_way:
+                    self._link_lost(to)
+
+    def _link_lost(self, to: NodeId) -> None:
+        for ident in sorted(self._links.pop(to, (0, 0, 0, set[int]()))[3]):
+            self._settle(ident, Elsewhere(Why.UNKNOWN))
+
     def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
-        """Links are TCP: what the network repeats does not arrive again, in whatever life."""
-        if (source, what.ident) not in self._forwards_seen:
-            self._forwards_seen.add((source, what.ident))
-            super()._on_forwarded(source, what)
+        link, expected, early = self._linked.get(source, (0, 0, dict[int, Forwarded]()))
+        if what.link > link:
+            link, expected, early = what.link, 0, {}
+        if what.link == link and what.number >= expected:
+            early[what.number] = what
+        self._linked[source] = (link, expected, early)
+        while (what_next := early.pop(expected, None)) is not None:
+            expected += 1
+            self._linked[source] = (link, expected, early)
+            super()._on_forwarded(source, what_next)
 
     # -- what clients ask ---------------------------------------------------------------------
 
@@ -310,7 +369,7 @@ class BrokerNode(SimNode):
             connection = self._connections[client] = _Connection(what.connection)
         if connection.number != what.connection or what.number < connection.expected:
             return  # of an earlier connection, or here already
-        connection.early[what.number] = what.frame
+        connection.early[what.number] = what
         self._read(client, connection)
 
     def _read(self, client: int, connection: _Connection) -> None:
@@ -318,11 +377,13 @@ class BrokerNode(SimNode):
             connection.held_by is None or self.groups[connection.held_by].intake.room
         ):
             connection.held_by = None
-            frame = connection.early.pop(connection.expected, None)
-            if frame is None:
+            asked = connection.early.pop(connection.expected, None)
+            if asked is None:
                 return
             connection.expected += 1
-            self._handle(client, connection, frame)
+            connection.known = max(connection.known, asked.knows)
+            connection.memory.seen(connection.known, self.now().boot_ns)
+            self._handle(client, connection, asked.frame)
 
     def _handle(self, client: int, connection: _Connection, frame: bytes) -> None:
         hurry, connection.hurry = connection.hurry, None
@@ -373,7 +434,7 @@ class BrokerNode(SimNode):
         self.command(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
 
     def take(self, group: GroupId, pending: Pending) -> bool:
-        self.submit(group, pending.chunks, pending.done)  # one that the observer can watch
+        self.command(group, _Watchable(pending), anywhere=pending.anywhere)
         return self.groups[group].intake.crowded
 
     # -- broker.ports.Timers ------------------------------------------------------------------

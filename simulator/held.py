@@ -21,6 +21,14 @@ class Forwarded(NamedTuple):
     group: GroupId
     chunks: tuple[Buffer, ...]
     handing: bool
+    ordered: bool = False
+    first: bool = True
+    link: int = 0
+    number: int = 0
+    """It is the `number`th on the sender's `link`th connection."""
+
+    def flags(self) -> dict[str, bool]:
+        return {"handing": self.handing, "ordered": self.ordered, "first": self.first}
 
 
 class Settled(NamedTuple):

@@ -42,6 +42,8 @@ class Caller:
         self._connection = 0
         self._connections: dict[int, tuple[int, int, int]] = {}
         """Target -> its connection, the number of the next frame on it, and the target's life."""
+        self._refusals: dict[int, set[int]] = {}
+        """Of a connection: which of its refusals were heard of."""
         world.network.attach(address, self.deliver)
 
     def call(
@@ -51,20 +53,28 @@ class Caller:
         world = self._world
         self._number += 1
         number = self._number
-        life = world.nodes[NodeId(target)].life
-        connection, frame_number, met = self._connections.get(target, NO_CONNECTION)
-        if connection and met != life:
-            self._disconnect(target, connection)
-            connection = 0
-        if not connection:
-            self._connection += 1
-            connection, frame_number = self._connection, 0
+        connection = self.connection(target)
+        _, frame_number, life = self._connections[target]
         self._connections[target] = (connection, frame_number + 1, life)
         self._calls[number] = _Call(target, connection, _KEYS[type(message)], version, answered)
         frame = b"".join(encode_request(message, version, number, f"client-{self._address}"))[4:]
         world.trace.mix(frame)
-        world.network.send(self._address, target, Asked(connection, frame_number, frame))
+        knows = known_in_row(self._refusals.get(connection, set()))
+        world.network.send(self._address, target, Asked(connection, frame_number, frame, knows))
         world.loop.after(timeout_ns, self._timed_out, number)
+
+    def connection(self, target: int) -> int:
+        """The one on which the next request will go."""
+        life = self._world.nodes[NodeId(target)].life
+        connection, _, met = self._connections.get(target, NO_CONNECTION)
+        if connection and met != life:
+            self._disconnect(target, connection)
+            connection = self._connections.get(target, NO_CONNECTION)[0]
+        if not connection:
+            self._connection += 1
+            connection = self._connection
+            self._connections[target] = (connection, 0, life)
+        return connection
 
     def deliver(self, source: int, what: object) -> None:
         assert type(what) is Answer
@@ -73,6 +83,7 @@ class Caller:
         if not what.frame:
             self._disconnect(source, what.connection)
             return
+        self._refusals.setdefault(what.connection, set()).update(what.refusals)
         frame = memoryview(what.frame)[4:]
         call = self._calls.pop(response_correlation_id(frame), None)
         if call is not None:  # the network may repeat an answer
@@ -86,9 +97,18 @@ class Caller:
     def _disconnect(self, target: int, connection: int) -> None:
         if self._connections.get(target, NO_CONNECTION)[0] == connection:
             del self._connections[target]
+            self._refusals.pop(connection, None)
         lost = [n for n, call in self._calls.items() if call.connection == connection]
         for number in lost:
             self._calls.pop(number).answered(None)
+
+
+def known_in_row(refusals: set[int]) -> int:
+    """All up to this one: what TCP delivers is in order, and no answer overtakes another."""
+    number = 0
+    while number + 1 in refusals:
+        number += 1
+    return number
 
 
 class KafkaClient(ABC):

@@ -7,6 +7,7 @@ from balancer.registry import Registry
 from paxos.entry import Entry
 from paxos.ids import GroupId, NodeId, Now, Slot
 from paxos.step import FetchState
+from simulator.held import Forwarded
 
 
 class NodeKind(ABC):
@@ -47,6 +48,10 @@ class NodeKind(ABC):
 
     def caught_up_with(self, source: NodeId, frame: bytes) -> None:  # noqa: B027
         """A message of broker.catchup has arrived."""
+
+    def numbered(self, _to: NodeId, message: Forwarded) -> Forwarded:
+        """What is forwarded, for links that keep the order."""
+        return message
 
     @abstractmethod
     def asked(self, client: int, what: object) -> None:

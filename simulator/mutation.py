@@ -65,6 +65,7 @@ CHECKERS: Final = {
     "lost-write": "acknowledged writes",
     "nonmonotonic-send": "order of sends",
     "owner": "one owner",
+    "overtaken": "order of a connection",
     "poll-skip": "order of polls",
     "unexpected": "nothing invented",
 }

@@ -135,6 +135,8 @@ class Options:
     drawn, for it spoils what else a world is about."""
     operators: int = 0
     """Clients that commit, create, configure and delete things of their own."""
+    pipeliners: int = 0
+    """Plain producers, whose order nothing keeps but that of their connections."""
     tail_bytes: int = 0
     """What a broker keeps in memory; it reads the rest from its log."""
     checkpoint_slots: int = 0
@@ -227,6 +229,7 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "writers": int,
     "stall_every_ns": int,
     "operators": int,
+    "pipeliners": int,
     "tail_bytes": int,
     "checkpoint_slots": int,
     "kept": lambda text: frozenset(_numbers(text)),
@@ -310,6 +313,7 @@ def draw(
         steals_max=dice(seed, "steals_max").choice((1, 2, 3)) if nodes > 3 else 1,
         writers=dice(seed, "writers").choice((0, 0, 1, 2)),
         operators=dice(seed, "operators").choice((0, 1, 2)),
+        pipeliners=dice(seed, "pipeliners").choice((0, 1, 2)),
         **_workload(dice(seed, "workload"), few, workload),
     )
 

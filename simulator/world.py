@@ -53,6 +53,7 @@ from simulator.network import Network
 from simulator.node import SimNode
 from simulator.operators import Operator
 from simulator.options import Clocks, DiskKind, Fault, Options, Workload
+from simulator.pipeliner import Pipeliner
 from simulator.producer import Producer
 from simulator.reader import Reader
 from simulator.trace import Trace
@@ -61,6 +62,7 @@ from simulator.writer import Writer
 
 ADMIN_ADDRESS, READER_ADDRESS, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 OPERATORS: Final = 140
+PIPELINERS: Final = 160
 PROGRESS_MIN: Final = 3
 """So many steps each kind of client makes at least once everything has healed: one alone may have
 to wait for an answer from a node that heals last, and for a rebalance."""
@@ -204,6 +206,7 @@ class World:
             *(Member(self, address) for address in members),
             *(Writer(self, WRITERS + 2 * number) for number in range(options.writers)),
             *(Operator(self, OPERATORS + number) for number in range(options.operators)),
+            *(Pipeliner(self, PIPELINERS + number) for number in range(options.pipeliners)),
         ]
 
     def _add_client(self, group: GroupId, index: int) -> Client:

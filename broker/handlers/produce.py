@@ -86,7 +86,7 @@ def handle(broker: Broker, request: Request) -> None:
             if refusal is not ErrorCode.NONE:
                 answer.error_code = refusal
             elif known is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                produce.refuse_for_now(topic.name, answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif known.name in INTERNAL_TOPICS:  # every node reads it while it applies it
                 answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
                 answer.error_message = "the cluster's own topics are written by its nodes"
@@ -178,7 +178,7 @@ class Produce:
     ) -> None:
         """Check one partition's batch and submit it."""
         if not 0 <= data.index < len(topic.partitions):
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self.refuse_for_now(topic.name, answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         place = topic.partitions[data.index]
         broker, view = self.broker, as_view(data.records)
@@ -273,6 +273,9 @@ class Produce:
     ) -> None:
         """Its records were read, and `latest_ms` is the greatest of their times."""
         broker, header, size = self.broker, batch.header, len(batch.data)
+        if self.request.reply.connection.shut(topic.name, answer.index):
+            self._overtakes(topic.name, place, answer)
+            return
         statistics = broker.statistics
         statistics.produce_batches += 1
         statistics.produce_records += header.record_count
@@ -288,16 +291,42 @@ class Produce:
         if header.producer_id >= 0:
             self.request.reply.produces(header.producer_id)
         answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
-        part = _Part(self, place, header.producer_id, answer)
-        if (
-            header.base_sequence > 0
-            and 0 <= header.producer_id < FIRST_ID
-            and broker.admissions.is_unknown(place, header.producer_id)
-        ):
-            part = _First(self, place, header, answer)
+        part = self._part(topic.name, place, header, answer)
         part.chunks, part.size = records(place.uid, view), RECORDS_HEAD.size + len(view)
         if broker.groups.take(place.group, part):
             self.request.reply.hold_back(place.group)
+
+    def _part(
+        self,
+        topic: str,
+        place: PartitionPlace,
+        header: BatchHeader,
+        answer: PartitionProduceResponse,
+    ) -> "_Part":
+        if (
+            header.base_sequence > 0
+            and 0 <= header.producer_id < FIRST_ID
+            and self.broker.admissions.is_unknown(place, header.producer_id)
+        ):
+            return _First(self, topic, place, header, answer)
+        return _Part(self, topic, place, header.producer_id, answer)
+
+    def refuse_for_now(self, topic: str, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+        """It is not appended, and the client will send it again: nothing may overtake it."""
+        answer.error_code = code
+        self.request.reply.refused(topic, answer.index)
+
+    def _overtakes(
+        self, topic: str, place: PartitionPlace, answer: PartitionProduceResponse
+    ) -> None:
+        """Something before it was refused, and the client could not know when it sent this."""
+        answer.error_message = "a batch before it on this connection was refused"
+        self.broker.statistics.produce_behind_refusal += 1
+        if self.broker.groups.acting(place.group):
+            self.refuse_for_now(topic, answer, ErrorCode.NOT_ENOUGH_REPLICAS)
+        else:
+            self.refuse_for_now(topic, answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._hint(place, answer)
 
     def _append_time_ms(self, place: PartitionPlace) -> int:
         """Now, and never before what the partition has: masters' clocks differ a little."""
@@ -316,6 +345,7 @@ class Produce:
 
     def done(
         self,
+        topic: str,
         place: PartitionPlace,
         producer_id: int,
         answer: PartitionProduceResponse,
@@ -330,7 +360,7 @@ class Produce:
                 if outcome.at_home:
                     self._hint(place, answer)
             else:
-                self._elsewhere(place, answer, outcome)
+                self._elsewhere(topic, place, answer, outcome)
             self.waiting -= 1
             if not self.waiting:
                 self.broker.produces.remove(self)
@@ -342,6 +372,10 @@ class Produce:
         """The producer waits no longer; what was proposed may yet be chosen."""
         self.broker.statistics.produce_timeouts += 1
         try:
+            for topic in self.answers:
+                for answer in topic.partition_responses:
+                    if answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                        self.refuse_for_now(topic.name, answer, ErrorCode.REQUEST_TIMED_OUT)
             self._answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self._give_up(error)
@@ -367,9 +401,13 @@ class Produce:
             answer.log_start_offset = state.log_start
 
     def _elsewhere(
-        self, place: PartitionPlace, answer: PartitionProduceResponse, outcome: Elsewhere
+        self,
+        topic: str,
+        place: PartitionPlace,
+        answer: PartitionProduceResponse,
+        outcome: Elsewhere,
     ) -> None:
-        answer.error_code = _ERROR_OF[outcome.why]
+        self.refuse_for_now(topic, answer, _ERROR_OF[outcome.why])
         if outcome.why is Why.NOT_MASTER:
             self._hint(place, answer)
 
@@ -408,24 +446,36 @@ class Produce:
 class _Part(Pending):
     """The batch of one partition on its way."""
 
-    __slots__ = ("_answer", "_place", "_producer_id", "_request")
+    __slots__ = ("_answer", "_place", "_producer_id", "_request", "_since", "_topic")
+
+    ordered = True
 
     def __init__(
         self,
         request: Produce,
+        topic: str,
         place: PartitionPlace,
         producer_id: int,
         answer: PartitionProduceResponse,
     ) -> None:
-        self._request, self._place = request, place
+        self._request, self._topic, self._place = request, topic, place
         self._producer_id, self._answer = producer_id, answer
+        self._since = request.request.reply.connection.refusals
+        self.anywhere = request.acks == 0
+        """Who wants no answer never hears of another leader: it is forwarded for ever."""
+
+    def overtakes(self) -> bool:
+        connection = self._request.request.reply.connection
+        return connection.shut_since(self._topic, self._answer.index, self._since)
 
     def done(self, outcome: Outcome) -> None:
-        self._request.done(self._place, self._producer_id, self._answer, outcome)
+        request = self._request
+        request.done(self._topic, self._place, self._producer_id, self._answer, outcome)
 
     def again(self) -> "_Part":
         """The same command, to be proposed once more."""
-        one = _Part(self._request, self._place, self._producer_id, self._answer)
+        one = _Part(self._request, self._topic, self._place, self._producer_id, self._answer)
+        one._since = self._since
         one.chunks, one.size = self.chunks, self.size
         return one
 
@@ -438,11 +488,12 @@ class _First(_Part):
     def __init__(
         self,
         request: Produce,
+        topic: str,
         place: PartitionPlace,
         header: BatchHeader,
         answer: PartitionProduceResponse,
     ) -> None:
-        super().__init__(request, place, header.producer_id, answer)
+        super().__init__(request, topic, place, header.producer_id, answer)
         self._header = header
 
     def done(self, outcome: Outcome) -> None:

@@ -167,7 +167,10 @@ def remember(connection: Connection, request: Request, frame: memoryview) -> Non
 def handle(broker: Broker, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> bool:
     """Whether the request was one like an earlier one of its connection, and is taken; False:
     nothing has happened."""
-    for usual in reply.connection.usual_produces:
+    connection = reply.connection
+    if connection.lanes is not None:
+        return False
+    for usual in connection.usual_produces:
         if (
             frame[_REST : usual.end] == usual.rest
             and frame[:_KEY_AND_VERSION] == usual.key
@@ -244,11 +247,15 @@ class _One(Pending):
         "_place",
         "_producer_id",
         "_reply",
+        "_since",
         "_timed_boot_ns",
         "_usual",
         "answered",
         "correlation",
     )
+
+    ordered = True
+    anywhere = False
 
     def __init__(
         self,
@@ -263,7 +270,11 @@ class _One(Pending):
         self._broker, self._usual, self._host, self._reply = broker, usual, host, reply
         self._index, self._place, self._producer_id = index, place, producer_id
         self.correlation, self.answered = 0, False
+        self._since = reply.connection.refusals
         self._timed_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
+
+    def overtakes(self) -> bool:
+        return self._reply.connection.shut_since(self._usual.name, self._index, self._since)
 
     def done(self, outcome: Outcome) -> None:
         """Whoever calls this must not suffer from our bugs."""
@@ -279,7 +290,7 @@ class _One(Pending):
                     self._appended(base, time_ms)
                     return
             request, answer = self._in_full()
-            request.done(self._place, self._producer_id, answer, outcome)
+            request.done(self._usual.name, self._place, self._producer_id, answer, outcome)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             blame(broker, self.request(), error)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import attrs
 
 from broker.intake import Done, Elsewhere, Outcome, Pending, Why
+from broker.lanes import SETTLE_NS
 from broker.partition import Settling
 from broker.ports import Connection
 from paxos import entry as entries
@@ -97,6 +98,9 @@ class FakeReply:
     def produces(self, producer_id: int) -> None:
         self.producer_id = producer_id
 
+    def refused(self, topic: str, index: int) -> None:
+        self.connection.refused(topic, index)
+
     def hold_back(self, group: GroupId) -> None:
         self.held_back.append(group)
 
@@ -110,6 +114,12 @@ class FakeReply:
     def close(self, reason: str) -> None:
         assert self.closed is None
         self.closed = reason
+
+
+def know_refusals(connection: Connection) -> None:
+    """The client has seen every answer so far, and had the time to act on it."""
+    for boot_ns in (1, 1 + SETTLE_NS):
+        connection.seen(connection.refusals, boot_ns)
 
 
 class _Submitted(NamedTuple):
@@ -220,6 +230,8 @@ class FakeGroups:
         """Groups of which this master has not yet applied everything."""
         self.asleep: set[GroupId] = set()
         """Groups whose lease this node holds and may not act on (its clock is past the margin)."""
+        self.former: set[GroupId] = set()
+        """Groups that this node has handed to others."""
         self.crowded: set[GroupId] = set()
         """Groups whose clients should be held back."""
         self.refuse: Why | None = None
@@ -266,7 +278,8 @@ class FakeGroups:
             done(Elsewhere(Why.NOT_MASTER, master))
 
     def take(self, group: GroupId, pending: Pending) -> bool:
-        self.submit(group, pending.chunks, pending.done)
+        anywhere = pending.anywhere and group in self.former
+        self.submit(group, pending.chunks, pending.done, anywhere=anywhere)
         return group in self.crowded
 
 

@@ -18,7 +18,7 @@ from broker.ports import Connection
 from broker.produces import SWEEP_MS
 from tests.broker.batches import batch, under
 from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld
-from tests.broker.fakes import FakeReply
+from tests.broker.fakes import FakeReply, know_refusals
 from wire.apis import encode_request
 from wire.batch import TRANSACTIONAL_BIT, Compression
 from wire.error_codes import ErrorCode
@@ -67,9 +67,9 @@ class Side:
     connection: Connection = attrs.Factory(Connection)
 
     def send(self, frame: bytes, *, owned: bool) -> FakeReply:
-        reply = FakeReply()
-        if self.lasting:
-            reply.connection = self.connection
+        reply = FakeReply(connection=self.connection)
+        if not self.lasting:
+            self.connection.usual_produces.clear()
         self.world[1].api.handle_frame(memoryview(bytes(frame)), owned, "host", reply)
         return reply
 
@@ -96,6 +96,8 @@ class Both:
         replies = [side.send(frame, owned=owned) for side in self.sides]
         self.do(lambda world: world.settle())
         self.compare(*replies)
+        for side in self.sides:
+            know_refusals(side.connection)
         return replies[0]
 
     def compare(self, ours: FakeReply, plain: FakeReply) -> None:

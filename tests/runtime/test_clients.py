@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.ports import Reply
-from paxos.ids import MS, GroupId
+from paxos.ids import MS
 from runtime.clients import (
     ANSWER_NOT_READ_S,
     FAULTS_LOGGED_PER_S,
@@ -25,7 +25,6 @@ from wire.framing import FrameLimits
 
 MIB = 1024 * 1024
 IDLE_S = 600
-GROUP = GroupId(3)
 SECOND_NS = 1_000 * MS
 
 
@@ -372,48 +371,6 @@ def test_a_client_that_is_pushed_back_and_leaves_is_forgotten() -> None:
         assert waiting.paused
         waiting.close("gone")
         assert waiting not in desk.clients.crowds[None].clients
-
-
-def test_who_crowds_a_group_is_not_read_until_it_has_room() -> None:
-    """Not even what was received already is handed on, others are served, and answers leave."""
-    room = 0
-    with opened() as desk:
-        desk.clients.room = lambda group: room if group == GROUP else 1 << 40
-        client, other = desk.connect(), desk.connect()
-        desk.on_asked = lambda reply: reply.hold_back(GROUP)
-        client.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
-        desk.settle()
-        assert len(desk.asked) == 1
-        desk.on_asked = lambda reply: None
-        other.sendall(frame(b"x") + frame(b"y"))
-        desk.until_asked(3)
-        desk.answer(0)
-        desk.settle()
-        assert receive(client, 5) == frame(b"1")
-        assert len(desk.asked) == 3, "answered, but there is no room yet"
-        room = 1
-        desk.settle()
-        assert [data for data, _ in desk.asked[3:]] == [b"2", b"3"]
-
-
-def test_who_waited_longest_for_a_group_goes_on_first_and_nobody_beyond_the_room() -> None:
-    room = 0
-    with opened() as desk:
-        desk.clients.room = lambda group: room
-        clients = [desk.connect() for _ in range(5)]
-        desk.on_asked = lambda reply: reply.hold_back(GROUP)
-        for number, client in enumerate(clients):
-            client.sendall(2 * frame(b"%d" % number * 100))
-            desk.until_asked(number + 1)
-        desk.settle()
-        assert len(desk.asked) == 5
-        room = 150
-        desk.settle()  # they crowd it again, and wait behind the others
-        served = [data[:1] for data, _ in desk.asked[5:]]
-        assert served[:2] == [b"0", b"1"]
-        desk.clients.look()
-        desk.settle()
-        assert [data[:1] for data, _ in desk.asked[5:]] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 # -- how many -------------------------------------------------------------------------------------
