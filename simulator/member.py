@@ -1,11 +1,16 @@
-"""A member of the consumer group: joins, reads what it is given, commits, leaves, or dies."""
+"""A member of the consumer group: joins, reads what it is given, commits, leaves, or dies.
+
+Now and then it says something in the name of another (docs/ownership.md): the name, the generation
+or the instance id is false, so it must be refused, and the other must not notice.
+"""
 
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, NodeId
 from simulator.brokers import COORDINATOR
-from simulator.dice import between
+from simulator.checkers import Violation
+from simulator.dice import between, dice
 from simulator.kafka import TOPIC, Answered, AnyResponse, KafkaClient
 from wire.apis import Request
 from wire.error_codes import ErrorCode
@@ -17,6 +22,7 @@ from wire.messages.membership import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -25,6 +31,7 @@ from wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -47,6 +54,10 @@ LEAVE_CHANCE, DIE_CHANCE, COMMIT_CHANCE = 0.004, 0.004, 0.4
 THINK_NS_MIN, THINK_NS_MAX = 50 * MS, 120 * MS
 """A member that thinks for longer is late for its own session."""
 GONE_NS_MAX: Final = 4_000 * MS
+LIE_CHANCE: Final = 0.03
+FALSE: Final = "of nobody"
+FAR_OFFSET: Final = 1_000_000
+"""Were it committed, the group would skip everything before it."""
 
 
 class Member(KafkaClient):
@@ -54,6 +65,7 @@ class Member(KafkaClient):
 
     def __init__(self, world: "World", address: int) -> None:
         super().__init__(world, "member", address, START_NS_MAX)
+        self._lies = dice(world.options.seed, "lies", address)
         self._coordinator: int | None = None
         self._member_id, self._generation = "", -1
         self._assigned: tuple[int, ...] | None = None
@@ -79,6 +91,9 @@ class Member(KafkaClient):
             self._work(self._assigned)
 
     def _work(self, assigned: tuple[int, ...]) -> None:
+        if self._lies.random() < LIE_CHANCE:
+            self._lie()
+            return
         roll = self._chance.random()
         if roll < DIE_CHANCE:
             self._world.deaths.died(self._member_id, SESSION_MS, COORDINATOR.grace_ms)
@@ -163,6 +178,7 @@ class Member(KafkaClient):
             self._member_id = response.member_id
         elif not self._failed(response.error_code):
             self._member_id, self._generation = response.member_id, response.generation_id
+            self._world.member_names.append((self._member_id, self._generation))
             members = sorted(one.member_id for one in response.members)
             self._world.group_logs.told_members(
                 GROUP, self._generation, self._member_id, response.leader, frozenset(members)
@@ -201,6 +217,78 @@ class Member(KafkaClient):
         request = LeaveGroupRequest(GROUP, members=[MemberIdentity(self._member_id)])
         self._ask(request, LEAVE_VERSION, lambda _response: None)
         self._forget_everything("members left")
+
+    # -- lies ---------------------------------------------------------------------------------
+
+    def _lie(self) -> None:
+        """One of the three names is false. An earlier generation is never one to come again."""
+        member, generation = self._lies.choice(self._world.member_names)
+        instance = None
+        false = self._lies.choice(("member", "generation", "instance"))
+        if false == "member":
+            member = FALSE
+        elif false == "instance":
+            instance = FALSE
+        else:
+            generation = self._lies.choice((generation - 1, generation + FAR_OFFSET))
+        says = [self._false_heartbeat, self._false_sync, self._false_commit]
+        if false != "generation":  # it is not named in these
+            says += [self._false_join, self._false_leave]
+        self._lies.choice(says)(member, generation, instance)
+
+    def _claim(self, request: Request, version: int, name: str = "") -> None:
+        def answered(response: AnyResponse) -> None:
+            if response is None:
+                return
+            error = _error_in(response)
+            if error == ErrorCode.NONE:
+                raise Violation(f"owner: believed without a proof: {request}")
+            self._world.statistics["lies refused"] += 1
+            if name and error != ErrorCode.REQUEST_TIMED_OUT:
+                self._world.group_logs.told_failed(GROUP, name)
+
+        self._ask(request, version, answered)
+
+    def _false_heartbeat(self, member: str, generation: int, instance: str | None) -> None:
+        self._claim(HeartbeatRequest(GROUP, generation, member, instance), HEARTBEAT_VERSION)
+
+    def _false_sync(self, member: str, generation: int, instance: str | None) -> None:
+        everything = bytes(range(self._world.options.partitions))
+        request = SyncGroupRequest(
+            GROUP,
+            generation,
+            member,
+            instance,
+            protocol_name=PROTOCOL,
+            assignments=[SyncGroupRequestAssignment(self._member_id, everything)],
+        )
+        self._claim(request, SYNC_VERSION)
+
+    def _false_commit(self, member: str, generation: int, instance: str | None) -> None:
+        self._commits += 1
+        name = f"false {self.address}-{self._commits}"
+        one = OffsetCommitRequestPartition(0, FAR_OFFSET, committed_metadata=name)
+        topic = OffsetCommitRequestTopic(TOPIC, [one])
+        request = OffsetCommitRequest(
+            GROUP, generation, member, group_instance_id=instance, topics=[topic]
+        )
+        self._claim(request, COMMIT_VERSION, name)
+
+    def _false_join(self, member: str, generation: int, instance: str | None) -> None:
+        request = JoinGroupRequest(
+            GROUP,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(PROTOCOL, b"")],
+        )
+        self._claim(request, JOIN_VERSION)
+
+    def _false_leave(self, member: str, generation: int, instance: str | None) -> None:
+        request = LeaveGroupRequest(GROUP, members=[MemberIdentity(member, instance)])
+        self._claim(request, LEAVE_VERSION)
 
     # -- records and offsets ------------------------------------------------------------------
 
@@ -266,3 +354,15 @@ class Member(KafkaClient):
 
         self._busy = True
         self._caller.call(target, request, FETCH_VERSION, TIMEOUT_NS, answered)
+
+
+def _error_in(response: AnyResponse) -> int:
+    """The error of a response to a claim: of the whole, or of the one thing that it is about."""
+    error: int
+    if isinstance(response, OffsetCommitResponse):
+        error = response.topics[0].partitions[0].error_code
+    elif isinstance(response, LeaveGroupResponse):
+        error = response.error_code or response.members[0].error_code
+    else:
+        error = response.error_code
+    return error

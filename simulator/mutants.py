@@ -21,7 +21,7 @@ from paxos.rejoin import Rejoin
 from paxos.replica import Replica
 from simulator import planting
 from simulator.commands import CommandNode
-from simulator.mutants_broker import DATA, GROUPS, PRODUCERS, WRITERS
+from simulator.mutants_broker import CLAIMS, DATA, GROUPS, PRODUCERS, WRITERS
 from simulator.mutants_cold import COLD
 from simulator.mutants_fences import FENCES
 from simulator.mutants_state import MEMBERS, STATES
@@ -568,6 +568,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **DATA,
     **GROUPS,
     **FENCES,
+    **CLAIMS,
     **STATES,
     **MEMBERS,
     **COLD,

@@ -14,9 +14,13 @@ from broker.partition import PartitionState
 from broker.producers import Producers
 from broker.writers import Writers
 from coordinator import offsets, store
+from coordinator.assigning import Assigning
+from coordinator.group import LiveGroup
+from coordinator.membership import Membership
 from coordinator.rebalance import Rebalance
 from coordinator.stamps import Stamps
 from coordinator.store import GroupStore
+from coordinator.tenure import Tenure
 from coordinator.timers import Running, Timers
 from coordinator.topics import Topics
 from paxos import handover
@@ -29,6 +33,8 @@ PRODUCER_TESTS: Final = "tests/broker/test_producers.py"
 PRODUCER_ID_TESTS: Final = "tests/broker/test_producer_ids.py"
 WRITER_TESTS: Final = "tests/broker/test_writers.py"
 COORDINATOR_TESTS: Final = "tests/coordinator"
+OWNERSHIP_TESTS: Final = "tests/coordinator/test_ownership.py"
+NO_SHARED_GROUPS: Final = "no world has groups that the broker shares out"
 
 
 _mutant = partial(mutant, workload=Workload.BROKER)
@@ -323,3 +329,59 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         tests=COORDINATOR_TESTS,
     ),
 }
+
+CLAIMS: Final[Mapping[str, Mutant]] = {
+    "instance-is-anybodys": _mutant(
+        "ownership",
+        "whose instance id a member of a classic group names is not looked at",
+        (LiveGroup.fence, "if instance_id is not None:", "if False:"),
+        (store._fence, "command.instance_id is not None and (", "False and ("),
+        tests=OWNERSHIP_TESTS,
+    ),
+    "heartbeat-in-any-generation": _mutant(
+        "ownership",
+        "a heartbeat is one of its member's, whatever generation it names",
+        (Membership.heartbeat, "and request.generation != group.generation", "and False"),
+        tests=OWNERSHIP_TESTS,
+    ),
+    "instances-exchanged": _mutant(
+        "ownership",
+        "a member joins again as another instance, and is in two places",
+        (
+            Assigning._joining,
+            "known is not None and request.instance_id not in (None, known.instance_id)",
+            "False",
+        ),
+        why_not=NO_SHARED_GROUPS,
+        tests=OWNERSHIP_TESTS,
+    ),
+    "replaced-and-unknown": _mutant(
+        "ownership",
+        "who was replaced under its instance id hears that it is unknown, and joins again",
+        (Assigning._named, "instance is not None and group.static", "False and group.static"),
+        why_not=NO_SHARED_GROUPS,
+        tests=OWNERSHIP_TESTS,
+    ),
+    "offsets-for-anybody": _mutant(
+        "ownership",
+        "a member that was removed is told where to begin",
+        (offsets._fence_fetch, "or nobody", "or True"),
+        why_not=NO_SHARED_GROUPS,
+        tests=OWNERSHIP_TESTS,
+    ),
+    "member-ids-in-order": _mutant(
+        "ownership",
+        "member ids follow from each other, and come again in a cluster that begins anew",
+        (Tenure.new_member_id, "key=self._secret, ", ""),
+        why_not="nobody guesses, and a world has one cluster",
+        tests=OWNERSHIP_TESTS,
+    ),
+    "session-of-nobody": _mutant(
+        "KIP-227",
+        "a fetch that goes on with a session that nobody has is answered with nothing",
+        (fetch._refusal, "message.session_epoch not in (SESSION_BEGINS, SESSION_ENDS)", "False"),
+        why_not="all readers say all that they want",
+        tests="tests/broker/test_fetch.py",
+    ),
+}
+"""Fields that name an owner (docs/ownership.md)."""

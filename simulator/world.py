@@ -129,6 +129,8 @@ class World:
         """Ids and epochs in use, in the order in which they came up: what a liar may name."""
         self.deaths = Deaths(self, READERS)
         self.group_logs.time_left = self.deaths.written
+        self.member_names: list[tuple[str, int]] = []
+        """Members and generations, as they were told: what a liar may name as well."""
         self.results = Results()
         self.steals = StealBudget(options.steals_max, enforced=within)
         self.steal_aim = StealAim(tick_ns=options.tick_ns)
