@@ -184,21 +184,19 @@ def _can_draw() -> bool:
 
 
 def _pictures(report: dict[str, Any], folder: Path) -> list[Path]:
-    """Of the newest run that has something for each of them."""
+    """Of the newest run that has something for each of them.
+
+    An open loop sends both layouts the same messages a second: a ratio of rates is a closed loop's.
+    """
     drawn = []
-    if report["ratio_summaries"]:
-        last = report["ratio_summaries"][-1]
-        rows = [one for one in report["ratio_summaries"] if _alike(one, last)]
-        sizes = {one["message_bytes"] for one in rows}
-        cells = [
-            one
-            for one in report["cells"]
-            if _alike(one, last)
-            and one["layout"] in (BALANCED, CONCENTRATED)
-            and one["message_bytes"] in sizes
-        ]
+    summaries = report["ratio_summaries"]
+    closed = [one for one in summaries if not one["rate"]]
+    if closed:
+        rows, cells = _of_the_last(closed, report["cells"])
         drawn.append(folder / "placements.png")
         plots.placements(rows, cells, drawn[-1])
+    if summaries:
+        _, cells = _of_the_last(summaries, report["cells"])
         first = next(iter(cells))["counted_from"]
         if first is not None:
             drawn.append(folder / "latency.png")
@@ -208,6 +206,21 @@ def _pictures(report: dict[str, Any], folder: Path) -> list[Path]:
         drawn.append(folder / "gaps.png")
         plots.gaps([one for one in report["moves"] if one["run"] == last_run], drawn[-1])
     return drawn
+
+
+def _of_the_last(
+    summaries: Sequence[Row], cells: Sequence[Row]
+) -> tuple[Sequence[Row], Sequence[Row]]:
+    """The newest of the summaries with those like it, and the cells they are of."""
+    last = summaries[-1]
+    rows = [one for one in summaries if _alike(one, last)]
+    sizes = {one["message_bytes"] for one in rows}
+    layouts = (BALANCED, CONCENTRATED)
+    return rows, [
+        one
+        for one in cells
+        if _alike(one, last) and one["layout"] in layouts and one["message_bytes"] in sizes
+    ]
 
 
 def _alike(one: Row, other: Row) -> bool:

@@ -134,7 +134,9 @@ async def test_what_is_assigned_later_with_its_offsets_is_read(
     cluster: SharedCluster, topic: str
 ) -> None:
     """No position has to be looked up, which would wake the fetcher: it slept for ever."""
-    await fill(cluster, topic, 10)
+    async with Producer(cluster.bootstrap) as producer:
+        for number in range(10):
+            await producer.send(topic, b"%d" % number, partition=0)
     async with Consumer(cluster.bootstrap) as consumer:
         assert await consumer.poll(0.2) is None
         await consumer.assign({TopicPartition(topic, 0): 5})

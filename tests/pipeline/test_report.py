@@ -12,7 +12,7 @@ from benchmarks.handoff import figures
 from pipeline.__main__ import main
 from pipeline.report import logic, plots, schema, tables
 from pipeline.report.files import InputError, find
-from pipeline.report.main import _alike
+from pipeline.report.main import _alike, _pictures
 from pipeline.report.transform import CELL, PERCENTS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -252,6 +252,27 @@ def test_a_picture_is_of_what_differs_by_message_size_only() -> None:
     assert _alike(one, a_cell(message_bytes=1_000, limits="network 20mbit", connections=12))
     others = ({"nodes": 5}, {"groups": 1}, {"benchmark": "y"}, {"rate": 9.0}, {"run": "2"})
     assert not any(_alike(one, a_cell(**other)) for other in others)
+
+
+def test_the_ratio_that_is_drawn_is_of_a_closed_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open loop offers both layouts the same: its ratio is 1, whatever they could do."""
+    report = a_report()
+    opened = {"rate": 100.0}
+    closed_loop = list(report["ratio_summaries"])
+    report["ratio_summaries"] = closed_loop + [{**one, **opened} for one in closed_loop]
+    report["cells"] = report["cells"] + [{**one, **opened} for one in report["cells"]]
+    drawn: list[list[dict[str, Any]]] = []
+    monkeypatch.setattr(
+        plots, "placements", lambda rows, cells, _path: drawn.append([*rows, *cells])
+    )
+    monkeypatch.setattr(plots, "latency", lambda *_: None)
+    monkeypatch.setattr(plots, "gaps", lambda *_: None)
+    assert tmp_path / "placements.png" in _pictures(report, tmp_path)
+    assert {one["rate"] for one in drawn[0]} == {0.0}
+    report["ratio_summaries"] = report["ratio_summaries"][len(closed_loop) :]
+    assert tmp_path / "placements.png" not in _pictures(report, tmp_path)
 
 
 def test_csv_has_a_column_for_each_value() -> None:
