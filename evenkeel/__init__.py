@@ -80,6 +80,7 @@ from evenkeel.tasks.sharding import (
     slice_of,
     slices,
 )
+from evenkeel.tasks.slices import SliceReader
 from evenkeel.tasks.topic import member_name, submit_tasks
 from wire.batch import Compression
 from wire.cluster_view import TopicPartition
@@ -144,6 +145,7 @@ __all__ = [
     "largest_offset",
     "slices",
     "slice_of",
+    "SliceReader",
     "ClientConfig",
     "TopicPartition",
     "EvenkeelError",

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
@@ -11,11 +12,14 @@ from evenkeel import (
     Admin,
     ClosedError,
     ConfigurationError,
+    ConsumerRecord,
     Contiguous,
     Interleaved,
     LeaseLostError,
     Notice,
     PlanDone,
+    Producer,
+    SliceReader,
     TaskEvent,
     TaskGroup,
     TaskGroupState,
@@ -24,6 +28,8 @@ from evenkeel import (
     TaskStopping,
     largest_offset,
     member_name,
+    slice_of,
+    slices,
     submit_tasks,
 )
 from evenkeel.tasks.config import NAME_BYTES_MAX
@@ -246,6 +252,46 @@ async def test_C3_many_begin_at_once_and_leave_nothing_behind(cluster: SharedClu
             await worker.group.submit("d")
     async with Admin(cluster.bootstrap) as admin:
         assert not (await admin.describe_group("c3")).members
+
+
+async def test_B16_a_topic_is_read_by_slices_each_from_its_own_checkpoint(
+    cluster: SharedCluster,
+) -> None:
+    """More slices than partitions. Another member joins and the first one leaves: every record is
+    handed over once, by who holds its slice, and each slice goes on where it was."""
+    count = 3
+    cluster.create_topic("b16", partitions=2)
+    handled: list[tuple[str, ConsumerRecord]] = []
+
+    async def handle(lease: TaskLease, records: Sequence[ConsumerRecord]) -> None:
+        handled.extend((lease.task, one) for one in records)
+        await trio.lowlevel.checkpoint()
+
+    async def produce(first: int, last: int) -> None:
+        async with Producer(cluster.bootstrap, client=CLIENT) as producer:
+            for number in range(first, last):
+                await producer.send("b16", b"%d" % number, key=b"key-%d" % number)
+            await producer.flush()
+        with trio.fail_after(STEP_S):
+            while len(handled) < last:  # noqa: ASYNC110 (it is filled from three tasks)
+                await trio.sleep(0.02)
+
+    reader = SliceReader(cluster.bootstrap, count, handle, client=CLIENT)
+    first, other = (TaskGroup(cluster.bootstrap, "b16", quick(one), client=CLIENT) for one in "pq")
+    async with other, trio.open_nursery() as nursery:
+        async with first, trio.open_nursery() as inner:
+            await first.submit(slices("b16", count))
+            inner.start_soon(first.run, reader)
+            nursery.start_soon(other.run, reader)
+            await other.wait_for(lambda state: len(set(state.holders.values())) == 2)
+            await produce(0, 60)
+            first.stop()
+        await other.wait_for(lambda state: set(state.holders.values()) == {other.session})
+        await produce(60, 120)
+        other.stop()
+    assert sorted(int(one.value or b"") for _, one in handled) == list(range(120))
+    assert all(task == slice_of("b16", one.key or b"", count) for task, one in handled)
+    assert len({task for task, _ in handled}) == count
 
 
 async def test_B7_nobody_has_a_name_twice(cluster: SharedCluster) -> None:

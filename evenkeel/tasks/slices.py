@@ -1,0 +1,221 @@
+"""One topic read by many, by slices of its keys; each slice goes on from a checkpoint of its own.
+
+    async def total(lease, records):
+        ...
+
+    async with TaskGroup("localhost:9092", "totals") as group:
+        await group.submit(slices("orders", 8))
+        await group.run(SliceReader("localhost:9092", 8, total))
+
+Every slice is a task. Whoever holds it reads the whole topic, hands over the records whose keys
+belong to the slice, and now and then writes down how far it has come in each partition. So what is
+shared among members is the work that records make, and not the reading of them: for topics that
+many read there are partitions. Checkpoints are kept in the group's ledger, which takes one only
+from who holds the task: a member that has lost a slice cannot set back its next owner.
+
+Records are handed over at least once: again, after a member has died, from the last checkpoint on.
+A topic that was deleted and made anew under its name is read from its beginning.
+"""
+
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import attrs
+import trio
+
+from evenkeel.admin import Admin
+from evenkeel.config import ClientConfig, ConsumerConfig, OffsetReset
+from evenkeel.consumer import Consumer
+from evenkeel.errors import ConfigurationError, EvenkeelError, LeaseLostError
+from evenkeel.fetched import ConsumerRecord, Records
+from evenkeel.tasks.events import TaskLease
+from evenkeel.tasks.notes import CHECKPOINT_BYTES_MAX
+from evenkeel.tasks.sharding import slice_of, slices, topic_of
+from wire.cluster_view import TopicPartition
+
+VERSION: Final = 1
+_HEAD: Final = struct.Struct(">B16s")
+PARTITIONS_MAX: Final = (CHECKPOINT_BYTES_MAX - _HEAD.size) // 8
+"""A checkpoint has room for so many positions."""
+CHECKPOINT_EVERY_S: Final = 5.0
+TOPIC_AGAIN_S: Final = 10.0
+"""How often it is looked whether the topic has grown, or is another one."""
+AGAIN_S: Final = 1.0
+"""After a broker could not be asked."""
+LAST_CHECKPOINT_S_MAX: Final = 0.5
+"""So long at the end, of the `stop_ms` that a task has."""
+
+Handle = Callable[[TaskLease, Sequence[ConsumerRecord]], Awaitable[None]]
+
+
+@attrs.define
+class Positions:
+    """How far a slice has come: for each partition of that very topic the next offset."""
+
+    topic_id: bytes = bytes(16)
+    next: list[int] = attrs.Factory(list)
+
+    def fit(self, topic_id: bytes, partitions: int) -> bool:
+        """Have as many as the topic has; whether it is another topic than before."""
+        another = self.topic_id != topic_id
+        if another:
+            self.topic_id, self.next = topic_id, []
+        if partitions > PARTITIONS_MAX:
+            raise ConfigurationError(
+                f"a topic of {partitions} partitions cannot be read by slices",
+                why=f"a checkpoint has room for {PARTITIONS_MAX} positions",
+                advice="share its partitions, as consumers of a group do",
+            )
+        self.next += [0] * (partitions - len(self.next))
+        return another
+
+    def encode(self) -> bytes:
+        return _HEAD.pack(VERSION, self.topic_id) + struct.pack(f">{len(self.next)}q", *self.next)
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Positions":
+        """Of nothing at all: a slice that nobody has begun with.
+
+        Raises:
+            ConfigurationError: if these are no positions.
+        """
+        if not data:
+            return cls()
+        count, rest = divmod(len(data) - _HEAD.size, 8)
+        if count < 0 or rest or data[0] != VERSION:
+            raise ConfigurationError(
+                "the checkpoint of a slice cannot be read", advice="withdraw the task, submit it"
+            )
+        found = struct.unpack_from(f">{count}q", data, _HEAD.size)
+        return cls(_HEAD.unpack_from(data)[1], list(found))
+
+
+def belongs(record: ConsumerRecord, task: str, count: int) -> bool:
+    """Whether a record is of this slice. One without a key goes with its partition."""
+    topic = topic_of(task)
+    if record.key is None:
+        return task == f"{topic}/{record.partition % count}"
+    return task == slice_of(topic, record.key, count)
+
+
+class SliceReader:
+    """What `TaskGroup.run` is to be given: it reads the slice that is the lease's task.
+
+    All members need the same `count`, with which the tasks were made (`slices`). `handle` gets the
+    lease and some records of one partition, in order; what it returns from is done.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        count: int,
+        handle: Handle,
+        *,
+        checkpoint_every_s: float = CHECKPOINT_EVERY_S,
+        client: ClientConfig | None = None,
+    ) -> None:
+        self._bootstrap, self._count, self._handle = bootstrap, count, handle
+        self._checkpoint_every_s = checkpoint_every_s
+        self._client = client
+
+    async def __call__(self, lease: TaskLease) -> None:
+        if lease.task not in slices(topic_of(lease.task), self._count):
+            raise ConfigurationError(
+                f"'{lease.task}' is none of {self._count} slices",
+                advice=f'submit slices("{topic_of(lease.task)}", {self._count})',
+            )
+        config = ConsumerConfig(offset_reset=OffsetReset.EARLIEST)
+        async with (
+            Admin(self._bootstrap, client=self._client) as admin,
+            Consumer(self._bootstrap, config, client=self._client) as consumer,
+        ):
+            reading = _Reading(lease, Positions.decode(lease.checkpointed), admin, consumer)
+            try:
+                await self._read(reading)
+            except LeaseLostError:
+                await trio.sleep_forever()  # it is another's, and we are about to be told
+            finally:
+                await reading.last_checkpoint()
+
+    async def _read(self, reading: "_Reading") -> None:
+        now = trio.current_time()
+        look_at, checkpoint_at = now, now + self._checkpoint_every_s
+        while True:
+            now = trio.current_time()
+            if now >= look_at:
+                look_at = now + (TOPIC_AGAIN_S if await reading.look() else AGAIN_S)
+            if now >= checkpoint_at:
+                await reading.checkpoint()
+                checkpoint_at = now + self._checkpoint_every_s
+            records = await reading.some(min(look_at, checkpoint_at))
+            if records is None:
+                continue
+            task = reading.lease.task
+            mine = [one for one in records if belongs(one, task, self._count)]
+            if not reading.lease.held:
+                raise LeaseLostError(f"the lease on '{task}' is over")
+            if mine:
+                await self._handle(reading.lease, mine)
+            reading.done(records)
+
+
+@attrs.define(eq=False)
+class _Reading:
+    """One slice, while we hold it."""
+
+    lease: TaskLease
+    positions: Positions
+    admin: Admin
+    consumer: Consumer
+    written: bytes = b""
+
+    async def look(self) -> bool:
+        """Read all partitions that the topic has by now; False if nobody could be asked."""
+        topic = topic_of(self.lease.task)
+        try:
+            found = await self.admin.describe_topic(topic)
+        except EvenkeelError as error:
+            if not error.retriable:
+                raise
+            return False
+        count, known = len(found.partitions), len(self.consumer.assignment)
+        if self.positions.fit(bytes.fromhex(found.topic_id), count):
+            known = 0
+            await self.consumer.assign([])
+        if known < count:
+            places = [TopicPartition(topic, number) for number in range(count)]
+            await self.consumer.assign(places)
+            for place in places[known:]:
+                self.consumer.seek(place, self.positions.next[place.partition])
+        return True
+
+    async def some(self, until: float) -> Records | None:
+        with trio.move_on_at(until):
+            try:
+                return await anext(self.consumer)
+            except EvenkeelError as error:
+                if not error.retriable:
+                    raise
+                await trio.sleep_until(until)
+        return None
+
+    def done(self, records: Records) -> None:
+        self.positions.next[records.place.partition] = records.records[-1].offset + 1
+
+    async def checkpoint(self) -> None:
+        """What is not known to be written is written the next time."""
+        if (value := self.positions.encode()) != self.written:
+            try:
+                await self.lease.checkpoint(value)
+                self.written = value
+            except EvenkeelError as error:
+                if not error.retriable:
+                    raise
+
+    async def last_checkpoint(self) -> None:
+        """Also while being cancelled: we have `stop_ms`, and the group cares for the end."""
+        with trio.move_on_after(LAST_CHECKPOINT_S_MAX, shield=True), suppress(EvenkeelError):
+            if self.lease.held and self.positions.next:
+                await self.checkpoint()
