@@ -288,6 +288,8 @@ def test_pictures_fit_a_readme(tmp_path: Path, limits: str) -> None:
     plots.placements(report["ratio_summaries"], report["cells"], tmp_path / "placements.png")
     plots.latency(report["cells"], tmp_path / "latency.png")
     plots.gaps(report["moves"], tmp_path / "gaps.png")
+    pictures = {"placements.png", "latency.png", "gaps.png"}
+    assert {path.name for path in tmp_path.iterdir()} == pictures
     for path in tmp_path.iterdir():
         data = path.read_bytes()
         width, height = struct.unpack(">II", data[16:24])  # PNG's first chunk

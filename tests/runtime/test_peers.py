@@ -246,6 +246,7 @@ def test_what_a_message_holds_outlives_the_frames_that_follow(world: World) -> N
         world.plane.round()
         world[1].peers.forward(NodeId(2), slot, GROUP, False, (bytes([slot % 251]) * 50,), 50)
     world.settle()
+    assert len(world[2].handler.messages) == len(world[2].handler.forwards) == 1_999
     for _, message in world[2].handler.messages:
         assert isinstance(message, Accept)
         assert b"".join(message.entry.payload()) == bytes([message.slot % 251]) * 200
