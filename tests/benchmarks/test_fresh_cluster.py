@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -225,7 +226,7 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
 
 
 def loads_of_placements(folder: Path, *words: str) -> tuple[Any, Any, str]:
-    """The command as a user gives it, one pair of loads: concentrated, balanced, what it printed."""
+    """The command as a user gives it: concentrated, balanced, and what it printed."""
     skip_without_machines()
     command = [sys.executable, "-P", "-m", "benchmarks.placements", "--samples", "kept"]
     command += ["--pairs", "1", "--sizes", "10000", "--seconds", "2", "--groups", "3", *words]
