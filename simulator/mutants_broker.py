@@ -40,7 +40,7 @@ NO_SHARED_GROUPS: Final = "no world has groups that the broker shares out"
 _mutant = partial(mutant, workload=Workload.BROKER)
 _writers = partial(_mutant, "write tokens", settings=("writers=2",), tests=WRITER_TESTS)
 _waits = partial(_mutant, "ADR 34", tests="tests/coordinator/test_waits.py")
-_MEMBERS = ("writers=0", "consumers=5")
+_MEMBERS = ("writers=0", "operators=0", "consumers=5")
 STALLS: Final = (*_MEMBERS, "faults=", "steal_gap_ns=60000000000", "stall_every_ns=900000000")
 """Worlds in which whoever coordinates stands still again and again."""
 MOVES: Final = (*_MEMBERS, "faults=", "steal_gap_ns=400000000")
