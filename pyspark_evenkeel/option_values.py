@@ -155,13 +155,6 @@ def one_of(words: type[Word]) -> Callable[[str], Word]:
     return parse
 
 
-def pattern(text: str) -> "re.Pattern[str]":
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ValueError(f"a regular expression of Python's is expected: {error}") from None
-
-
 def topics(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
     if not names:

@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 
 from pyspark_evenkeel import option_values as values
+from pyspark_evenkeel import patterns
 from pyspark_evenkeel.cluster import EARLIEST, LATEST, Place
 from pyspark_evenkeel.offsets import Cut
 from pyspark_evenkeel.option_values import PREFIX, Given, refused
@@ -337,7 +338,7 @@ def _subscription(given: Given) -> Subscription:
     if name == "subscribe":
         return Subscribe(given.parsed(name, values.topics, ()))
     if name == "subscribePattern":
-        return SubscribePattern(given.parsed(name, values.pattern, re.compile("")))
+        return SubscribePattern(given.parsed(name, patterns.read, re.compile("")))
     if name == "assign":
         return Assign(given.parsed(name, values.places, frozenset()))
     raise refused("subscribe", "is missing", "or subscribePattern, or assign")
