@@ -24,12 +24,10 @@ class AutoCommit:
     commit: Callable[[], Awaitable[EvenkeelError | None]]
     _due: float = 0.0
     _latest: float = 0.0
-    _moved: trio.Event = attrs.Factory(trio.Event)
 
     def restart(self) -> None:
         """There is another assignment: the interval begins anew."""
         self._due = min(trio.current_time() + self.every_s, self._latest)
-        self._moved.set()
 
     async def run(self) -> None:
         failures = 0
@@ -45,7 +43,5 @@ class AutoCommit:
         self._due, self._latest = now + after_s, now + 2 * self.every_s
 
     async def _until_due(self) -> None:
-        while trio.current_time() < self._due:
-            self._moved = trio.Event()
-            with trio.move_on_at(self._due):
-                await self._moved.wait()
+        while trio.current_time() < self._due:  # noqa: ASYNC110 (it may be put off meanwhile)
+            await trio.sleep_until(self._due)

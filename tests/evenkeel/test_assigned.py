@@ -11,7 +11,7 @@ from evenkeel import ClientConfig, Consumer, ConsumerConfig, RebalanceListener
 from evenkeel.autocommit import AutoCommit
 from evenkeel.client import Client
 from evenkeel.coordinator import Coordinator
-from evenkeel.errors import CommitError, EvenkeelError, TimedOutError
+from evenkeel.errors import CommitError, EvenkeelError, OffsetError, TimedOutError
 from evenkeel.fetcher import Fetcher
 from wire.cluster_view import PartitionView, TopicPartition
 
@@ -66,6 +66,7 @@ async def test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek() -> 
     class Seeking(RebalanceListener):
         async def assigned(self, places: Collection[TopicPartition]) -> None:
             consumer.seek(PLACE, 17)
+            consumer._fetcher.assigned[PLACE].error = OffsetError("of a lookup before")
             is_told.set()
             await may_end.wait()
 
@@ -75,12 +76,39 @@ async def test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek() -> 
         await is_told.wait()
         consumer._fetcher._go_round(0.0)
         assert cluster.started == 0
-        assert consumer._next_records() is None
+        assert consumer._next_records() is None, "not even what is wrong with it"
         assert [one.settling for one in consumer._fetcher.assigned.values()] == [True]
         may_end.set()
     assert consumer.known_position(PLACE) == 17
+    with pytest.raises(OffsetError):
+        consumer._next_records()
+    consumer._fetcher.assigned[PLACE].not_before = 0.0
     consumer._fetcher._go_round(0.0)
     assert cluster.started == 1, "and then it is read"
+
+
+async def test_D10_what_is_being_taken_away_is_not_read_while_the_listener_runs() -> None:
+    """In `revoked` it is still ours, to be committed and nothing else; then it is gone."""
+    cluster = Cluster()
+    consumer = consumer_of(cluster)
+    consumer._take([PLACE])
+    consumer.seek(PLACE, 5)
+    may_end, is_told = trio.Event(), trio.Event()
+
+    class Leaving(RebalanceListener):
+        async def revoked(self, places: Collection[TopicPartition]) -> None:
+            is_told.set()
+            await may_end.wait()
+
+    consumer._listener = Leaving()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.revoked, [PLACE])
+        await is_told.wait()
+        assert consumer.assignment == {PLACE}
+        consumer._fetcher._go_round(0.0)
+        assert cluster.started == 0
+        may_end.set()
+    assert not consumer.assignment
 
 
 @pytest.mark.parametrize("error", [CommitError("moved on"), TimedOutError("too late"), None])

@@ -224,6 +224,17 @@ async def test_a_follower_that_comes_back_asks_for_what_the_plan_has_not_got(
     assert script.joins == joins
 
 
+@pytest.mark.parametrize("leader", ["us", "other"])
+async def test_who_comes_back_with_another_subscription_does_not_keep_the_old_share(
+    leader: str,
+) -> None:
+    """All that anybody wants is read, but some of it by who wants it no longer."""
+    given: dict[str, Places] = {"us": {"a": [0]}, "other": {"a": [1], "b": [0]}}
+    script = Script({"a": 2, "b": 1}, given, {"us": ["b"], "other": ["a", "b"]}, leader)
+    await come_back(script)
+    assert script.joins == 2
+
+
 async def test_only_who_has_a_place_to_come_back_to_looks() -> None:
     script = Script({"a": 2}, {"us": {"a": [0]}, "other": {"a": [1]}}, BOTH, "other")
     await come_back(script, instance=None)

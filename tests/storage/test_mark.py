@@ -63,6 +63,27 @@ def test_each_way_of_writing_stores_how_far_the_log_is_durable(
         assert before < marked(disk) == wal.synced
 
 
+def test_what_is_still_under_way_or_has_to_be_written_again_is_not_marked(
+    kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the truth the mark would make damage of a torn tail."""
+    disk = MemoryDisk()
+    wal, _ = start(disk)
+    wal.stage(accept(1, b"makes the segment"))
+    by_a_thread(wal)
+    before = marked(disk)
+    wal.stage(accept(2, b"x"))
+    batch = wal.take()
+    assert batch is not None
+    assert wal.begin(batch, wakeup=-1)
+    for answer in (None, False):
+        monkeypatch.setattr(MemoryFile, "finish_write", lambda *_, answer=answer: answer)
+        assert wal.finish() is answer
+        assert marked(disk) == before
+    wal.write(batch)
+    assert marked(disk) > before
+
+
 def marked(disk: MemoryDisk) -> int:
     """The highest copy, whatever its log: recovery knows the seed, this test need not."""
     data = disk.open(MARK_NAME).pread(2 * SECTOR, 0)
@@ -76,6 +97,7 @@ def test_of_two_copies_a_torn_sector_leaves_the_other(torn: int) -> None:
     places = (100, 200)
     for place in places:
         mark.store(place)
+        assert mark.load() == place, "the highest is what is known"
     file = disk.open(MARK_NAME)
     write_all(file, [bytes(SECTOR)], torn * SECTOR)
     left = SyncedMark(file, SEED).load()

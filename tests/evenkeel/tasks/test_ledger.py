@@ -130,7 +130,7 @@ def test_who_gave_a_sign_of_life_is_not_gone(story: Story) -> None:
 def test_C9_who_is_evicted_cannot_renew_its_lease_but_keeps_its_locks_until_it_is_over(
     story: Story,
 ) -> None:
-    story.acquire("q", "cd")
+    story.acquire("q", "c")
     assert not story.says(Evict(by="q", member="p", version=1)), "only the leader evicts"
     assert story.says(Evict(by="p", member="q", version=1))
     assert not story.says(Alive(by="q", beat=1))
@@ -146,6 +146,33 @@ def test_C9_who_has_acknowledged_is_not_evicted_by_a_leader_that_was_slow_to_rea
     assert story.says(Stopped(by="q", version=1))
     assert not story.says(Evict(by="p", member="q", version=1))
     assert story.says(Alive(by="q", beat=1))
+
+
+def test_C9_who_was_late_for_a_plan_of_before_is_not_evicted_for_it(story: Story) -> None:
+    """The next plan counts, for which it may be in time."""
+    assert story.plan({"p": "abcd", "q": ""})
+    assert not story.says(Evict(by="p", member="q", version=1))
+    assert story.says(Evict(by="p", member="q", version=2))
+
+
+def test_nothing_is_kept_of_who_has_gone(story: Story) -> None:
+    """Names are never used again: what is kept by name would only grow."""
+    story.acquire("q", "cd")
+    story.says(Stopped(by="q", version=1))
+    story.says(Running(by="q", version=1))
+    assert story.says(Leave(by="q"))
+    kept = story.ledger
+    for by_name in (kept.members, kept.stopped, kept.running):
+        assert "q" not in by_name
+    assert not kept.locks
+
+
+def test_who_is_not_there_neither_acknowledges_nor_plans(story: Story) -> None:
+    for kind in (Stopped, Running):
+        assert not story.says(kind(by="nobody", version=1))
+    assert story.says(Leave(by="p"))
+    assert story.ledger.view.leader == "p", "until the coordinator has named another"
+    assert not story.plan({"q": "abcd"})
 
 
 def test_a_group_has_room_for_so_many() -> None:

@@ -236,6 +236,10 @@ def test_C9_who_does_not_acknowledge_in_time_is_evicted() -> None:
     alone.ticks(20 + TIMING.ack_timeout_ms)
     version = alone.member.ledger.plan.version
     assert Evict(by="m-1", member="slow", version=version) in alone.waiting
+    while alone.waiting:
+        alone.reads(30 + TIMING.ack_timeout_ms)
+    assert alone.member.ledger.plan.owners.keys() == {"m-1"}, "nothing is given to it any more"
+    assert alone.member.ledger.plan.version == version + 1
     assert TaskGroupConfig().timing.ack_timeout_ms == 5_000  # the seed's
 
 
