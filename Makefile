@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans faults compat fuzz spark dashboards wheel clean
+.PHONY: setup demo test check sim model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat fuzz spark dashboards wheel clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -71,6 +71,10 @@ bench-limits: .venv/product.stamp
 # How long the balancer's planner thinks: hundreds of groups on ten nodes.
 plans: .venv/product.stamp
 	$(RUN) -m benchmarks.planner $(ARGS)
+
+# What it costs to read the records of a batch before it is stored, for each codec.
+reading: .venv/product.stamp
+	$(RUN) -m benchmarks.record_reading $(ARGS)
 
 # The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5").
 bench-handoff: .venv/bench.stamp

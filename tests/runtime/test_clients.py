@@ -373,6 +373,48 @@ def test_a_client_that_is_pushed_back_and_leaves_is_forgotten() -> None:
         assert waiting not in desk.clients.crowds[None].clients
 
 
+def test_nothing_overtakes_what_is_still_being_looked_at() -> None:
+    """Not read until everything has been looked at, whatever else would let it go on."""
+    with opened() as desk:
+        client, other = desk.connect(), desk.connect()
+
+        def look(reply: Reply) -> None:
+            reply.stop_reading()
+            reply.stop_reading()
+
+        desk.on_asked = look
+        client.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
+        desk.until_asked(1)
+        desk.settle()
+        assert len(desk.asked) == 1, "not even what was received already is handed on"
+        desk.on_asked = lambda reply: None
+        other.sendall(frame(b"x"))
+        desk.until_asked(2)
+        _, first = desk.asked[0]
+        first.read_on()
+        desk.answer(0)
+        desk.settle()
+        assert receive(client, 5) == frame(b"1")
+        assert len(desk.asked) == 2, "answered, but one batch is still being looked at"
+        first.read_on()
+        desk.settle()
+        assert [data for data, _ in desk.asked[2:]] == [b"2", b"3"]
+
+
+def test_who_goes_away_meanwhile_is_forgotten() -> None:
+    with opened() as desk:
+        client = desk.connect()
+        desk.on_asked = lambda reply: reply.stop_reading()
+        client.sendall(frame(b"1"))
+        desk.until_asked(1)
+        _, first = desk.asked[0]
+        first.close("gone")
+        first.read_on()
+        desk.settle()
+        assert closed_by_us(client)
+        assert not desk.clients.connections
+
+
 # -- how many -------------------------------------------------------------------------------------
 
 
