@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 import pytest
 
 from balancer.steal import Balancing
+from broker.handlers import produce_usual
+from broker.handlers.produce import Produce
 from evenkeel.autocommit import AutoCommit
 from evenkeel.consumer import Consumer
 from evenkeel.fetcher import Fetcher
@@ -22,11 +24,13 @@ from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import Member
 from evenkeel.tasks.slices import Positions, SliceReader, _Reading
 from paxos.lease import Lease
-from runtime import settings
+from runtime import forwarded, settings
+from runtime.clients import Client
 from runtime.handovers import Handovers
 from simulator.planting import Edit, Mutant, Where, plant
 from storage.log_writes import LogWrites
 from storage.mark import SyncedMark
+from wire import record_check
 
 QUICKLY: Final = (
     *("-q", "-x", "-p", "no:cacheprovider"),
@@ -34,6 +38,7 @@ QUICKLY: Final = (
 )
 TASKS: Final = "tests/evenkeel/tasks/"
 CLIENT: Final = "tests/evenkeel/"
+BROKER: Final = "tests/broker/test_batch_checks.py::"
 
 
 class Row(NamedTuple):
@@ -172,6 +177,46 @@ BUGS: Final = {
         "tests/storage/test_mark.py::"
         "test_each_way_of_writing_stores_how_far_the_log_is_durable[by_a_thread]",
         (LogWrites.write, "self._mark.store(batch.end)", "pass"),
+    ),
+    "point 3: records are stored unread": Row(
+        f"{BROKER}test_what_nobody_could_read_is_not_stored",
+        (Produce.append, "check_on_loop(batch, rules)", "header.max_timestamp_ms"),
+    ),
+    "point 3: records are stored unread where requests are as usual": Row(
+        f"{BROKER}test_what_nobody_could_read_is_not_stored",
+        (produce_usual._take, "or not _is_sound(broker, usual, batch)", ""),
+    ),
+    "point 3: what another node has sent is proposed unread": Row(
+        f"{BROKER}test_what_a_node_forwards_is_read_as_well",
+        (forwarded.problem, "check_forwarded(produced_batch(body, log_time=True))", "pass"),
+    ),
+    "point 3: a batch that is read aside is overtaken": Row(
+        f"{BROKER}test_what_takes_long_is_read_aside_and_the_connection_waits",
+        (Produce._read, "self.request.reply.stop_reading()", "pass"),
+    ),
+    "point 3: a batch behind one that is read aside is not": Row(
+        f"{BROKER}test_batches_of_one_request_do_not_overtake_each_other",
+        (Produce.append, "latest_ms is None or self.reading", "latest_ms is None"),
+    ),
+    "point 3: who has given up gets its batch stored": Row(
+        f"{BROKER}test_who_has_given_up_gets_nothing_stored",
+        (Produce._was_read, "if self.answered:", "if False:"),
+    ),
+    "point 3: a connection is read while its batch is": Row(
+        "tests/runtime/test_clients.py::test_nothing_overtakes_what_is_still_being_looked_at",
+        (Client.go_on, "or self.looked_at", ""),
+    ),
+    "point 3: a lying greatest time is kept": Row(
+        f"{BROKER}test_the_greatest_time_is_put_right",
+        (Produce._submit, "with_greatest_time(batch, latest_ms)", "batch.data"),
+    ),
+    "point 3: offsets within a batch may be anything": Row(
+        "tests/wire/test_record_check.py::test_records_that_cannot_be_read_are_refused_and_named",
+        (record_check._walk, "or offset != expected", ""),
+    ),
+    "point 3: a length within a record may be anything": Row(
+        "tests/wire/test_record_check.py::test_records_that_cannot_be_read_are_refused_and_named",
+        (record_check._walk, "pos != stop or", ""),
     ),
     "both copies of the mark are in one place": Row(
         "tests/storage/test_mark.py::test_of_two_copies_a_torn_sector_leaves_the_other",

@@ -287,14 +287,17 @@ def test_what_is_taken_is_read_in_full(
 
 
 def mutate(data: bytearray, chance: random.Random) -> None:
-    for _ in range(chance.randrange(1, 4)):
-        at = chance.randrange(len(data) or 1)
-        what = chance.randrange(4)
+    """Anywhere, but rather where the first record says what it is."""
+    for _ in range(chance.randrange(1, 3)):
+        at = chance.randrange(min(len(data), chance.choice((8, 1 << 20))) or 1)
+        what = chance.randrange(6)
         if what == 0:
             data[at : at + 1] = bytes([chance.randrange(256)])
         elif what == 1:
             del data[at : at + chance.randrange(1, 9)]
         elif what == 2:
             data[at:at] = chance.randbytes(chance.randrange(1, 9))
-        else:
+        elif what == 3:
             data += data[: chance.randrange(1, 30)]
+        elif data:
+            data[at] = (data[at] + chance.choice((-2, -1, 1, 2, 4))) & 0xFF
