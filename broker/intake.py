@@ -92,6 +92,8 @@ HANDING: Final = 1
 ORDERED: Final = 2
 FIRST: Final = 4
 """What a forwarded command says of itself, as a number (runtime/peers.py)."""
+LATE: Final = 8
+"""What who gets it finds: that its client waits no longer."""
 
 
 @attrs.frozen
@@ -329,8 +331,10 @@ class Intake:
         origin: NodeId = NOBODY,
         ordered: bool = False,
         first: bool = True,
+        late: bool = False,
     ) -> None:
-        """A command another node forwarded; `handing`: it is handing the group to us just now."""
+        """A command another node forwarded; `handing`: it is handing the group to us just now. If
+        it is `late` its client was told that nobody knows, and has sent it again elsewhere."""
         if ordered:
             if first:
                 self._turned_away.discard(origin)
@@ -339,7 +343,8 @@ class Intake:
         replica = self.replica
         ours = replica.forwarding_to(now) is None
         coming = handing and ours and now.boot_ns >= self._declined_until
-        if pending.overtakes() or not (coming or self.adopted or (ours and replica.acting(now))):
+        taken = coming or self.adopted or (ours and replica.acting(now))
+        if late or pending.overtakes() or not taken:
             pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
         elif ours and replica.acting(now):
             self.enqueue(pending)

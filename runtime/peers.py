@@ -26,7 +26,7 @@ import trio
 
 from broker.catchup import codec as catchup_codec
 from broker.catchup.messages import Message as CatchUpMessage
-from broker.intake import Done, Elsewhere, Outcome, Why
+from broker.intake import LATE, Done, Elsewhere, Outcome, Why
 from paxos import codec
 from paxos.codec import PeerError
 from paxos.entry import Buffer
@@ -37,6 +37,7 @@ from runtime.channel import Channel
 from runtime.dataplane import Plane
 from runtime.engine_ports import Handler
 from runtime.fields import Address
+from runtime.forwarded import FORWARD_TIMEOUT_NS
 from runtime.greeting import Hello, Refusal, Refused
 from runtime.greeting import refusal as refusal_of
 from runtime.journal import Journal
@@ -87,7 +88,7 @@ _PING: Final = struct.Struct(">qqB")
 _DRAINING: Final = 1
 _LOW: Final = 2
 _PONG: Final = struct.Struct(">qqq")
-_FORWARD: Final = struct.Struct(">QIB")
+_FORWARD: Final = struct.Struct(">QIBq")
 _FORWARDED: Final = struct.Struct(">QBi")
 _WHY: Final = tuple(Why)
 
@@ -197,12 +198,14 @@ class Peers:
         chunks: tuple[Buffer, ...],
         size: int,
     ) -> bool:
-        """Send a client's command to another node; False where it cannot be sent."""
+        """Send a client's command to another node; False where it cannot be sent. It says until
+        when its client waits: a link may hold it for longer, and nobody wants it then."""
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return False
         self._seal(link)
-        head = _FORWARD.pack(number, group, flags)
+        until_wall_ns = self._handler.wall_ns() + FORWARD_TIMEOUT_NS
+        head = _FORWARD.pack(number, group, flags, until_wall_ns)
         frame = _FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
         return link.channel.send([frame, *chunks], len(frame) + size)
 
@@ -461,7 +464,8 @@ class Peers:
             kept = body if owned else memoryview(bytes(body))
             handler.on_messages(node, codec.decode_all(kept))
         elif kind == Kind.FORWARD and len(body) > _FORWARD.size:
-            number, group, flags = _FORWARD.unpack_from(body)
+            number, group, flags, until_wall_ns = _FORWARD.unpack_from(body)
+            flags |= LATE * (handler.wall_ns() > until_wall_ns)
             command = body[_FORWARD.size :]
             kept = command if owned else memoryview(bytes(command))
             handler.on_forward(node, number, GroupId(group), flags, kept)

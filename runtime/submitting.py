@@ -12,6 +12,7 @@ from broker.homes import Homes
 from broker.intake import (
     FIRST,
     HANDING,
+    LATE,
     ORDERED,
     Done,
     Elsewhere,
@@ -144,6 +145,7 @@ class Submitting(KnownGroups):
             origin=sender,
             ordered=bool(flags & ORDERED),
             first=bool(flags & FIRST),
+            late=bool(flags & LATE),
         )
         self._busy.add(group)
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from broker.intake import Intake, IntakeConfig, Outcome
+from broker.intake import Forward, Intake, IntakeConfig, Outcome
 from paxos.entry import Buffer, Entry
 from paxos.ids import Epoch, GroupId, Incarnation, Slot
 from paxos.replica import Replica
@@ -26,6 +26,12 @@ class Forwarded(NamedTuple):
     link: int = 0
     number: int = 0
     """It is the `number`th on the sender's `link`th connection."""
+    until_wall_ns: int = 0
+
+    @classmethod
+    def of(cls, ident: int, group: GroupId, forward: Forward, until_wall_ns: int) -> "Forwarded":
+        says = (forward.handing, forward.ordered, forward.first)
+        return cls(ident, group, forward.pending.chunks, *says, until_wall_ns=until_wall_ns)
 
     def flags(self) -> dict[str, bool]:
         return {"handing": self.handing, "ordered": self.ordered, "first": self.first}

@@ -322,7 +322,8 @@ class SimNode(NodeKind):
                 self._answer_forwarded(source, what, outcome)
 
         pending = Pending(what.chunks, sum(map(len, what.chunks)), done)
-        group.intake.submit_forwarded(now, pending, origin=source, **what.flags())
+        late = now.wall_ns > what.until_wall_ns
+        group.intake.submit_forwarded(now, pending, origin=source, late=late, **what.flags())
         self.finish(now, Step(), (group,))
 
     def _answer_forwarded(self, source: NodeId, what: Forwarded, outcome: Outcome) -> None:
@@ -333,9 +334,8 @@ class SimNode(NodeKind):
         self._forwards += 1
         ident = self.life << 32 | self._forwards
         self._forwarded[ident] = forward.pending
-        message = Forwarded(
-            ident, group, forward.pending.chunks, forward.handing, forward.ordered, forward.first
-        )
+        until_wall_ns = self.now().wall_ns + FORWARD_TIMEOUT_NS
+        message = Forwarded.of(ident, group, forward, until_wall_ns)
         world.network.send(self.me, forward.to, self.numbered(forward.to, message))
         world.statistics["forwards"] += 1
         world.loop.after(FORWARD_TIMEOUT_NS, self._forward_timed_out, ident)

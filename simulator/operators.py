@@ -54,6 +54,17 @@ ANSWER_NS: Final = 4_000 * MS
 """A node answers sooner, unless it is down, cut off or paused; then it is unheard."""
 TOPIC_CONFIG: Final = 2
 EVERYTHING, EARLIEST, LATEST, DEFAULT = -1, -2, -1, -1
+ELSEWHERE: Final = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+"""Who says so cannot help, or does not know yet: the next one may."""
 UNKNOWN: Final = frozenset(
     (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 )
@@ -110,8 +121,10 @@ class Operator(KafkaClient):
         def done(response: AnyResponse) -> None:
             self._busy = False
             error = 0 if response is None else call.error(response)
-            if response is None or error != ErrorCode.NONE:
+            if response is None or error in ELSEWHERE:
                 self._targets[thing] = self._anybody()
+            else:
+                self.progress += 1
             answered(response, error)
 
         self._caller.call(target, call.request, call.version, ANSWER_NS, done)
@@ -138,7 +151,6 @@ class Operator(KafkaClient):
             self._world.statistics[f"orders {fate.name.lower()}"] += 1
             orders.told(thing, number, fate)
             if fate is Fate.DONE:
-                self.progress += 1
                 then(response)
 
         self._ask(thing, make(number), answered)

@@ -283,6 +283,21 @@ def test_a_refused_steal_sends_the_adopted_back() -> None:
     assert not desk.intake.adopted_bytes
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_forwarded_command_that_comes_late_is_refused(ordered: bool) -> None:
+    """Its client has sent it again; and what its connection sent after it must not overtake it."""
+    desk = Desk()
+    flags = {"handing": True, "origin": NodeId(2), "ordered": ordered}
+    for text, late in (("late", True), ("next", False)):
+        desk.intake.submit_forwarded(
+            desk.one.now, desk.pending(text), first=late, late=late, **flags
+        )
+    (told,) = desk.answers["late"]
+    assert isinstance(told, Elsewhere)
+    assert told.why is Why.NOT_MASTER
+    assert len(desk.answers["next"]) == ordered
+
+
 def test_a_forwarded_command_is_never_forwarded_again() -> None:
     desk = Desk()
     desk.one.give(1, StealRequest(GROUP, desk.one.replica.incarnation, Slot(1), Slot(1), 0))

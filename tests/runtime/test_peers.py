@@ -9,13 +9,14 @@ import pytest
 import trio
 
 from broker.catchup.messages import Data
-from broker.intake import Done, Elsewhere, Outcome, Why
+from broker.intake import HANDING, LATE, Done, Elsewhere, Outcome, Why
 from paxos import codec
 from paxos import entry as entries
 from paxos.ids import MS, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Commit, Learn
 from runtime.dataplane import DataPlane
 from runtime.fields import Address
+from runtime.forwarded import FORWARD_TIMEOUT_NS
 from runtime.greeting import FORMAT, Hello, Refusal
 from runtime.greeting import Why as RefusedFor
 from runtime.listener import listen
@@ -320,6 +321,19 @@ def test_a_command_goes_over_and_its_outcome_comes_back(world: World, size: int)
     world[2].peers.answer_forward(NodeId(1), 2**40, Done(b"result"))
     world.settle()
     assert world[1].handler.outcomes == [(2, 2**40, Done(b"result"))]
+
+
+@pytest.mark.parametrize("late_ms", [-1_000, 1_500])
+def test_what_a_link_has_held_for_too_long_is_not_carried_out(world: World, late_ms: int) -> None:
+    """F1: a record of a producer without sequences has nothing else to tell that it is late; its
+    client was told so long ago that nobody knows."""
+    world.join(1, 2)
+    sent_ns = world[1].handler.wall_ns()
+    assert world[1].peers.forward(NodeId(2), 5, GROUP, HANDING, (b"x",), 1)
+    world[2].handler.wall_ns = lambda: sent_ns + FORWARD_TIMEOUT_NS + late_ms * MS
+    world.settle()
+    (forward,) = world[2].handler.forwards
+    assert forward[3] == HANDING | LATE * (late_ms > 0)
 
 
 @pytest.mark.parametrize(
