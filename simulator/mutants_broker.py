@@ -184,7 +184,7 @@ DATA: Final[Mapping[str, Mutant]] = {
         "a batch of unknown fate is acknowledged",
         (
             Produce._elsewhere,
-            "answer.error_code = _ERROR_OF[outcome.why]",
+            "self.refuse_for_now(topic, answer, _ERROR_OF[outcome.why])",
             "answer.error_code, answer.base_offset = 0, 0",
         ),
         tests=BROKER_TESTS,
@@ -194,8 +194,8 @@ DATA: Final[Mapping[str, Mutant]] = {
         "a batch of unknown fate is refused for good",
         (
             Produce._elsewhere,
-            "answer.error_code = _ERROR_OF[outcome.why]",
-            "answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER",
+            "_ERROR_OF[outcome.why]",
+            "ErrorCode.NOT_LEADER_OR_FOLLOWER",
         ),
         tests=BROKER_TESTS,
     ),
