@@ -11,7 +11,9 @@ begins here, under its epoch, and proposes the batch again. Only the batch that 
 a beginning; those behind it follow it, or are refused.
 
 A predecessor may also have gone to the master before, and be on its way here by another connection.
-So a new master waits first, and its answer is one that is retried (`broker.gaps`).
+So a new master waits first, as long as for any gap, and its answer is one that is retried
+(`broker.gaps`): from when it became master, or from when it saw the batch first, should masters
+come and go more quickly.
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from balancer.records import PartitionPlace
 from broker.commands import admit, fenced
-from broker.gaps import PATIENCE_NS
+from broker.gaps import PATIENCE_NS, Gaps
 from broker.intake import Outcome
 from broker.ports import Groups
 from paxos.ids import GroupId, Now
@@ -31,8 +33,11 @@ if TYPE_CHECKING:
 
 
 class Admissions:
-    def __init__(self, groups: Groups, machines: Mapping[GroupId, "GroupMachine"]) -> None:
+    def __init__(
+        self, groups: Groups, machines: Mapping[GroupId, "GroupMachine"], gaps: Gaps
+    ) -> None:
         self._groups = groups
+        self._gaps = gaps
         self._machines = machines
         self._since: dict[GroupId, tuple[int, int]] = {}
         """Of each group: its epoch, and when we heard of it."""
@@ -65,7 +70,9 @@ class Admissions:
             return True
         epoch = groups.epoch(group)
         heard_epoch, since = self._since.get(group, (epoch, -PATIENCE_NS))
-        if heard_epoch != epoch or groups.now().boot_ns - since < PATIENCE_NS:
+        now_ns = groups.now().boot_ns
+        is_new = heard_epoch != epoch or now_ns - since < PATIENCE_NS
+        if is_new and self._gaps.may_close(header.producer_id, place.uid, now_ns):
             return False
         self._under_way.add(key)
         command = admit(place.uid, header.producer_id, header.producer_epoch, header.base_sequence)

@@ -85,7 +85,7 @@ class Broker:
         self.retainer = Retainer(
             self.groups, self.registry, self.machines, self.config, self.statistics
         )
-        self.admissions = Admissions(self.groups, self.machines)
+        self.admissions = Admissions(self.groups, self.machines, self.gaps)
 
     def _wake_fetches(self, group: "GroupId") -> None:
         self.parked.appended(list(self.machines[group].partitions))

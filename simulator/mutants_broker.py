@@ -307,7 +307,7 @@ GROUPS: Final[Mapping[str, Mutant]] = {
     "let-in-at-once": _mutant(
         "R16",
         "a new master lets in a producer that it does not know, whose first batch is on its way",
-        (Admissions.may_begin, "groups.now().boot_ns - since < PATIENCE_NS", "False"),
+        (Admissions.may_begin, "heard_epoch != epoch or now_ns - since < PATIENCE_NS", "False"),
         tests="tests/broker/test_admissions.py",
     ),
     "epochs-fall": _mutant(

@@ -393,7 +393,10 @@ class Produce:
         )
         if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             now_ns = self.broker.groups.now().boot_ns
-            if self.broker.gaps.may_close(producer_id, place.uid, now_ns):
+            broker = self.broker
+            if broker.gaps.may_close(producer_id, place.uid, now_ns) or (
+                producer_id < FIRST_ID and broker.admissions.is_unknown(place, producer_id)
+            ):
                 answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS  # retriable, and not appended
         machine = self.broker.machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)

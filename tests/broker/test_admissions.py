@@ -75,6 +75,20 @@ def test_a_new_master_waits_for_what_may_be_on_its_way() -> None:
     assert world.produce(2, 0, batch("x", pid=9, seq=4)).base_offset == 2
 
 
+def test_who_goes_on_is_let_in_though_masters_come_and_go() -> None:
+    """Each is master for half as long as a new one waits; nobody is refused for good meanwhile."""
+    world = settled_world()
+    errors = []
+    for turn in range(12):
+        node = turn % 3 + 1
+        world.cluster.install(world.group(0), node)
+        errors.append(world.produce(node, 0, batch("x", pid=7, seq=5)).error_code)
+        world.advance(PATIENCE_NS // MS // 2, step_ms=500)
+    assert errors.index(ErrorCode.NONE) <= 3
+    assert set(errors) == {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NONE}
+    assert read_all(world, 3, 0) == [(0, "x")]
+
+
 def test_a_beginning_that_an_earlier_master_saw_is_none() -> None:
     """Its command comes into the log late: meanwhile the batch before it may have come."""
     one = machine()
