@@ -308,18 +308,28 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         "R16",
         "a new master lets in a producer that it does not know, whose first batch is on its way",
         (Admissions.may_begin, "heard_epoch != epoch or now_ns - since < PATIENCE_NS", "False"),
+        settings=("reborn=1",),
         tests="tests/broker/test_admissions.py",
     ),
     "epochs-fall": _mutant(
         "reborn-epoch",
         "a topic made anew begins with the leader epochs of whatever groups it lies in",
         (Catalogue._epoch_bases, "self.epoch_floor - self.epochs.get(group, 0)", "0"),
+        settings=("reborn=1",),
         tests="tests/balancer/test_registry.py",
+    ),
+    "nobody-is-let-in": _mutant(
+        "reborn-refused",
+        "a producer that goes on in a topic made anew is refused for ever",
+        (Admissions.may_begin, "self._under_way.add(key)", "return False"),
+        settings=("reborn=1",),
+        tests="tests/broker/test_admissions.py",
     ),
     "offsets-come-back": _mutant(
         "reborn-offset",
         "what was committed for a topic is told of the next one of its name",
         (Topics.is_of, "uid == self.uid(topic, partition) or uid >= self.next_uid", "True"),
+        settings=("reborn=1",),
         tests=COORDINATOR_TESTS,
     ),
     "offset-forgotten": _mutant(

@@ -67,6 +67,10 @@ CHECKERS: Final = {
     "owner": "one owner",
     "overtaken": "order of a connection",
     "poll-skip": "order of polls",
+    "reborn-epoch": "leader epochs do not fall",
+    "reborn-offset": "offsets end with their topic",
+    "reborn-record": "records end with their topic",
+    "reborn-refused": "a new topic takes what goes on",
     "unexpected": "nothing invented",
 }
 

@@ -19,6 +19,8 @@ from simulator.dice import between, dice
 HEAL_AT: Final = 0.72
 """The part of a world in which faults happen; then it heals, and must make progress."""
 BROKER_SHARE: Final = 0.5
+REBORN_SHARE: Final = 0.3
+"""Of the worlds with brokers."""
 """Of the worlds, so many run the production broker."""
 JUDGED_SHARE: Final = 0.25
 """... and so many are judged by the specification, which knows of no checkpoints: it sees slots."""
@@ -137,6 +139,8 @@ class Options:
     """Clients that commit, create, configure and delete things of their own."""
     pipeliners: int = 0
     """Plain producers, whose order nothing keeps but that of their connections."""
+    reborn: bool = False
+    """A topic is deleted and made anew while its clients go on (simulator/reborn.py)."""
     tail_bytes: int = 0
     """What a broker keeps in memory; it reads the rest from its log."""
     checkpoint_slots: int = 0
@@ -230,6 +234,7 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "stall_every_ns": int,
     "operators": int,
     "pipeliners": int,
+    "reborn": lambda text: bool(int(text)),
     "tail_bytes": int,
     "checkpoint_slots": int,
     "kept": lambda text: frozenset(_numbers(text)),
@@ -314,6 +319,7 @@ def draw(
         writers=dice(seed, "writers").choice((0, 0, 1, 2)),
         operators=dice(seed, "operators").choice((0, 1, 2)),
         pipeliners=dice(seed, "pipeliners").choice((0, 1, 2)),
+        reborn=dice(seed, "reborn").random() < REBORN_SHARE,
         **_workload(dice(seed, "workload"), few, workload),
     )
 

@@ -57,7 +57,7 @@ class Upkeep:
             disk.cold,
             mover,
             Bucket(chance.choice(RATES), BURST_BYTES),
-            node.broker.registry.is_gone,
+            lambda _uid: False,  # when a node lets go of a deleted topic is no matter of the log
             lambda _uid: segments_of({}, node.broker.config),
             self._suspect,
             self,

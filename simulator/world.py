@@ -56,6 +56,7 @@ from simulator.options import Clocks, DiskKind, Fault, Options, Workload
 from simulator.pipeliner import Pipeliner
 from simulator.producer import Producer
 from simulator.reader import Reader
+from simulator.reborn import Reborn
 from simulator.trace import Trace
 from simulator.wal_disk import WalDisk
 from simulator.writer import Writer
@@ -63,6 +64,7 @@ from simulator.writer import Writer
 ADMIN_ADDRESS, READER_ADDRESS, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 OPERATORS: Final = 140
 PIPELINERS: Final = 160
+REBORN_ADDRESS: Final = 102
 PROGRESS_MIN: Final = 3
 """So many steps each kind of client makes at least once everything has healed: one alone may have
 to wait for an answer from a node that heals last, and for a rebalance."""
@@ -209,6 +211,7 @@ class World:
             *(Writer(self, WRITERS + 2 * number) for number in range(options.writers)),
             *(Operator(self, OPERATORS + number) for number in range(options.operators)),
             *(Pipeliner(self, PIPELINERS + number) for number in range(options.pipeliners)),
+            *([Reborn(self, REBORN_ADDRESS)] if options.reborn else []),
         ]
 
     def _add_client(self, group: GroupId, index: int) -> Client:

@@ -11,8 +11,8 @@ SEEDS = (
     10,  # a tail with a hole, where a node was master, followed, and was master again
     22,  # a producer's second batch overtook the first, which nobody was master for
 )
-BROKER = (f"workload={Workload.BROKER.value}", "writers=0")
-"""Seeds that found something did so without writers, whose frames shift all the others."""
+BROKER = (f"workload={Workload.BROKER.value}", "writers=0", "reborn=0")
+"""Seeds that found something did so without these, whose frames shift all the others."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -24,9 +24,17 @@ def test_a_world_of_brokers_keeps_its_promises(seed: int) -> None:
     assert verdict.statistics["fetches"] > 0
 
 
+@pytest.mark.parametrize("seed", [1, 4])
+def test_nothing_of_a_topic_outlives_it(seed: int) -> None:
+    """Deleted and made anew while its clients go on (1: offsets came back; 4: epochs fell)."""
+    verdict = run_world(Job(seed, settings=(BROKER[0], "reborn=1")))
+    assert not verdict.failure, verdict.report
+    assert verdict.statistics["topics made anew"] >= 2
+
+
 def test_all_crash_when_one_has_heard_of_a_change_of_members() -> None:
     """Those who are left out then must be no half of the older members either."""
-    verdict = run_world(Job(1005, DiskKind.WAL, settings=BROKER[:1]))
+    verdict = run_world(Job(1005, DiskKind.WAL, settings=(BROKER[0], "reborn=0")))
     assert not verdict.failure, verdict.report
 
 
