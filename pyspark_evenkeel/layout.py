@@ -210,11 +210,11 @@ def header_pairs(layout: Layout) -> HeaderPairs:
                 content, pos = _header_field(payload, pos, stop)
                 if name is None:
                     _corrupt("a record header without a name")
-                names.append(name.decode())
+                names.append(name.decode(errors="replace"))
                 contents.append(content)
             if pos != stop:
                 _corrupt(f"a record ends at byte {pos} instead of {stop}")
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         _corrupt(f"a record header is malformed: {error}")
     return HeaderPairs(counts, names, contents)
 

@@ -214,6 +214,14 @@ def test_the_greatest_time_is_that_of_the_records() -> None:
     assert with_greatest_time(mended, latest_ms) is mended.data
 
 
+def test_a_header_may_have_any_name() -> None:
+    """As in Kafka; no reader stops at one that is not UTF-8."""
+    one = batch(record(headers=varint(1) + b"\4\xff\xfe" + b"\2x"), 1)
+    assert check(one) == NOW_MS
+    ((name, content),) = next(iterate_records(one)).headers
+    assert (name, content) == ("\ufffd\ufffd", b"x")
+
+
 # ---- whatever is taken is read -----------------------------------------------------------------
 
 octets = st.none() | st.binary(max_size=20) | st.binary(min_size=60, max_size=200)
