@@ -4,9 +4,10 @@ The node that a client talks to reads every record (`wire.record_check`). Small 
 nearly all, are read on the loop; what would hold that up for milliseconds, or turns out to be large
 when it is decompressed, is read aside. One thread does that, one batch after the other: so at any
 time at most one batch of a node is being decompressed aside, and at most DECOMPRESSED_BYTES_MAX of
-memory is used for it, twice that for a moment, however many clients send large ones. Those that wait are frames of
-connections that are not read meanwhile (`Reply.stop_reading`), one for each: so nothing that a
-client sent later can overtake a batch that is still being read, and what waits is bounded.
+memory is used for it (twice that for a moment), however many clients send large ones. Those that
+wait are frames of connections that are not read meanwhile (`Reply.stop_reading`), one for each: so
+nothing that a client sent later can overtake a batch that is still being read, and what waits is
+bounded.
 
 A node that is sent a batch by another one (`runtime.forwarded`) checks what it says in its header
 again, and its records where that can be done on the loop. A larger one it takes on the other's
