@@ -24,6 +24,7 @@ from wire.batch import (
 from wire.cluster_view import TopicPartition
 from wire.compression import decompress
 from wire.messages.fetch import PartitionData
+from wire.schema import UUID_ZERO
 from wire.transactions import Transactions
 
 CRC_COVERS_FROM: Final = 21
@@ -88,6 +89,8 @@ class FetchedPartition:
     error: EvenkeelError | None = None
     """Told to the application when it asks for more."""
     leader_epoch: int = -1
+    topic_id: bytes = UUID_ZERO
+    """Of the topic that the position is in; zero until it is known."""
     _held: deque[_Held] = attrs.Factory(deque)
     _transactions: Transactions = attrs.Factory(Transactions)
 
@@ -107,12 +110,24 @@ class FetchedPartition:
         self.drop()
         self.position = self.processed = self.fetch_from = offset
         self.reset = self.error = None
+        self.topic_id = UUID_ZERO
 
     def seek_to(self, where: OffsetReset) -> None:
         """Go on from an end of the log, which has to be found first."""
         self.drop()
         self.position = self.processed = None
         self.reset, self.error = where, None
+
+    def is_of(self, topic_id: bytes) -> bool:
+        """Whether this is the topic we are in. If another has got its name we are nowhere: what was
+        read and committed was of the one that is gone."""
+        if topic_id == UUID_ZERO or self.topic_id in (UUID_ZERO, topic_id):
+            self.topic_id = self.topic_id if topic_id == UUID_ZERO else topic_id
+            return True
+        self.drop()
+        self.position = self.processed = self.committed = None
+        self.topic_id = UUID_ZERO
+        return False
 
     def drop(self) -> None:
         self._held.clear()

@@ -101,6 +101,10 @@ class Fetcher:
                 continue
             if one.in_flight or one.error is not None:
                 continue
+            topic = self._client.view.topics.get(place.topic)
+            if topic is not None and not one.is_of(topic.topic_id):
+                self._arrived()  # the consumer looks where it is to begin
+                continue
             leader = self._client.view.leader(place)
             if leader is None:
                 self._client.follow([place.topic])

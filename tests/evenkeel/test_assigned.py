@@ -13,7 +13,7 @@ from evenkeel.client import Client
 from evenkeel.coordinator import Coordinator
 from evenkeel.errors import CommitError, EvenkeelError, OffsetError, TimedOutError
 from evenkeel.fetcher import Fetcher
-from wire.cluster_view import PartitionView, TopicPartition
+from wire.cluster_view import PartitionView, TopicPartition, TopicView
 
 PLACE = TopicPartition("t", 0)
 
@@ -25,6 +25,7 @@ class Cluster:
     config: ClientConfig = attrs.Factory(ClientConfig)
     started: int = 0
     commit_fails: EvenkeelError | None = None
+    topics: dict[str, TopicView] = attrs.Factory(dict)
 
     @property
     def view(self) -> "Cluster":

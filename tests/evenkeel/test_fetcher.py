@@ -11,7 +11,7 @@ from evenkeel.client import Client
 from evenkeel.config import ClientConfig, ConsumerConfig
 from evenkeel.fetched import FetchedPartition
 from evenkeel.fetcher import Fetcher, Report, _NodeState
-from wire.cluster_view import ClusterView, TopicPartition
+from wire.cluster_view import ClusterView, TopicPartition, TopicView
 from wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -20,6 +20,7 @@ from wire.messages.fetch import (
     ProgressReport,
     ReportProgress,
 )
+from wire.schema import UUID_ZERO
 
 NODE = 1
 PLACE = TopicPartition("t", 0)
@@ -38,6 +39,12 @@ class Master:
     async def connection(self, node: int, purpose: object) -> "Master":
         await trio.lowlevel.checkpoint()
         return self
+
+    def follow(self, topics: Collection[str]) -> None:
+        pass
+
+    def want_refresh(self) -> None:
+        pass
 
     def version_for(self, kind: object, at_most: int = NEWEST) -> int:
         return at_most
@@ -62,6 +69,29 @@ async def twice(report: Report | None) -> tuple[Master, Fetcher]:
     for _ in range(2):
         await fetcher._fetch(NODE, state, [one], 500)
     return master, fetcher
+
+
+async def test_a_position_is_not_taken_into_the_next_topic_of_the_name() -> None:
+    """It would be beyond records that nobody has read; where to begin is found out anew."""
+    arrived: list[bool] = []
+    master = Master()
+    fetcher = Fetcher(cast(Client, master), ConsumerConfig(), None, lambda: arrived.append(True))
+    one = fetcher.assigned[PLACE] = FetchedPartition(PLACE)
+    one.seek(100)
+
+    def look(topic_id: bytes) -> tuple[int | None, int | None, int | None]:
+        master.view.topics["t"] = TopicView("t", topic_id, False, {})
+        fetcher._go_round(0.0)
+        return one.position, one.processed, one.committed
+
+    assert look(b"a" * 16) == (100, 100, None)
+    assert look(UUID_ZERO) == (100, 100, None)  # a node that says no ids
+    one.committed = 100
+    assert not arrived
+    assert look(b"b" * 16) == (None, None, None)
+    assert arrived
+    one.seek(7)
+    assert look(b"b" * 16) == (7, 7, None)
 
 
 async def succeed(places: Collection[TopicPartition]) -> bool:
