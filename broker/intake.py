@@ -121,6 +121,9 @@ class _Abroad(Pending):
         self.intake, self.pending, self.to, self.number = intake, pending, to, number
         self.chunks, self.size, self.since_boot_ns = pending.chunks, pending.size, 0
 
+    def overtakes(self) -> bool:
+        return self.pending.overtakes()
+
     def done(self, outcome: Outcome) -> None:
         self.intake.came_back(self, outcome)
 

@@ -169,7 +169,9 @@ class Submitting(KnownGroups):
         """Where one cannot be sent, none that must not overtake it is."""
         sent = True
         for forward in forwards:
-            if sent or not forward.ordered:
+            if forward.pending.overtakes():  # the link was lost since
+                forward.pending.done(Elsewhere(Why.OVERLOADED, self.multi.me))
+            elif sent or not forward.ordered:
                 sent &= self._forward(now, group, forward.to, forward.pending, forward.flags)
             else:
                 forward.pending.done(Elsewhere(Why.NOT_MASTER))

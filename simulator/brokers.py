@@ -20,7 +20,7 @@ from broker.config import BrokerConfig
 from broker.consumer_groups import ConsumerGroups, TopicsOf
 from broker.context import Broker
 from broker.image import decode_chunk, encode_chunk
-from broker.intake import Elsewhere, Outcome, Pending, Why
+from broker.intake import Elsewhere, Forward, Outcome, Pending, Why
 from broker.machine import GroupMachine
 from broker.parked import ParkedFetches
 from broker.ports import NO_COLD, ColdReader, Connection
@@ -327,15 +327,23 @@ class BrokerNode(SimNode):
 
     def numbered(self, to: NodeId, message: Forwarded) -> Forwarded:
         """Links are TCP: what comes on one comes once and in order, or none after it does."""
-        link, number, life, _ = self._links.get(to, (0, 0, 0, set[int]()))
-        if not link or life != self.world.nodes[to].life:
-            self._link_lost(to)
+        link, number = self._links.get(to, (0, 0))[:2]
+        if not link:
             self._links_made += 1
             link, number = self.life << 32 | self._links_made, 0
         under_way = self._links[to][3] if to in self._links else set[int]()
         under_way.add(message.ident)
         self._links[to] = (link, number + 1, self.world.nodes[to].life, under_way)
         return message._replace(link=link, number=number)
+
+    def _forward(self, group: GroupId, forward: Forward) -> None:
+        link = self._links.get(forward.to)
+        if link is not None and link[2] != self.world.nodes[forward.to].life:
+            self._link_lost(forward.to)
+        if forward.pending.overtakes():
+            forward.pending.done(Elsewhere(Why.OVERLOADED, self.me))
+        else:
+            super()._forward(group, forward)
 
     def _forward_timed_out(self, ident: int) -> None:
         """Something was lost on the way: then nothing that was sent behind it arrives, either."""

@@ -24,6 +24,7 @@ from simulator.commands import CommandNode
 from simulator.mutants_broker import CLAIMS, DATA, GROUPS, PRODUCERS, WRITERS
 from simulator.mutants_cold import COLD
 from simulator.mutants_fences import FENCES
+from simulator.mutants_order import ORDER
 from simulator.mutants_state import MEMBERS, STATES
 from simulator.node import SimNode
 from simulator.planting import Mutant, plant
@@ -569,6 +570,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **GROUPS,
     **FENCES,
     **CLAIMS,
+    **ORDER,
     **STATES,
     **MEMBERS,
     **COLD,

@@ -285,3 +285,16 @@ def test_who_never_had_a_group_does_not_forward_what_is_sent_to_it_by_mistake() 
     stranger.submit(desk.one.now, Ordered(desk, "a", "lane", anywhere=True))
     assert desk.said() == [("a", "not master")]
     assert not stranger.forwards
+
+
+def test_what_is_about_to_be_sent_knows_what_was_refused_meanwhile() -> None:
+    """The link is lost, and with it what was abroad, before the rest of the round is sent."""
+    desk = Desk()
+    desk.hand_over()
+    desk.submit("a")
+    desk.flush()
+    desk.submit("b")
+    first, second = (one.pending for one in desk.intake.forwards)
+    assert not second.overtakes()
+    first.done(Elsewhere(Why.UNKNOWN))
+    assert second.overtakes()

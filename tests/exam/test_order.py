@@ -1,0 +1,161 @@
+"""Nothing is refused, lost or out of order on a healthy cluster, however fast clients send.
+
+Producers as anybody makes them, without pauses: what a connection may have under way is more than
+what a group lets wait, so the cluster has to hold them back. With and without masters that move.
+What is read back is compared with what was sent, per producer, and is exactly that.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+import trio
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from cluster import health, workload
+from cluster.launcher import Launcher
+from cluster.workload import CLIENT_LOG
+from tests.cluster.scenery import FULL, PARTITIONS, READ_S, in_thread, three_nodes
+
+pytestmark = pytest.mark.cluster
+
+HEAD: Final = struct.Struct(">II")
+LARGE: Final = 10_000_000
+MOVE_EVERY_S: Final = 1.0
+FLUSH_S: Final = 120.0
+
+
+class Dose(NamedTuple):
+    producers: int
+    message_bytes: int
+    messages: int
+    """Of each producer."""
+    acks: int
+    idempotent: bool = False
+    steals: bool = False
+
+
+TASTE = (
+    Dose(1, 500_000, 250, acks=-1),
+    Dose(4, 20_000, 2_000, acks=0, steals=True),
+    Dose(4, 1_000, 10_000, acks=1, steals=True),
+)
+WHOLE = (
+    *(
+        Dose(producers, size, count // producers, acks, steals=steals)
+        for producers in (1, 4, 40)
+        for size, count in ((1_000, 60_000), (20_000, 8_000), (900_000, 240))
+        for acks in (-1, 0, 1)
+        for steals in (False, True)
+    ),
+    *(Dose(producers, LARGE, 40 // producers, acks) for producers in (1, 4) for acks in (-1, 0, 1)),
+    *(Dose(4, size, 500, -1, idempotent=True, steals=True) for size in (1_000, 20_000, 500_000)),
+)
+
+
+def settings(dose: Dose) -> Mapping[str, str | int | bool]:
+    return {
+        "acks": dose.acks,
+        "enable.idempotence": dose.idempotent,
+        "message.max.bytes": LARGE + 1_000_000,
+        "queue.buffering.max.kbytes": 400_000,
+        "linger.ms": 5,
+    }
+
+
+def produce(bootstrap: str, topic: str, number: int, dose: Dose, told: Counter[str]) -> None:
+    """As fast as the client's queue takes it."""
+    producer = Producer({**settings(dose), "bootstrap.servers": bootstrap}, logger=CLIENT_LOG)
+    pad = bytes(dose.message_bytes - HEAD.size)
+
+    def delivered(error: object, _message: object) -> None:
+        told[str(error)] += 1
+
+    for index in range(dose.messages):
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    HEAD.pack(number, index) + pad,
+                    partition=number % PARTITIONS,
+                    on_delivery=delivered,
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    producer.flush(FLUSH_S)
+
+
+def read_back(bootstrap: str, topic: str, expected: int) -> dict[int, list[int]]:
+    """What each producer's messages are, in the order of the log."""
+    found: dict[int, list[int]] = {}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": topic,
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": LARGE + 1_000_000,
+        },
+        logger=CLIENT_LOG,
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    try:
+        silent = 0
+        while silent < 3 and sum(map(len, found.values())) < expected + 1:
+            message = consumer.poll(1.0)
+            if message is None:
+                silent += sum(map(len, found.values())) >= expected
+                continue
+            assert not message.error(), message.error()
+            number, index = HEAD.unpack_from(message.value() or b"")
+            found.setdefault(number, []).append(index)
+    finally:
+        consumer.close()
+    return found
+
+
+@asynccontextmanager
+async def moving(cluster: Launcher, wanted: bool) -> AsyncIterator[None]:
+    """All masters to one node after the other, as long as the body runs."""
+
+    async def move() -> None:
+        for node in cycle((1, 2, 3)):
+            await health.place(cluster.spec.node(1).http, {"all_on": node})
+            await trio.sleep(MOVE_EVERY_S)
+
+    async with trio.open_nursery() as nursery:
+        if wanted:
+            nursery.start_soon(move)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def run(cluster: Launcher, number: int, dose: Dose) -> None:
+    bootstrap, topic = cluster.spec.bootstrap, f"order-{number}"
+    await in_thread(
+        partial(workload.create_topic, bootstrap, topic, partitions=PARTITIONS, replication=3)
+    )
+    told: Counter[str] = Counter()
+    async with moving(cluster, dose.steals), trio.open_nursery() as nursery:
+        for producer in range(dose.producers):
+            call = partial(produce, bootstrap, topic, producer, dose, told)
+            nursery.start_soon(in_thread, call)
+    total = dose.producers * dose.messages
+    assert told == {"None": total}, dose
+    with trio.fail_after(READ_S):
+        found = await in_thread(partial(read_back, bootstrap, topic, total))
+    for producer in range(dose.producers):
+        assert found[producer] == list(range(dose.messages)), (dose, producer)
+
+
+async def test_what_is_sent_without_a_pause_arrives_once_and_in_order(tmp_path: Path) -> None:
+    async with three_nodes(tmp_path) as cluster:
+        for number, dose in enumerate(WHOLE if FULL else TASTE):
+            await run(cluster, number, dose)
