@@ -13,7 +13,11 @@ from simulator.planting import Mutant, mutant
 INTAKE_TESTS: Final = "tests/paxos/test_intake_order.py"
 
 _mutant = partial(
-    mutant, "F4", workload=Workload.BROKER, settings=("pipeliners=2",), tests=INTAKE_TESTS
+    mutant,
+    "F4",
+    workload=Workload.BROKER,
+    settings=("pipeliners=2", "operators=0"),
+    tests=INTAKE_TESTS,
 )
 
 ORDER: Final[Mapping[str, Mutant]] = {
