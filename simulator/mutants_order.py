@@ -51,7 +51,7 @@ ORDER: Final[Mapping[str, Mutant]] = {
     ),
     "refuses-one-of-a-row": _mutant(
         "a node refuses a forwarded command and takes the one behind it",
-        (Intake.submit_forwarded, "if pending.overtakes() or not", "if not"),
+        (Intake.submit_forwarded, "late or pending.overtakes() or", "late or"),
     ),
     "adopted-let-go-one-by-one": _mutant(
         "of commands that wait for a group only the first goes back when its time is over",
