@@ -121,7 +121,11 @@ class Operator(KafkaClient):
         def done(response: AnyResponse) -> None:
             self._busy = False
             error = 0 if response is None else call.error(response)
-            if response is None or error in ELSEWHERE:
+            if response is None:  # that one is not asked about other things either
+                for one, node in self._targets.items():
+                    if node == target:
+                        self._targets[one] = self._anybody()
+            elif error in ELSEWHERE:
                 self._targets[thing] = self._anybody()
             else:
                 self.progress += 1
