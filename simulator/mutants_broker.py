@@ -27,8 +27,10 @@ from paxos import handover
 from simulator.brokers import BrokerNode
 from simulator.options import Workload
 from simulator.planting import Mutant, mutant
+from wire import record_times
 
 BROKER_TESTS: Final = "tests/broker"
+TIME_TESTS: Final = "tests/broker/test_list_offsets.py"
 PRODUCER_TESTS: Final = "tests/broker/test_producers.py"
 PRODUCER_ID_TESTS: Final = "tests/broker/test_producer_ids.py"
 WRITER_TESTS: Final = "tests/broker/test_writers.py"
@@ -172,6 +174,12 @@ DATA: Final[Mapping[str, Mutant]] = {
         "a fetch looks at the lease before it reads, and not after",
         (fetch._Fetch._still_leads, "broker.groups.acting(group)", "True"),
         tests=BROKER_TESTS,
+    ),
+    "time-of-the-batch": _mutant(
+        "ADR 35",
+        "a time is answered with the beginning of the batch that holds it",
+        (record_times.first_reaching, "record[1] >= timestamp_ms and", ""),
+        tests=TIME_TESTS,
     ),
     "fetch-while-behind": _mutant(
         "R14",

@@ -9,6 +9,7 @@ from broker.catchup.sink import Sink
 from broker.machine import GroupMachine
 from broker.reader import Reader
 from broker.settling import Settling
+from broker.time_search import FirstReaching
 from simulator import planting
 from simulator.checkpointing import Checkpoints
 from simulator.options import Workload
@@ -87,5 +88,10 @@ COLD: Final[Mapping[str, Mutant]] = {
         (Reader._from_cold, "if end > partition.next_offset:", "if False:"),
         why_not="what lies there is chosen: nobody is told anything that is not so",
         tests="tests/broker/test_cold.py",
+    ),
+    "times-of-the-log-only": mutant(
+        "ADR 35",
+        "a time is not looked for in cold data",
+        (FirstReaching.next_job, "since < state.index_start", "False"),
     ),
 }

@@ -57,6 +57,7 @@ CHECKERS: Final = {
     "dead-member": "the dead are replaced",
     "duplicate": "no duplicates",
     "fenced": "fencing",
+    "times": "offsets for times",
     "generation": "one generation",
     "inconsistent-offsets": "one value per offset",
     "late": "nothing late undoes",

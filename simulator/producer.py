@@ -14,6 +14,7 @@ import attrs
 from paxos.ids import MS
 from simulator.checkers import Violation
 from simulator.checkers_broker import Sent
+from simulator.checkers_times import time_of
 from simulator.dice import between
 from simulator.kafka import TOPIC, AnyResponse, KafkaClient
 from wire.batch import NO_PRODUCER_ID, Record
@@ -135,8 +136,11 @@ class Producer(KafkaClient):
         pad = PAD if self._chance.random() < PAD_CHANCE else b""
         data = build_batch(
             [
-                Record(b"%d/%d/%d" % (self._who, lane.partition, sent.first + index) + pad)
-                for index in range(records)
+                Record(
+                    b"%d/%d/%d" % (self._who, lane.partition, number) + pad,
+                    timestamp_ms=time_of(number),
+                )
+                for number in range(sent.first, sent.first + records)
             ],
             producer_id=self._producer_id,
             producer_epoch=self._epoch,

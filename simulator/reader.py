@@ -1,12 +1,22 @@
-"""A consumer without a group: it reads partitions from end to end, and looks back now and then."""
+"""A consumer without a group: it reads partitions from end to end, and looks back now and then.
+
+It also asks where a time is, and compares what it is told with the chosen log.
+"""
 
 from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, NodeId
+from simulator.checkers_broker import Log
+from simulator.checkers_times import MAX_TIMESTAMP, TIMES_MS, listed
 from simulator.dice import between
 from simulator.kafka import TOPIC, AnyResponse, KafkaClient
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 
 if TYPE_CHECKING:
     from simulator.world import World
@@ -14,7 +24,11 @@ if TYPE_CHECKING:
 FETCH_VERSION: Final = 12
 TIMEOUT_NS: Final = 1_500 * MS
 START_NS_MAX: Final = 200 * MS
+LIST_VERSION: Final = 7
 LOOK_BACK_CHANCE: Final = 0.03
+LOOK_UP_CHANCE: Final = 0.15
+MAX_CHANCE: Final = 0.2
+CONSUMER: Final = -1
 
 
 class Reader(KafkaClient):
@@ -23,6 +37,8 @@ class Reader(KafkaClient):
         self._positions = [0] * world.options.partitions
         self._targets = [self._anybody() for _ in self._positions]
         self._waiting = False
+        self._looks_up = world.options.operators > 0
+        """Where nobody asks for anything unusual, it does not either."""
 
     def _act(self) -> None:
         if not self._waiting:
@@ -30,7 +46,10 @@ class Reader(KafkaClient):
             partition = self._chance.randrange(len(self._positions))
             if self._chance.random() < LOOK_BACK_CHANCE:
                 self._positions[partition] = between(self._chance, 0, self._positions[partition])
-            self._fetch(partition)
+            if self._looks_up and self._chance.random() < LOOK_UP_CHANCE:
+                self._look_up(partition)
+            else:
+                self._fetch(partition)
 
     def _fetch(self, partition: int) -> None:
         position, target = self._positions[partition], self._targets[partition]
@@ -61,3 +80,26 @@ class Reader(KafkaClient):
         truth = self._world.partition_logs
         self._positions[partition] = truth.fetched(NodeId(target), position, floor, data)
         self.progress += 1
+
+    def _look_up(self, partition: int) -> None:
+        """Where a time is, or the greatest one; now and then one that nothing is as late as."""
+        time_ms = self._chance.randrange(TIMES_MS + 2)
+        if self._chance.random() < MAX_CHANCE:
+            time_ms = MAX_TIMESTAMP
+        truth = self._world.partition_logs
+        floor = truth.floor(partition)
+        asked = ListOffsetsTopic(TOPIC, [ListOffsetsPartition(partition, timestamp=time_ms)])
+
+        def answered(response: AnyResponse) -> None:
+            self._waiting = False
+            row = None if response is None else response.topics[0].partitions[0]
+            if row is None or row.error_code != ErrorCode.NONE:
+                self._targets[partition] = self._anybody()
+                return
+            self._world.statistics["times looked up"] += 1
+            log = truth.logs.get(partition, Log(-1))
+            listed(log, floor, time_ms, row, fresh=truth.fresh)
+            self.progress += 1
+
+        request = ListOffsetsRequest(CONSUMER, topics=[asked])
+        self._caller.call(self._targets[partition], request, LIST_VERSION, TIMEOUT_NS, answered)

@@ -16,6 +16,7 @@ import attrs
 from paxos.ids import MS
 from simulator.checkers import Violation
 from simulator.checkers_broker import Sent
+from simulator.checkers_times import time_of
 from simulator.dice import between, dice
 from simulator.kafka import TOPIC, AnyResponse, Caller, KafkaClient
 from wire.batch import Record
@@ -140,7 +141,12 @@ class Writer(KafkaClient):
         token = token_of(writer_id("simulated", self.address), position)
         sent = Sent(self.address, partition, first, count)
         data = build_batch(
-            [Record(b"%d/%d/%d" % (self.address, partition, first + n)) for n in range(count)],
+            [
+                Record(
+                    b"%d/%d/%d" % (self.address, partition, number), timestamp_ms=time_of(number)
+                )
+                for number in range(first, first + count)
+            ],
             producer_id=token.producer_id,
             producer_epoch=token.epoch,
             base_sequence=token.sequence,
