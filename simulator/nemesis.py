@@ -296,7 +296,12 @@ class Nemesis:
         world = self._world
         inbound = chance.random() < 0.5
         world.network.isolate(master.me, world.addresses, inbound=inbound, outbound=not inbound)
-        world.loop.after(between(chance, 100 * MS, 1_500 * MS), world.network.cut.clear)
+        world.loop.after(between(chance, 100 * MS, 1_500 * MS), self._end_cut)
+
+    def _end_cut(self) -> None:
+        """Unless a plot has begun meanwhile: it ends its own cut when it is over."""
+        if self._world.loop.now_ns >= self.busy_until:
+            self._world.network.cut.clear()
 
     def _slow_a_while(
         self, _chance: Random, _master: "SimNode", _target: "SimNode", _replica: "Replica"
