@@ -121,7 +121,7 @@ class NetworkFaults:
     def _echo(self, chance: Random) -> None:
         self._note("echo")
         for _ in range(chance.randint(1, 20)):
-            self._world.network.echo(chance)
+            self._world.network.echo(chance, self._world.addresses)
 
     def _stall(self, chance: Random) -> None:
         """The link to a master, or that from a master to a node that takes a group from it now,

@@ -6,7 +6,7 @@ incarnation of the receiver than the one they were meant for, which TCP would no
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 import attrs
@@ -134,8 +134,10 @@ class Network:
             else:
                 self._loop.after(self._delay_min_ns, self._deliver[target], source, what)
 
-    def echo(self, chance: random.Random) -> None:
-        """A frame of long ago arrives once more, or for the first time."""
+    def echo(self, chance: random.Random, among: Container[int]) -> None:
+        """A frame of long ago arrives once more, or for the first time, between nodes: a client's
+        that came twice would be two requests, and no TCP does that to one (seed 419)."""
         if self._past:
             source, target, what = self._past[chance.randrange(len(self._past))]
-            self._loop.after(self._delay_min_ns, self._deliver[target], source, what)
+            if source in among and target in among:
+                self._loop.after(self._delay_min_ns, self._deliver[target], source, what)
