@@ -40,6 +40,8 @@ class Deaths:
         self._dead: dict[str, _Dead] = {}
         self._gone: set[str] = set()
         self._group: GroupId | None = None
+        self._listened: tuple[BrokerNode, int] | None = None
+        """Who listened last, in which life."""
         self.watched = self.gone_count = 0
 
     def died(self, member_id: str, session_ms: int, grace_ms: int) -> None:
@@ -84,8 +86,15 @@ class Deaths:
         if not self._dead:
             return
         self._world.loop.after(LOOK_NS, self._look)
-        if self.coordinator() is None:
+        listens = self.coordinator()
+        if listens is None:
             return
+        if self._listened is not None:
+            node, life = self._listened
+            if node.core.incarnation != life:  # it crashed, and may be master all the same
+                for dead in self._dead.values():
+                    dead.waited_ms = dead.kept_ms
+        self._listened = listens, listens.core.incarnation
         for member_id, dead in sorted(self._dead.items()):
             dead.waited_ms += LOOK_NS // MS
             if dead.waited_ms > dead.limit_ms:
