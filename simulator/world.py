@@ -130,6 +130,8 @@ class World:
         self.producer_ids: list[tuple[int, int]] = []
         """Ids and epochs in use, in the order in which they came up: what a liar may name."""
         self.deaths = Deaths(self, READERS)
+        self._epochs: dict[GroupId, int] = {}
+        """Of the newest lease of each group."""
         self.group_logs.time_left = self.deaths.written
         self.member_names: list[tuple[str, int]] = []
         """Members and generations, as they were told: what a liar may name as well."""
@@ -471,7 +473,8 @@ class World:
         stolen = by == EntryKind.STEAL
         is_new = self.leases.seen(node, replica.group, lease, stolen=stolen)
         self.statistics["steals done"] += is_new and stolen
-        if is_new and lease.epoch == int(lease.ver):
+        if is_new and lease.epoch != self._epochs.get(replica.group):
+            self._epochs[replica.group] = lease.epoch
             self.deaths.moved(replica.group, stolen=stolen)
         self.trace.note(
             self.loop.now_ns, "lease", node, replica.group, lease.ver, lease.holder, lease.epoch
