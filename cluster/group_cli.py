@@ -34,6 +34,7 @@ Action = Callable[[Any], Awaitable[int]]
 Progress = Mapping[TopicPartition, PartitionProgress]
 
 CLIENT_CHARS_MAX: Final = 24
+MEMBER_CHARS_MAX: Final = 31
 WHERE: Final = "beginning, end, an offset, +N or -N (--to=-N), a time (2026-01-31T12:00), or @MS"
 
 
@@ -100,7 +101,7 @@ async def _describe(options: Any) -> int:  # noqa: ANN401 (argparse's)
         return 0
     lag = sum(one.lag or 0 for one in progress.values())
     print(f"{group.name}: {group.state}, coordinator node {group.coordinator}, lag {lag}")
-    readers = {place: one.instance or one.id for one in group.members for place in one.assignment}
+    readers = {place: _shown(one) for one in group.members for place in one.assignment}
     reading = [
         (
             str(place),
@@ -114,12 +115,17 @@ async def _describe(options: Any) -> int:  # noqa: ANN401 (argparse's)
     print(table(("partition", "committed", "end", "lag", "read by"), reading))
     if group.members:
         members = [
-            (one.instance or one.id, _client(one), one.host, len(one.assignment))
-            for one in group.members
+            (_shown(one), _client(one), one.host, len(one.assignment)) for one in group.members
         ]
         print()
         print(table(("member", "client", "host", "partitions"), members))
     return 0
+
+
+def _shown(member: GroupMember) -> str:
+    """What it is called, cut in the middle: its beginning names the client, its end the member."""
+    name = member.instance or member.id
+    return name if len(name) <= MEMBER_CHARS_MAX else f"{name[:20]}...{name[-8:]}"
 
 
 def _client(member: GroupMember) -> str | None:

@@ -158,7 +158,7 @@ def merge(cluster_id: str, nodes: tuple[NodeRow, ...]) -> ClusterView:
             _group_row(group, reports, ideals.get(group))
             for group, reports in sorted(by_group.items())
         ),
-        groups_count=int(newest["groups_count"]) + 1 if newest else 0,
+        groups_count=int(newest.get("groups_count", -1)) + 1,
         placement_version=int(newest.get("placement_version", 0)),
         balancer=newest.get("balancer"),
         steals=tuple(steal for _, steal in sorted(steals.items())),

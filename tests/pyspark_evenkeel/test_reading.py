@@ -32,6 +32,7 @@ from tests.pyspark_evenkeel.reading_scenery import batch, close_all, offsets_by_
 from tests.spark.bus import Bus, OurBus
 from wire.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, Record, parse_header
 from wire.batch_writer import build_batch
+from wire.error_codes import ErrorCode
 from wire.record_spans import rebuilt
 
 pytestmark = pytest.mark.cluster
@@ -292,16 +293,23 @@ def test_pitfall_9_masters_that_move_make_no_difference(bus: OurBus) -> None:
     assert told(found) == {0: CONTENTS[0]}
 
 
-def test_records_that_are_none_are_told_with_their_place(bus: OurBus) -> None:
-    """A producer wrote nonsense under a right checksum; the node did not look at records."""
+def test_records_that_are_none_are_told_with_their_place(
+    bus: OurBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer wrote nonsense under a right checksum, when nodes did not yet look at records."""
     name = bus.create("nonsense", 1)
     good = build_batch([Record(b"good")])
     payload = bytes([12]) + bytes(6)  # a record of six bytes, with a key of none and then some
     header = parse_header(memoryview(good))
     wrong = header._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload))
     with Cluster(ClusterSettings(bootstrap=bus.bootstrap)) as cluster:
-        for data in (good, rebuilt(wrong, payload[:-1] + b"\x05")):
-            assert cluster.produce(Place(name, 0), data).base_offset >= 0
+        nonsense = rebuilt(wrong, payload[:-1] + b"\x05")
+        assert cluster.produce(Place(name, 0), nonsense).error == ErrorCode.INVALID_RECORD
+        assert cluster.produce(Place(name, 0), good).base_offset == 0
+    split = fetching.split
+    monkeypatch.setattr(
+        fetching, "split", lambda _data, **more: split(memoryview(nonsense), **more)
+    )
     reader = batch(bus, name, includeHeaders="true")
     with pytest.raises(
         DamagedError, match=f"{name}/0 from offset 0 on cannot be decoded"
