@@ -67,7 +67,7 @@ def test_a_frame_of_long_ago_comes_again() -> None:
     for number in range(16):
         wires.send(0, 1, number)
     loop.run_until(10)
-    wires.echo(random.Random(1), {1, 2, 3})
+    wires.echo(random.Random(1), {0, 1})
     loop.run_until(1_000)
     assert arrived[16:] == [(0, 1, 15)]
 
