@@ -132,10 +132,16 @@ def _fields(payload: bytes, headers: Sequence[BatchHeader], starts: Numbers) -> 
     offset_delta, at = _varints(data, at)
     if np.any((offset_delta < 0) | (offset_delta > of_batches("last_offset_delta"))):
         _corrupt("an offset that is not in its batch")
+    batch_of = np.repeat(np.arange(len(headers)), columns["record_count"])
+    if np.any((np.diff(offset_delta) <= 0) & (np.diff(batch_of) == 0)):
+        _corrupt("offsets that do not ascend in their batch")
     key, at = _spans(data, at, stop)
     value, at = _spans(data, at, stop)
     log_append_time = of_batches("attributes") & LOG_APPEND_TIME_BIT != 0
-    timestamp_ms = of_batches("base_timestamp_ms") + timestamp_delta
+    base_timestamp_ms = of_batches("base_timestamp_ms")
+    timestamp_ms = base_timestamp_ms + timestamp_delta
+    if np.any((timestamp_ms < base_timestamp_ms) != (timestamp_delta < 0)):
+        _corrupt("a timestamp of more than 64 bits")
     if np.any(log_append_time):
         timestamp_ms = np.where(log_append_time, of_batches("max_timestamp_ms"), timestamp_ms)
     return Layout(

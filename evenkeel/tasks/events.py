@@ -1,18 +1,20 @@
 """What a task group tells its user: events, and the lease on a task."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 import trio
 
 from evenkeel.tasks.ledger import Ledger
 
+NS_PER_S: Final = 1_000_000_000
+
 
 class LeaseKeeper(Protocol):
     """Who stands behind leases: the task group."""
 
-    def lease_held(self, lease: "TaskLease") -> bool: ...
+    def lease_left_ns(self, lease: "TaskLease") -> int: ...
 
     def lease_ended(self, lease: "TaskLease", *, finished: bool) -> None: ...
 
@@ -43,7 +45,12 @@ class TaskLease:
         This is looked up, not waited for: after a pause of the process it is false at once, before
         anything has been cancelled.
         """
-        return not self.ended and self._keeper.lease_held(self)
+        return self.left_s > 0
+
+    @property
+    def left_s(self) -> float:
+        """How long that will last if the lease is not renewed any more; 0 if it is not held."""
+        return 0.0 if self.ended else self._keeper.lease_left_ns(self) / NS_PER_S
 
     def release(self) -> None:
         """It has stopped: another may have it. For after a `TaskStopping`; `run` does it itself."""

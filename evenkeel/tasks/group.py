@@ -263,8 +263,10 @@ class TaskGroup(Scoped["TaskGroup"]):
 
     # -- leases (for TaskLease) -------------------------------------------------------------------
 
-    def lease_held(self, lease: TaskLease) -> bool:
-        return self._member.held(now_ns(), lease.task, lease.token)
+    def lease_left_ns(self, lease: TaskLease) -> int:
+        now = now_ns()
+        held = self._member.held(now, lease.task, lease.token)
+        return self._member.until_ns - now if held else 0
 
     def lease_ended(self, lease: TaskLease, *, finished: bool) -> None:
         self._check_open()

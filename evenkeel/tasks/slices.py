@@ -44,8 +44,8 @@ TOPIC_AGAIN_S: Final = 10.0
 """How often it is looked whether the topic has grown, or is another one."""
 AGAIN_S: Final = 1.0
 """After a broker could not be asked."""
-LAST_CHECKPOINT_S_MAX: Final = 0.5
-"""So long at the end, of the `stop_ms` that a task has."""
+LAST_CHECKPOINT_AGAIN_S: Final = 0.05
+"""After one that was not written, at the end."""
 
 Handle = Callable[[TaskLease, Sequence[ConsumerRecord]], Awaitable[None]]
 
@@ -204,8 +204,8 @@ class _Reading:
     def done(self, records: Records) -> None:
         self.positions.next[records.place.partition] = records.records[-1].offset + 1
 
-    async def checkpoint(self) -> None:
-        """What is not known to be written is written the next time."""
+    async def checkpoint(self) -> bool:
+        """Whether it is known to be written; if not, the next one makes up for it."""
         if (value := self.positions.encode()) != self.written:
             try:
                 await self.lease.checkpoint(value)
@@ -213,9 +213,20 @@ class _Reading:
             except EvenkeelError as error:
                 if not error.retriable:
                     raise
+                return False
+        return True
 
     async def last_checkpoint(self) -> None:
-        """Also while being cancelled: we have `stop_ms`, and the group cares for the end."""
-        with trio.move_on_after(LAST_CHECKPOINT_S_MAX, shield=True), suppress(EvenkeelError):
-            if self.lease.held and self.positions.next:
-                await self.checkpoint()
+        """Also while being cancelled, for as long as the slice is ours.
+
+        Whoever has it next would be handed again what is not written down.
+        """
+        if not self.positions.next:
+            return
+        written = False
+        with trio.CancelScope(shield=True), suppress(EvenkeelError):
+            while not written and (left_s := self.lease.left_s) > 0:
+                with trio.move_on_after(left_s):
+                    written = await self.checkpoint()
+                    if not written:
+                        await trio.sleep(LAST_CHECKPOINT_AGAIN_S)

@@ -26,6 +26,7 @@ from evenkeel import (
     TaskLease,
     TaskStarted,
     TaskStopping,
+    Timing,
     largest_offset,
     member_name,
     slice_of,
@@ -262,10 +263,12 @@ async def test_B16_a_topic_is_read_by_slices_each_from_its_own_checkpoint(
     count = 3
     cluster.create_topic("b16", partitions=2)
     handled: list[tuple[str, ConsumerRecord]] = []
+    patient = Timing(lease_ms=30_000, renew_ms=500, drift_ms_max=100, stop_ms=10_000)
+    names = (quick(one, timing=patient, session_timeout_ms=30_000) for one in "pq")
 
     async def handle(lease: TaskLease, records: Sequence[ConsumerRecord]) -> None:
+        await trio.lowlevel.checkpoint()  # what is cancelled here has not been handled
         handled.extend((lease.task, one) for one in records)
-        await trio.lowlevel.checkpoint()
 
     async def produce(first: int, last: int) -> None:
         async with Producer(cluster.bootstrap, client=CLIENT) as producer:
@@ -277,7 +280,7 @@ async def test_B16_a_topic_is_read_by_slices_each_from_its_own_checkpoint(
                 await trio.sleep(0.02)
 
     reader = SliceReader(cluster.bootstrap, count, handle, client=CLIENT)
-    first, other = (TaskGroup(cluster.bootstrap, "b16", quick(one), client=CLIENT) for one in "pq")
+    first, other = (TaskGroup(cluster.bootstrap, "b16", one, client=CLIENT) for one in names)
     async with other, trio.open_nursery() as nursery:
         async with first, trio.open_nursery() as inner:
             await first.submit(slices("b16", count))
