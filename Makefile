@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check sim model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat fuzz spark dashboards wheel clean
+.PHONY: setup demo test check sim model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat properties fuzz spark dashboards wheel clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -116,6 +116,11 @@ faults: setup
 
 compat: .venv/compat.stamp
 	$(RUN) -m tests.compat $(ARGS)
+
+# Every property with examples that `make test` does not draw, TIMES times over (3 minutes each).
+properties: setup
+	for _ in $$(seq $(or $(TIMES),3)); do \
+	$(RUN) -m pytest -m "hypothesis and not cluster" -q --hypothesis-profile=others $(ARGS) || exit 1; done
 
 # Every decoder under mutated input, each target for its share of the time.
 fuzz: setup
