@@ -27,11 +27,13 @@ from wire.batch import (
     Batch,
     BatchError,
     BatchHeader,
+    Compression,
     TooMuchError,
     read_varint,
 )
 from wire.compression import decompress
 from wire.error_codes import ErrorCode
+from wire.lz4_frame import check_frame
 from wire.primitives import Buffer
 from wire.record_times import REST_RECORDS, no_rest
 
@@ -110,10 +112,13 @@ def check_records(
 
 def _payload(batch: Batch, bytes_max: int) -> Buffer:
     header, data = batch
-    if not header.attributes & COMPRESSION_MASK:
+    codec = header.attributes & COMPRESSION_MASK
+    if not codec:
         payload = data[HEADER_BYTES:]
         small = len(payload) < COPIED_BELOW * header.record_count
         return bytes(payload) if small else payload
+    if codec == Compression.LZ4:
+        check_frame(data[HEADER_BYTES:])
     try:
         return decompress(batch, bytes_max)
     except TooMuchError as error:
