@@ -38,7 +38,7 @@ def check_frame(payload: memoryview) -> None:
         BatchError: INVALID_RECORD.
     """
     size = len(payload)
-    if size < _HEAD_BYTES or payload[:4] != _MAGIC:
+    if size < _HEAD_BYTES or bytes(payload[: len(_MAGIC)]) != _MAGIC:
         raise _refused("does not begin with a frame")
     flags = payload[4]
     if not flags & _INDEPENDENT:
