@@ -16,7 +16,6 @@ from simulator.recovery import Restart, Saved
 from storage import identity
 from storage.checkpoints import CheckpointFiles, checkpoint_name
 from storage.cold import ColdStore
-from storage.direct import BLOCK_BYTES
 from storage.errors import DiskFull, NoSegment, StorageError, StorageFailed
 from storage.format import (
     OFFSET_BITS,
@@ -37,8 +36,7 @@ CLUSTER: Final = "simulated"
 FLIPS: Final = 2
 """Damaged bytes at a time (exam.md section 2, `bitflip-file-chunks`)."""
 BAD_BLOCK_CHANCE: Final = 0.15
-"""Instead of a flipped bit: the block cannot be read at all. Never one that is still written to,
-for that would be a loss of later (seed 3038)."""
+"""Instead of a flipped bit: the block cannot be read at all, until it is written anew."""
 
 
 class WalDisk:
@@ -297,14 +295,14 @@ class WalDisk:
         last, end = self._reached >> OFFSET_BITS, self._reached & OFFSET_MASK
         for _ in range(FLIPS):
             name = segment_name(between(chance, max(1, last - 1), max(1, last)))
-            low, high = SEGMENT_HEADER_BYTES, end if name == segment_name(last) else SEGMENT_BYTES
+            size = len(files.content(name)) if name in files.names() else 0
+            low, high = SEGMENT_HEADER_BYTES, end if name == segment_name(last) else size
             if chance.random() < 0.1 or high <= low:
                 name = chance.choice(files.names())
                 low, high = 0, len(files.content(name))
             if name in files.names() and high > low:
                 at = between(chance, low, high - 1)
-                whole = (at // BLOCK_BYTES + 1) * BLOCK_BYTES <= high
-                if whole and chance.random() < BAD_BLOCK_CHANCE:
+                if chance.random() < BAD_BLOCK_CHANCE:
                     files.lose_block(name, at)
                 else:
                     files.corrupt(name, at, 1 << chance.randrange(8))

@@ -16,7 +16,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.disk import Disk, File, read_around, write_all
+from storage.disk import UNREADABLE, Disk, File, write_all
+from storage.errors import StorageFailed
 from storage.format import Place
 
 MARK_NAME: Final = "synced"
@@ -35,9 +36,18 @@ class SyncedMark:
         self._turn = 0
 
     def load(self) -> Place:
-        """The highest intact copy; 0 (nothing known) if there is none."""
+        """The highest intact copy; 0 (nothing known) if there is none.
+
+        Where the block cannot be read, it is written anew: into a part of it nobody could write.
+        """
         known = 0
-        data = read_around(self._file, _MARK_BYTES, 0)
+        data = b""
+        try:
+            data = self._file.pread(_MARK_BYTES, 0)
+        except StorageFailed as failure:
+            if failure.errno not in UNREADABLE:
+                raise
+            write_all(self._file, [bytes(_MARK_BYTES)], 0)
         for at in _COPIES:
             if len(data) >= at + _COPY.size:
                 place, checksum = _COPY.unpack_from(data, at)

@@ -35,10 +35,26 @@ class _Inode:
     durable: bytearray = attrs.Factory(bytearray)
     pending: list[tuple[int, bytes | None]] = attrs.Factory(list)
     """Where and what; or None, where the file was cut short."""
+    unreadable: set[int] = attrs.Factory(set)
+    """Numbers of blocks that the medium has lost."""
 
     def write(self, offset: int, data: bytes) -> None:
+        self._remap(offset, offset + len(data))
         _put(self.cached, offset, data)
         self.pending.append((offset, data))
+
+    def _remap(self, start: int, end: int) -> None:
+        """A lost block that is written from its beginning on is replaced by a spare one."""
+        for block in [one for one in self.unreadable if start <= one * BLOCK_BYTES < end]:
+            self.unreadable.remove(block)
+            lost = slice(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
+            for content in (self.cached, self.durable):
+                content[lost] = bytes(len(content[lost]))
+
+    def reads(self, start: int, end: int) -> bool:
+        """Whether all of it can be read."""
+        lost = self.unreadable
+        return not lost or lost.isdisjoint(range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
 
     def cut(self, size: int) -> None:
         del self.cached[size:]
@@ -97,13 +113,17 @@ class MemoryFile:
         assert self._life == self._disk.life, f"{self.name} was opened before the crash"
         self._disk.touch(operation, self.name)
 
+    def _check_readable(self, operation: str, start: int, end: int) -> None:
+        if not self._inode.reads(start, end):
+            raise storage_failed(operation, self.name, OSError(errno.EIO, "injected"))
+
     def size(self) -> int:
         self._touch("stat")
         return len(self._inode.cached)
 
     def pread(self, size: int, offset: int) -> bytes:
         self._touch("read")
-        self._disk.check_readable(self.name, offset, offset + size)
+        self._check_readable("read", offset, offset + size)
         return bytes(memoryview(self._inode.cached)[offset : offset + size])
 
     def read_long(self, size: int, offset: int) -> memoryview:
@@ -120,6 +140,8 @@ class MemoryFile:
         self._touch("write")
         assert len(buffers) <= IOV_MAX, f"{len(buffers)} buffers in one pwritev"
         data = b"".join(buffers)[: self._disk.write_bytes_max]
+        if offset % BLOCK_BYTES:  # who writes into a block has to know what stands before
+            self._check_readable("write", offset, offset + 1)
         self._disk.allocate(self.name, offset + len(data) - len(self._inode.cached))
         self._inode.write(offset, data)
         return len(data)
@@ -164,7 +186,6 @@ class MemoryDisk:
         self._durable_names: dict[str, _Inode] = {}
         self._pending_names: list[dict[str, _Inode]] = []
         self._faults: list[_Fault] = []
-        self._bad_blocks: set[tuple[str, int]] = set()
         self._locked = False
 
     # ---- what a test does to it ---------------------------------------------------------------
@@ -203,8 +224,9 @@ class MemoryDisk:
             inode.durable[offset] ^= mask
 
     def lose_block(self, name: str, offset: int) -> None:
-        """From now on the block at `offset` cannot be read."""
-        self._bad_blocks.add((name, offset // BLOCK_BYTES))
+        """From now on the block at `offset` cannot be read, nor written to behind its beginning;
+        written from its beginning on it is as good as new, and empty behind what was written."""
+        self._names[name].unreadable.add(offset // BLOCK_BYTES)
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file short, as a stranger would."""
@@ -235,11 +257,6 @@ class MemoryDisk:
                         raise PowerCut(operation)
                     error = OSError(fault.number, "injected")
                     raise storage_failed(operation, name, error)
-
-    def check_readable(self, name: str, start: int, end: int) -> None:
-        for bad, block in self._bad_blocks:
-            if bad == name and start < (block + 1) * BLOCK_BYTES and end > block * BLOCK_BYTES:
-                raise storage_failed("read", name, OSError(errno.EIO, "injected"))
 
     def allocate(self, name: str, more: int) -> None:
         if more > max(0, self.free_bytes()):

@@ -32,8 +32,9 @@ from typing import Final
 import attrs
 
 from paxos.ids import Ballot, GroupId, NodeId, Slot
-from storage.disk import Disk, File, read_around, write_all
-from storage.errors import DirectoryRefused, WalDamaged
+from storage.direct import BLOCK_BYTES, whole_blocks
+from storage.disk import UNREADABLE, Disk, File, read_around, write_all
+from storage.errors import DirectoryRefused, StorageFailed, WalDamaged
 from storage.format import (
     ACCEPT,
     DAMAGE,
@@ -67,7 +68,7 @@ from storage.heads import Head, highs_before, read_head, start_of_scan
 from storage.identity import Identity
 from storage.index import LEARNED_BIT, SLOT_GAP_MAX, GroupState
 from storage.segments import fill_with_zeros
-from storage.walk import WINDOW_BYTES, Cursor, Hole, Remains, hunt, skip, walk
+from storage.walk import WINDOW_BYTES, Cursor, Hole, Remains, hunt, skip, survey, walk
 
 _VOTES_PRUNE_MASK: Final = 4095
 _PROMISING: Final = (ACCEPT, PROMISE)
@@ -439,11 +440,11 @@ class Recovery:
         self._drop_unused(log.number, segment_bytes)
         log.highest_file = max(self._files)
         last = self._files[log.number]
+        self._write_again(log)
         if remains.headers:
             fill_with_zeros(last, log.offset, log.segment_end)
         elif last.size() < log.segment_end:
             fill_with_zeros(last, last.size(), log.segment_end)
-        self._write_again(log)
         self._disk.sync_directory()
 
     def _write_again(self, log: LogState) -> None:
@@ -457,11 +458,38 @@ class Recovery:
             begun_here = number == self._known >> OFFSET_BITS
             start = self._known & OFFSET_MASK if begun_here else 0
             end = log.offset if number == log.number else log.ends[number]
+            # Whole blocks: into a part of one that cannot be read nobody can write.
+            start, end = start - start % BLOCK_BYTES, min(whole_blocks(end), file.size())
             while start < end:
-                piece = file.pread(min(WINDOW_BYTES, end - start), start)
+                piece = self._piece(log, number, start, min(WINDOW_BYTES, end - start))
                 write_all(file, [piece], start)
                 start += len(piece)
             file.fdatasync()
+
+    def _piece(self, log: LogState, number: int, start: int, size: int) -> bytes:
+        """Zeros for what cannot be read, if the scan took it for zeros, too: then it is known as
+        damage, or a checksum says that it is right. Else it is news, and not to be written over."""
+        file = self._files[number]
+        try:
+            return file.pread(size, start)
+        except StorageFailed as failure:
+            if failure.errno not in UNREADABLE:
+                raise
+            if size > BLOCK_BYTES:
+                return self._piece(log, number, start, BLOCK_BYTES)
+            if not self._is_as_found(log, number):
+                raise
+        return bytes(size)
+
+    def _is_as_found(self, log: LogState, number: int) -> bool:
+        """Whether another look at a segment finds the same damage."""
+        header = self._headers[number]
+        assert header is not None
+        end = log.offset if number == log.number else log.ends[number]
+        found = survey(self._files[number], header, Cursor(SEGMENT_HEADER_BYTES, header.seed), end)
+        holes = [(item.start, item.end) for item in found if isinstance(item, Hole)]
+        before = [(hole.start, hole.end) for hole in log.holes]
+        return holes == [hole for hole in before if hole[0] >> OFFSET_BITS == number]
 
     def _drop_unused(self, last: int, segment_bytes: int) -> None:
         """Remove, from the top down, the files behind `last` that cannot be used as they are.
