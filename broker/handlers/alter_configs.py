@@ -6,7 +6,7 @@ runs with comes from its configuration file, and is not changed over the Kafka p
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Final
@@ -19,6 +19,7 @@ from broker.context import Broker, Request
 from broker.guard import gather, refuse_more_than
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import ResourceType, replicas_of
+from broker.handlers.known_names import no_such_topic, when_known
 from broker.registry_calls import Answer
 from broker.topic_configs import (
     TOPIC_CONFIGS,
@@ -157,13 +158,27 @@ def _alter(
 ) -> None:
     if refuse_more_than(RESOURCES_MAX, resources, request):
         return
-    named = Counter((one.type, one.name) for one in resources)
     deadline = deadline_of(broker, TIMEOUT_MS)
+    names = [one.name for one in resources if one.type == ResourceType.TOPIC]
+    go_on = partial(_alter_known, broker, request, resources, validate_only, response, deadline)
+    when_known(broker, request, names, deadline, go_on)
+
+
+def _alter_known(
+    broker: Broker,
+    request: Request,
+    resources: Sequence[_Resource],
+    validate_only: bool,
+    response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
+    deadline: int,
+    unsure: Collection[str],
+) -> None:
+    named = Counter((one.type, one.name) for one in resources)
     put = gather(len(resources), partial(_answer, request, response))
     for index, resource in enumerate(resources):
         decide = partial(_decided, resource, partial(put, index))
         twice = named[resource.type, resource.name] > 1
-        command = DUPLICATE if twice else _command(broker, resource)
+        command = DUPLICATE if twice else _command(broker, resource, unsure)
         if isinstance(command, Verdict):
             decide(command)
         elif validate_only:
@@ -173,7 +188,9 @@ def _alter(
             submit(broker, request, change.make, deadline, change.judge, change.is_here, decide)
 
 
-def _command(broker: Broker, resource: _Resource) -> ConfigureTopic | Verdict:
+def _command(
+    broker: Broker, resource: _Resource, unsure: Collection[str] = ()
+) -> ConfigureTopic | Verdict:
     """The change to propose, or why there is none."""
     if resource.type == ResourceType.BROKER:
         return Verdict(
@@ -184,7 +201,7 @@ def _command(broker: Broker, resource: _Resource) -> ConfigureTopic | Verdict:
         return Verdict(ErrorCode.INVALID_REQUEST, f"there are no resources of type {resource.type}")
     topic = broker.registry.topic(resource.name)
     if topic is None:
-        return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+        return no_such_topic(resource.name, unsure)
     try:
         command = resource.change(topic)
     except _InvalidError as error:

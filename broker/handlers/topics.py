@@ -7,7 +7,7 @@ before the first attempt, so "it exists" and "it is gone" can be told from someb
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -30,6 +30,7 @@ from broker.context import Broker, Request
 from broker.guard import gather, guarded, refuse_more_than
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import replicas_of, topic_settings
+from broker.handlers.known_names import is_certain, no_such_topic, when_known
 from broker.registry_calls import Answer
 from broker.topic_configs import problem as configs_problem
 from broker.topic_configs import relation_problem
@@ -78,7 +79,11 @@ def handle_create(broker: Broker, request: Request) -> None:
     deadline = deadline_of(broker, message.timeout_ms)
     put = gather(len(message.topics), partial(_answer_create, request))
     for index, topic in enumerate(message.topics):
-        problem = DUPLICATE if named[topic.name] > 1 else _create_problem(broker, topic)
+        problem = (
+            DUPLICATE
+            if named[topic.name] > 1
+            else _create_problem(broker, topic, message.validate_only)
+        )
         command = None if problem is not None else _create_command(broker, topic)
         if command is not None and message.validate_only:
             command = attrs.evolve(command, topic_id=UUID_ZERO)
@@ -97,12 +102,18 @@ def _create_again(broker: Broker, topic: CreatableTopic, command: CreateTopic) -
     return _create_problem(broker, topic) or command
 
 
-def _create_problem(broker: Broker, topic: CreatableTopic) -> Verdict | None:
-    """What the registry would refuse, or could not know: also the answer to validate_only."""
+def _create_problem(
+    broker: Broker, topic: CreatableTopic, validate_only: bool = False
+) -> Verdict | None:
+    """What the registry would refuse, or could not know: also the answer to validate_only. Whether
+    it exists the registry says, where this node may not have heard yet that it was deleted."""
     name = name_problem(topic.name)
     if name is not None:
         return Verdict(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    if broker.registry.topic(topic.name) is not None:
+    certain = broker.registry.topic(topic.name) is not None and (
+        validate_only or is_certain(broker)
+    )
+    if certain:
         return Verdict(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists")
     if topic.assignments:
         return NO_ASSIGNMENT
@@ -189,14 +200,26 @@ def handle_delete(broker: Broker, request: Request) -> None:
     )
     if refuse_more_than(TOPICS_PER_REQUEST_MAX, asked, request):
         return
+    deadline = deadline_of(broker, message.timeout_ms)
+    names = [state.name for state in asked if state.name is not None]
+    go_on = partial(_delete_known, broker, request, asked, deadline)
+    when_known(broker, request, names, deadline, go_on)
+
+
+def _delete_known(
+    broker: Broker,
+    request: Request,
+    asked: Sequence[DeleteTopicState],
+    deadline: int,
+    unsure: Collection[str],
+) -> None:
     topics = [_named(broker, state) for state in asked]
     named = Counter(topic.topic_id for topic in topics if topic is not None)
-    deadline = deadline_of(broker, message.timeout_ms)
     put = gather(len(asked), partial(_answer_delete, request))
     for index, (state, topic) in enumerate(zip(asked, topics, strict=True)):
         decide = partial(_deleted, state, topic, partial(put, index))
         if topic is None or named[topic.topic_id] > 1:
-            decide(DUPLICATE if topic is not None else _delete_problem(state))
+            decide(DUPLICATE if topic is not None else _delete_problem(state, unsure))
         else:
             make = partial(_delete_command, broker, state, topic.topic_id)
             here = partial(_is_gone, broker, topic.topic_id)
@@ -233,12 +256,12 @@ def _named(broker: Broker, state: DeleteTopicState) -> Topic | None:
     return broker.registry.topic_by_id(state.topic_id)
 
 
-def _delete_problem(state: DeleteTopicState) -> Verdict:
+def _delete_problem(state: DeleteTopicState, unsure: Collection[str] = ()) -> Verdict:
     if (state.name is None) == (state.topic_id == UUID_ZERO):
         return Verdict(ErrorCode.INVALID_REQUEST, "name the topic by name or by id")
     if state.name is None:
         return Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
-    return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+    return no_such_topic(state.name, unsure)
 
 
 def _judge_deleted(answer: Answer) -> Verdict:
@@ -279,11 +302,23 @@ def handle_create_partitions(broker: Broker, request: Request) -> None:
     assert isinstance(message, CreatePartitionsRequest)
     if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, request):
         return
-    named = Counter(topic.name for topic in message.topics)
     deadline = deadline_of(broker, message.timeout_ms)
+    names = [topic.name for topic in message.topics]
+    go_on = partial(_grow_known, broker, request, message, deadline)
+    when_known(broker, request, names, deadline, go_on)
+
+
+def _grow_known(
+    broker: Broker,
+    request: Request,
+    message: CreatePartitionsRequest,
+    deadline: int,
+    unsure: Collection[str],
+) -> None:
+    named = Counter(topic.name for topic in message.topics)
     put = gather(len(message.topics), partial(_answer_grow, request))
     for index, asked in enumerate(message.topics):
-        problem = DUPLICATE if named[asked.name] > 1 else _grow_problem(broker, asked)
+        problem = DUPLICATE if named[asked.name] > 1 else _grow_problem(broker, asked, unsure)
         decide = partial(_grown, asked, partial(put, index))
         if problem is not None or message.validate_only:
             decide(problem or DONE)
@@ -298,10 +333,12 @@ def _grow_command(broker: Broker, asked: CreatePartitionsTopic) -> Command | Ver
     return _grow_problem(broker, asked) or CreatePartitions(asked.name, asked.count)
 
 
-def _grow_problem(broker: Broker, asked: CreatePartitionsTopic) -> Verdict | None:
+def _grow_problem(
+    broker: Broker, asked: CreatePartitionsTopic, unsure: Collection[str] = ()
+) -> Verdict | None:
     topic = broker.registry.topic(asked.name)
     if topic is None:
-        return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+        return no_such_topic(asked.name, unsure)
     if asked.assignments:
         return NO_ASSIGNMENT
     there = len(topic.partitions)

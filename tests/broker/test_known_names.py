@@ -1,0 +1,96 @@
+"""What another node told a client is so, a node that has not heard of it yet does not deny."""
+
+import pytest
+
+from broker.intake import Why
+from paxos.ids import NodeId
+from tests.broker.world import World
+from wire.error_codes import ErrorCode
+from wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from wire.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+
+TOPIC = 2
+BEHIND = 3
+SOON_MS = 30_000
+CREATE = CreateTopicsRequest([CreatableTopic("t", 1, 3)])
+SET_ONE = IncrementalAlterConfigsResource(
+    TOPIC, "t", [IncrementalAlterableConfig("retention.ms", 0, "7")]
+)
+CHANGES = {
+    "DeleteTopics by name": (DeleteTopicsRequest(topic_names=["t"], timeout_ms=SOON_MS), 5),
+    "DeleteTopics": (DeleteTopicsRequest(topics=[DeleteTopicState("t")], timeout_ms=SOON_MS), 6),
+    "CreatePartitions": (
+        CreatePartitionsRequest([CreatePartitionsTopic("t", 2)], timeout_ms=SOON_MS),
+        3,
+    ),
+    "AlterConfigs": (AlterConfigsRequest([AlterConfigsResource(TOPIC, "t", [])]), 2),
+    "IncrementalAlterConfigs": (IncrementalAlterConfigsRequest([SET_ONE]), 1),
+}
+
+
+def error_of(response: object) -> int:
+    (one,) = (
+        getattr(response, "responses", None)
+        or getattr(response, "results", None)
+        or getattr(response, "topics")  # noqa: B009  whichever it has
+    )
+    return int(one.error_code)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_topic_that_was_just_made_elsewhere_is_found(name: str) -> None:
+    world = World()
+    world.cluster.lagging.add(NodeId(BEHIND))
+    assert error_of(world.ask(1, CREATE, 7)) == ErrorCode.NONE
+    asked = world.send(BEHIND, *CHANGES[name])
+    world.advance(300)
+    assert not asked.settled  # it knows that it has missed something
+    world.cluster.catch_up(BEHIND)
+    world.advance(300)
+    assert error_of(asked.response) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_of_a_topic_that_nobody_made_it_is_said_soon(name: str) -> None:
+    world = World()
+    asked = world.send(BEHIND, *CHANGES[name])
+    world.advance(100)
+    assert error_of(asked.response) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_where_nobody_can_say_it_is_not_said_that_there_is_none(name: str) -> None:
+    world = World()
+    world[BEHIND].groups.refuse = Why.NOT_MASTER
+    asked = world.send(BEHIND, *CHANGES[name])
+    world.advance(61_000, step_ms=100)
+    assert error_of(asked.response) == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_topic_that_was_deleted_elsewhere_can_be_made_again() -> None:
+    world = World()
+    world.ask(1, CREATE, 7)
+    world.cluster.lagging.add(NodeId(BEHIND))
+    delete = DeleteTopicsRequest(topics=[DeleteTopicState("t")])
+    assert error_of(world.ask(1, delete, 6)) == ErrorCode.NONE
+    asked = world.send(BEHIND, CREATE, 7)
+    world.advance(100)
+    world.cluster.catch_up(BEHIND)
+    world.advance(300)
+    assert error_of(asked.response) == ErrorCode.NONE
+    again = world.send(BEHIND, CREATE, 7)
+    world.advance(300)
+    assert error_of(again.response) == ErrorCode.TOPIC_ALREADY_EXISTS
