@@ -8,7 +8,7 @@ node that is killed and a leader that moves are delays, not errors. Connections 
 are needed, one for each node. An instance belongs to one thread of one process.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -34,6 +34,7 @@ from wire.messages.configs import (
 )
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from wire.primitives import Buffer
+from wire.schema import UUID_ZERO
 from wire.write_tokens import FEATURE, FEATURE_VERSION
 
 T = TypeVar("T")
@@ -106,6 +107,16 @@ class Cluster:
 
         return self._until_done("topics cannot be listed", ask)
 
+    def topic_ids(self, names: Iterable[str]) -> dict[str, bytes]:
+        """The ids of those topics that were told of with one. Nobody is asked: they are those of
+        the topics whose partitions, leaders and leader epochs we go by."""
+        known = self._nodes.view.topics
+        return {
+            name: known[name].topic_id
+            for name in sorted(set(names))
+            if name in known and known[name].topic_id != UUID_ZERO
+        }
+
     def offsets(
         self, at: Mapping[Place, int], *, isolation_committed: bool = False
     ) -> dict[Place, OffsetAndTime]:
@@ -121,9 +132,17 @@ class Cluster:
         return listing.list_offsets(self._nodes, at, committed=isolation_committed)
 
     def read(
-        self, place: Place, start: int, end: int, *, isolation_committed: bool = False
+        self,
+        place: Place,
+        start: int,
+        end: int,
+        *,
+        isolation_committed: bool = False,
+        topic_id: bytes = UUID_ZERO,
     ) -> Iterator[list[Batch]]:
         """The batches that overlap [start, end), in order; see `fetching`.
+
+        With `topic_id` it is that topic's offsets which are meant, and no other's of its name.
 
         The first and the last may reach beyond the range: records outside of it are the caller's
         to drop. Checksums are right. Markers of transactions are left out, and with
@@ -133,7 +152,9 @@ class Cluster:
             DataLossError: if the range is not in the log (any more).
             UnavailableError: if there has been no progress for `retry_ms`.
         """
-        reader = RangeReader(self._nodes, place, start, end, committed=isolation_committed)
+        reader = RangeReader(
+            self._nodes, place, start, end, committed=isolation_committed, topic_id=topic_id
+        )
         return reader.batches()
 
     def produce(self, place: Place, data: Buffer, *, acks: int = ALL_REPLICAS) -> Produced:

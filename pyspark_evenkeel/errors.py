@@ -82,7 +82,8 @@ class RefusedError(EvenkeelSparkError):
 class DataLossError(EvenkeelSparkError):
     """The log does not have (all of) the offsets from `start` up to `end`, which is exclusive.
 
-    It has those from `log_start` up to `end_of_log`. `topic` and `partition` say whose log.
+    It has those from `log_start` up to `end_of_log`. `topic` and `partition` say whose log. It is
+    another topic's, and has none of the records that were meant, if the topic was `replaced`.
     """
 
     def __init__(
@@ -94,22 +95,33 @@ class DataLossError(EvenkeelSparkError):
         end_of_log: int,
         *,
         why: str = "",
+        replaced: bool = False,
     ) -> None:
         self.topic, self.partition = place
-        if not why and start < log_start:
+        advice = (
+            "start from offsets that exist, keep records for longer, or set "
+            "failOnDataLoss=false to go on with what is there"
+        )
+        if replaced:
+            why = "the topic was deleted and made anew, and its records are gone"
+            advice = (
+                "begin with a new checkpoint, or set failOnDataLoss=false: a stream goes on from "
+                "the new topic's beginning, a batch query does without the old one's records"
+            )
+        elif not why and start < log_start:
             why = f"the log begins at {log_start}: older records were deleted, or expired"
         elif not why:
             why = f"the log ends at {end_of_log}: was the topic deleted and made anew?"
         super().__init__(
             f"offsets {start} to {end} of {self.topic}/{self.partition} are not there (any more)",
             why=why,
-            advice="start from offsets that exist, keep records for longer, or set "
-            "failOnDataLoss=false to go on with what is there",
+            advice=advice,
         )
         self.start = start
         self.end = end
         self.log_start = log_start
         self.end_of_log = end_of_log
+        self.replaced = replaced
 
 
 class RowError(EvenkeelSparkError, ValueError):

@@ -47,8 +47,9 @@ WAIT_MS: Final = 100
 FIRST_GUESS_BYTES: Final = 1024
 """Of a record, before any was seen."""
 MARGIN: Final = 1.25
-BEYOND_END_MS: Final = 5_000
-"""After a leader has gone the next one may not know at once how far the log is readable."""
+DOUBTFUL_MS: Final = 5_000
+"""After a leader has gone the next one may not know at once how far the log is readable, and a node
+may not have heard yet of a topic's end."""
 
 
 class _Flight(NamedTuple):
@@ -69,7 +70,14 @@ class RangeReader:
     """Reads [start, end) of a partition once, by `batches`."""
 
     def __init__(
-        self, nodes: Nodes, place: TopicPartition, start: int, end: int, *, committed: bool
+        self,
+        nodes: Nodes,
+        place: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        committed: bool,
+        topic_id: bytes = UUID_ZERO,
     ) -> None:
         self._nodes = nodes
         self._place = place
@@ -78,9 +86,11 @@ class RangeReader:
         self._committed = committed
         self._transactions = Transactions()
         self._record_bytes: float = FIRST_GUESS_BYTES
-        self._beyond_since: float | None = None
-        self._topic_id = UUID_ZERO
-        """Of the topic whose records we have: one of the same name may take its place."""
+        self._doubt_since: float | None = None
+        """Since when what we want has not been there, though it may still come to light."""
+        self._topic_id = topic_id
+        """Of the topic whose records we want: one of the same name may take its place. As long as
+        it is not known, that is the one which is there."""
 
     def batches(self) -> Iterator[list[Batch]]:
         """What one fetch after the other brings, without markers and what was aborted.
@@ -158,11 +168,17 @@ class RangeReader:
             raise
 
     def _same_topic(self, position: int) -> bytes:
+        """The id to ask under. A node that lags may tell of the topic before."""
         topic_id = self._nodes.view.topics[self._place.topic].topic_id
-        if UUID_ZERO not in (topic_id, self._topic_id) and topic_id != self._topic_id:
-            why = "the topic was deleted and made anew while it was read"
-            raise DataLossError(self._place, position, self._end, *self._bounds(), why=why)
-        return topic_id
+        if UUID_ZERO in (topic_id, self._topic_id) or topic_id == self._topic_id:
+            return topic_id
+        if self._is_doubtful():
+            self._nodes.moved(self._place)
+            raise UnavailableError(
+                f"offset {position} of {self._place} cannot be read",
+                why="another topic has its name, for now",
+            )
+        raise DataLossError(self._place, position, self._end, *self._bounds(), replaced=True)
 
     def _bytes_to_ask(self, position: int) -> int:
         wanted = int((self._end - position) * self._record_bytes * MARGIN)
@@ -185,7 +201,7 @@ class RangeReader:
             raise self._damaged(position, "records beyond what is committed")
         if not batches:
             raise self._nothing(row, position)
-        self._beyond_since = None
+        self._doubt_since = None
         last = batches[-1].header.last_offset
         size = sum(len(batch.data) for batch in batches)
         self._record_bytes = size / (last + 1 - max(position, batches[0].header.base_offset))
@@ -282,15 +298,19 @@ class RangeReader:
         return first, end
 
     def _beyond(self, position: int, log_start: int, end_of_log: int) -> EvenkeelSparkError:
+        if self._is_doubtful():
+            return UnavailableError(
+                f"nothing to read in {self._place} at offset {position}",
+                why=f"the log ends at {end_of_log}, for now",
+            )
+        return DataLossError(self._place, position, self._end, log_start, end_of_log)
+
+    def _is_doubtful(self) -> bool:
+        """Whether what was told may be different soon."""
         now = time.monotonic()
-        self._beyond_since = self._beyond_since or now
-        patience_ms = min(BEYOND_END_MS, self._nodes.settings.retry_ms / 2)
-        if now - self._beyond_since >= patience_ms / 1000:
-            return DataLossError(self._place, position, self._end, log_start, end_of_log)
-        return UnavailableError(
-            f"nothing to read in {self._place} at offset {position}",
-            why=f"the log ends at {end_of_log}, for now",
-        )
+        self._doubt_since = self._doubt_since or now
+        patience_ms = min(DOUBTFUL_MS, self._nodes.settings.retry_ms / 2)
+        return now - self._doubt_since < patience_ms / 1000
 
     def _hinted(self, error: EvenkeelSparkError) -> bool:
         return isinstance(error, _Moved) and error.hinted

@@ -12,7 +12,7 @@ from pyspark_evenkeel.errors import (
 )
 from pyspark_evenkeel.nodes import Nodes
 from pyspark_evenkeel.patience import Patience
-from wire.cluster_view import TopicPartition
+from wire.cluster_view import NO_EPOCH, TopicPartition
 from wire.error_codes import ErrorCode
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -86,7 +86,7 @@ def _one_round(
     for node, places in grouped.items():
         try:
             connection = nodes.connection(node)
-            request = _request(at, places, committed)
+            request = _request(nodes, at, places, committed)
             request.timeout_ms = nodes.settings.request_ms * 3 // 4
             under_way.append((connection, connection.send(request), places))
         except UnavailableError as error:
@@ -113,12 +113,19 @@ def _lost(
 
 
 def _request(
-    at: Mapping[TopicPartition, int], places: Iterable[TopicPartition], committed: bool
+    nodes: Nodes,
+    at: Mapping[TopicPartition, int],
+    places: Iterable[TopicPartition],
+    committed: bool,
 ) -> ListOffsetsRequest:
+    """With leader epochs: a node that still has the topic of before refuses, and does not tell of
+    its log; one that has a later topic has us ask anew who leads it."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for place in places:
+        known = nodes.view.partition(place)
+        epoch = NO_EPOCH if known is None else known.epoch
         topics.setdefault(place.topic, []).append(
-            ListOffsetsPartition(place.partition, timestamp=at[place])
+            ListOffsetsPartition(place.partition, epoch, at[place])
         )
     rows = [ListOffsetsTopic(name, partitions) for name, partitions in topics.items()]
     return ListOffsetsRequest(CONSUMER, int(committed), rows)

@@ -13,6 +13,9 @@ into tasks and, where its start is not simply the end before, where it begins:
 - The start of the first micro-batch is in no checkpoint. Whoever asks again for the "latest" offset
   gets another one: so the first end carries its own start.
 - The same holds for a partition whose log was made anew: it begins again elsewhere.
+- A topic that was deleted and made anew has the same name and other records, however long its log
+  is. So an end has the ids of its topics, as far as brokers tell them. The ends of releases before
+  this one have none: the first end after them does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +34,8 @@ _CUT_NAMES: Final = {
 }
 _FROM: Final = "from"
 _INITIAL: Final = "initial"
+_IDS: Final = "topicIds"
+_ID_BYTES: Final = 16
 
 
 @attrs.frozen
@@ -53,6 +58,8 @@ class Offsets:
     """Where its micro-batch begins in these partitions, whatever the end before it says."""
     initial: bool = False
     """This is where a new query begins, and no checkpoint has it yet."""
+    topic_ids: Mapping[str, bytes] = attrs.field(factory=dict)
+    """Of which topics that is said, where brokers tell."""
 
 
 class Range(NamedTuple):
@@ -124,6 +131,8 @@ def to_json(offsets: Offsets) -> dict[str, Any]:
         plan[_FROM] = nested(offsets.begins)
     if offsets.initial:
         plan[_INITIAL] = True
+    if offsets.topic_ids:
+        plan[_IDS] = {topic: offsets.topic_ids[topic].hex() for topic in sorted(offsets.topic_ids)}
     document: dict[str, Any] = nested(offsets.next)
     return document | {PLAN: plan} if plan else document
 
@@ -142,7 +151,22 @@ def from_json(document: Mapping[str, Any]) -> Offsets:
         Cut(**{field: plan.get(name) for field, name in _CUT_NAMES.items()}),
         flat(plan.get(_FROM, {}), what),
         bool(plan.get(_INITIAL)),
+        _topic_ids(plan.get(_IDS, {}), what),
     )
+
+
+def _topic_ids(document: object, what: str) -> dict[str, bytes]:
+    found = {}
+    for topic, text in _items(document, what):
+        try:
+            found[topic] = bytes.fromhex(text)
+        except (TypeError, ValueError):
+            found[topic] = b""
+        if len(found[topic]) != _ID_BYTES:
+            raise ConfigurationError(
+                f"{what} cannot be read", why=f"{text!r} is not the id of a topic"
+            )
+    return found
 
 
 # -- from one end to the next ---------------------------------------------------------------------

@@ -4,11 +4,11 @@ The driver asks the cluster here, for batch and streaming queries alike. What is
 `latest` and times are looked up once, and tasks are told offsets.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from pyspark_evenkeel.cluster import EARLIEST, LATEST, Cluster, Place
-from pyspark_evenkeel.errors import ConfigurationError, RefusedError
+from pyspark_evenkeel.errors import ConfigurationError, RefusedError, UnavailableError
 from pyspark_evenkeel.options import (
     Assign,
     AtTime,
@@ -21,12 +21,27 @@ from pyspark_evenkeel.options import (
 from wire.error_codes import ErrorCode
 
 NOTHING_SO_LATE: Final = -1
+TURNS_MAX: Final = 3
+"""So often is planned anew because a topic was replaced meanwhile."""
 _UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 def is_unknown(error: RefusedError) -> bool:
     """Whether it says that a topic or partition does not exist."""
     return error.code in _UNKNOWN
+
+
+def topic_ids(cluster: Cluster, places: Iterable[Place]) -> dict[str, bytes]:
+    """Which topics the cluster's client takes them for."""
+    return cluster.topic_ids(place.topic for place in places)
+
+
+def restless() -> UnavailableError:
+    """What is planned is offsets of one topic: half of them would be another one's."""
+    return UnavailableError(
+        "the query cannot be planned",
+        why=f"a topic was deleted and made anew while it was asked about, {TURNS_MAX} times",
+    )
 
 
 def places_of(

@@ -6,13 +6,13 @@ an error, or, with failOnDataLoss=false, a warning.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_evenkeel import planning
-from pyspark_evenkeel.cluster import Cluster
+from pyspark_evenkeel.cluster import Cluster, Place
 from pyspark_evenkeel.columns import Arrow, record_batches
 from pyspark_evenkeel.errors import DamagedError, DataLossError, RefusedError
 from pyspark_evenkeel.offsets import Range, Task, ranges_between, tasks_of
@@ -20,6 +20,7 @@ from pyspark_evenkeel.options import SourceOptions
 from pyspark_evenkeel.pushdown import Wanted
 from pyspark_evenkeel.worker import connected, freeze_once
 from wire.batch import BatchError
+from wire.schema import UUID_ZERO
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +30,21 @@ GOING_ON: Final = "going on, as failOnDataLoss is false"
 class TaskPartition(InputPartition):
     """What Spark sends to the worker that runs the task."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, topic_ids: Mapping[str, bytes]) -> None:
         super().__init__(task)
         self.task = task
+        self.topic_ids = topic_ids
+        """Of the topics whose offsets these are; zero where nobody has told."""
+
+
+def task_partitions(tasks: Iterable[Task], topic_ids: Mapping[str, bytes]) -> list[InputPartition]:
+    """Each task with the ids of its topics."""
+    return [
+        TaskPartition(
+            task, {one.place.topic: topic_ids.get(one.place.topic, UUID_ZERO) for one in task}
+        )
+        for task in tasks
+    ]
 
 
 class BatchReader(DataSourceReader):
@@ -44,16 +57,26 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks; ends that are not told are looked up now."""
+        with Cluster(self._options.cluster) as cluster:
+            for _ in range(planning.TURNS_MAX):
+                places = planning.places_of(cluster, self._options.subscription)
+                topic_ids = planning.topic_ids(cluster, places)
+                ranges = self._ranges(cluster, places)
+                if planning.topic_ids(cluster, places) == topic_ids:
+                    break
+            else:
+                raise planning.restless()
+        return task_partitions(tasks_of(ranges, self._options.cut), topic_ids)
+
+    def _ranges(self, cluster: Cluster, places: Collection[Place]) -> list[Range]:
         options, wanted = self._options, self._wanted
-        with Cluster(options.cluster) as cluster:
-            places = planning.places_of(cluster, options.subscription)
-            start = planning.starts(cluster, options, places)
-            end = planning.ends(cluster, options, places)
-            ranges = wanted.ranges(ranges_between(start, end))
-            if wanted.since_ms is not None:
-                times = {one.place: wanted.since_ms for one in ranges}
-                ranges = wanted.recent(ranges, planning.first_since(cluster, options, times))
-        return [TaskPartition(task) for task in tasks_of(ranges, options.cut)]
+        start = planning.starts(cluster, options, places)
+        end = planning.ends(cluster, options, places)
+        ranges = wanted.ranges(ranges_between(start, end))
+        if wanted.since_ms is not None:
+            times = {one.place: wanted.since_ms for one in ranges}
+            ranges = wanted.recent(ranges, planning.first_since(cluster, options, times))
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Arrow]:
         return read_task(partition, self._options, self._schema)
@@ -107,7 +130,7 @@ def read_task(partition: InputPartition, options: SourceOptions, schema: Arrow) 
             if topic not in looked_at:
                 cluster.topics([topic])  # made anew since the task before, it is another topic
                 looked_at.add(topic)
-            yield from read_range(cluster, one, options, schema)
+            yield from read_range(cluster, one, options, schema, partition.topic_ids[topic])
         except RefusedError as error:
             if options.fail_on_data_loss or not planning.is_unknown(error):
                 raise
@@ -115,12 +138,20 @@ def read_task(partition: InputPartition, options: SourceOptions, schema: Arrow) 
 
 
 def read_range(
-    cluster: Cluster, wanted: Range, options: SourceOptions, schema: Arrow
+    cluster: Cluster,
+    wanted: Range,
+    options: SourceOptions,
+    schema: Arrow,
+    topic_id: bytes = UUID_ZERO,
 ) -> Iterator[Arrow]:
-    """The rows of one range; with failOnDataLoss=false those of them that are still there."""
+    """The rows of one range; with failOnDataLoss=false those of them that are still there. With
+    `topic_id` they are that topic's, and never those of another one that has its name now."""
     place, position, end = wanted
+    committed = options.committed_only
     while position < end:
-        fetches = cluster.read(place, position, end, isolation_committed=options.committed_only)
+        fetches = cluster.read(
+            place, position, end, isolation_committed=committed, topic_id=topic_id
+        )
         try:
             for batches in fetches:
                 try:
@@ -132,6 +163,6 @@ def read_range(
             if options.fail_on_data_loss:
                 raise
             log.warning("%s: %s; %s", loss.what, loss.why, GOING_ON)
-            if loss.log_start <= loss.start:
-                return  # the log ends before the range does
+            if loss.replaced or loss.log_start <= loss.start:
+                return  # it is another log, or it ends before the range does
             position = loss.log_start

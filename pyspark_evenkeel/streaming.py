@@ -5,9 +5,10 @@ after a restart it asks for the tasks of the last end again. So whatever a micro
 in its end (`offsets`), and nothing is remembered here that a new process would not know.
 
 Topics are looked for again now and then: a partition that is new is read from offset 0 on. A
-partition that is gone, one whose log ends before what has been read (the topic was made anew), and
-one that is new and does not begin at 0 are losses: with failOnDataLoss they end the query, else
-they are told in the log, and the query goes on with what is there.
+partition that is gone, a topic that was deleted and made anew (its id tells, or a log that ends
+before what has been read), and a partition that is new and does not begin at 0 are losses: with
+failOnDataLoss they end the query, else they are told in the log, and the query goes on with what is
+there.
 
 Spark's `commit` comes one micro-batch late and never for the last one: positions are Spark's
 checkpoint's, and nothing is committed here.
@@ -15,8 +16,8 @@ checkpoint's, and nothing is committed here.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -40,7 +41,7 @@ from pyspark_evenkeel.offsets import (
     to_json,
 )
 from pyspark_evenkeel.options import SourceOptions
-from pyspark_evenkeel.reading import GOING_ON, TaskPartition, read_task
+from pyspark_evenkeel.reading import GOING_ON, read_task, task_partitions
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,13 @@ AGAIN_AFTER_S: Final = 0.5
 
 _Json = dict[str, Any]
 """An offset as Spark has it (`Any`: JSON)."""
+
+
+class _Found(NamedTuple):
+    """Offsets, and of which topics they are, where brokers tell."""
+
+    offsets: Mapping[Place, int]
+    topic_ids: Mapping[str, bytes]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -71,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._initial: _Json | None = None
         self._available_now = False
-        self._target: Mapping[Place, int] | None = None
+        self._target: _Found | None = None
         """AvailableNow: where the query ends; None until that is known."""
         self._latest: Mapping[Place, int] | None = None
         self._places: list[Place] = []
@@ -84,9 +92,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> _Json:
         """Where a new query begins. Spark asks twice, and gets the same answer."""
         if self._initial is None:
-            places = self._known_places(())
-            found = planning.starts(self._connected(), self._options, places)
-            self._initial = to_json(Offsets(found, initial=True))
+            found = self._asked((), planning.starts)
+            self._initial = to_json(Offsets(found.offsets, initial=True, topic_ids=found.topic_ids))
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -113,8 +120,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             GoneError: what the query has read, or would have to read, is gone.
         """
         begun = from_json(start)
-        ends = self._confirmed_ends(begun)
-        begins = self._begins(begun, ends)
+        ends, topic_ids = self._confirmed_ends(begun)
+        begins = self._begins(begun, ends, _replaced(begun, topic_ids))
         base = {place: begins.get(place, begun.next.get(place, 0)) for place in ends}
         ranges = ranges_between(base, ends)
         if self._waits_for_more(sum(one.size for one in ranges)):
@@ -125,11 +132,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             reached = limited(ranges, most)
         following = base | reached
-        if following == begun.next:
+        told = {**begun.topic_ids, **topic_ids}
+        ids = {place.topic: told[place.topic] for place in following if place.topic in told}
+        if following == begun.next and ids == begun.topic_ids:
             return start
         if begun.initial:
             begins = base
-        return to_json(Offsets(following, self._options.cut, begins))
+        return to_json(Offsets(following, self._options.cut, begins, topic_ids=ids))
 
     def _waits_for_more(self, records: int) -> bool:
         """minOffsetsPerTrigger; AvailableNow takes what there is."""
@@ -144,32 +153,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waits_since = None
         return False
 
-    def _confirmed_ends(self, begun: Offsets) -> Mapping[Place, int]:
+    def _confirmed_ends(self, begun: Offsets) -> _Found:
         """How far logs reach; what would be a loss only if it is told again and again."""
-        ends = self._target if self._target is not None else self._ends(begun.next)
+        found = self._target if self._target is not None else self._ends(begun.next)
         for _ in range(AGAIN_MAX):
-            if begun.next.keys() <= ends.keys() and not _behind(ends, begun.next):
+            ends = found.offsets
+            whole = begun.next.keys() <= ends.keys() and not _behind(ends, begun.next)
+            if whole and not _replaced(begun, found.topic_ids):
                 break
             time.sleep(AGAIN_AFTER_S)
             self._places_since = None
-            ends = self._ends(begun.next)
+            found = self._ends(begun.next)
         if self._available_now:
-            self._target = ends
-        self._latest = ends
-        return ends
+            self._target = found
+        self._latest = found.offsets
+        return found
 
-    def _begins(self, begun: Offsets, ends: Mapping[Place, int]) -> dict[Place, int]:
+    def _begins(
+        self, begun: Offsets, ends: Mapping[Place, int], replaced: Set[str]
+    ) -> dict[Place, int]:
         """Where the micro-batch begins in logs that were made anew.
 
         Raises:
             GoneError: with failOnDataLoss, if something is lost.
         """
-        if gone := sorted(begun.next.keys() - ends.keys()):
+        others = sorted(place for place in begun.next if place.topic in replaced)
+        if others:
+            why = f"it was read to {begun.next[others[0]]} while another topic had its name"
+            self._lost(others, "was deleted and made anew", why)
+        if gone := sorted(begun.next.keys() - ends.keys() - set(others)):
             self._lost(gone, "does not exist any more", "what was not yet read of it is lost")
-        if back := _behind(ends, begun.next):
+        back = [place for place in _behind(ends, begun.next) if place not in others]
+        if back:
             why = f"its log ends at {ends[back[0]]}, and was read to {begun.next[back[0]]}"
             self._lost(back, "was made anew, or cut", why)
         new = [] if begun.initial else sorted(ends.keys() - begun.next.keys())
+        back += [place for place in others if place in ends]
         first = planning.begins_of_logs(self._connected(), self._options, new + back)
         if late := [place for place in new if first[place] > 0]:
             self._lost(late, "is new", f"and its log begins at {first[late[0]]} instead of 0")
@@ -188,17 +207,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- what there is ----------------------------------------------------------------------------
 
-    def _ends(self, known: Mapping[Place, int] | tuple[()]) -> dict[Place, int]:
-        places = self._known_places(known)
+    def _ends(self, known: Collection[Place]) -> _Found:
         try:
-            return planning.ends_of_logs(self._connected(), self._options, places)
+            return self._asked(known, planning.ends_of_logs)
         except RefusedError as error:
             if not planning.is_unknown(error):
                 raise
         self._places_since = None  # a topic has just been deleted
-        return planning.ends_of_logs(self._connected(), self._options, self._known_places(known))
+        return self._asked(known, planning.ends_of_logs)
 
-    def _known_places(self, known: Mapping[Place, int] | tuple[()]) -> list[Place]:
+    def _asked(
+        self,
+        known: Collection[Place],
+        ask: Callable[[Cluster, SourceOptions, Collection[Place]], Mapping[Place, int]],
+    ) -> _Found:
+        """Offsets of the partitions there are, all of the same topics."""
+        for _ in range(planning.TURNS_MAX):
+            places = self._known_places(known)
+            cluster = self._connected()
+            topic_ids = planning.topic_ids(cluster, places)
+            offsets = ask(cluster, self._options, places)
+            if planning.topic_ids(cluster, places) == topic_ids:
+                return _Found(offsets, topic_ids)
+            self._places_since = None
+        raise planning.restless()
+
+    def _known_places(self, known: Collection[Place]) -> list[Place]:
         now = self._clock()
         if self._places_since is None or now - self._places_since >= TOPICS_AGAIN_S:
             subscription = self._options.subscription
@@ -216,8 +250,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: _Json, end: _Json) -> list[InputPartition]:
         """The tasks of a micro-batch, the same ones whenever it is run."""
-        tasks = tasks_between(from_json(start), from_json(end))
-        return [TaskPartition(task) for task in tasks]
+        reached = from_json(end)
+        return task_partitions(tasks_between(from_json(start), reached), reached.topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[Arrow]:
         return read_task(partition, self._options, self._schema)
@@ -229,6 +263,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+
+def _replaced(begun: Offsets, topic_ids: Mapping[str, bytes]) -> Set[str]:
+    """The topics that are not those which were read."""
+    return {topic for topic, read in begun.topic_ids.items() if topic_ids.get(topic, read) != read}
 
 
 def _behind(ends: Mapping[Place, int], read: Mapping[Place, int]) -> list[Place]:

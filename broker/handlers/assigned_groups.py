@@ -11,6 +11,7 @@ from broker.handlers.operations import GROUP_OPERATIONS, told
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
 from wire.apis import encode_response
+from wire.error_codes import ErrorCode
 from wire.messages.assigned_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -28,6 +29,7 @@ GROUPS_MAX: Final = 1_000
 """Named in one request."""
 PARTITIONS_MAX: Final = 100_000
 """In one heartbeat: what a member says it holds."""
+NO_GROUP: Final = "there is no such consumer group"
 CONSUMER_MEMBER: Final = 1
 OWN_MEMBER_ID_FROM: Final = 1
 """ConsumerGroupHeartbeat: a member draws its id itself (KIP-1082)."""
@@ -106,7 +108,7 @@ def _described(
         groups.append(
             DescribedConsumerGroup(
                 error_code=answer.error,
-                error_message="there is no such consumer group" if answer.error else None,
+                error_message=NO_GROUP if answer.error == ErrorCode.GROUP_ID_NOT_FOUND else None,
                 group_id=answer.group,
                 group_state=answer.state,
                 group_epoch=answer.epoch,

@@ -39,6 +39,7 @@ from wire.messages.produce import (
     TopicProduceResponse,
 )
 from wire.record_spans import rebuilt
+from wire.schema import UUID_ZERO
 
 PLACE: Final = Place("t", 0)
 TOPIC_ID: Final = b"i" * 16
@@ -204,6 +205,7 @@ async def reads(
     committed: bool = False,
     retry_ms: int = 10_000,
     request_ms: int = 5_000,
+    topic_id: bytes = UUID_ZERO,
 ) -> list[int]:
     """The offsets that a reader of [start, end) gets; each record's value must be its offset."""
     async with small_broker(broker) as bootstrap:
@@ -217,7 +219,9 @@ async def reads(
 
         def read() -> list[Batch]:
             with Cluster(settings) as cluster:
-                answers = cluster.read(PLACE, start, end, isolation_committed=committed)
+                answers = cluster.read(
+                    PLACE, start, end, isolation_committed=committed, topic_id=topic_id
+                )
                 return [batch for batches in answers for batch in batches]
 
         found = await trio.to_thread.run_sync(read)

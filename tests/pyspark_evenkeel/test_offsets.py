@@ -38,7 +38,10 @@ def sized(ranges: list[Range]) -> list[Range]:
     return [Range(place, start, start + size) for place, start, size in ranges]
 
 
-@given(st.builds(Offsets, POSITIONS, CUTS, POSITIONS, st.booleans()))
+IDS = st.dictionaries(st.sampled_from("abc"), st.binary(min_size=16, max_size=16))
+
+
+@given(st.builds(Offsets, POSITIONS, CUTS, POSITIONS, st.booleans(), IDS))
 def test_a_checkpoint_gives_back_what_it_was_given(offsets: Offsets) -> None:
     """Also as text: Spark compares it to see whether there is anything new."""
     text = json.dumps(to_json(offsets))
@@ -66,6 +69,16 @@ def test_what_is_not_of_the_plan_is_not_in_the_text() -> None:
 def test_offsets_of_another_source_are_refused(document: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match="checkpoint's offset cannot be read"):
         from_json(document)
+
+
+def test_checkpoints_of_old_have_no_topic_ids() -> None:
+    assert from_json({"a": {"0": 1}, PLAN: {"maxPartitions": 3}}).topic_ids == {}
+
+
+@pytest.mark.parametrize("ids", [7, {"a": 7}, {"a": "no"}, {"a": "ff"}, {"a": None}])
+def test_topic_ids_that_are_none_are_refused(ids: object) -> None:
+    with pytest.raises(ConfigurationError, match="checkpoint's offset cannot be read"):
+        from_json({"a": {"0": 1}, PLAN: {"topicIds": ids}})
 
 
 @given(st.integers(1, 2000), st.lists(st.integers(1, 300), max_size=12))

@@ -22,9 +22,15 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from pyspark_evenkeel import fetching, patience
+from pyspark_evenkeel import fetching, patience, planning
 from pyspark_evenkeel.cluster import Cluster, Place
-from pyspark_evenkeel.errors import ConfigurationError, DamagedError, DataLossError, RefusedError
+from pyspark_evenkeel.errors import (
+    ConfigurationError,
+    DamagedError,
+    DataLossError,
+    RefusedError,
+    UnavailableError,
+)
 from pyspark_evenkeel.offsets import Range
 from pyspark_evenkeel.pushdown import Wanted
 from pyspark_evenkeel.settings import ClusterSettings
@@ -130,7 +136,7 @@ def test_offsets_of_other_partitions_are_refused(kafka: Bus, topic: str) -> None
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a new leader or a new topic would be given time for is told soon."""
-    monkeypatch.setattr(fetching, "BEYOND_END_MS", 600)
+    monkeypatch.setattr(fetching, "DOUBTFUL_MS", 600)
     monkeypatch.setattr(patience, "UNKNOWN_MS_MAX", 200)
 
 
@@ -265,6 +271,55 @@ def test_pitfall_9_what_the_log_has_not_got_any_more_is_an_error(
         found = rows(lenient, tasks)
     assert offsets_by_place(found) == {(name, 0): list(range(120, PER_PARTITION))}
     assert "going on, as failOnDataLoss is false" in caplog.text
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("count", [3, 5, 20])
+def test_what_was_planned_is_not_read_of_another_topic_of_the_name(
+    bus: OurBus, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    """However long it is: rows of one query would be of two topics, or all of the wrong one."""
+    name = bus.create("replaced", 1)
+    bus.produce(name, {0: [(None, b"old")] * 5})
+    strict, lenient = batch(bus, name), batch(bus, name, failOnDataLoss="false")
+    tasks = strict.partitions()
+    bus.delete(name)
+    bus.cluster.create_topic(name, 1)
+    bus.produce(name, {0: [(None, b"new")] * count})
+    with pytest.raises(DataLossError, match="the topic was deleted and made anew") as caught:
+        rows(strict, tasks)
+    assert pickle.loads(pickle.dumps(caught.value)).replaced
+    with caplog.at_level(logging.WARNING):
+        assert rows(lenient, tasks) == []
+    assert "going on, as failOnDataLoss is false" in caplog.text
+    assert len(rows(strict, strict.partitions())) == count, "planned anew it is the new topic's"
+
+
+@pytest.mark.parametrize("times", [1, planning.TURNS_MAX])
+def test_a_query_is_planned_of_one_topic(
+    bus: OurBus, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Its start is the old topic's, its end would be the new one's: it is planned anew."""
+    name = bus.create("between", 1)
+    bus.produce(name, {0: [(None, b"old")] * 9})
+    bus.forget(name, 0, 6)
+    plain_ends, left = planning.ends, [times]
+
+    def ends(*asked: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            bus.delete(name)
+            bus.cluster.create_topic(name, 1)
+            bus.produce(name, {0: [(None, b"new")] * 20})
+        return plain_ends(*asked)
+
+    monkeypatch.setattr(planning, "ends", ends)
+    reader = batch(bus, name)
+    if times == planning.TURNS_MAX:
+        with pytest.raises(UnavailableError, match=r"cannot be planned: .* anew while it was asked"):
+            reader.partitions()
+    else:
+        assert ranges(reader.partitions()) == [(0, 0, 20)]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from pyspark_evenkeel import patience, streaming
+from pyspark_evenkeel import fetching, patience, streaming
 from pyspark_evenkeel.errors import ConfigurationError, DataLossError, GoneError, RefusedError
+from pyspark_evenkeel.offsets import PLAN
 from pyspark_evenkeel.streaming import TOPICS_AGAIN_S
 from tests.pyspark_evenkeel.reading_scenery import (
     Clock,
@@ -60,6 +61,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "AGAIN_MAX", 1)
     monkeypatch.setattr(streaming, "AGAIN_AFTER_S", 0.05)
     monkeypatch.setattr(patience, "UNKNOWN_MS_MAX", 50)
+    monkeypatch.setattr(fetching, "DOUBTFUL_MS", 600)
 
 
 def places(topic: str, **counts: int) -> dict[tuple[str, int], list[int]]:
@@ -282,13 +284,13 @@ def begun(bus: OurBus, name: str, count: int, **options: str) -> tuple[Stream, d
 def test_a_topic_that_was_made_anew_is_a_loss(
     bus: OurBus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log ends before what was read. Without failOnDataLoss the new one is read from its start,
-    also by a process that runs that micro-batch again."""
+    """Its log ends before what was read: that is all one sees of it in a checkpoint without topic
+    ids. Without failOnDataLoss the new one is read from its start, also by a process that runs that
+    micro-batch again."""
     name = bus.create("anew", 1)
     _, end = begun(bus, name, 9)
-    bus.delete(name)
-    bus.cluster.create_topic(name, 1)
-    bus.produce(name, {0: some(4)})
+    replace(bus, name, 4)
+    end = of_old(end)
     with pytest.raises(GoneError, match=r"was made anew, or cut: its log ends at 4, .* read to 9"):
         stream(bus, name).after(end)
     lenient = stream(bus, name, **LENIENT)
@@ -300,6 +302,109 @@ def test_a_topic_that_was_made_anew_is_a_loss(
     bus.produce(name, {0: some(2)})
     _, batches = stream(bus, name).until_level(following)
     assert [offsets_by_place(rows) for rows in batches] == [{(name, 0): [4, 5]}]
+
+
+def replace(bus: OurBus, name: str, count: int, partitions: int = 1) -> None:
+    """Another topic of the same name, with so many records."""
+    bus.delete(name)
+    bus.cluster.create_topic(name, partitions)
+    bus.produce(name, dict.fromkeys(range(partitions), some(count)))
+
+
+def of_old(offset: Offset) -> Offset:
+    """As the releases wrote it that did not know topic ids."""
+    plan = {key: value for key, value in offset.get(PLAN, {}).items() if key != "topicIds"}
+    positions = {key: value for key, value in offset.items() if key != PLAN}
+    return positions | {PLAN: plan} if plan else positions
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("count", [0, 9, 30])
+def test_another_topic_of_the_same_name_is_a_loss_however_long_it_is(
+    bus: OurBus, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    """Its offsets mean other records, also where there are as many of them, or more."""
+    name = bus.create("other", 1)
+    _, end = begun(bus, name, 9)
+    replace(bus, name, count)
+    told = f"{name}/0 was deleted and made anew: it was read to 9 while another topic"
+    with pytest.raises(GoneError, match=told) as caught:
+        stream(bus, name).after(end)
+    assert "set failOnDataLoss=false to go on" in str(caught.value)
+    lenient = stream(bus, name, **LENIENT)
+    with caplog.at_level(logging.WARNING):
+        following, batches = lenient.until_level(end)
+    assert [offsets_by_place(rows) for rows in batches] == [places(name, p0=count) if count else {}]
+    assert caplog.text.count(told) == 1, "from then on the checkpoint has the new topic"
+    bus.produce(name, {0: some(2)})
+    _, batches = stream(bus, name).until_level(following)
+    assert [offsets_by_place(rows) for rows in batches] == [{(name, 0): [count, count + 1]}]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_another_topic_with_fewer_or_more_partitions_is_read_from_its_beginning(
+    bus: OurBus,
+) -> None:
+    name = bus.create("width", 2)
+    bus.produce(name, {0: some(3), 1: some(3)})
+    end, _ = stream(bus, name, **EARLIEST).until_level(
+        checkpointed(stream(bus, name, **EARLIEST).reader.initialOffset())
+    )
+    for partitions in (1, 3):
+        replace(bus, name, 5, partitions)
+        with pytest.raises(GoneError, match=f"{name}/0.* was deleted and made anew"):
+            stream(bus, name).after(end)
+        end, batches = stream(bus, name, **LENIENT).until_level(end)
+        expected = {(name, number): list(range(5)) for number in range(partitions)}
+        assert [offsets_by_place(rows) for rows in batches] == [expected]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_micro_batch_that_is_run_again_reads_nothing_of_another_topic(
+    bus: OurBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its ends are those of the topic before. What the new one has is read by the next."""
+    name = bus.create("planned", 1)
+    query, start = begun(bus, name, 3)
+    bus.produce(name, {0: some(4)})
+    end = query.after(start)
+    replace(bus, name, 20)
+    with pytest.raises(DataLossError, match="the topic was deleted and made anew") as caught:
+        stream(bus, name).rows(start, end)
+    assert caught.value.replaced
+    lenient = stream(bus, name, **LENIENT)
+    lenient.reader.prepareForTriggerAvailableNow()
+    with caplog.at_level(logging.WARNING):
+        assert lenient.rows(start, end) == []
+    assert "going on, as failOnDataLoss is false" in caplog.text
+    _, batches = lenient.until_level(end)
+    assert [offsets_by_place(rows) for rows in batches] == [places(name, p0=20)]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_topic_that_is_replaced_before_the_first_micro_batch_is_a_loss(bus: OurBus) -> None:
+    """`latest` was an offset of the topic before."""
+    name = bus.create("early", 1)
+    bus.produce(name, {0: some(3)})
+    start = checkpointed(stream(bus, name).reader.initialOffset())
+    replace(bus, name, 8)
+    with pytest.raises(GoneError, match="was deleted and made anew"):
+        stream(bus, name).after(start)
+    _, batches = stream(bus, name, **LENIENT).until_level(start)
+    assert [offsets_by_place(rows) for rows in batches] == [places(name, p0=8)]
+
+
+def test_a_checkpoint_without_topic_ids_gets_them_once(bus: OurBus) -> None:
+    """By a micro-batch without rows, if there is nothing new: else a topic that is replaced next
+    would not be noticed. The release before reads what this one writes."""
+    name = bus.create("upgraded", 1)
+    _, end = begun(bus, name, 5)
+    query = stream(bus, name)
+    following = query.after(of_old(end))
+    assert of_old(following) == {name: {"0": 5}}
+    assert query.rows(of_old(end), following) == []
+    assert following[PLAN]["topicIds"].keys() == {name}
+    assert query.after(following) == following
 
 
 @pytest.mark.usefixtures("impatient")
@@ -316,6 +421,7 @@ def test_a_topic_that_is_gone_is_a_loss(bus: OurBus, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         following = lenient.after(end)
         assert name not in following
+        assert following[PLAN]["topicIds"].keys() == {kept}
         assert offsets_by_place(lenient.rows(end, following)) == places(kept, p0=1)
         assert lenient.after(following) == following
     assert caplog.text.count("does not exist any more") == 1
