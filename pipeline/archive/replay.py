@@ -3,7 +3,8 @@
 The plan is made once and kept in the archive: offsets in rounds. A round is one write of the sink
 under a token made of the plan's id and the round's number, by one task per destination in the order
 of (source partition, offset). What a killed round has written is therefore known again when it is
-run again, and rounds that are noted as done are passed over.
+run again, and rounds that are noted as done are passed over: of the topics that are written to, so
+their ids are in the plan.
 """
 
 import hashlib
@@ -66,6 +67,8 @@ class Plan:
     snapshot: str | None
     """The piece with the last rows of all keys that is replayed."""
     rounds: Sequence[Round]
+    topic_ids: Mapping[str, str] = attrs.field(factory=dict)
+    """Of the topics that are written to, where brokers tell; none in plans of releases before."""
 
     def document(self) -> dict[str, Any]:
         """As JSON (`Any`)."""
@@ -74,6 +77,7 @@ class Plan:
             "order": self.order,
             "snapshot": self.snapshot,
             "rounds": [[[*one.place, one.start, one.end] for one in some] for some in self.rounds],
+            "topic_ids": dict(self.topic_ids),
         }
 
     @classmethod
@@ -82,7 +86,8 @@ class Plan:
             tuple(Window(Place(topic, at), start, end) for topic, at, start, end in windows)
             for windows in document["rounds"]
         ]
-        return cls(document["id"], document["order"], document["snapshot"], found)
+        ids = document.get("topic_ids", {})
+        return cls(document["id"], document["order"], document["snapshot"], found, ids)
 
 
 def replay(
@@ -109,11 +114,13 @@ def replay(
         tell(f"replay {name}: {done} of {len(plan.rounds)} rounds are done")
     read = _pieces_to_read(pieces, plan)
     for number, windows in enumerate(plan.rounds[done:], done):
+        _check_same(plan, bus, name)
         began = time.monotonic()
         written = _write(archive, read, windows, order, bus, plan.id, number)
         archive.round_is_done(name, number)
         took = time.monotonic() - began
         tell(f"round {number + 1} of {len(plan.rounds)}: {written:,} rows in {took:.1f} s")
+    _check_same(plan, bus, name)
 
 
 def _new_plan(
@@ -137,8 +144,8 @@ def _new_plan(
     unknown = order.topics.keys() - {span.place.topic for piece in read for span in piece.spans}
     if unknown:
         raise ArchiveError(f"the archive has no topic {', '.join(sorted(unknown))}")
-    _check_topics(places, order, bus)
-    return Plan(uuid.uuid4().hex, told, None if snapshot is None else snapshot.name, planned)
+    ids = _check_topics(places, order, bus)
+    return Plan(uuid.uuid4().hex, told, None if snapshot is None else snapshot.name, planned, ids)
 
 
 def _wanted_pieces(pieces: Sequence[Piece], order: Order) -> list[Piece]:
@@ -166,8 +173,31 @@ def _pieces_to_read(pieces: Sequence[Piece], plan: Plan) -> list[Piece]:
     return found
 
 
-def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> None:
-    """They exist, have the partitions, and are empty unless that does not matter.
+def _check_same(plan: Plan, bus: Mapping[str, str], name: str) -> None:
+    """The topics are those that have the rounds which are done.
+
+    Raises:
+        ArchiveError: with what to do.
+    """
+    from pyspark_evenkeel.cluster import Cluster
+    from pyspark_evenkeel.options import parse_sink
+
+    if not plan.topic_ids:
+        return
+    with Cluster(parse_sink(dict(bus), streaming=False).cluster) as cluster:
+        there = cluster.topics(None)
+        ids = cluster.topic_ids(plan.topic_ids)
+    for topic, known in sorted(plan.topic_ids.items()):
+        if topic not in there or ids.get(topic, bytes.fromhex(known)).hex() != known:
+            now = "was deleted and made anew" if topic in there else "does not exist any more"
+            raise ArchiveError(
+                f"topic {topic} {now} since replay {name} began: what was replayed is gone with "
+                "it; begin with empty topics and another --name"
+            )
+
+
+def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> dict[str, str]:
+    """They exist, have the partitions, and are empty unless that does not matter; their ids.
 
     Raises:
         ArchiveError: with what to do.
@@ -182,6 +212,7 @@ def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> N
         needed[name] = max(needed.get(name, 0), place.partition + 1)
     with Cluster(parse_sink(dict(bus), streaming=False).cluster) as cluster:
         there = cluster.topics(None)
+        ids = {name: topic_id.hex() for name, topic_id in cluster.topic_ids(needed).items()}
         for name, count in sorted(needed.items()):
             if name not in there:
                 raise ArchiveError(f"there is no topic {name}: create it, with {count} partitions")
@@ -191,7 +222,7 @@ def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> N
                     "some, or replay with --by-key"
                 )
         if order.append:
-            return
+            return ids
         all_of = [BusPlace(name, number) for name in needed for number in range(there[name])]
         starts = cluster.offsets(dict.fromkeys(all_of, EARLIEST))
         ends = cluster.offsets(dict.fromkeys(all_of, LATEST))
@@ -201,6 +232,7 @@ def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> N
                 f"topics that are not empty: {', '.join(full)}; give other names "
                 "(--topic OLD=NEW), or allow it with --append"
             )
+    return ids
 
 
 def _write(

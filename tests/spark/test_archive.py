@@ -124,6 +124,27 @@ def replay_twice(archive: Archive, bus: OurBus, topic: str, patch: pytest.Monkey
         replay(archive, order, to, told.append, name="another")
 
 
+def test_a_replay_goes_on_only_into_the_topic_it_began_with(
+    archive: Archive, bus: OurBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rounds that are done are not in a topic that was made anew under its name."""
+    topic, again = bus.create("first", 1), bus.create("second", 1)
+    bus.produce(topic, {0: rows_of(0, 40)})
+    archive_once(archive, bus, topic)
+    order = Order({topic: again}, rows_max=20)
+    to = {"kafka.bootstrap.servers": bus.bootstrap}
+    with killed_at(monkeypatch, "round_is_done", after=True), pytest.raises(Killed):
+        replay(archive, order, to, quiet, name="it")
+    bus.delete(again)
+    with pytest.raises(ArchiveError, match=f"topic {again} does not exist any more since replay"):
+        replay(archive, order, to, quiet, name="it")
+    bus.cluster.create_topic(again, 1)
+    with pytest.raises(ArchiveError, match=f"topic {again} was deleted and made anew since"):
+        replay(archive, order, to, quiet, name="it")
+    replay(archive, order, to, quiet, name="anew")
+    assert bus.contents(again) == bus.contents(topic)
+
+
 def test_last_rows_of_keys_go_to_another_number_of_partitions(
     archive: Archive, bus: OurBus
 ) -> None:

@@ -273,6 +273,28 @@ def test_pitfall_9_what_is_lost_ends_the_query_in_words(
     assert query.offsets() == {(topic, 0): [*range(10), *range(15, 20)]}
 
 
+def test_another_topic_of_the_name_ends_the_query_in_words(
+    spark: Any, bus: OurBus, tmp_path: Path
+) -> None:
+    """With more records than were read of the one before, so that only its id tells."""
+    topic = bus.create("twice", 1)
+    bus.produce(topic, {0: some(10)})
+    query = Query(spark, bus, topic, tmp_path)
+    assert query.run() == [10]
+    bus.delete(topic)
+    bus.cluster.create_topic(topic, 1)
+    bus.produce(topic, {0: some(25)})
+    with pytest.raises(StreamingQueryException, match=f"{topic}/0 was deleted and made") as caught:
+        query.run()
+    assert "set failOnDataLoss=false to go on" in str(caught.value)
+    query.options["failOnDataLoss"] = "false"
+    assert sum(query.run()) == 25
+    assert query.offsets() == {(topic, 0): sorted([*range(10), *range(25)])}
+    del query.options["failOnDataLoss"]
+    bus.produce(topic, {0: some(1)})
+    assert query.run() == [1], "the checkpoint has the new topic's id"
+
+
 @pytest.mark.cluster
 def test_masters_are_stolen_and_a_node_is_killed_while_it_runs(
     spark: Any, bus: OurBus, tmp_path: Path
