@@ -11,7 +11,6 @@ from broker.handlers.operations import GROUP_OPERATIONS, told
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
 from wire.apis import encode_response
-from wire.error_codes import ErrorCode
 from wire.messages.assigned_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -108,7 +107,9 @@ def _described(
         groups.append(
             DescribedConsumerGroup(
                 error_code=answer.error,
-                error_message=NO_GROUP if answer.error == ErrorCode.GROUP_ID_NOT_FOUND else None,
+                error_message=NO_GROUP
+                if answer.error == model.ErrorCode.GROUP_ID_NOT_FOUND
+                else None,
                 group_id=answer.group,
                 group_state=answer.state,
                 group_epoch=answer.epoch,
