@@ -263,12 +263,8 @@ class Intake:
         holder = self._holder(now)
         if holder in (None, self._grace_to) and now.boot_ns < self._grace_until:
             return _Way(self._grace_to, handing=True)
-        former = self._grace_to != NOBODY
-        if (
-            pending.anywhere
-            and holder not in (None, replica.me)
-            and (former or not pending.ordered)
-        ):
+        looks = pending.anywhere and (self._grace_to != NOBODY or not pending.ordered)
+        if looks and holder not in (None, replica.me):
             assert holder is not None
             return _Way(holder, handing=False)
         return None
@@ -329,6 +325,8 @@ class Intake:
         self,
         now: Now,
         pending: Pending,
+        refusal: Elsewhere | None = None,
+        /,
         *,
         handing: bool,
         origin: NodeId = NOBODY,
@@ -337,7 +335,8 @@ class Intake:
         late: bool = False,
     ) -> None:
         """A command another node forwarded; `handing`: it is handing the group to us just now. If
-        it is `late` its client was told that nobody knows, and has sent it again elsewhere."""
+        it is `late` its client was told that nobody knows, and has sent it again elsewhere. One
+        with a `refusal` is not taken anyway, nor those behind it."""
         if ordered:
             if first:
                 self._turned_away.discard(origin)
@@ -348,7 +347,9 @@ class Intake:
         coming = handing and ours and now.boot_ns >= self._declined_until
         taken = coming or self.adopted or (ours and replica.acting(now))
         if late or pending.overtakes() or not taken:
-            pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
+            refusal = Elsewhere(Why.NOT_MASTER, self._holder(now))
+        if refusal is not None:
+            pending.done(refusal)
         elif ours and replica.acting(now):
             self.enqueue(pending)
         elif self.adopted_bytes + pending.size > self.config.queue_bytes_max:
@@ -382,9 +383,8 @@ class Intake:
     @property
     def busy(self) -> bool:
         """Whether `flush` has anything to look at."""
-        return bool(
-            self.queue or self.adopted or self._returned or self.replica.handover is not None
-        )
+        waits = self.queue or self.adopted or self._returned
+        return bool(waits) or self.replica.handover is not None
 
     @property
     def crowded(self) -> bool:

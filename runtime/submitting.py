@@ -128,19 +128,20 @@ class Submitting(KnownGroups):
         if intake is None:
             answer(Elsewhere(Why.NOT_MASTER, self.master(group)))
             return
+        refusal = None
         problem = forwarded.problem(group, command)
         if problem:
             self._journal.warning("forwarded command refused", peer=sender, reason=problem)
-            answer(Elsewhere(Why.NOT_MASTER))
-            return
-        if self._no_room(group, command):
-            answer(Elsewhere(Why.OVERLOADED, self.multi.me))
-            return
-        self.statistics.forwarded_in += 1
+            refusal = Elsewhere(Why.NOT_MASTER)
+        elif self._no_room(group, command):
+            refusal = Elsewhere(Why.OVERLOADED, self.multi.me)
+        else:
+            self.statistics.forwarded_in += 1
         pending = Pending((command,), len(command), answer)
         intake.submit_forwarded(
             self.clock.now(),
             pending,
+            refusal,
             handing=bool(flags & HANDING),
             origin=sender,
             ordered=bool(flags & ORDERED),

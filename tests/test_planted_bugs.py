@@ -28,6 +28,7 @@ from paxos.lease import Lease
 from runtime import forwarded, settings
 from runtime.clients import Client
 from runtime.handovers import Handovers
+from runtime.submitting import Submitting
 from simulator.planting import Edit, Mutant, Where, plant
 from storage.log_writes import LogWrites
 from storage.mark import SyncedMark
@@ -48,6 +49,15 @@ class Row(NamedTuple):
 
 
 BUGS: Final = {
+    "F4: what a full disk refuses is forgotten": Row(
+        "tests/runtime/test_engine.py"
+        "::test_room_again_lets_nothing_through_that_came_behind_a_refusal",
+        (
+            Submitting.on_forward,
+            "refusal = Elsewhere(Why.OVERLOADED, self.multi.me)",
+            "return answer(Elsewhere(Why.OVERLOADED, self.multi.me))",
+        ),
+    ),
     "D10: what is being assigned is read": Row(
         f"{CLIENT}test_assigned.py::test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek",
         (Consumer.assigned, "state.settling = True", "pass"),

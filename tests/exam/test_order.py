@@ -41,22 +41,34 @@ class Dose(NamedTuple):
     steals: bool = False
 
 
-TASTE = (
+TASTE: Final = (
     Dose(1, 500_000, 250, acks=-1),
     Dose(4, 20_000, 2_000, acks=0, steals=True),
     Dose(4, 1_000, 10_000, acks=1, steals=True),
 )
-WHOLE = (
-    *(
+
+
+def doses(size: int, count: int) -> tuple[Dose, ...]:
+    """All there are of one size, `count` messages each."""
+    return tuple(
         Dose(producers, size, count // producers, acks, steals=steals)
         for producers in (1, 4, 40)
-        for size, count in ((1_000, 60_000), (20_000, 8_000), (900_000, 240))
         for acks in (-1, 0, 1)
         for steals in (False, True)
+    )
+
+
+WHOLE: Final[Mapping[str, tuple[Dose, ...]]] = {
+    "1 KB": doses(1_000, 60_000),
+    "20 KB": doses(20_000, 8_000),
+    "900 KB": doses(900_000, 240),
+    "10 MB": tuple(
+        Dose(producers, LARGE, 40 // producers, acks) for producers in (1, 4) for acks in (-1, 0, 1)
     ),
-    *(Dose(producers, LARGE, 40 // producers, acks) for producers in (1, 4) for acks in (-1, 0, 1)),
-    *(Dose(4, size, 500, -1, idempotent=True, steals=True) for size in (1_000, 20_000, 500_000)),
-)
+    "idempotent": tuple(
+        Dose(4, size, 500, -1, idempotent=True, steals=True) for size in (1_000, 20_000, 500_000)
+    ),
+}
 
 
 def settings(dose: Dose) -> Mapping[str, str | int | bool]:
@@ -155,7 +167,12 @@ async def run(cluster: Launcher, number: int, dose: Dose) -> None:
         assert found[producer] == list(range(dose.messages)), (dose, producer)
 
 
-async def test_what_is_sent_without_a_pause_arrives_once_and_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "doses", WHOLE.values() if FULL else [TASTE], ids=WHOLE if FULL else ["taste"]
+)
+async def test_what_is_sent_without_a_pause_arrives_once_and_in_order(
+    tmp_path: Path, doses: tuple[Dose, ...]
+) -> None:
     async with three_nodes(tmp_path) as cluster:
-        for number, dose in enumerate(WHOLE if FULL else TASTE):
+        for number, dose in enumerate(doses):
             await run(cluster, number, dose)

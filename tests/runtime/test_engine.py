@@ -5,7 +5,8 @@ import errno
 import pytest
 
 from broker.commands import delete_records
-from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Why
+from broker.intake import FIRST, ORDERED, Done, Elsewhere, IntakeConfig, Outcome, Why
+from paxos.entry import Buffer
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Accept, Accepted, Learn, Learned, Promise
 from runtime.forwarded import FORWARD_TIMEOUT_NS
@@ -486,6 +487,34 @@ def test_a_master_with_a_full_disk_still_deletes_records(net: Net) -> None:
     net.until(lambda: len(outcomes) == 2)
     assert [why(outcomes[:1]), why(outcomes[1:])] == ["done", "done"]
     assert why(net[1].submit("x")) == "overloaded"
+
+
+@pytest.mark.parametrize("refused", ["no room", "nonsense"])
+def test_room_again_lets_nothing_through_that_came_behind_a_refusal(
+    net: Net, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of one connection, forwarded by another node: the first is refused, the next was on its
+    way by then. The last was sent when everything before it was known."""
+    master = net.elect(1)
+    told: list[str] = []
+    monkeypatch.setattr(
+        master.engine.links,
+        "answer_forward",
+        lambda _to, _number, outcome: told.append(why([outcome])),
+    )
+
+    def arrives(chunks: tuple[Buffer, ...], flags: int) -> None:
+        master.engine.on_forward(NodeId(2), 1, GROUP, flags, memoryview(b"".join(chunks)))
+
+    master.engine.scarcity.low = refused == "no room"
+    arrives((b"\xff",) if refused == "nonsense" else command("a"), ORDERED | FIRST)
+    master.engine.scarcity.low = False
+    arrives(command("b"), ORDERED)
+    arrives(command("c"), 0)
+    assert told == ["overloaded" if refused == "no room" else "not master", "not master"]
+    arrives(command("d"), ORDERED | FIRST)
+    net.until(lambda: told[2:] == ["done", "done"])
+    assert master.ledger.texts() == ["c", "d"]
 
 
 def test_who_is_not_master_says_who_is_whatever_its_disk(net: Net) -> None:

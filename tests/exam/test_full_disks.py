@@ -1,0 +1,224 @@
+"""Disks that run full below a pipeline, and have room again before it ends: nothing overtakes.
+
+What is refused is the middle of a pipeline, again and again: what was sent behind it, when there is
+room again, must not be let through before its client could see the refusal. Disks are full by what
+they say of themselves (tests.cluster.faulty_node), or small file systems of their own that somebody
+else fills, which takes root.
+"""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+
+from cluster import health, workload
+from cluster.launcher import Launcher, node_command
+from cluster.spec import ClusterSpec
+from tests.cluster.scenery import FULL, PARTITIONS, READ_S, in_thread, three_nodes
+from tests.exam.test_order import Dose, produce, read_back
+
+pytestmark = pytest.mark.cluster
+
+MIB: Final = 1 << 20
+DISK_BYTES: Final = 400 * MIB
+SMALL: Final = (
+    f"storage.segment_bytes={4 * MIB}",
+    f"storage.low_water_bytes={16 * MIB}",
+    f"storage.reserve_bytes={8 * MIB}",
+)
+NODES: Final = (1, 2, 3)
+FULL_S: Final = 0.8
+"""How long disks stay full, and how long they then have room. A node looks twice a second."""
+TOGETHER: Final = ((1,), (1, 2), (2, 3), (2,), NODES, (3,))
+"""Whose disks are full at a time: one set after the other, for ever."""
+DONE_S: Final = 240.0
+
+Fill = Callable[[int, bool], None]
+"""Fill the disk of a node, or make room there."""
+
+TASTE: Final = (Dose(4, 20_000, 1_500, acks=-1), Dose(4, 20_000, 1_500, acks=0))
+WHOLE: Final = (
+    *(
+        Dose(producers, size, count // producers, acks)
+        for producers in (1, 4, 40)
+        for size, count in ((1_000, 120_000), (20_000, 12_000), (900_000, 240))
+        for acks in (-1, 0, 1)
+    ),
+    *(Dose(4, size, 2_000, -1, idempotent=True) for size in (1_000, 20_000)),
+)
+
+
+def told_full(faults: Path) -> Fill:
+    """The disks say that they have no room."""
+
+    def fill(node: int, full: bool) -> None:
+        room = faults / str(node) / "room"
+        if full:
+            room.write_text("1")
+        else:
+            room.unlink(missing_ok=True)
+
+    return fill
+
+
+def really_full(data: Path) -> Fill:
+    """Somebody else's file takes all the room."""
+
+    def fill(node: int, full: bool) -> None:
+        ballast = data / f"node-{node}" / "ballast"
+        if not full:
+            ballast.unlink(missing_ok=True)
+            return
+        room = os.statvfs(ballast.parent)
+        with ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, room.f_bavail * room.f_frsize - MIB))
+
+    return fill
+
+
+@contextmanager
+def file_systems(data: Path) -> Iterator[None]:
+    """One for each node, that is theirs alone."""
+    with ExitStack() as mounted:
+        for node in NODES:
+            directory = data / f"node-{node}"
+            directory.mkdir(parents=True)
+            small = ("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "evenkeel", str(directory))
+            subprocess.run(small, check=True)
+            mounted.callback(subprocess.run, ("umount", "-l", str(directory)), check=True)
+        yield
+
+
+@asynccontextmanager
+async def small_disks(tmp_path: Path, real: bool) -> AsyncIterator[tuple[Launcher, Fill]]:
+    faults = tmp_path / "faults"
+    for node in NODES:
+        (faults / str(node)).mkdir(parents=True)
+
+    def faulty(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
+        sets = [word for override in overrides for word in ("--set", override)]
+        start = [
+            sys.executable,
+            "-P",
+            "-m",
+            "tests.cluster.faulty_node",
+            str(faults / str(node_id)),
+        ]
+        config = ["--config", str(spec.config_path(node_id)), *sets]
+        return [*start, *config, "--parent-pid", str(os.getpid())]
+
+    with ExitStack() as stack:
+        if real:
+            stack.enter_context(file_systems(tmp_path / "data"))
+        command = node_command if real else faulty
+        async with three_nodes(tmp_path, *SMALL, command=command) as cluster:
+            yield cluster, really_full(tmp_path / "data") if real else told_full(faults)
+
+
+async def refusals(cluster: Launcher) -> int:
+    """How many commands were refused for want of room so far."""
+    total = 0
+    for node in NODES:
+        ask = partial(health.request, cluster.spec.node(node).http, "GET", "/metrics", timeout_s=10)
+        _, text = await trio.to_thread.run_sync(ask)
+        name = "evenkeel_refused_disk_full_total "
+        total += sum(
+            int(float(line.split()[1]))
+            for line in text.decode().splitlines()
+            if line.startswith(name)
+        )
+    return total
+
+
+async def run_full(cluster: Launcher, fill: Fill) -> None:
+    """Disks are full until something was refused; then again and again, whoever notices."""
+    before = await refusals(cluster)
+    for node in NODES:
+        fill(node, True)
+    while await refusals(cluster) == before:  # noqa: ASYNC110 (another process sets no trio event)
+        await trio.sleep(0.05)
+    for node in NODES:
+        fill(node, False)
+    for nodes in cycle(TOGETHER):
+        for full in (True, False):
+            for node in nodes:
+                fill(node, full)
+            await trio.sleep(FULL_S)
+
+
+@asynccontextmanager
+async def full_disks(cluster: Launcher, fill: Fill) -> AsyncIterator[None]:
+    """As long as the body runs, disks are full for a moment, and then have room for another."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_full, cluster, fill)
+        try:
+            yield
+        finally:
+            nursery.cancel_scope.cancel()
+            for node in NODES:
+                fill(node, False)
+
+
+def overtaken(found: Sequence[int]) -> list[tuple[int, int]]:
+    """Where something stands in the log before what its producer sent before it."""
+    last, wrong = -1, []
+    for index in found:
+        if index > last + 1:
+            wrong.append((last, index))
+        last = max(last, index)
+    return wrong
+
+
+async def run(cluster: Launcher, fill: Fill, number: int, dose: Dose) -> None:
+    bootstrap, topic = cluster.spec.bootstrap, f"full-{number}"
+    create = partial(workload.create_topic, bootstrap, topic, partitions=PARTITIONS, replication=3)
+    await in_thread(create)
+    told: Counter[str] = Counter()
+    with trio.fail_after(DONE_S):
+        async with full_disks(cluster, fill), trio.open_nursery() as nursery:
+            for producer in range(dose.producers):
+                call = partial(produce, bootstrap, topic, producer, dose, told)
+                nursery.start_soon(in_thread, call)
+    total = dose.producers * dose.messages
+    assert told == {"None": total}, dose
+    with trio.fail_after(READ_S):
+        found = await in_thread(partial(read_back, bootstrap, topic, total if dose.acks else 0))
+    for producer in range(dose.producers):
+        of_it = found.get(producer, [])
+        if not dose.acks:  # what was refused is lost, as in Kafka, and nobody sends it again
+            assert of_it == sorted(set(of_it)), (dose, producer)
+        elif dose.idempotent:
+            assert of_it == list(range(dose.messages)), (dose, producer)
+        else:
+            assert set(of_it) == set(range(dose.messages)), (dose, producer)
+            assert not overtaken(of_it), (dose, producer)
+
+
+REAL: Final = pytest.param(
+    True,
+    id="file systems",
+    marks=[
+        pytest.mark.skipif(not FULL, reason="the full dose of make faults"),
+        pytest.mark.skipif(os.geteuid() != 0, reason="file systems are mounted by root"),
+    ],
+)
+
+
+@pytest.mark.parametrize("real", [pytest.param(False, id="told"), REAL])
+async def test_a_pipeline_that_meets_full_disks_loses_nothing_and_keeps_its_order(
+    tmp_path: Path, real: bool
+) -> None:
+    async with small_disks(tmp_path, real) as (cluster, fill):
+        for number, dose in enumerate(WHOLE if FULL else TASTE):
+            before = await refusals(cluster)
+            await run(cluster, fill, number, dose)
+            assert await refusals(cluster) > before, f"{dose} met no full disk"
