@@ -38,6 +38,7 @@ from wire.batch import (
     Compression,
     as_view,
     produced_batch,
+    split,
     stamped,
     with_greatest_time,
 )
@@ -49,6 +50,7 @@ from wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from wire.record_check import BadRecordsError, Rules
@@ -76,7 +78,7 @@ def handle(broker: Broker, request: Request) -> None:
     broker.statistics.produce_requests += 1
     produce = Produce(broker, request, message.acks)
     refusal = _refusal(message)
-    for topic in message.topic_data:
+    for topic in _each_once(message.topic_data, len(named)):
         known = broker.registry.topic(topic.name)
         answers: list[PartitionProduceResponse] = []
         produce.answers.append(TopicProduceResponse(topic.name, answers))
@@ -93,6 +95,35 @@ def handle(broker: Broker, request: Request) -> None:
             else:
                 produce.append(known, data, answer)
     produce.submitted(message.timeout_ms)
+
+
+def _each_once(topics: list[TopicProduceData], named: int) -> list[TopicProduceData]:
+    """Each partition once, where it is named first. As in Kafka, whose broker keeps what a request
+    asks for by partition: the last that is one batch is appended, it alone, and there is one
+    answer. Of two answers nobody could tell which was whose."""
+    if named < 2:
+        return topics
+    chosen: dict[tuple[str, int], PartitionProduceData] = {}
+    for topic in topics:
+        for data in topic.partition_data:
+            place = topic.name, data.index
+            before = chosen.get(place)
+            if before is None or _may_be_one(data) or not _may_be_one(before):
+                chosen[place] = data
+    if len(chosen) == named:
+        return topics
+    once: dict[str, TopicProduceData] = {}
+    for (name, _), data in chosen.items():
+        once.setdefault(name, TopicProduceData(name, [])).partition_data.append(data)
+    return list(once.values())
+
+
+def _may_be_one(data: PartitionProduceData) -> bool:
+    view = as_view(data.records)
+    try:
+        return len(view) > 0 and len(split(view)) == 1
+    except BatchError:
+        return False
 
 
 def _refusal(message: ProduceRequest) -> ErrorCode:

@@ -69,6 +69,43 @@ def test_all_partitions_are_answered_together_each_with_its_own_fate() -> None:
     }
 
 
+GARBAGE = b"\0" * 70
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ([batch("a"), batch("b")], "b"),
+        ([batch("a"), batch("b"), batch("c")], "c"),
+        ([batch("a"), GARBAGE], "a"),
+        ([GARBAGE, batch("b")], "b"),
+        ([batch("a"), b""], "a"),
+        ([batch("a"), batch("b") + batch("c")], "a"),
+        ([GARBAGE, b""], None),
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_partition_that_is_named_twice_is_appended_to_and_answered_once(
+    sent: list[bytes], stored: str | None, apart: bool
+) -> None:
+    """As in Kafka: the last batch that can be one, whether its topic is named once or again."""
+    world = DataWorld()
+    rows = [PartitionProduceData(2, memoryview(one)) for one in sent]
+    other = PartitionProduceData(0, memoryview(batch("other")))
+    topics = [TopicProduceData(TOPIC, [one]) for one in rows] if apart else []
+    topics += [TopicProduceData(TOPIC, [other] if apart else [*rows, other])]
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+    asked = world.send(1, request, 10)
+    world.settle()
+    (topic,) = asked.response.responses
+    twice, once = topic.partition_responses
+    assert (once.index, once.error_code, once.base_offset) == (0, ErrorCode.NONE, 0)
+    assert twice.index == 2
+    assert (twice.error_code == ErrorCode.NONE) is (stored is not None)
+    assert read_all(world, 1, 2) == ([(0, stored)] if stored else [])
+    assert read_all(world, 1, 0) == [(0, "other")]
+
+
 def test_the_new_leader_is_named_with_its_address() -> None:
     world = DataWorld()
     world.cluster.install(world.group(0), 3)
