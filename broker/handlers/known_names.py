@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from balancer.catalogue import name_problem
 from balancer.registry_commands import ConfigureTopic, Decided, Refusal, Refused
 from broker.context import Broker, Request
 from broker.guard import gather, guarded
@@ -47,7 +48,7 @@ def when_known(
     """Call `act` once this node knows each of these topics that there is, with the names of which
     nobody could say until the deadline (boot time in ns; a second from now, if that is later: a
     client that does not wait for its change is to be told whether it could be made)."""
-    missing = sorted({name for name in names if broker.registry.topic(name) is None})
+    missing = sorted({name for name in names if _could_be(broker, name)})
     if not missing or len(missing) > NAMES_MAX or is_certain(broker):
         act(frozenset())
         return
@@ -59,6 +60,11 @@ def when_known(
     put = gather(len(missing), told)
     for index, name in enumerate(missing):
         _Question(broker, request, name, deadline, partial(put, index)).ask()
+
+
+def _could_be(broker: Broker, name: str) -> bool:
+    """Whether there could be a topic of this name that this node has not heard of."""
+    return broker.registry.topic(name) is None and name_problem(name) is None
 
 
 @attrs.frozen(eq=False)

@@ -71,6 +71,14 @@ def test_of_a_topic_that_nobody_made_it_is_said_soon(name: str) -> None:
     assert error_of(asked.response) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 32_000])
+def test_no_topic_can_have_such_a_name(name: str) -> None:
+    """The registry is not asked; its commands have no room for some."""
+    delete = DeleteTopicsRequest(topics=[DeleteTopicState(name)], timeout_ms=SOON_MS)
+    response = World().ask(BEHIND, delete, 6)
+    assert error_of(response) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_where_nobody_can_say_it_is_not_said_that_there_is_none(name: str) -> None:
     world = World()
