@@ -86,6 +86,10 @@ class Reply(Protocol):
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection, log why."""
 
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed the connection: it has given up, and may have asked others
+        for something else since. Asks the kernel: not for what comes a thousand times a second."""
+
 
 class Groups(Protocol):
     """The Paxos groups of this node, as far as the broker sees them."""

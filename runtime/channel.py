@@ -121,6 +121,14 @@ class Channel:
         """Other limits from the next frame on, as when the sender has said who it is."""
         self._assembler.limits = limits
 
+    def has_hung_up(self) -> bool:
+        """Whether the other side has closed, though what it sent before may not all be read."""
+        if self.closed:
+            return True
+        poller = select.poll()
+        poller.register(self._fd, select.POLLRDHUP)
+        return bool(poller.poll(0))
+
     @property
     def acknowledged_bytes(self) -> int:
         """How much of what was sent the other side's kernel has."""

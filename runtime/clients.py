@@ -118,6 +118,10 @@ class Place:
     def close(self, reason: str) -> None:
         self.client.close(reason)
 
+    def has_hung_up(self) -> bool:
+        channel = self.client.channel
+        return channel is None or channel.has_hung_up()
+
 
 @attrs.define
 class Sight:

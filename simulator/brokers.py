@@ -135,6 +135,9 @@ class _Reply:
         self._connection.expected = CLOSED
         self._answer(b"")
 
+    def has_hung_up(self) -> bool:
+        return self._node.has_hung_up(self._client, self._connection)
+
     def _answer(self, frame: bytes) -> None:
         assert not self._settled, "a request is answered once"
         self._settled = True
@@ -379,6 +382,10 @@ class BrokerNode(SimNode):
             return  # of an earlier connection, or here already
         connection.early[what.number] = what
         self._read(client, connection)
+
+    def has_hung_up(self, client: int, connection: _Connection) -> bool:
+        """As far as this node can know: its client has begun another one."""
+        return self._connections.get(client) is not connection
 
     def _read(self, client: int, connection: _Connection) -> None:
         while not connection.looked_at and (

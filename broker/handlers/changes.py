@@ -2,7 +2,10 @@
 
 It is decided on what this node knows of the registry, and says so (Decided): where somebody else's
 change of the same thing came first it is refused, can never be carried out any more, and is decided
-anew on what there is now. An attempt whose fate is unknown is repeated as it is (registry_calls).
+anew on what there is now, as long as its client is there: who has hung up may have asked another
+node since, for something else, and would find it undone. So it is with a request that was read
+late, by a node that had stopped. An attempt whose fate is unknown is repeated as it is
+(registry_calls).
 The client is answered when the change is applied here as well, so that it finds what it was told
 when it asks this node next.
 """
@@ -72,6 +75,9 @@ class Change:
     decide: Decide
 
     def submit(self) -> None:
+        if self.request.reply.has_hung_up():
+            self.decide(TIMED_OUT)
+            return
         command, broker = self.make(), self.broker
         if isinstance(command, Verdict):
             self.decide(command)

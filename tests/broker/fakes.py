@@ -78,6 +78,7 @@ class FakeReply:
     producer_id: int = -1
     held_back: list[GroupId] = attrs.Factory(list)
     stopped: int = 0
+    hung_up: bool = False
     connection: Connection = attrs.Factory(Connection)
 
     @property
@@ -114,6 +115,9 @@ class FakeReply:
     def close(self, reason: str) -> None:
         assert self.closed is None
         self.closed = reason
+
+    def has_hung_up(self) -> bool:
+        return self.hung_up
 
 
 def know_refusals(connection: Connection) -> None:

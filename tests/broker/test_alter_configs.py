@@ -141,6 +141,41 @@ def test_a_node_that_is_behind_decides_anew_when_it_has_caught_up() -> None:
     assert settings_of(world) == {"retention.ms": "2"}
 
 
+def test_a_client_that_has_hung_up_undoes_nothing_that_was_acknowledged_since() -> None:
+    """Its node waited for a registry's master, who had stopped; the client asked another node, for
+    something else. When the first attempt comes to the log it is refused, and not decided anew."""
+    world = world_with()
+    asked = begin_change(world, "1", node=3)
+    world.cluster.lagging.add(NodeId(3))
+    (stuck,) = world.cluster.queues[REGISTRY_GROUP]
+    world.cluster.queues[REGISTRY_GROUP].clear()
+    asked.reply.hung_up = True
+    later = begin_change(world, "2", node=2)
+    world.cluster.settle()
+    assert later.response.responses[0].error_code == ErrorCode.NONE
+    world.cluster.queues[REGISTRY_GROUP].append(stuck)
+    world.cluster.settle()
+    world.cluster.catch_up(3)
+    world.advance(60_000)
+    assert settings_of(world) == {"retention.ms": "2"}
+    assert not world.cluster.queues[REGISTRY_GROUP]
+
+
+def test_what_is_read_when_its_client_has_hung_up_is_not_done() -> None:
+    """The node had stopped, with the request in its socket."""
+    world = world_with()
+    named = [IncrementalAlterableConfig("retention.ms", SET, "1")]
+    resource = IncrementalAlterConfigsResource(TOPIC, "t", named)
+    world.send(3, IncrementalAlterConfigsRequest([resource]), 1, hung_up=True)
+    world.send(3, DeleteTopicsRequest(["t"], timeout_ms=1_000), 1, hung_up=True)
+    topics = [CreatableTopic("other", 1, 3)]
+    world.send(3, CreateTopicsRequest(topics), 7, hung_up=True)
+    world.advance(2_000)
+    world.cluster.settle()
+    assert settings_of(world) == {}
+    assert world[1].registry.topic("other") is None
+
+
 @pytest.mark.parametrize("since", [None, "1", "2"])
 def test_a_change_whose_first_attempt_was_carried_out_unheard(since: str | None) -> None:
     """It is done if the settings are so, and else nobody knows: it was, and was changed again."""

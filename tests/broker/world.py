@@ -207,11 +207,20 @@ class World:
 
     # -- clients ----------------------------------------------------------------------------------
 
-    def send(self, node: int, message: Request, version: int, *, client: str = "test") -> "Asked":
+    def send(
+        self,
+        node: int,
+        message: Request,
+        version: int,
+        *,
+        client: str = "test",
+        hung_up: bool = False,
+    ) -> "Asked":
         """Ask a node; nothing else happens: no time passes, nothing is chosen."""
         frame = b"".join(encode_request(message, version, 7, client))[4:]
         api = next(api for api in APIS.values() if api.request is type(message))
         asked = Asked(int(api.key), version)
+        asked.reply.hung_up = hung_up
         asked.reply.connection = self._connections.setdefault((node, client), Connection())
         self[node].api.handle_frame(memoryview(frame), True, CLIENT_HOST, asked.reply)
         return asked

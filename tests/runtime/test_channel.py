@@ -60,6 +60,23 @@ def tcp() -> Iterator[Tcp]:
     tcp.close()
 
 
+@pytest.mark.parametrize("unread", [b"", frame(b"a request that nobody has read")])
+def test_who_has_hung_up_is_known_though_not_all_is_read(
+    plane: FakePlane, tcp: Tcp, unread: bytes
+) -> None:
+    ours, theirs = tcp.pair()
+    end = End(plane, ours)
+    assert not end.channel.has_hung_up()
+    end.channel.pause_reading()
+    theirs.sendall(unread)
+    assert not end.channel.has_hung_up()
+    theirs.close()  # on loopback this is there at once
+    assert end.channel.has_hung_up()
+    assert not end.closed
+    end.channel.close("done")
+    assert end.channel.has_hung_up()
+
+
 # -- sending --------------------------------------------------------------------------------------
 
 sizes = st.lists(
