@@ -550,7 +550,7 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
         "a forwarded command is forwarded again",
         (
             Intake.submit_forwarded,
-            "pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))",
+            "pending.done(refusal)",
             "self.forwards.append(Forward(replica.lease.holder, pending, handing=False))",
         ),
         why_not="a command that goes round still executes once",
