@@ -138,6 +138,7 @@ def test_another_founding_than_the_clusters_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
+    """Its incarnation is the next one, or the second by the wall clock where that is later."""
     with one_node(tmp_path) as node:
         ready(node)
         done: list[object] = []
@@ -145,7 +146,7 @@ def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
         run_until(node, lambda: done)
         incarnation = node.multi.incarnation
     with one_node(tmp_path) as node:
-        assert node.multi.incarnation == incarnation + 1
+        assert node.multi.incarnation > incarnation
         ready(node)
         assert set(node.registry.topics) - INTERNAL_TOPICS == {"kept"}
 
