@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from broker.intake import Outcome, Pending
 from broker.lanes import Lanes
 from paxos.entry import Buffer
-from paxos.ids import GroupId, NodeId, Now
+from paxos.ids import GroupId, NodeId, Now, Slot
 from storage.cold_format import ColdSegment
 from storage.errors import StorageError
 
@@ -113,6 +113,9 @@ class Groups(Protocol):
 
     def caught_up(self, group: GroupId) -> bool:
         """Whether this master has applied everything chosen before its time."""
+
+    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+        """Whether each of the group's members that are alive has told that it is as far as that."""
 
     def submit(
         self,

@@ -469,6 +469,13 @@ class Engine(Submitting):
         for since_boot_ns, sender, request in parked:
             self._on_steal_request(now, since_boot_ns, sender, request)
 
+    def tell_progress(self, group: GroupId) -> None:
+        """Tell the other members how far we are, soon instead of now and then."""
+        replica = self.multi.replicas.get(group)
+        if replica is not None:
+            replica.progress_at = 0
+            replica.wake()
+
     def retry_parked_steals(self) -> None:
         """The registry has changed: what waited for it may go on."""
         if self._parked_steals:

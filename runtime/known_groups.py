@@ -7,7 +7,7 @@ A group this node hosts is known by its replica. Of the others, their masters sa
 from collections.abc import Callable
 from typing import Final
 
-from paxos.ids import MS, NOBODY, GroupId, NodeId, Now
+from paxos.ids import MS, NOBODY, GroupId, NodeId, Now, Slot
 from paxos.multigroup import MultiGroup
 from runtime.clock import Clock
 from runtime.masters import Masters
@@ -58,3 +58,10 @@ class KnownGroups:
     def caught_up(self, group: GroupId) -> bool:
         replica = self.multi.replicas.get(group)
         return replica is not None and replica.ready()
+
+    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+        replica = self.multi.replicas.get(group)
+        if replica is None:
+            return True  # nobody tells us
+        others = self.alive() & set(replica.members) - {self.multi.me}
+        return all(replica.peer(node).applied >= slot for node in others)

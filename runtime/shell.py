@@ -224,6 +224,7 @@ class Shell:
         if versions.topics != self._topics_seen:
             self._topics_seen = versions.topics
             self._drop_deleted()
+            self.engine.tell_progress(REGISTRY_GROUP)
 
     def follow_nodes(self) -> None:
         """Links to the nodes of the registry, while this node is one of them."""

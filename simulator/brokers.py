@@ -438,6 +438,13 @@ class BrokerNode(SimNode):
         held = self.groups.get(group)
         return held is not None and held.replica.ready()
 
+    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+        held = self.groups.get(group)
+        if held is None:
+            return True
+        others = self.alive() & set(held.replica.members) - {self.me}
+        return all(held.replica.peer(node).applied >= slot for node in others)
+
     def submit(
         self,
         group: GroupId,

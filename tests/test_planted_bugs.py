@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from balancer.steal import Balancing
-from broker.handlers import produce_usual
+from broker.handlers import produce_usual, topics
 from broker.handlers.known_names import when_known
 from broker.handlers.produce import Produce
 from evenkeel.autocommit import AutoCommit
@@ -137,6 +137,10 @@ BUGS: Final = {
     "F2: a node denies what it has not heard of": Row(
         "tests/broker/test_known_names.py::test_a_topic_that_was_just_made_elsewhere_is_found",
         (when_known, "if not missing or", "if True or"),
+    ),
+    "a deletion is told before all have heard of it": Row(
+        "tests/broker/test_known_names.py::test_a_deletion_is_told_when_every_node_has_heard_of_it",
+        (topics._deleted, "broker.holds.until(everywhere,", "broker.holds.until(lambda: True,"),
     ),
     "B16: a slice's last words are not written": Row(
         f"{TASKS}test_slices.py::test_B16_a_checkpoint_is_written_now_and_then_and_at_the_end",

@@ -264,6 +264,13 @@ class FakeGroups:
     def caught_up(self, group: GroupId) -> bool:
         return group not in self.behind
 
+    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+        return not any(
+            missed_group == group and missed_slot <= slot
+            for node in self.alive() & self.cluster.lagging
+            for missed_group, missed_slot, _ in self.cluster._missed.get(node, ())
+        )
+
     def submit(
         self,
         group: GroupId,

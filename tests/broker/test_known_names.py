@@ -2,8 +2,9 @@
 
 import pytest
 
+from broker.handlers.topics import EVERYWHERE_NS
 from broker.intake import Why
-from paxos.ids import NodeId
+from paxos.ids import MS, NodeId
 from tests.broker.world import World
 from wire.error_codes import ErrorCode
 from wire.messages.configs import (
@@ -29,9 +30,10 @@ CREATE = CreateTopicsRequest([CreatableTopic("t", 1, 3)])
 SET_ONE = IncrementalAlterConfigsResource(
     TOPIC, "t", [IncrementalAlterableConfig("retention.ms", 0, "7")]
 )
+DELETE = DeleteTopicsRequest(topics=[DeleteTopicState("t")], timeout_ms=SOON_MS)
 CHANGES = {
     "DeleteTopics by name": (DeleteTopicsRequest(topic_names=["t"], timeout_ms=SOON_MS), 5),
-    "DeleteTopics": (DeleteTopicsRequest(topics=[DeleteTopicState("t")], timeout_ms=SOON_MS), 6),
+    "DeleteTopics": (DELETE, 6),
     "CreatePartitions": (
         CreatePartitionsRequest([CreatePartitionsTopic("t", 2)], timeout_ms=SOON_MS),
         3,
@@ -92,8 +94,9 @@ def test_a_topic_that_was_deleted_elsewhere_can_be_made_again() -> None:
     world = World()
     world.ask(1, CREATE, 7)
     world.cluster.lagging.add(NodeId(BEHIND))
-    delete = DeleteTopicsRequest(topics=[DeleteTopicState("t")])
-    assert error_of(world.ask(1, delete, 6)) == ErrorCode.NONE
+    deleted = world.send(1, DELETE, 6)
+    world.advance(2_000)
+    assert error_of(deleted.response) == ErrorCode.NONE
     asked = world.send(BEHIND, CREATE, 7)
     world.advance(100)
     world.cluster.catch_up(BEHIND)
@@ -102,3 +105,32 @@ def test_a_topic_that_was_deleted_elsewhere_can_be_made_again() -> None:
     again = world.send(BEHIND, CREATE, 7)
     world.advance(300)
     assert error_of(again.response) == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_deletion_is_told_when_every_node_has_heard_of_it() -> None:
+    """Else a client that goes on at another node would write to, or read, the topic that was."""
+    world = World()
+    world.ask(1, CREATE, 7)
+    world.cluster.lagging.add(NodeId(BEHIND))
+    asked = world.send(1, DELETE, 6)
+    world.advance(500)
+    assert world[1].registry.topic("t") is None
+    assert not asked.settled
+    world.cluster.catch_up(BEHIND)
+    world.advance(100)
+    assert error_of(asked.response) == ErrorCode.NONE
+    assert world[BEHIND].registry.topic("t") is None
+
+
+def test_a_deletion_waits_not_long_for_who_is_behind_and_not_for_who_is_silent() -> None:
+    world = World()
+    world.ask(1, CREATE, 7)
+    world.cluster.lagging.add(NodeId(BEHIND))
+    asked = world.send(1, DELETE, 6)
+    world.advance(EVERYWHERE_NS // MS - 100)
+    assert not asked.settled
+    world.advance(200)
+    assert error_of(asked.response) == ErrorCode.NONE
+    world.ask(1, CREATE, 7)
+    world.cluster.dead.add(NodeId(BEHIND))
+    assert error_of(world.ask(1, DELETE, 6)) == ErrorCode.NONE
