@@ -7,10 +7,9 @@ import pytest
 from broker.commands import delete_records
 from broker.intake import FIRST, ORDERED, Done, Elsewhere, IntakeConfig, Outcome, Why
 from paxos.entry import Buffer
-from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
+from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Accept, Accepted, Learn, Learned, Promise
 from runtime.forwarded import FORWARD_TIMEOUT_NS
-from runtime.known_groups import ALIVE_NS
 from runtime.serving import SERVE_BYTES_MAX
 from storage.errors import StorageFailed
 from tests.runtime.engines import GROUP, Member, Net, command, why
@@ -52,31 +51,6 @@ def test_a_group_this_node_does_not_have_has_no_master_here(net: Net) -> None:
         None,
         (),
     )
-
-
-def test_who_has_applied_what_is_known_by_what_the_living_have_told(net: Net) -> None:
-    """They tell now and then, and soon if there is something that others wait for."""
-    master = net.elect(1)
-    telling_ns = master.replica.timing.progress_every_ns
-    others = [net[node] for node in (2, 3)]
-    while min(one.replica.progress_at for one in others) < net.system.boot_ns() + 200 * MS:
-        net.advance(10)  # until nobody tells for a while
-    master.submit("news")
-    net.advance(40)
-    slot = master.replica.learner.applied
-    engine = master.engine
-    assert not engine.heard_to_have_applied(GROUP, slot)
-    for one in others:
-        one.engine.tell_progress(GROUP)
-    net.advance(40)
-    assert engine.heard_to_have_applied(GROUP, slot)
-    assert not engine.heard_to_have_applied(GROUP, Slot(slot + 1))
-    net.crash(3)
-    net.advance(ALIVE_NS // MS + 100)
-    master.submit("more")
-    net.advance(telling_ns // MS + 100)
-    assert engine.heard_to_have_applied(GROUP, master.replica.learner.applied)
-    assert engine.heard_to_have_applied(NOWHERE, slot), "nobody tells us"
 
 
 def test_the_hooks_hear_of_masters_and_of_what_was_applied(net: Net) -> None:

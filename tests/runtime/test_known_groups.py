@@ -1,0 +1,41 @@
+"""What a node knows of the other members of its groups."""
+
+from paxos.ids import MS, GroupId, Slot
+from runtime.known_groups import ALIVE_NS
+from tests.runtime.engines import GROUP, Net
+
+
+def test_who_has_applied_what_is_known_by_what_the_living_have_told() -> None:
+    """They tell now and then, and soon if there is something that others wait for."""
+    net = Net()
+    master = net.elect(1)
+    telling_ns = master.replica.timing.progress_every_ns
+    others = [net[node] for node in (2, 3)]
+    while min(one.replica.progress_at for one in others) < net.system.boot_ns() + 200 * MS:
+        net.advance(10)  # until nobody tells for a while
+    master.submit("news")
+    net.advance(40)
+    slot = master.replica.learner.applied
+    engine = master.engine
+    assert not engine.heard_to_have_applied(GROUP, slot)
+    for one in others:
+        one.engine.tell_progress(GROUP)
+    net.advance(40)
+    assert engine.heard_to_have_applied(GROUP, slot)
+    assert not engine.heard_to_have_applied(GROUP, Slot(slot + 1))
+    net.crash(3)
+    net.advance(ALIVE_NS // MS + 100)
+    master.submit("more")
+    net.advance(telling_ns // MS + 100)
+    assert engine.heard_to_have_applied(GROUP, master.replica.learner.applied)
+    assert engine.heard_to_have_applied(GroupId(99), slot), "nobody tells us"
+
+
+def test_who_is_cut_off_from_the_master_hears_of_news_by_the_others() -> None:
+    """So whoever reaches a majority is not behind for long (docs/topic-identity.md)."""
+    net = Net()
+    master = net.elect(1)
+    net.cut(1, 3)
+    master.submit("news")
+    net.advance(2 * master.replica.timing.progress_every_ns // MS)
+    assert net[3].ledger.texts() == ["news"]
