@@ -4,8 +4,10 @@ A client has many requests under way. Where one of them is refused and the next 
 client sends the refused one again, behind it: out of order, though each answer by itself was true.
 Kafka reads one request of a connection after the other and has most of that by itself; we read
 ahead. So a refusal shuts its *lane*, which is the partition for this connection: whatever comes on
-it is refused as well, until the client could know. Only refusals do that which clients answer by
-sending the same again; a final one (too large, say) leaves nothing that could be overtaken.
+it is refused as well, until the client could know. What came before that and is still under way is
+refused whenever it would go on (`ports.Connection.shut_since`). Only refusals do that which clients
+answer by sending the same again; a final one (too large, say) leaves nothing that could be
+overtaken.
 
 When the client could know is seen from outside (runtime/clients.py): its kernel has acknowledged
 the answer, and what it had sent by then was taken. Its program needs a moment to look: it gets
@@ -57,13 +59,6 @@ class Lanes:
 
     def is_shut(self, topic: str, index: int) -> bool:
         return self._all is not None or (topic, index) in self._shut
-
-    def was_shut_since(self, topic: str, index: int, number: int) -> bool:
-        """Whether it was shut, or kept shut, by a refusal after the `number`th."""
-        shut = self._shut.get((topic, index))
-        if shut is not None and shut.last > number:
-            return True
-        return self._all is not None and self._all.last > number
 
     def seen(self, number: int, boot_ns: int) -> None:
         """The client could know of all refusals up to this one, and what it had sent before that

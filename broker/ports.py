@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from broker.intake import Outcome, Pending
-from broker.lanes import Lanes
+from broker.lanes import LANES_MAX, Lanes
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
 from storage.cold_format import ColdSegment
@@ -19,13 +19,17 @@ T = TypeVar("T")
 class Connection:
     """What the broker remembers of a client's connection, for as long as there is that."""
 
-    __slots__ = ("lanes", "refusals", "usual_produces")
+    __slots__ = ("_last_refusals", "_refusals_anywhere", "lanes", "refusals", "usual_produces")
 
     def __init__(self) -> None:
         self.refusals = 0
         """Batches that were refused on it so far, to be sent again."""
         self.lanes: Lanes | None = None
         """The partitions that are shut for it therefore; None where there are none."""
+        self._last_refusals: dict[tuple[str, int], int] = {}
+        """Number of the last refusal of a partition, also when its lane is open again."""
+        self._refusals_anywhere = 0
+        """Of these nobody remembers the partition: there were too many."""
         self.usual_produces: list[Usual] = []
         """What Produce requests of this connection look like (broker.handlers.produce_usual)."""
 
@@ -35,14 +39,20 @@ class Connection:
         if self.lanes is None:
             self.lanes = Lanes()
         self.lanes.refused(topic, index, self.refusals)
+        if len(self._last_refusals) == LANES_MAX and (topic, index) not in self._last_refusals:
+            self._last_refusals.clear()
+            self._refusals_anywhere = self.refusals - 1
+        self._last_refusals[topic, index] = self.refusals
         return self.refusals
 
     def shut(self, topic: str, index: int) -> bool:
         return self.lanes is not None and self.lanes.is_shut(topic, index)
 
     def shut_since(self, topic: str, index: int, refusals: int) -> bool:
-        """Whether what came when so many had been refused would overtake a later refusal."""
-        return self.lanes is not None and self.lanes.was_shut_since(topic, index, refusals)
+        """Whether what came when so many had been refused would overtake a later refusal. That does
+        not end when the lane opens: it may have been with another node meanwhile."""
+        last = self._last_refusals.get((topic, index), self._refusals_anywhere)
+        return last > refusals
 
     def seen(self, number: int, boot_ns: int) -> None:
         """The client could know of all refusals up to this one (see broker.lanes)."""

@@ -7,6 +7,7 @@ from typing import Final
 from broker.handlers.produce import Produce
 from broker.intake import Intake
 from broker.lanes import Lanes
+from broker.ports import Connection
 from simulator.options import Workload
 from simulator.planting import Mutant, mutant
 
@@ -29,6 +30,11 @@ ORDER: Final[Mapping[str, Mutant]] = {
     "lane-opens-at-once": _mutant(
         "a lane opens when its first refusal is known, whatever was refused since",
         (Lanes.seen, "_opens(shut, number, boot_ns)", "shut.first <= number"),
+        tests="tests/broker/test_lanes.py",
+    ),
+    "open-lane-forgets": _mutant(
+        "what came before a refusal and was with another node is let through when the lane is open",
+        (Connection.shut_since, "return last > refusals", "return self.lanes and last > refusals"),
         tests="tests/broker/test_lanes.py",
     ),
     "pause-skipped": _mutant(

@@ -2,6 +2,7 @@
 
 from broker.intake import Why
 from broker.lanes import LANES_MAX, SETTLE_NS, Lanes
+from broker.ports import Connection
 from tests.broker.batches import batch
 from tests.broker.data_world import DataWorld
 from tests.broker.fakes import know_refusals
@@ -116,11 +117,35 @@ def test_a_lane_opens_when_the_first_refusal_has_settled_and_the_last_is_known()
 
 
 def test_what_waits_is_measured_by_the_refusals_before_it() -> None:
-    lanes = Lanes()
-    lanes.refused("t", 0, 5)
-    assert lanes.was_shut_since("t", 0, 4)
-    assert not lanes.was_shut_since("t", 0, 5)
-    assert not lanes.was_shut_since("t", 1, 4)
+    connection = Connection()
+    for _ in range(5):
+        connection.refused("t", 0)
+    assert connection.shut_since("t", 0, 4)
+    assert not connection.shut_since("t", 0, 5)
+    assert not connection.shut_since("t", 1, 4)
+
+
+def test_what_came_before_a_refusal_overtakes_it_when_the_lane_is_open_again_too() -> None:
+    """It was with another node while the lane was shut (seed 774)."""
+    connection = Connection()
+    connection.refused("t", 0)
+    for boot_ns in (1, 1 + SETTLE_NS):
+        connection.seen(1, boot_ns)
+    assert not connection.shut("t", 0)
+    assert connection.lanes is None
+    assert connection.shut_since("t", 0, 0)
+    assert not connection.shut_since("t", 0, 1), "sent when its client knew"
+    assert not connection.shut_since("t", 1, 0)
+
+
+def test_of_too_many_partitions_nobody_remembers_which_were_refused() -> None:
+    connection = Connection()
+    for index in range(LANES_MAX + 1):
+        connection.refused("t", index)
+    assert connection.shut_since("t", LANES_MAX, LANES_MAX)
+    assert not connection.shut_since("t", LANES_MAX, LANES_MAX + 1)
+    assert connection.shut_since("t", 7, LANES_MAX - 1), "which is too careful"
+    assert not connection.shut_since("t", 7, LANES_MAX)
 
 
 def test_too_many_lanes_are_one() -> None:
@@ -129,7 +154,6 @@ def test_too_many_lanes_are_one() -> None:
         lanes.refused("t", number, number + 1)
     assert len(lanes) == LANES_MAX + 1
     assert lanes.is_shut("another", 7)
-    assert lanes.was_shut_since("another", 7, LANES_MAX)
     for boot_ns in (1, 1 + SETTLE_NS):
         lanes.seen(LANES_MAX + 2, boot_ns)
     assert not lanes.is_shut("another", 7)
