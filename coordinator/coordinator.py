@@ -68,10 +68,10 @@ from coordinator.tenure import (
     SweepUnderWay,
     Tenure,
 )
-from coordinator.timers import TimerKey
+from coordinator.timers import TimerKey, Wait
 from coordinator.topics import Topics
 from coordinator.tying import Tying
-from paxos.ids import Slot
+from paxos.ids import SLOT_ZERO, Slot
 
 MAY_WAIT: Final = frozenset(
     (JoinGroup, SyncGroup, LeaveGroup, OffsetCommit, OffsetDelete, DeleteGroup, AssignedHeartbeat)
@@ -147,6 +147,8 @@ class Coordinator:
         self._counters = Counters()
         self._office: Office | None = None
         self._seen_ms = 0
+        self._left: tuple[int, dict[TimerKey, Wait]] = (SLOT_ZERO, {})
+        """What was left of waits when this node resigned, and as which master."""
 
     # --- mastership
 
@@ -160,6 +162,10 @@ class Coordinator:
         self._seen_ms = now_ms
         tenure = Tenure(self._store, self._config, term, secret, self._counters)
         tenure.now_ms = now_ms
+        left_as, left = self._left
+        if left_as == term:  # nobody was master in between
+            tenure.left = left
+        self._left = (SLOT_ZERO, {})
         self._office = Office(tenure, self._topics, self._match)
         for stored in self._store.groups():
             if stored.members:
@@ -167,6 +173,7 @@ class Coordinator:
             elif stored.occupied:
                 self._office.assigning.adopt(stored)
         self._office.tying.begin()
+        tenure.left = {}
 
     def resigned(self) -> tuple[Effects, dict[ProposalId, Token]]:
         """This node is not master any more: everyone who waits is sent to find the next one.
@@ -178,6 +185,7 @@ class Coordinator:
         if office is None:
             return Effects(), {}
         tenure = office.tenure
+        self._left = (tenure.term, office.stamps.left())
         left: dict[ProposalId, Token] = {}
         for proposal_id, under_way in tenure.under_way.items():
             if isinstance(under_way, CommitUnderWay | DeleteUnderWay | OffsetDeleteUnderWay):

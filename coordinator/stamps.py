@@ -13,7 +13,14 @@ from typing import Final
 from coordinator.limits import COMMAND_BYTES_MAX, WAITS_MAX
 from coordinator.model import ConsumerGroupId
 from coordinator.tenure import StampUnderWay, Tenure
-from coordinator.timers import SESSION_KINDS, Running, TimerKey, TimerKind, Wait
+from coordinator.timers import (
+    NOTHING_LEFT,
+    SESSION_KINDS,
+    Running,
+    TimerKey,
+    TimerKind,
+    Wait,
+)
 from coordinator.waits import KIND_NUMBERS, GroupWaits, TimeLeft, WaitFor
 
 SPENT_MS_MIN: Final = 100
@@ -51,6 +58,18 @@ class Stamps:
         waits = self._waits(None)
         if _differ(waits, self._known(), 0):
             self._write(waits)
+
+    def left(self) -> dict[TimerKey, Wait]:
+        """What this node knows better than the log, should the same mastership go on. Nothing is
+        left to those who are in the log and were sent away."""
+        tenure = self._tenure
+        waits = self._waits(None)
+        for group in tenure.groups.values():
+            stored = tenure.store.get(group.name)
+            for member in stored.members if stored is not None else ():
+                if member not in group.members:
+                    waits[TimerKey(TimerKind.SESSION, group.name, member)] = NOTHING_LEFT
+        return waits
 
     def on_written(self) -> None:
         """Or not: what the log has got is looked at again the next time."""

@@ -136,7 +136,9 @@ class Tenure:
         self.under_way: dict[ProposalId, UnderWay] = {}
         self.parked: dict[int, Parked[Request]] = {}
         self.now_ms = 0
-        self._term = term
+        self.left: dict[TimerKey, Wait] = {}
+        """What this mastership knew of waits before it was in doubt for a while."""
+        self.term = term
         self._secret = secret
         self._serial = 0
         self._effects = Effects()
@@ -177,6 +179,7 @@ class Tenure:
 
     def go_on_waiting(self, key: TimerKey, wait_ms: int, known: Wait | None) -> None:
         """Take a wait over of which `known` is left, or all of it if that is not known."""
+        known = self.left.get(key, known)
         self.timers.resume(key, self.now_ms, wait_ms, known, self.config.grace_ms)
 
     # --- the log
@@ -237,6 +240,6 @@ class Tenure:
         given again by a cluster that begins anew. `term` is a slot, and the count goes on across
         tenures."""
         self.counters.member_ids += 1
-        number = b"%d-%d" % (self._term, self.counters.member_ids)
+        number = b"%d-%d" % (self.term, self.counters.member_ids)
         digest = blake2b(number, key=self._secret, digest_size=MEMBER_ID_BYTES)
         return MemberId(f"{prefix}-{digest.hexdigest()}")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "simulated"
 NO_CONNECTION: Final = (0, 0, 0)
+FORGIVE_CHANCE: Final = 0.1
+"""That nodes which were silent are asked again."""
 _KEYS: Final = {api.request: int(key) for key, api in APIS.items()}
 
 AnyResponse: TypeAlias = Any
@@ -121,6 +123,7 @@ class KafkaClient(ABC):
         self._caller = Caller(world, address)
         self._start_ns_max = start_ns_max
         self._turn = self._chance.randrange(len(world.addresses))
+        self._silent: set[int] = set()
         self.name = f"{kind} {address}"
         self.progress = 0
         self.stopped = False
@@ -148,3 +151,11 @@ class KafkaClient(ABC):
         addresses = self._world.addresses
         self._turn = (self._turn + 1) % len(addresses)
         return addresses[self._turn]
+
+    def _anybody_heard(self) -> int:
+        """Rather none that was `_silent` lately: a client that asks one thing at a time would spend
+        half of a short world on waiting."""
+        if self._chance.random() < FORGIVE_CHANCE:
+            self._silent.clear()
+        heard = [node for node in self._world.addresses if node not in self._silent]
+        return self._chance.choice(heard or list(self._world.addresses))

@@ -15,6 +15,7 @@ from broker.producers import Producers
 from broker.writers import Writers
 from coordinator import offsets, store
 from coordinator.assigning import Assigning
+from coordinator.coordinator import Coordinator
 from coordinator.group import LiveGroup
 from coordinator.membership import Membership
 from coordinator.rebalance import Rebalance
@@ -274,6 +275,11 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         "a new coordinator begins all sessions anew",
         (Timers.resume, "known is None", "True"),
         settings=MOVES,
+    ),
+    "doubt-begins-sessions-anew": _waits(
+        "who is the same master again has forgotten what it had not written down",
+        (Coordinator.elected, "left_as == term", "False"),
+        settings=("faults=CUT_MASTER", "fault_gap_ns=2000000000", "steal_gap_ns=9000000000"),
     ),
     "nothing-written-before-a-move": _waits(
         "a master that is stolen says nothing of how long it has waited",

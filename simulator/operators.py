@@ -52,8 +52,6 @@ THINK_NS_MAX: Final = 120 * MS
 TIMEOUT_MS: Final = 1_500
 ANSWER_NS: Final = 4_000 * MS
 """A node answers sooner, unless it is down, cut off or paused; then it is unheard."""
-FORGIVE_CHANCE: Final = 0.1
-"""That nodes which were silent are asked again."""
 TOPIC_CONFIG: Final = 2
 EVERYTHING, EARLIEST, LATEST, DEFAULT = -1, -2, -1, -1
 ELSEWHERE: Final = frozenset(
@@ -91,7 +89,6 @@ class Operator(KafkaClient):
         self._topic = f"{PREFIX}topic-{address}"
         self._log = f"{PREFIX}log-{address}"
         self._targets = dict.fromkeys((self._group, self._topic, self._log), 0)
-        self._silent: set[int] = set()
         self._busy = False
         self._there = False
         """Whether the topic whose records are deleted is there."""
@@ -128,21 +125,14 @@ class Operator(KafkaClient):
                 self._silent.add(target)
                 for one, node in self._targets.items():
                     if node == target:
-                        self._targets[one] = self._another()
+                        self._targets[one] = self._anybody_heard()
             elif error in ELSEWHERE:
-                self._targets[thing] = self._another()
+                self._targets[thing] = self._anybody_heard()
             else:
                 self.progress += 1
             answered(response, error)
 
         self._caller.call(target, call.request, call.version, ANSWER_NS, done)
-
-    def _another(self) -> int:
-        """Rather none that was silent lately: half of a short world would be spent on waiting."""
-        if self._chance.random() < FORGIVE_CHANCE:
-            self._silent.clear()
-        heard = [node for node in self._world.addresses if node not in self._silent]
-        return self._chance.choice(heard or list(self._world.addresses))
 
     def _order(
         self,

@@ -80,7 +80,7 @@ class Reborn(KafkaClient):
         self._committed = self._attempted = 0
         self._epoch_told = self._epoch_before = 0
         """The highest leader epoch of this topic, and of those that were before it."""
-        self._leader = self._coordinator = self._anybody()
+        self._leader = self._coordinator = self._anybody_heard()
 
     @property
     def think_ns(self) -> int:
@@ -115,7 +115,7 @@ class Reborn(KafkaClient):
             if response is not None and response.error_code == ErrorCode.NONE:
                 self._producer_id, self._epoch = response.producer_id, response.producer_epoch
 
-        self._ask(self._anybody(), InitProducerIdRequest(), 4, answered)
+        self._ask(self._anybody_heard(), InitProducerIdRequest(), 4, answered)
 
     def _create(self) -> None:
         def answered(response: AnyResponse) -> None:
@@ -128,7 +128,7 @@ class Reborn(KafkaClient):
                 self._adopt()
 
         request = CreateTopicsRequest([CreatableTopic(NAME, 1, DEFAULT)], TOPIC_TIMEOUT_MS)
-        self._ask(self._anybody(), request, 7, answered)
+        self._ask(self._anybody_heard(), request, 7, answered)
 
     def _adopt(self) -> None:
         """It is there, by an earlier attempt of ours, or a node has not heard of its end yet."""
@@ -143,7 +143,7 @@ class Reborn(KafkaClient):
                 self._begin(topic.topic_id)
 
         request = MetadataRequest([MetadataRequestTopic(name=NAME)])
-        self._ask(self._anybody(), request, 12, answered)
+        self._ask(self._anybody_heard(), request, 12, answered)
 
     def _begin(self, topic_id: bytes) -> None:
         self._life += 1
@@ -165,7 +165,7 @@ class Reborn(KafkaClient):
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(None, topic_id)], timeout_ms=TOPIC_TIMEOUT_MS
         )
-        self._ask(self._anybody(), request, 6, answered)
+        self._ask(self._anybody_heard(), request, 6, answered)
 
     # -- records ------------------------------------------------------------------------------
 
@@ -227,11 +227,11 @@ class Reborn(KafkaClient):
         if answer is not None and answer.error_code == ErrorCode.NONE:
             return self._leader
         hint = None if answer is None else answer.current_leader
-        return self._anybody() if hint is None else int(hint.leader_id)
+        return self._anybody_heard() if hint is None else int(hint.leader_id)
 
     def _look(self) -> None:
         request = MetadataRequest([MetadataRequestTopic(name=NAME)])
-        target = self._anybody()
+        target = self._anybody_heard()
 
         def answered(response: AnyResponse) -> None:
             topic = None if response is None else response.topics[0]
@@ -258,7 +258,7 @@ class Reborn(KafkaClient):
             if error == ErrorCode.NONE:
                 self._committed = max(self._committed, offset)
             else:
-                self._coordinator = self._anybody()
+                self._coordinator = self._anybody_heard()
             if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise Violation("reborn-refused: a commit for a topic that is there")
 
@@ -273,7 +273,7 @@ class Reborn(KafkaClient):
         def answered(response: AnyResponse) -> None:
             group = None if response is None else response.groups[0]
             if group is None or group.error_code != ErrorCode.NONE:
-                self._coordinator = self._anybody()
+                self._coordinator = self._anybody_heard()
                 return
             offset = max(0, group.topics[0].partitions[0].committed_offset)
             fresh = self._world.partition_logs.fresh
@@ -298,13 +298,15 @@ class Reborn(KafkaClient):
     ) -> None:
         """One question at a time; `if_known`: of the topic of today, or not at all."""
         if if_known and not self._knows(target):
-            self._leader, self._coordinator = self._anybody(), self._anybody()
+            self._leader, self._coordinator = self._anybody_heard(), self._anybody_heard()
             return
         self._busy = True
         life = self._world.nodes[NodeId(target)].life
 
         def done(response: AnyResponse) -> None:
             self._busy = False
+            if response is None:
+                self._silent.add(target)
             same = life == self._world.nodes[NodeId(target)].life
             answered(response if same or not if_known else None)
 

@@ -29,6 +29,7 @@ from coordinator.tenure import Counters, Tenure
 from coordinator.timers import TimerKey, TimerKind, Wait
 from coordinator.topics import Topics
 from coordinator.waits import GroupWaits, WaitFor
+from paxos.ids import Slot
 from tests.coordinator.world import GROUP, REBALANCE_MS, SESSION_MS, Client, World, stable_group
 
 CONFIG = CoordinatorConfig()
@@ -148,6 +149,54 @@ def test_crashes_do_not_keep_a_dead_member(every_ms: int) -> None:
     took_ms = watch.until_gone(trouble)
     lost_ms = BEAT_MS + crashes * 2 * CONFIG.stamp_every_ms
     assert took_ms <= SESSION_MS + GRACE_MS + lost_ms + every_ms
+
+
+def in_doubt(watch: Watch, *, other_term: bool = False) -> None:
+    """Its lease ends, and a second later it is master again, mostly under the same term."""
+    world = watch.world
+    world.resign()
+    world.in_flight.clear()
+    world.now_ms += 1_000
+    watch.away_ms += 1_000
+    world.term += other_term
+    world.coordinator.elected(world.now_ms, Slot(world.term), world.secret)
+
+
+@pytest.mark.parametrize("every_ms", [100, 1_500, 2_900, SESSION_MS - 100])
+def test_a_mastership_in_doubt_does_not_keep_a_dead_member(every_ms: int) -> None:
+    """Nobody else has listened, so what it knew holds, written down or not (seed 555)."""
+    watch = Watch()
+
+    def trouble() -> None:
+        watch.pass_time(every_ms)
+        if not watch.gone():
+            in_doubt(watch)
+
+    took_ms = watch.until_gone(trouble)
+    assert SESSION_MS <= took_ms <= SESSION_MS + GRACE_MS + every_ms
+
+
+def test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace() -> None:
+    watch = Watch()
+    watch.pass_time(SESSION_MS - 100)
+    watch.world.now_ms += 100
+    watch.world.coordinator.tick(watch.world.now_ms)  # what it proposes is never chosen
+    assert watch.gone()
+    in_doubt(watch)
+    assert not watch.gone(), "the log has it"
+    watch.world.pass_time(GRACE_MS)
+    assert watch.gone()
+
+
+def test_what_was_known_under_another_term_is_not_believed() -> None:
+    """Another node may have heard of it in between: the log has the last word."""
+    watch = Watch()
+    watch.pass_time(BEAT_MS // 2)
+    in_doubt(watch, other_term=True)
+    watch.world.pass_time(SESSION_MS - 1)
+    assert not watch.gone()
+    watch.world.pass_time(1)
+    assert watch.gone()
 
 
 def test_moves_and_stalls_together_cost_one_grace() -> None:

@@ -16,6 +16,7 @@ SEEDS = (
     267,  # three of five nodes left out: a client never happened to ask one of the others
     551,  # nodes that had restarted let a reader wait, where TCP would have reset its connection
     705,  # a voter was told of four slots too late for the end: a whole window, for another's sake
+    555,  # a lease ended, its holder was master again, and had forgotten how long it had waited
     774,  # what was with another node came back when the lane it had been sent on was open again
     862,  # three members on their way back at once: each one's return raised the others' bar
     116,  # data was settled in pieces that reached beyond the end of a segment not yet written
