@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 START_NS_MAX: Final = 500 * MS
 THINK_NS_MAX: Final = 120 * MS
 TIMEOUT_MS: Final = 1_500
-ANSWER_NS: Final = 4_000 * MS
-"""A node answers sooner, unless it is down, cut off or paused; then it is unheard."""
+ANSWER_NS: Final = 2_000 * MS
+"""A node mostly answers sooner, unless it is down, cut off or paused; then it is unheard."""
 TOPIC_CONFIG: Final = 2
 EVERYTHING, EARLIEST, LATEST, DEFAULT = -1, -2, -1, -1
 ELSEWHERE: Final = frozenset(
