@@ -65,17 +65,19 @@ class DiskFaults:
     # -- losses -------------------------------------------------------------------------------
 
     def impaired(self) -> set[NodeId]:
-        """Who does not vote in all its groups, for it has lost something."""
-        world = self._world
-        for ident in sorted(self._impaired):
-            node = world.nodes[ident]
-            silent = not node.up or node.disk.unsettled
-            if not silent and not any(
-                held.replica.rejoin is not None and world.may_be_member(held.replica)
-                for held in node.groups.values()
-            ):
-                self._impaired.remove(ident)
+        """Who does not vote in all its groups: it has lost something, or found out only now."""
+        for node in self._world.nodes.values():
+            if node.up and self._rejoins(node):
+                self._impaired.add(node.me)
+            elif node.up and not node.disk.unsettled:
+                self._impaired.discard(node.me)
         return self._impaired
+
+    def _rejoins(self, node: "SimNode") -> bool:
+        return any(
+            held.replica.rejoin is not None and self._world.may_be_member(held.replica)
+            for held in node.groups.values()
+        )
 
     def may_lose(self, node: "SimNode") -> bool:
         """Whether in every group those who have lost something are still a minority, of those who

@@ -9,6 +9,7 @@ import pytest
 from paxos.entry import Config, batch, config
 from paxos.ids import Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Accepted
+from paxos.rejoin import Rejoin
 from paxos.step import AcceptRecord, PromiseRecord, Record, VotingRecord
 from simulator.clock import STOPPED_PPM, Clock
 from simulator.disk import Disk, DiskFailed, RecordDisk
@@ -275,3 +276,26 @@ def test_a_majority_heals_before_the_others() -> None:
         assert not world.network.cut
         assert all(node.up for node in world.nodes.values())
     assert {0, 1} <= left_out
+
+
+def test_who_does_not_vote_counts_as_lost_whatever_has_taken_its_vote() -> None:
+    """Seeds 617 and 972 at 1b0b436: a loss of earlier was found after the nemesis had settled it,
+    and with those who were lost or left out since there was no majority that votes."""
+    world = World(draw(next(seed for seed in range(1000) if draw(seed).nodes == 3)))
+    disks = world.nemesis.disks
+    for node in world.nodes.values():
+        node.boot()
+    first, second, _ = world.nodes.values()
+    held = next(iter(first.groups.values()))
+    assert not disks.impaired()
+    held.replica.rejoin = Rejoin()
+    assert disks.impaired() == {first.me}
+    assert disks.may_lose(first)
+    assert not disks.may_lose(second)
+    for luck in range(20):
+        assert world.nemesis._draw_left_out(random.Random(luck)) <= {first.me}
+    first.crash(reboot=False)
+    assert disks.impaired() == {first.me}, "as long as it is down nobody knows better"
+    held.replica.rejoin = None
+    first.boot()
+    assert not disks.impaired()
