@@ -219,7 +219,7 @@ def _delete_known(
     named = Counter(topic.topic_id for topic in topics if topic is not None)
     put = gather(len(asked), partial(_answer_delete, request))
     for index, (state, topic) in enumerate(zip(asked, topics, strict=True)):
-        decide = partial(_deleted, broker, state, topic, deadline, partial(put, index))
+        decide = partial(_deleted, broker, request, state, topic, deadline, partial(put, index))
         if topic is None or named[topic.topic_id] > 1:
             decide(DUPLICATE if topic is not None else _delete_problem(state, unsure))
         else:
@@ -281,6 +281,7 @@ def _is_gone(broker: Broker, topic_id: bytes) -> bool:
 
 def _deleted(
     broker: Broker,
+    request: Request,
     state: DeleteTopicState,
     topic: Topic | None,
     deadline: int,
@@ -299,7 +300,7 @@ def _deleted(
     groups = broker.groups
     everywhere = partial(groups.heard_to_have_applied, REGISTRY_GROUP, broker.registry.applied)
     until = min(deadline, groups.now().boot_ns + EVERYWHERE_NS)
-    broker.holds.until(everywhere, until, told)
+    broker.holds.until(everywhere, until, guarded(broker, request, told))
 
 
 def _answer_delete(request: Request, results: Sequence[DeletableTopicResult]) -> None:
