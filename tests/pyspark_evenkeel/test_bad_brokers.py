@@ -49,6 +49,7 @@ from wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from wire.messages.list_offsets import ListOffsetsRequest
 
 GOOD_ROW = PartitionData(0, 0, END, END, 0, records=records(0) + records(2))
 GOOD = with_row(GOOD_ROW)
@@ -241,6 +242,18 @@ async def test_a_topic_made_anew_is_another_one() -> None:
     assert broker.metadata > 2, "it was asked for again: a node may lag"
     known_of_old = SmallBroker([moved, GOOD], topic_ids=[b"j" * 16, TOPIC_ID])
     assert await reads(known_of_old) == [0, 1, 2, 3], "nothing was read before"
+
+
+async def test_where_a_log_begins_and_ends_is_asked_under_its_leader_epoch() -> None:
+    """A node that still has the topic of before, or has a later one, refuses then."""
+    beyond = with_row(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1))
+    broker = SmallBroker([beyond], log_end=1)
+    with pytest.raises(DataLossError, match="the log ends at 1"):
+        await reads(broker, retry_ms=200)
+    asked = [one for one in broker.asked if isinstance(one, ListOffsetsRequest)]
+    epochs = [one.topics[0].partitions[0].current_leader_epoch for one in asked]
+    assert epochs
+    assert set(epochs) <= set(range(1, broker.metadata + 1))
 
 
 async def test_a_topic_that_was_meant_is_read_and_no_other() -> None:
