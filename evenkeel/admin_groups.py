@@ -119,14 +119,15 @@ class GroupAdmin:
 
         Raises:
             BrokerError: if there is no such group, and nothing was committed under its name.
+            TimedOutError: if its coordinator does not say in time who is in it.
         """
         coordinator = Coordinator(self.client, name)
         committed = await coordinator.committed(None)
         places = set(committed)
         try:
             described = await GroupAdmin.describe_group(self, name)
-        except EvenkeelError:
-            if not committed:
+        except EvenkeelError as error:
+            if not committed or error.retriable:  # what nobody told is not nobody
                 raise
         else:
             places |= {place for member in described.members for place in member.assignment}

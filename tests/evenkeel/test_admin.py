@@ -6,10 +6,12 @@ import trio
 from evenkeel import (
     Admin,
     BrokerError,
+    ClientConfig,
     CommitError,
     Consumer,
     ConsumerConfig,
     Producer,
+    TimedOutError,
     TopicPartition,
     UnsupportedError,
     lookups,
@@ -19,7 +21,20 @@ from tests.evenkeel.peers import PeerStream, Script, scripted
 from tests.evenkeel.shared_cluster import SharedCluster
 from wire.apis import ApiKey, Request, Response
 from wire.error_codes import ErrorCode
+from wire.messages.group_admin import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from wire.messages.membership import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from wire.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from wire.messages.placement import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -222,6 +237,30 @@ async def test_leaders_are_elected_and_partitions_reassigned() -> None:
     assert election.topic_partitions[0].partitions == [0, 1]
     assert isinstance(reassignment, AlterPartitionReassignmentsRequest)
     assert [one.replicas for one in reassignment.topics[0].partitions] == [None, [9]]
+
+
+async def test_who_is_in_a_group_is_not_taken_for_nobody_where_nobody_says() -> None:
+    """A coordinator that has the offsets, and never comes to tell who reads."""
+    committed = OffsetFetchResponsePartition(0, 5)
+    answers: dict[type[Request], Response] = {
+        OffsetFetchRequest: OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup("g", [OffsetFetchResponseTopic("t", [committed])])]
+        ),
+        DescribeGroupsRequest: DescribeGroupsResponse(
+            groups=[DescribedGroup(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "g")]
+        ),
+    }
+    asked: list[Request] = []
+    config = ClientConfig(operation_timeout_ms=3_000)
+    async with (
+        scripted(answering(answers, asked)) as (host, port),
+        Admin(f"{host}:{port}", client=config) as admin,
+    ):
+        coordinator = Coordinator("g", 7, host, port)
+        answers[FindCoordinatorRequest] = FindCoordinatorResponse(coordinators=[coordinator])
+        with trio.fail_after(STEP_S), pytest.raises(TimedOutError, match="describing"):
+            await admin.group_progress("g")
+    assert any(isinstance(one, DescribeGroupsRequest) for one in asked)
 
 
 async def test_what_was_done_before_the_answer_was_lost_is_no_error() -> None:
