@@ -37,6 +37,7 @@ from paxos.multigroup import MultiGroup
 from runtime import settings
 from runtime.admin import Admin
 from runtime.admission import Admission
+from runtime.aside_stream import aside
 from runtime.balancer_admin import BalancerAdmin
 from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
@@ -62,7 +63,7 @@ from runtime.metrics import NodeMetrics
 from runtime.node_admin import NodeAdmin
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
-from runtime.process import raise_descriptor_limit, watch_parent, watch_signals
+from runtime.process import leaves, raise_descriptor_limit, watch_parent, watch_signals
 from runtime.recovering import (
     as_paxos,
     log_bases,
@@ -132,11 +133,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"node: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    journal = Journal(config.log.level, node=config.node.id)
+    with aside(sys.stderr) as log:
+        journal = Journal(config.log.level, log, node=config.node.id)
+        return _ended(config, chosen.parent_pid, journal)
+
+
+def _ended(config: Config, parent_pid: int | None, journal: Journal) -> int:
+    """Run it to its end, and say what that was; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_descriptor_limit(config.limits.connections_max + DESCRIPTORS_BESIDE, journal)
     try:
-        return _run(config, chosen.parent_pid, journal)
+        return _run(config, parent_pid, journal)
     except ConfigError as error:
         print(f"node: {error}", file=sys.stderr)
         return EXIT_CONFIG
@@ -155,17 +162,10 @@ def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
     try:
         trio.run(partial(run_node, config, parent_pid, journal))
     except* (StorageFailed, WalDamaged, DirectoryRefused) as group:
-        failed += _leaves(group)
+        failed += leaves(group)
     if failed:
         raise failed[0]
     return 0
-
-
-def _leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
-    found: list[StorageError] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
 
 
 # -- building ---------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from runtime.scrubber import Scrubber
 from runtime.serving import serve_log
 from runtime.submitting import Submitting
 from storage.format import Place
+from storage.health import DiskHealth
 from storage.wal import Wal
 from storage.walk import Hole
 
@@ -55,6 +56,9 @@ class Engine(Submitting):
         self.wal, self.writer = wal, writer
         self.machines: dict[GroupId, Machine] = {}
         self.hooks: Hooks | None = None
+        self.disk_health = DiskHealth()
+        self.disks_elsewhere: dict[NodeId, int] = {}
+        """Of peers: the class of their disks (storage.health)."""
         self.draining_peers: set[NodeId] = set()
         """Nodes that are giving their masters away: no good targets for ours."""
         self._step = Step()
@@ -64,6 +68,10 @@ class Engine(Submitting):
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
         self.masterships = Masterships(multi)
         self._ticked_boot_ns = 0
+        self._abstains = False
+        """For the disk's sake."""
+        self.leaving = False
+        """This node stops: it takes no masters and renews none."""
         self.admission: Admission | None = None
         """None: there is nobody to ask (a cluster of one, or a test)."""
         self._settles_at: Place | None = None
@@ -99,10 +107,12 @@ class Engine(Submitting):
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.draining_peers.discard(node)
         self.scarcity.heard(node, False)
+        self.disks_elsewhere.pop(node, None)
         self.multi.peer_up(self.clock.now(), node, incarnation)
 
     def peer_down(self, node: NodeId) -> None:
         self.clock.forget(node)
+        self.disks_elsewhere.pop(node, None)
         self.forwards.lost(node)
         if self.catching_up is not None:
             self.catching_up.peer_down(node)
@@ -139,6 +149,9 @@ class Engine(Submitting):
     def on_low(self, node: NodeId, low: bool) -> None:
         self.scarcity.heard(node, low)
 
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        self.disks_elsewhere[node] = disk_class
+
     def on_draining(self, node: NodeId, draining: bool) -> None:
         if draining:
             self.draining_peers.add(node)
@@ -174,6 +187,7 @@ class Engine(Submitting):
         """
         batch = self.writer.take_done()
         if batch is not None:
+            self.disk_health.ended(self.clock.now().boot_ns)
             self.wal.written(batch)
             self._durable = batch.end
             self._try_to_settle()
@@ -203,6 +217,7 @@ class Engine(Submitting):
             self.statistics.loop_lag_ns_max = max(self.statistics.loop_lag_ns_max, lag)
         self._ticked_boot_ns = now.boot_ns
         self.clock.slew()
+        self._look_after_disk(now)
         if self.scrubber is not None:
             for hole in self.scrubber.take():
                 self._damaged(now, hole)
@@ -223,6 +238,16 @@ class Engine(Submitting):
             self._retry_steals(now, parked)
         self.forwards.time_out(now)
         self._watch_masters(now)
+
+    def _look_after_disk(self, now: Now) -> None:
+        """Who cannot write does not renew (and tries for no lease): others may have what is ours
+        when it runs out, if it could not be given to them before (runtime.shell)."""
+        health = self.disk_health
+        health.look(now.boot_ns, self.disks_elsewhere.values())
+        if health.hung or self._abstains:
+            self._abstains = health.hung
+            for replica in self.multi.replicas.values():
+                replica.election.abstaining = health.hung or self.leaving
 
     def end_round(self) -> None:
         """Carry out what this round's events want done, until nothing more follows from it."""
@@ -251,6 +276,7 @@ class Engine(Submitting):
         batch = self.wal.take()
         if batch is not None:
             self.statistics.batches += 1
+            self.disk_health.begun(self.clock.now().boot_ns)
             self.writer.submit(batch)
             if self.wal.wants_segment:
                 self.writer.prepare_soon()
