@@ -162,7 +162,7 @@ class BalancingLoop:
 
     def start_draining(self) -> None:
         """Take no more masters, and give away those we have, with `drain_next`."""
-        self.draining = self._engine.leaving = True
+        self.draining = self._engine.disk_watch.leaving = True
         for replica in self._engine.multi.replicas.values():
             replica.election.abstaining = True
 

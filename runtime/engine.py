@@ -22,6 +22,7 @@ from paxos.replica import Replica
 from paxos.step import Applied, Send, ServeLog, Step
 from runtime.admission import Admission, Life, Verdict
 from runtime.clock import Clock
+from runtime.disk_watch import DiskWatch
 from runtime.engine_ports import CatchingUp, Hooks, Machine
 from runtime.greeting import Why as RefusedFor
 from runtime.journal import Journal
@@ -33,7 +34,6 @@ from runtime.scrubber import Scrubber
 from runtime.serving import serve_log
 from runtime.submitting import Submitting
 from storage.format import Place
-from storage.health import DiskHealth
 from storage.wal import Wal
 from storage.walk import Hole
 
@@ -56,7 +56,8 @@ class Engine(Submitting):
         self.wal, self.writer = wal, writer
         self.machines: dict[GroupId, Machine] = {}
         self.hooks: Hooks | None = None
-        self.disk_health = DiskHealth()
+        self.disk_watch = DiskWatch()
+        self.disk_health = self.disk_watch.health
         self.disks_elsewhere: dict[NodeId, int] = {}
         """Of peers: the class of their disks (storage.health)."""
         self.draining_peers: set[NodeId] = set()
@@ -68,10 +69,6 @@ class Engine(Submitting):
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
         self.masterships = Masterships(multi)
         self._ticked_boot_ns = 0
-        self._abstains = False
-        """For the disk's sake."""
-        self.leaving = False
-        """This node stops: it takes no masters and renews none."""
         self.admission: Admission | None = None
         """None: there is nobody to ask (a cluster of one, or a test)."""
         self._settles_at: Place | None = None
@@ -217,7 +214,8 @@ class Engine(Submitting):
             self.statistics.loop_lag_ns_max = max(self.statistics.loop_lag_ns_max, lag)
         self._ticked_boot_ns = now.boot_ns
         self.clock.slew()
-        self._look_after_disk(now)
+        replicas = self.multi.replicas.values()
+        self.disk_watch.look(now, self.disks_elsewhere.values(), replicas)
         if self.scrubber is not None:
             for hole in self.scrubber.take():
                 self._damaged(now, hole)
@@ -238,16 +236,6 @@ class Engine(Submitting):
             self._retry_steals(now, parked)
         self.forwards.time_out(now)
         self._watch_masters(now)
-
-    def _look_after_disk(self, now: Now) -> None:
-        """Who cannot write does not renew (and tries for no lease): others may have what is ours
-        when it runs out, if it could not be given to them before (runtime.shell)."""
-        health = self.disk_health
-        health.look(now.boot_ns, self.disks_elsewhere.values())
-        if health.hung or self._abstains:
-            self._abstains = health.hung
-            for replica in self.multi.replicas.values():
-                replica.election.abstaining = health.hung or self.leaving
 
     def end_round(self) -> None:
         """Carry out what this round's events want done, until nothing more follows from it."""

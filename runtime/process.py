@@ -1,5 +1,8 @@
 """What a node asks of the operating system before it begins, and what ends it."""
 
+import encodings.ascii
+import encodings.idna
+import encodings.latin_1  # noqa: F401
 import os
 import resource
 import signal

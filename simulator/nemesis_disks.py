@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 HALF: Final = Quality(loss=0.5)
 SLOW_MS: Final = (50, 200, 2_000)
+HANGS: Final = 0
+"""Instead of a time: no fsync ends."""
 APART_NS: Final = 300 * MS
 """How long a plot lets a slot be chosen by those who will fail."""
 HEARD_NS: Final = 400 * MS
@@ -47,9 +49,19 @@ class DiskFaults:
 
     def _slow(self, chance: Random) -> None:
         node = self._world.somebody(chance)
-        node.disk.slow_ns = chance.choice(SLOW_MS) * MS
+        slow_ms = chance.choice((*SLOW_MS, HANGS))
+        if slow_ms == HANGS:
+            self._hang(node, chance)
+            return
+        node.disk.slow_ns = slow_ms * MS
         self._nemesis.note("slow disk", node.me, node.disk.slow_ns)
         self._nemesis.later(between(chance, 200, 3_000) * MS, node.disk.mend)
+
+    def _hang(self, node: "SimNode", chance: Random) -> None:
+        node.disk.hung = True
+        self._world.statistics["disks hung"] += 1
+        self._nemesis.note("hung disk", node.me)
+        self._nemesis.later(between(chance, 200, 12_000) * MS, node.disk.mend)
 
     def _fill(self, chance: Random) -> None:
         node = self._world.somebody(chance)

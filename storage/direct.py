@@ -101,10 +101,10 @@ class DirectFile:
         self.supported = self._direct >= 0
         self._begun: _Staged | None = None
 
-    def close(self) -> None:
-        if self._direct >= 0:
-            os.close(self._direct)
-            self._direct = -1
+    def let_go(self) -> int:
+        """Of its descriptor (-1: it has none), for whoever closes it."""
+        descriptor, self._direct = self._direct, -1
+        return descriptor
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write a beginning of `buffers` and return its length; 0: use an ordinary write instead.
@@ -230,10 +230,10 @@ class GrowingFile:
         self._direct: int | None = None
         """None: there was nothing long to write yet; -1: the file system refuses."""
 
-    def close(self) -> None:
-        if self._direct is not None and self._direct >= 0:
-            os.close(self._direct)
-        self._direct = -1
+    def let_go(self) -> int:
+        """Of its descriptor (-1: it has none), for whoever closes it."""
+        descriptor, self._direct = self._direct, -1
+        return -1 if descriptor is None else descriptor
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write a beginning of `buffers` and return its length.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 from paxos.entry import Buffer
+from storage.closing import close_soon
 from storage.direct import (
     BLOCK_BYTES,
     LONG_READ_BYTES,
@@ -170,12 +171,8 @@ class RealFile:
         # closed, or worse, reused. Errors of close say nothing: all that counts was fdatasynced.
         if self._descriptor < 0:
             return
-        self._growing.close()
-        if self._direct is not None:
-            self._direct.close()
-        if self._reading >= 0:
-            os.close(self._reading)
-        os.close(self._descriptor)
+        direct = -1 if self._direct is None else self._direct.let_go()
+        close_soon((self._growing.let_go(), direct, self._reading, self._descriptor))
 
     def size(self) -> int:
         try:

@@ -92,7 +92,7 @@ def test_it_takes_part_again_when_the_disk_answers(net: Net) -> None:
 def test_who_leaves_goes_on_leaving(net: Net) -> None:
     """A disk that hangs for a moment during the drain makes nobody a candidate again."""
     master = net.elect(2)
-    master.engine.leaving = True
+    master.engine.disk_watch.leaving = True
     master.replica.election.abstaining = True
     master.writer.held = True
     master.submit("x")
