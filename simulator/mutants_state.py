@@ -30,7 +30,7 @@ DISKS: Final[Mapping[str, Mutant]] = {
             "replica.election.abstaining = health.hung or self.leaving",
             "pass",
         ),
-        settings=("faults=slow disk",),
+        settings=("faults=SLOW_DISK",),
         tests="tests/runtime/test_ailing_disk.py",
     ),
     "abstains-for-ever": mutant(
