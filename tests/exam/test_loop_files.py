@@ -76,8 +76,8 @@ def pages(cluster: Launcher) -> None:
     ("line", "expected"),
     [
         (
-            'openat(AT_FDCWD</x>, "/data/node-1/lock", O_RDONLY) = 3',
-            ("openat", "/data/node-1/lock"),
+            'openat(AT_FDCWD</x>, "/data/lock", O_RDONLY) = 3',
+            ("openat", "/data/lock"),
         ),
         ('openat(AT_FDCWD</x>, "/proc/self/statm", O_RDONLY) = 3</proc/1/statm>', None),
         ('write(2</data/node-1.log>, "{}", 2) = 2', ("write", "/data/node-1.log")),

@@ -87,6 +87,21 @@ def test_what_follows_is_there_when_it_is_told(directory: Path, wakeup: int) -> 
     assert not select.select([wakeup], [], [], 0)[0], "told once"
 
 
+def test_the_caller_never_does_the_work_itself(directory: Path, wakeup: int) -> None:
+    """With IOSQE_ASYNC the kernel begins nothing in the caller's system call: a frozen file system
+    would hold that up."""
+    disk = prepared(directory)
+    file, other = opened(disk), disk.create("mark")
+    assert file.begin_write([b"abc"], len(HEAD), wakeup, (other, b"so far", 5))
+    assert file._staging is not None
+    entries = file._staging.kernel._entries
+    flags = [entries[at + 1] for at in range(0, len(entries), kernel_queue._ENTRY.size)]
+    assert len(flags) == 2
+    assert all(one & kernel_queue._ASYNC for one in flags)
+    assert [bool(one & kernel_queue._LINK) for one in flags] == [True, False]
+    assert durable(file, wakeup)
+
+
 def test_what_follows_waits_for_a_write_that_does_all_it_should(
     directory: Path, wakeup: int
 ) -> None:
