@@ -23,6 +23,7 @@ def aside(stream: TextIO) -> Iterator["AsideStream"]:
         yield one
     finally:
         one.drain()
+        one.end()
 
 
 class AsideStream:
@@ -30,7 +31,7 @@ class AsideStream:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._texts: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
+        self._texts: queue.SimpleQueue[str | threading.Event | None] = queue.SimpleQueue()
         self.lost = 0
         """Texts that the stream has refused."""
         thread = threading.Thread(target=self._write, name="evenkeel-journal", daemon=True)
@@ -56,9 +57,12 @@ class AsideStream:
         self._texts.put(written)
         return written.wait(patience_s)
 
+    def end(self) -> None:
+        """Nothing is written but what was given so far."""
+        self._texts.put(None)
+
     def _write(self) -> None:
-        while True:
-            text = self._texts.get()
+        while (text := self._texts.get()) is not None:
             if isinstance(text, threading.Event):
                 text.set()
                 continue

@@ -35,6 +35,7 @@ def test_lines_come_in_their_order() -> None:
     for number in range(100):
         journal.info("event", number=number)
     assert aside.drain(GIVE_UP_S)
+    aside.end()
     lines = stream.getvalue().splitlines()
     assert [f'"number": {number}' in line for number, line in enumerate(lines)] == [True] * 100
 
@@ -49,6 +50,7 @@ def test_a_hung_disk_costs_lines_and_no_time() -> None:
     assert not aside.drain(0.01)
     stream.goes_on.set()
     assert aside.drain(GIVE_UP_S)
+    aside.end()
     assert len(stream.getvalue().splitlines()) + journal.lost == TEXTS_MAX + 100
 
 
@@ -59,4 +61,5 @@ def test_a_stream_that_refuses_or_is_closed_harms_nobody(stream: io.StringIO) ->
     aside = AsideStream(stream)
     Journal("info", aside).info("event")
     assert aside.drain(GIVE_UP_S)
+    aside.end()
     assert aside.lost == 1
