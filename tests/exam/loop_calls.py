@@ -100,7 +100,7 @@ class LoopCalls:
     def end(self) -> Counter[tuple[str, str]]:
         """What was touched while it served, and how often."""
         self._process.terminate()
-        self._process.wait(FOLLOWS_S)
+        self._process.communicate(timeout=FOLLOWS_S)
         with self._out.open(errors="replace") as lines:
             found = map(touched, while_serving(lines))
             return Counter(one for one in found if one is not None)

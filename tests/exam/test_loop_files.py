@@ -26,11 +26,12 @@ PAGES = ("/livez", "/readyz", "/metrics", "/status", "/console")
 
 
 KNOWN = re.compile(r"/(segment-\d+\.wal|cold-\d+-\d+\.seg)$")
+READS = ("openat", "newfstatat", "fstat", "fcntl", "pread64", "preadv", "preadv2")
 """Reads of these are still made by the loop: for fetches, and for peers that catch up."""
 
 
 def is_known(call: str, path: str) -> bool:
-    return call in ("pread64", "preadv", "preadv2") and KNOWN.search(path) is not None
+    return call in READS and KNOWN.search(path) is not None
 
 
 @pytest.mark.cluster
