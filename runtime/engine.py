@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.catchup.messages import Message as CatchUpMessage
+from broker.disk_watch import DiskWatch
 from broker.intake import Intake, IntakeConfig
 from paxos import rejoin
 from paxos.base import Base
@@ -22,7 +23,6 @@ from paxos.replica import Replica
 from paxos.step import Applied, Send, ServeLog, Step
 from runtime.admission import Admission, Life, Verdict
 from runtime.clock import Clock
-from runtime.disk_watch import DiskWatch
 from runtime.engine_ports import CatchingUp, Hooks, Machine
 from runtime.greeting import Why as RefusedFor
 from runtime.journal import Journal

@@ -1,4 +1,4 @@
-"""A simulated node looks after its disk as the real one does (runtime.disk_watch), and is judged.
+"""A simulated node looks after its disk as the real one does (broker.disk_watch), and is judged.
 
 I11: a node that knows that its disk hangs is nobody's master for longer than a lease. The votes of
 the others would be enough for it to go on for as long as it likes.
@@ -7,10 +7,10 @@ the others would be enough for it to go on for as long as it likes.
 from collections.abc import Iterable
 from typing import Final
 
+from broker.disk_watch import DiskWatch
 from paxos.ids import MS, Now
 from paxos.replica import Replica
 from paxos.timing import Timing
-from runtime.disk_watch import DiskWatch
 from simulator.checkers import Violation
 
 UNDER_WAY_NS: Final = 1_000 * MS

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from broker.disk_watch import DiskWatch
 from broker.machine import GroupMachine
 from broker.writers import Writers
 from paxos import base, membership
 from paxos.rejoin import Rejoin
 from paxos.replica import Replica
-from runtime.disk_watch import DiskWatch
 from simulator import planting
 from simulator.checkpointing import Checkpoints
 from simulator.disk import RecordDisk
@@ -30,7 +30,7 @@ DISKS: Final[Mapping[str, Mutant]] = {
             "replica.election.abstaining = health.hung or self.leaving",
             "pass",
         ),
-        settings=("faults=SLOW_DISK",),
+        settings=("faults=SLOW_DISK", "steal_gap_ns=60000000000"),
         tests="tests/runtime/test_ailing_disk.py",
     ),
     "abstains-for-ever": mutant(
