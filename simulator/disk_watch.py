@@ -31,12 +31,12 @@ class SimDiskWatch(DiskWatch):
             self._known_since = now.boot_ns
 
     def check(self, now: Now, replica: Replica, since_boot_ns: int, timing: Timing) -> None:
-        """This node acts for the group, and has since then.
+        """Whether this node acts for the group, or did not act, has been so since then.
 
         Raises:
             Violation: it has been master for too long.
         """
-        if self._known_since is None:
+        if self._known_since is None or not replica.acting(now):
             return
         for_ns = now.boot_ns - max(self._known_since, since_boot_ns)
         if for_ns > timing.lease_ns + 2 * timing.margin_ns + UNDER_WAY_NS:

@@ -58,10 +58,21 @@ class DiskFaults:
         self._nemesis.later(between(chance, 200, 3_000) * MS, node.disk.mend)
 
     def _hang(self, node: "SimNode", chance: Random) -> None:
+        """Below a master, half of the time, and often as the only thing that goes wrong: then the
+        others can go on, and nothing but its own good sense ends what it is master of."""
+        world, nemesis = self._world, self._nemesis
+        masters = world.all_masters()
+        if masters and chance.random() < 0.5:
+            node, _ = chance.choice(masters)
+        for_ns = between(chance, 200, 12_000) * MS
+        end_ns = world.loop.now_ns + for_ns
+        if chance.random() < 0.5 and end_ns < world.options.heal_at_ns:
+            nemesis.busy_until = max(nemesis.busy_until, end_ns)
+            world.network.heal()
         node.disk.hung = True
-        self._world.statistics["disks hung"] += 1
-        self._nemesis.note("hung disk", node.me)
-        self._nemesis.later(between(chance, 200, 12_000) * MS, node.disk.mend)
+        world.statistics["disks hung"] += 1
+        nemesis.note("hung disk", node.me, for_ns)
+        nemesis.later(for_ns, node.disk.mend)
 
     def _fill(self, chance: Random) -> None:
         node = self._world.somebody(chance)

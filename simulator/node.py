@@ -593,8 +593,8 @@ class SimNode(NodeKind):
                     world.suspended(self.me, replica)
             acting = replica.acting(now)
             if acting:
-                self.disk_watch.check(now, replica, group.since_boot_ns, world.options.timing)
                 world.acts(replica.group, begins=not group.mastership_seen[0])
             changed |= group.see_mastership(acting, now)
+            self.disk_watch.check(now, replica, group.since_boot_ns, world.options.timing)
         if changed:
             self.enter(self.masters_changed, now)
