@@ -31,7 +31,7 @@ class SimDiskWatch(DiskWatch):
             self._known_since = now.boot_ns
 
     def check(self, now: Now, replica: Replica, since_boot_ns: int, timing: Timing) -> None:
-        """Whether this node acts for the group, or did not act, has been so since then.
+        """If this node acts for the group: it has done so since then.
 
         Raises:
             Violation: it has been master for too long.
