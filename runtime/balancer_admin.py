@@ -47,6 +47,10 @@ GROUP_MAX: Final = 2**32 - 1
 NUMBER_MAX: Final = 2**31 - 1
 """What the registry's commands can hold; what exists is far less, and the registry says so."""
 NOT_DONE: Final = "the registry did not answer in time: is a majority of the nodes up? Try again"
+NOT_HEARD: Final = (
+    "the registry did not answer in time, and this may yet come true: "
+    "is a majority of the nodes up? Look, then try again"
+)
 NOT_KNOWN: Final = (
     "its master was lost while the registry was asked: this may yet come true; look, then try again"
 )
@@ -208,11 +212,12 @@ class BalancerAdmin:
         """Ask the registry; while it has no master, or an old one, ask again (an election takes a
         lease and a little), and where somebody else's order came first, which ours then follows.
         What may yet come true is not asked twice: the operator looks first."""
-        told: Result | Why = Why.NOT_MASTER
+        told: Result | Why | None = None
         with trio.move_on_after(PROPOSE_TIMEOUT_S):
             told = await self._ask(command)
             while told in (Why.NOT_MASTER, Why.OVERLOADED) or _is_overtaken(told):
                 await trio.sleep(ASK_EVERY_S)
+                told = None
                 told = await self._ask(command)
             await self._until_here(told)
         if isinstance(told, PlacementSet | Done):
@@ -220,6 +225,8 @@ class BalancerAdmin:
         if isinstance(told, Refused):
             text = f"{told.reason.name.lower()} {told.detail}".strip()
             return json_answer({"error": text}, 409)
+        if told is None:  # asked, and time was up
+            return json_answer({"error": NOT_HEARD}, 503)
         return json_answer({"error": NOT_KNOWN if told is Why.UNKNOWN else NOT_DONE}, 503)
 
     async def _ask(self, command: Command) -> Result | Why:

@@ -7,6 +7,7 @@ reader keeps up.
 """
 
 import json
+import select
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -92,6 +93,8 @@ class HttpServer:
         connection = h11.Connection(h11.SERVER)
         try:
             request, body = await _read(stream, connection)
+            if request.method != b"GET" and _has_hung_up(stream):
+                return
             answer = await self._answer(request, body)
         except (h11.RemoteProtocolError, BadRequest, Forbidden) as error:
             answer = json_answer(
@@ -163,6 +166,16 @@ async def _stream(stream: trio.SocketStream, connection: h11.Connection, answer:
     await send_all(connection.send(h11.Response(status_code=200, headers=headers)) or b"")
     await answer.run(send)
     await send_all(connection.send(h11.EndOfMessage()) or b"")
+
+
+def _has_hung_up(stream: trio.abc.Stream) -> bool:
+    """Whether whoever asked has gone. A node that had stopped reads requests late: by then their
+    senders have given up, and perhaps had another node do something else."""
+    if not isinstance(stream, trio.SocketStream):
+        return False
+    poller = select.poll()
+    poller.register(stream.socket.fileno(), select.POLLRDHUP)
+    return bool(poller.poll(0))
 
 
 async def _read(stream: trio.SocketStream, connection: h11.Connection) -> tuple[h11.Request, bytes]:

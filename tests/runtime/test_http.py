@@ -180,6 +180,26 @@ async def test_who_hangs_up_in_the_middle_costs_nothing() -> None:
     assert bugs == []
 
 
+@pytest.mark.parametrize("waits", [True, False])
+async def test_nothing_is_changed_for_a_client_that_has_gone(waits: bool) -> None:
+    """A node that had stopped reads a request late, when its sender has asked another node."""
+    done = trio.Event()
+
+    async def change(_: Any) -> Answer:
+        done.set()
+        return json_answer({})
+
+    server, bugs = serving(post_change=change)
+    ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
+    await theirs.send_all(request("POST", "/change", b"{}"))
+    if not waits:
+        await theirs.aclose()
+    await server.handle(ours)
+    await theirs.aclose()
+    assert done.is_set() == waits
+    assert not bugs
+
+
 async def test_a_slow_client_has_its_time_and_no_more(autojump_clock: MockClock) -> None:
     """Half a request, and then nothing, or a byte now and then."""
     server, bugs = serving(get_x=echo)
@@ -493,6 +513,7 @@ async def test_without_a_majority_there_is_no_change(
     reply = await operator.post("/admin/placement", {"all_on": 1})
     assert reply.status == 503
     assert "is a majority of the nodes up?" in reply.json()["error"]
+    assert "this may yet come true" in reply.json()["error"]
     assert trio.current_time() - began == PROPOSE_TIMEOUT_S
     operator.cluster.advance(10_000)
     assert (await operator.post("/admin/placement", {"all_on": 1})).status == 503
