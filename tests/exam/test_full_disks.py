@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import cycle
@@ -24,7 +24,7 @@ from cluster import health, workload
 from cluster.launcher import Launcher, node_command
 from cluster.spec import ClusterSpec
 from tests.cluster.scenery import FULL, PARTITIONS, READ_S, in_thread, three_nodes
-from tests.exam.test_order import Dose, produce, read_back
+from tests.exam.test_order import Dose, overtaken, produce, read_back
 
 pytestmark = pytest.mark.cluster
 
@@ -46,15 +46,21 @@ Fill = Callable[[int, bool], None]
 """Fill the disk of a node, or make room there."""
 
 TASTE: Final = (Dose(4, 20_000, 1_500, acks=-1), Dose(4, 20_000, 1_500, acks=0))
-WHOLE: Final = (
-    *(
-        Dose(producers, size, count // producers, acks)
-        for producers in (1, 4, 40)
-        for size, count in ((1_000, 120_000), (20_000, 12_000), (900_000, 240))
-        for acks in (-1, 0, 1)
-    ),
-    *(Dose(4, size, 2_000, -1, idempotent=True) for size in (1_000, 20_000)),
-)
+WHOLE: Final[Mapping[str, tuple[Dose, ...]]] = {
+    **{
+        name: tuple(
+            Dose(producers, size, count // producers, acks)
+            for producers in (1, 4, 40)
+            for acks in (-1, 0, 1)
+        )
+        for name, size, count in (
+            ("1 KB", 1_000, 120_000),
+            ("20 KB", 20_000, 12_000),
+            ("900 KB", 900_000, 240),
+        )
+    },
+    "idempotent": tuple(Dose(4, size, 2_000, -1, idempotent=True) for size in (1_000, 20_000)),
+}
 
 
 def told_full(faults: Path) -> Fill:
@@ -124,26 +130,24 @@ async def small_disks(tmp_path: Path, real: bool) -> AsyncIterator[tuple[Launche
             yield cluster, really_full(tmp_path / "data") if real else told_full(faults)
 
 
-async def refusals(cluster: Launcher) -> int:
-    """How many commands were refused for want of room so far."""
+async def counted(cluster: Launcher, name: str) -> int:
+    """What the nodes say together."""
     total = 0
     for node in NODES:
         ask = partial(health.request, cluster.spec.node(node).http, "GET", "/metrics", timeout_s=10)
         _, text = await trio.to_thread.run_sync(ask)
-        name = "evenkeel_refused_disk_full_total "
-        total += sum(
-            int(float(line.split()[1]))
-            for line in text.decode().splitlines()
-            if line.startswith(name)
-        )
+        for line in text.decode().splitlines():
+            total += int(float(line.split()[1])) if line.startswith(f"{name} ") else 0
     return total
 
 
-async def run_full(cluster: Launcher, fill: Fill) -> None:
-    """Disks are full until something was refused; then again and again, whoever notices."""
-    before = await refusals(cluster)
-    for node in NODES:
-        fill(node, True)
+async def refusals(cluster: Launcher) -> int:
+    """How many commands were refused for want of room so far."""
+    return await counted(cluster, "evenkeel_refused_disk_full_total")
+
+
+async def run_full(cluster: Launcher, fill: Fill, before: int) -> None:
+    """Disks stay full until something was refused; then they are again and again."""
     while await refusals(cluster) == before:  # noqa: ASYNC110 (another process sets no trio event)
         await trio.sleep(0.05)
     for node in NODES:
@@ -157,25 +161,20 @@ async def run_full(cluster: Launcher, fill: Fill) -> None:
 
 @asynccontextmanager
 async def full_disks(cluster: Launcher, fill: Fill) -> AsyncIterator[None]:
-    """As long as the body runs, disks are full for a moment, and then have room for another."""
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run_full, cluster, fill)
-        try:
+    """All disks are full; as long as the body runs they then have room for a moment, and not."""
+    before = await refusals(cluster)
+    try:
+        for node in NODES:
+            fill(node, True)
+        while await counted(cluster, "evenkeel_disk_low") < len(NODES):  # noqa: ASYNC110 (the same)
+            await trio.sleep(0.05)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_full, cluster, fill, before)
             yield
-        finally:
             nursery.cancel_scope.cancel()
-            for node in NODES:
-                fill(node, False)
-
-
-def overtaken(found: Sequence[int]) -> list[tuple[int, int]]:
-    """Where something stands in the log before what its producer sent before it."""
-    last, wrong = -1, []
-    for index in found:
-        if index > last + 1:
-            wrong.append((last, index))
-        last = max(last, index)
-    return wrong
+    finally:
+        for node in NODES:
+            fill(node, False)
 
 
 async def run(cluster: Launcher, fill: Fill, number: int, dose: Dose) -> None:
@@ -213,12 +212,15 @@ REAL: Final = pytest.param(
 )
 
 
+@pytest.mark.parametrize(
+    "doses", WHOLE.values() if FULL else [TASTE], ids=WHOLE if FULL else ["taste"]
+)
 @pytest.mark.parametrize("real", [pytest.param(False, id="told"), REAL])
 async def test_a_pipeline_that_meets_full_disks_loses_nothing_and_keeps_its_order(
-    tmp_path: Path, real: bool
+    tmp_path: Path, real: bool, doses: tuple[Dose, ...]
 ) -> None:
     async with small_disks(tmp_path, real) as (cluster, fill):
-        for number, dose in enumerate(WHOLE if FULL else TASTE):
+        for number, dose in enumerate(doses):
             before = await refusals(cluster)
             await run(cluster, fill, number, dose)
             assert await refusals(cluster) > before, f"{dose} met no full disk"
