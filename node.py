@@ -11,7 +11,7 @@ import random
 import socket
 import sys
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,13 +31,11 @@ from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
-from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, NodeId
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.membership import first_members
 from paxos.multigroup import MultiGroup
 from runtime import settings
 from runtime.admin import Admin
-from runtime.admission import Admission
-from runtime.aside_stream import aside
 from runtime.balancer_admin import BalancerAdmin
 from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
@@ -55,6 +53,7 @@ from runtime.hosting import Hosting
 from runtime.http import HttpServer
 from runtime.http_guard import Guard
 from runtime.journal import Journal
+from runtime.keeping import Keeping, UnsafeOrder, ask_peers
 from runtime.listener import Listener, listen
 from runtime.load_meter import LoadMeter
 from runtime.log_dir import LogDir
@@ -63,7 +62,7 @@ from runtime.metrics import NodeMetrics
 from runtime.node_admin import NodeAdmin
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
-from runtime.process import leaves, raise_descriptor_limit, watch_parent, watch_signals
+from runtime.process import raise_descriptor_limit, watch_parent, watch_signals
 from runtime.recovering import (
     as_paxos,
     log_bases,
@@ -86,11 +85,12 @@ from storage.cold import ColdStore
 from storage.disk import RealDisk
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
 from storage.format import place_of
-from storage.identity import Identity, boot
+from storage.identity import boot
 from storage.model import Recovered as RecoveredLog
 from storage.model import RecoveredGroup
 from storage.opening import open_wal
 from storage.space import Space
+from storage.unsafe import take_order
 
 DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
@@ -133,17 +133,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"node: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    with aside(sys.stderr) as log:
-        journal = Journal(config.log.level, log, node=config.node.id)
-        return _ended(config, chosen.parent_pid, journal)
-
-
-def _ended(config: Config, parent_pid: int | None, journal: Journal) -> int:
-    """Run it to its end, and say what that was; returns the exit code."""
+    journal = Journal(config.log.level, node=config.node.id)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_descriptor_limit(config.limits.connections_max + DESCRIPTORS_BESIDE, journal)
     try:
-        return _run(config, parent_pid, journal)
+        return _run(config, chosen.parent_pid, journal)
     except ConfigError as error:
         print(f"node: {error}", file=sys.stderr)
         return EXIT_CONFIG
@@ -162,10 +156,17 @@ def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
     try:
         trio.run(partial(run_node, config, parent_pid, journal))
     except* (StorageFailed, WalDamaged, DirectoryRefused) as group:
-        failed += leaves(group)
+        failed += _leaves(group)
     if failed:
         raise failed[0]
     return 0
+
+
+def _leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
+    found: list[StorageError] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
 
 
 # -- building ---------------------------------------------------------------------------------
@@ -189,7 +190,8 @@ class Node:
         bases = log_bases(self.checkpoints)
         self.wal, recovered = open_wal(disk, identity, settings.wal(config), groups, bases)
         say_what_was_found(journal, identity, recovered, checkpoints=len(bases))
-        refuse_alone(config, recovered)
+        ordered = take_order(disk)
+        refuse_alone(config, recovered, ordered)
         self.plane = DataPlane(self.clock_boot_ns, journal.bug)
         self.wakeup = Wakeup()
         self.writer = LogWriter(self.wal, self.wakeup, Space(disk, settings.space(config)))
@@ -198,6 +200,7 @@ class Node:
         self.engine = Engine(
             self.multi, self.wal, self.writer, self.clock, settings.intake(config), journal
         )
+        self.engine.unsafe = UnsafeOrder(ordered, self.wal, journal)
         self.engine.scrubber = Scrubber(
             self.wal,
             self.wakeup.set,
@@ -221,7 +224,10 @@ class Node:
         )
         self._recover(recovered)
         self._keep(files)
-        self._ask_peers(identity, blank=not recovered.groups)
+        blank = not recovered.groups
+        self.engine.admission = self.keeping.admission = ask_peers(
+            config, identity, self.wal, self.registry, self.multi.replicas, disk, blank=blank
+        )
         self._wire()
 
     def clock_boot_ns(self) -> int:
@@ -241,31 +247,14 @@ class Node:
             self.journal,
         )
         self.upkeep.begin(self.clock.now(), self.checkpoints)
+        self.keeping = Keeping(
+            self.disk, self.config.node.data_dir, self.upkeep.reader, self.journal
+        )
         self.checkpoints.clear()
         scrubber = self.engine.scrubber
         assert scrubber is not None
         scrubber.cold, scrubber.checkpoints = self.cold, files
         scrubber.start()
-
-    def _ask_peers(self, identity: Identity, *, blank: bool) -> None:
-        """Whether this is the directory they know; a node on its own has nobody to ask."""
-        if len(self.config.peers) > 1:
-            self.engine.admission = Admission(
-                identity.node,
-                identity.incarnation,
-                INCARNATION_ZERO if blank else identity.previous,
-                circles=self._new_circles if blank else self._circles,
-                nodes=lambda: self.registry.nodes,
-                untouched=lambda: not self.wal.groups(),
-            )
-
-    def _circles(self) -> list[Collection[NodeId]]:
-        """Of whom enough must know this directory: the registry's group."""
-        return [self.multi.replicas[REGISTRY_GROUP].members]
-
-    def _new_circles(self) -> list[Collection[NodeId]]:
-        """The same for an empty directory: a founder may have been a member of these groups."""
-        return [self.config.peers.keys()] if self.config.node.id in self.config.founders else []
 
     def _recover(self, recovered: RecoveredLog) -> None:
         """Bring every group's replica and state machine to where the log leaves them."""
@@ -384,7 +373,7 @@ class Node:
             upkeep=self.upkeep,
             journal=journal,
         )
-        engine.hooks = self.shell
+        engine.hooks, self.shell.keeping = self.shell, self.keeping
         self.shell.prefer()
         self.shell.follow_nodes()  # as far as our own log knows them
         self._wire_admin()

@@ -72,6 +72,12 @@ FAULTS: Final = {
 
 LOOKS_AGAIN: Final = 3
 LOOK_AGAIN_S: Final = 0.25
+FEW_NODES: Final = {
+    1: "one node has the only copy: what its disk loses is gone, and damage in its log stops it",
+    2: "two nodes: nothing is acknowledged while either is down. One that loses its disk gets all"
+    " from the other; where both lose something, it is gone. Three survive the loss of one",
+}
+"""What a cluster of less than three nodes cannot do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -193,8 +199,8 @@ def _up(options: Any) -> int:  # noqa: ANN401 (argparse's)
         groups=options.groups,
         fixed_ports=not options.free_ports,
     )
-    if note:
-        print(f"note: {note}", flush=True)
+    for line in filter(None, (note, FEW_NODES.get(len(spec.nodes)))):
+        print(f"note: {line}", flush=True)
     usual_port = None if options.free_ports else prometheus.USUAL_PORT
     return trio.run(_up_async, spec, options.set, partial(_watched, spec, program, usual_port))
 

@@ -60,7 +60,8 @@ class MultiGroup:
             replica.proposer.send_again()
             if reborn:  # with another log, perhaps: it is compared anew, and asked what it has
                 replica.diverged.discard(node)
-                replica.peer(node).told_boot_ns = None
+                peer = replica.peer(node)
+                peer.told_boot_ns = peer.told = peer.agreed = None
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         self.heard[sender] = now.boot_ns

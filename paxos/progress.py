@@ -1,4 +1,14 @@
-"""What members tell each other now and then: how far they are, and what they remember."""
+"""What members tell each other now and then: how far they are, and what they remember.
+
+And what their logs are: a hash of all that is applied (paxos.chain). Where it differs from ours at
+some slot, one of both logs is not what was chosen, and nobody can tell whose from those two. So a
+member that knows of such a difference is in *doubt*: it neither acts nor votes, until a majority of
+the members, itself counted, is known to agree with it there or beyond. Then the other is wrong, and
+the group goes on without it. Where no majority can agree any more, the doubt is *hopeless*: it is
+written down that this member does not vote, what others would teach it is not applied on top of
+what is wrong, and it teaches nobody. It takes an operator to get it out of that
+(docs/operations.md, "A log that differs").
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +16,9 @@ import attrs
 
 from paxos import rejoin
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, NodeId, Now, Slot
-from paxos.messages import Progress
+from paxos.messages import Learn, Progress
+from paxos.proposer import Role
+from paxos.quorum import is_quorum
 from paxos.step import Notice, Send, Step
 
 if TYPE_CHECKING:
@@ -20,6 +32,12 @@ class Peer:
     applied: Slot = SLOT_ZERO
     witnessed: Ballot = BALLOT_ZERO
     """The highest ballot we saw it promise or accept in."""
+    told: tuple[Slot, int] | None = None
+    """A slot and its hash there that we have not reached yet."""
+    agreed: Slot | None = None
+    """The last slot at which our hashes were compared, and equal."""
+    differs: Slot = SLOT_ZERO
+    """The first at which they were not, while it is among `Replica.diverged`."""
     help: rejoin.Help | None = None
     """It cannot vote, and wants slots to be chosen."""
     told_boot_ns: int | None = None
@@ -33,7 +51,7 @@ def on_progress(
 ) -> None:
     peer = replica.peer(sender)
     peer.applied, peer.told_boot_ns = message.applied, now.boot_ns
-    _compare(replica, sender, message, step)
+    _compare(replica, now, sender, message, step)
     replica.learner.heard(max(message.applied, message.chosen_to))
     if replica.learner.behind:
         replica.wake()
@@ -57,12 +75,68 @@ def _answer_outsider(replica: "Replica", now: Now, sender: NodeId, step: Step) -
         step.before.append(Send(sender, replica.progress_for(sender)))
 
 
-def _compare(replica: "Replica", sender: NodeId, message: Progress, step: Step) -> None:
+def _compare(replica: "Replica", now: Now, sender: NodeId, message: Progress, step: Step) -> None:
     """Whether the sender's log is ours, as far as both reach (exam.md section 1)."""
-    ours = replica.chain.at(message.applied)
-    if ours is None or message.chain < 0 or sender in replica.diverged:
+    if sender in replica.diverged:
         return
-    if ours != message.chain:
-        replica.diverged.add(sender)
-        detail = f"node {sender} differs at slot {message.applied}"
+    peer = replica.peer(sender)
+    if message.chain < 0:  # an older kind of member: it is believed
+        peer.agreed = max(peer.agreed or SLOT_ZERO, message.applied)
+    elif message.applied <= replica.learner.applied:
+        _hold_against(replica, now, sender, message.applied, message.chain, step)
+    elif peer.told is None:  # the oldest: who is always a little behind gets there, too
+        peer.told = message.applied, message.chain
+
+
+def reached(replica: "Replica", now: Now, step: Step) -> None:
+    """More is applied: hold it against what others have told that we had not reached."""
+    applied = replica.learner.applied
+    for node in replica.others(replica.members):
+        peer = replica.peer(node)
+        if peer.told is not None and peer.told[0] <= applied:
+            (slot, chain), peer.told = peer.told, None
+            _hold_against(replica, now, node, slot, chain, step)
+
+
+def _hold_against(
+    replica: "Replica", now: Now, node: NodeId, slot: Slot, chain: int, step: Step
+) -> None:
+    ours = replica.chain.at(slot)
+    if ours is None or node in replica.diverged:
+        return
+    peer = replica.peer(node)
+    if ours == chain:
+        peer.agreed = slot if peer.agreed is None else max(peer.agreed, slot)
+    else:
+        replica.diverged.add(node)
+        peer.differs = slot
+        detail = f"node {node} differs at slot {slot}"
         step.notices.append(Notice(replica.group, "diverged", detail))
+    look_at_doubt(replica, now, step)
+
+
+def look_at_doubt(replica: "Replica", now: Now, step: Step) -> None:
+    """What is compared has changed, or who is a member."""
+    others = set(replica.others(replica.members))
+    wrong = replica.diverged & others
+    was, was_hopeless = replica.doubt, replica.hopeless
+    replica.hopeless = replica.me in replica.members and not is_quorum(
+        set(replica.members) - wrong, replica.members
+    )
+    since = max((replica.peer(node).differs for node in wrong), default=SLOT_ZERO)
+    replica.doubt = bool(wrong) and not rejoin.agrees(replica, since)
+    if replica.doubt != was or replica.hopeless != was_hopeless:
+        replica.wake()
+        what = "hopeless" if replica.hopeless else "in-doubt" if replica.doubt else "out-of-doubt"
+        nodes = ", ".join(map(str, sorted(wrong))) or "nobody"
+        detail = f"{nodes} of {len(replica.members)} differ, last at slot {since}"
+        step.notices.append(Notice(replica.group, what, detail))
+    if replica.doubt and not was:  # who is asked to teach says first how far it is
+        learn = Learn(replica.group, replica.learner.applied)
+        step.before.extend(Send(node, learn) for node in sorted(others - wrong))
+    if replica.doubt and replica.proposer.role is not Role.FOLLOWER:
+        replica.step_down(now, step)
+    if replica.hopeless and replica.rejoin is None:
+        rejoin.stop_voting(replica, now, replica.acceptor.promised, "its log differs", step)
+    elif replica.rejoin is not None and not replica.doubt:
+        rejoin.try_to_vote_again(replica, step)

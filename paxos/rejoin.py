@@ -13,6 +13,14 @@ they have seen, and votes again once
 - a slot beyond `bar + WINDOW_MAX` is applied. A master has at most WINDOW_MAX open slots, so such a
   slot was begun after the answers, and older votes of ours still in flight concern earlier slots.
 
+*Two members* are another matter: there is no third to ask, and nothing is ever chosen without both,
+so the rule above would wait for ever. But then the other has voted for whatever may be chosen and
+takes part in every phase 1; it has forgotten nothing, so nothing that this one has forgotten can do
+harm, with two exceptions. A ballot of its own that the other never saw must not be used again: it
+goes on far above. And it must know who the members are: it has applied what the other has, and the
+other does not answer while it has voted for a Config that it does not know to be chosen, for with
+that one the quorums are others (docs/adr/0039).
+
 An idle group would keep it waiting for as many renewals of the lease. So a master that is asked and
 has nothing else to propose fills slots with nothing.
 
@@ -30,17 +38,25 @@ from paxos.entry import NOOP, Entry
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, Incarnation, NodeId, Now, Slot
 from paxos.messages import RejoinAnswer, RejoinAsk
 from paxos.proposer import Role
-from paxos.quorum import quorum_size
+from paxos.quorum import is_quorum, quorum_size
 from paxos.step import Notice, Send, Step, VotingRecord
 from paxos.timing import WINDOW_MAX
 
 if TYPE_CHECKING:
     from paxos.replica import Replica
 
+ROUNDS_FORGOTTEN: Final = 1 << 16
+"""More ballots than one of a pair can have begun without the other: it prepares only while it hears
+that one, which then answers or outbids it."""
 FILLED_PER_ASK: Final = 8
 """Slots an idle master fills with nothing when it is asked (every Timing.progress_every_ns)."""
 SILENT_ASKS: Final = 4
 """Who has not asked for so many times that long may vote again, or is gone."""
+
+
+def is_pair(me: NodeId, members: tuple[NodeId, ...]) -> bool:
+    """Whether this is one of two; who is to become a third is not."""
+    return len(members) == 2 and me in members
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -64,6 +80,9 @@ class Rejoin:
         """`configured`: the slot since which these are the members. What was decided by others than
         them, and their majority cannot tell of, lies below it (docs/adr/0022)."""
         bar = max(self.bar, configured)
+        if is_pair(me, members):
+            told = [slot for node, slot in self.applied.items() if node in members and node != me]
+            return bool(told) and applied >= told[0] >= configured
         past = [node for node, slot in self.applied.items() if slot > bar]
         others = sum(1 for node in past if node in members and node != me)
         return others >= quorum_size(members) and applied > bar + WINDOW_MAX
@@ -81,6 +100,8 @@ class Help:
 def answer(replica: "Replica", now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
     """Tell a member that has forgotten things what it must not contradict, and help it."""
     acceptor, known = replica.acceptor, _known_slot(replica)
+    if is_pair(replica.me, replica.members) and acceptor.voted_config():
+        return
     told = RejoinAnswer(replica.group, ask.incarnation, acceptor.promised, known, acceptor.recorded)
     step.after.append(Send(sender, told))
     _help(replica, now, sender, ask.incarnation, step)
@@ -140,17 +161,41 @@ def stop_voting(
     step.before.extend(Send(node, ask) for node in replica.acquaintances())
 
 
+def agrees(replica: "Replica", since: Slot = SLOT_ZERO) -> bool:
+    """Whether a majority, this member counted, was found to have its log, at `since` or beyond."""
+    same = [replica.me]
+    for node in replica.others(replica.members):
+        agreed = replica.peer(node).agreed
+        if agreed is not None and agreed >= since and node not in replica.diverged:
+            same.append(node)
+    return is_quorum(same, replica.members)
+
+
 def try_to_vote_again(replica: "Replica", step: Step) -> None:
-    rejoin = replica.rejoin
+    rejoin, members = replica.rejoin, replica.members
     assert rejoin is not None
-    applied = replica.learner.applied
-    if rejoin.may_vote(replica.me, replica.members, applied, replica.configured):
-        replica.acceptor.promised = max(replica.acceptor.promised, rejoin.floor)
-        replica.acceptor.voting = True
-        replica.rejoin = None
-        floor = replica.acceptor.promised
-        step.persist.append(VotingRecord(replica.group, True, floor))
-        step.notices.append(Notice(replica.group, "voting-again", f"floor {floor}"))
+    if replica.doubt or not agrees(replica):
+        return  # its log may be wrong, too: it is compared with every Progress
+    if rejoin.may_vote(replica.me, members, replica.learner.applied, replica.configured):
+        _vote_again(replica, "voting-again", step, jump=is_pair(replica.me, members))
+
+
+def recover_unsafely(replica: "Replica", step: Step) -> None:
+    """An operator knows that what was forgotten is worth less than a group without a vote."""
+    replica.wake()
+    _vote_again(replica, "unsafe-recovered", step, jump=True)
+
+
+def _vote_again(replica: "Replica", what: str, step: Step, *, jump: bool) -> None:
+    rejoin, acceptor = replica.rejoin, replica.acceptor
+    assert rejoin is not None
+    floor = max(acceptor.promised, rejoin.floor)
+    if jump:
+        floor = Ballot(floor.round + ROUNDS_FORGOTTEN, floor.node)
+    acceptor.promised, acceptor.voting = floor, True
+    replica.rejoin = None
+    step.persist.append(VotingRecord(replica.group, True, floor))
+    step.notices.append(Notice(replica.group, what, f"floor {floor}"))
 
 
 def distrust(replica: "Replica", now: Now, lost: Iterable[Slot], why: str, step: Step) -> None:

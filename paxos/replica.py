@@ -115,6 +115,8 @@ class Replica:
         self.chain = ChainHash()
         self.diverged: set[NodeId] = set()
         """Members whose log differs from ours: never empty only if something is badly broken."""
+        self.doubt = self.hopeless = False
+        """Ours may be the wrong one; and no majority can say that it is not (paxos.progress)."""
         self.lease = Lease()
         self.proposer = Proposer()
         self.handover: handover.Handover | None = None
@@ -178,6 +180,7 @@ class Replica:
         """Whether this node may answer for the group at this moment (R11, R12, R13)."""
         return (
             self.suspended == SLOT_ZERO
+            and not self.doubt
             and self.lease.held_by(self.me, self.incarnation)
             and self.lease.safely_before_expiry(now, self.timing.margin_ns)
         )
@@ -202,10 +205,9 @@ class Replica:
         )
 
     def can_vote(self) -> bool:
-        """Not while rejoining, and not before peers told us what they remember of us."""
-        return self.rejoin is None and (
-            len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
-        )
+        """Not while rejoining or in doubt, nor before peers told us what they remember of us."""
+        known = len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
+        return known and self.rejoin is None and not self.doubt
 
     @property
     def handing_to(self) -> NodeId | None:
@@ -297,7 +299,7 @@ class Replica:
     def _on_learn(self, now: Now, sender: NodeId, message: Learn, step: Step) -> None:
         step.before.append(Send(sender, self.progress_for(sender)))
         applied = self.learner.applied
-        if message.applied < applied:
+        if message.applied < applied and not self.hopeless:
             start = Slot(message.applied + 1)
             end = Slot(min(applied, message.applied + SERVE_SLOTS_MAX))
             step.serve.append(ServeLog(sender, self.group, start, end))
@@ -316,7 +318,7 @@ class Replica:
 
     def _on_trimmed(self, now: Now, sender: NodeId, message: Trimmed, step: Step) -> None:
         self._note_progress(sender, message.applied)
-        if message.first > self.learner.applied + 1:
+        if message.first > self.learner.applied + 1 and not self.hopeless:
             self.trimmed_boot_ns = now.boot_ns
             step.fetch.append(FetchState(self.group, sender))
 
@@ -443,6 +445,8 @@ class Replica:
     # -- learning and applying ----------------------------------------------------------------
 
     def learn(self, now: Now, slot: Slot, entry: Entry, step: Step) -> None:
+        if self.hopeless:
+            return
         flight = self.proposer.in_flight.get(slot)
         unused = self.proposer.role is Role.LEADER and slot >= self.proposer.next
         if unused or (flight is not None and not flight.entry.same_as(entry)):
@@ -469,6 +473,7 @@ class Replica:
             self.step_down(now, step)  # others fill the slots we thought were ours (R6b)
         if self.handover is not None:
             handover.entry_applied(self)
+        progress.reached(self, now, step)
         if self.rejoin is not None:
             rejoin.try_to_vote_again(self, step)
         if self.changing is not None:
@@ -498,6 +503,7 @@ class Replica:
             if step is not None:  # so that a restart knows them: who left may soon have forgotten
                 step.persist.append(LearnedRecord(self.group, slot, entry, slot))
                 self.acceptor.recorded = slot
+                progress.look_at_doubt(self, now, step)
             if self.proposer.role is not Role.FOLLOWER and step is not None:
                 self.step_down(now, step)  # the ballot is bound to the older members (R10)
                 self.election.backoff_until = 0
@@ -547,6 +553,7 @@ class Replica:
             peers_applied={node: peer.applied for node, peer in sorted(self._peers.items())},
             chain=self.chain.value,
             diverged=tuple(sorted(self.diverged)),
+            doubt=self.doubt,
         )
 
     def _see(self, ballot: Ballot) -> None:

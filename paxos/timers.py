@@ -157,7 +157,7 @@ def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
         if replica.rejoin is not None:
             ask = RejoinAsk(replica.group, replica.incarnation)
             step.before.extend(Send(node, ask) for node in others)
-    if now.boot_ns < replica.learn_at:
+    if now.boot_ns < replica.learn_at or replica.hopeless:
         return
     if replica.rejoin is None and not replica.can_vote():
         replica.learn_at = now.boot_ns + replica.timing.learn_every_ns

@@ -87,8 +87,6 @@ _FRAME: Final = struct.Struct(">IB")
 _PING: Final = struct.Struct(">qqB")
 _DRAINING: Final = 1
 _LOW: Final = 2
-_DISK_SHIFT: Final = 4
-"""The upper half of the flags is the class of the disk; a node that says none is at 0."""
 _PONG: Final = struct.Struct(">qqq")
 _FORWARD: Final = struct.Struct(">QIBq")
 _FORWARDED: Final = struct.Struct(">QBi")
@@ -248,11 +246,10 @@ class Peers:
         ):
             link.dropped += 1
 
-    def ping(self, *, draining: bool, low: bool = False, disk_class: int = 0) -> None:
-        """Ask every peer for its clock, and say whether this node still takes masters, whether its
-        disk is nearly full, and how fast that is (storage.health)."""
+    def ping(self, *, draining: bool, low: bool = False) -> None:
+        """Ask every peer for its clock, and say whether this node still takes masters, and whether
+        its disk is nearly full."""
         self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0)
-        self._flags |= disk_class << _DISK_SHIFT
         life = self._handler.life()
         for node in self.outgoing:
             if life is not None:
@@ -478,7 +475,6 @@ class Peers:
             asked_wall, asked_boot, flags = _PING.unpack(body)
             handler.on_draining(node, bool(flags & _DRAINING))
             handler.on_low(node, bool(flags & _LOW))
-            handler.on_disk(node, flags >> _DISK_SHIFT)
             answer = _PONG.pack(asked_wall, asked_boot, handler.wall_ns())
             self._send_small(node, Kind.PONG, answer)
         elif kind == Kind.PONG and len(body) == _PONG.size:

@@ -11,6 +11,7 @@ from balancer.registry import Registry
 from broker.context import Broker
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealRequest
+from paxos.replica import Replica
 from paxos.step import Notice
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
@@ -20,6 +21,7 @@ from runtime.fields import Address
 from runtime.handovers import Arrivals, Handovers
 from runtime.hosting import Hosting
 from runtime.journal import Journal
+from runtime.keeping import Keeping
 from runtime.load_meter import LoadMeter
 from runtime.masters import Gossip, words_for
 from runtime.metrics import NodeMetrics
@@ -31,7 +33,10 @@ from runtime.upkeep import Upkeep
 
 PING_EVERY_NS: Final = 200 * MS
 HOUSEKEEPING_NS: Final = 1_000 * MS
-LOUD: Final = frozenset({"diverged", "non-voting", "voting-again", "steal-settling"})
+LOUD: Final = frozenset(
+    {"diverged", "in-doubt", "out-of-doubt", "non-voting", "voting-again", "steal-settling"}
+)
+ALARMING: Final = frozenset({"hopeless", "unsafe-recovered"})
 """Notices of the core an operator should see at the default level."""
 
 
@@ -75,9 +80,9 @@ class Shell:
         self._look_soon = True
         self._placement_seen = -1
         self._topics_seen = -1
-        self._disk_told = (False, False)
         self._nodes_seen = -1
         self.console: Console | None = None
+        self.keeping: Keeping | None = None
         self.removed = ""
         """Why this node is none of the cluster's any more, and stops."""
         self.on_removed: Callable[[], None] = lambda: None
@@ -110,17 +115,12 @@ class Shell:
         now = engine.now()
         if now.boot_ns - self._pinged >= PING_EVERY_NS:
             self._pinged = now.boot_ns
-            low, health = engine.scarcity.low, engine.disk_health
-            self.peers.ping(
-                draining=self.loop.draining or low or health.ailing,
-                low=low,
-                disk_class=health.own_class,
-            )
+            low = engine.scarcity.low
+            self.peers.ping(draining=self.loop.draining or low, low=low)
         self._tell_masters(now)
         if (
             self._look_soon
             or self.loop.busy
-            or engine.disk_health.hung  # while others can still take over at once
             or now.boot_ns - self._balanced >= self._balance_every_ns
         ):
             self._balance(now)
@@ -137,6 +137,8 @@ class Shell:
             self.clients.tick()
             self.peers.tick()
             self.metrics.tick()
+            if self.keeping is not None:
+                self.keeping.tick()
             if self.console is not None:
                 self.console.tick(now)
         self.end_of_round()
@@ -150,44 +152,22 @@ class Shell:
     def _look_at_disk(self) -> None:
         """Full or not, as the threads that write have seen it; and what readers have met there."""
         engine, room = self.engine, self.engine.writer.room
-        was_low, was_stuck = engine.scarcity.low, engine.scarcity.stuck
-        unwritten = engine.wal.bytes_unwritten
-        engine.scarcity.seen(room, unwritten, starved=engine.writer.starved)
-        self._tell_of_disk()
+        was_low = engine.scarcity.low
+        engine.scarcity.seen(room)
         if engine.scarcity.low != was_low:
             self._pinged = 0  # peers should hear of it at once
             free = 0 if room is None else room.free_bytes
-            if engine.scarcity.swamped:
-                self._journal.error("disk too slow: writes are refused", unwritten=unwritten)
-            elif not was_low:
+            if not was_low:
                 self._journal.error("disk nearly full: clients' writes are refused", free=free)
             else:
                 self._journal.warning("disk has room again", free=free)
-        if engine.scarcity.stuck != was_stuck:
+        if engine.writer.starved != engine.scarcity.stuck:
+            engine.scarcity.stuck = engine.writer.starved
             log = self._journal.error if engine.scarcity.stuck else self._journal.warning
-            pauses = "disk full: this node pauses"
-            if engine.scarcity.swamped:
-                pauses = "disk too slow: this node pauses"
-            log(pauses if engine.scarcity.stuck else "this node goes on")
+            log("disk full: this node pauses" if engine.scarcity.stuck else "this node goes on")
         damaged_at = self.broker.statistics.damaged_at
         while damaged_at and engine.scrubber is not None:
             engine.scrubber.suspect(damaged_at.popleft())
-
-    def _tell_of_disk(self) -> None:
-        """Peers, and who reads the log, hear at once that the disk hangs, is slow, is well."""
-        health = self.engine.disk_health
-        now = (health.hung, health.slow)
-        if now == self._disk_told:
-            return
-        self._disk_told = now
-        self._pinged = 0
-        usual_ms = round(health.usual_ns / MS)
-        if health.hung:
-            self._journal.error("disk hangs: masters are given up", ms=health.waited_ns // MS)
-        elif health.slow:
-            self._journal.error("disk slow: masters are given away", usual_ms=usual_ms)
-        else:
-            self._journal.warning("disk is well again", usual_ms=usual_ms)
 
     def _balance(self, now: Now) -> None:
         self._look_soon = False
@@ -195,14 +175,17 @@ class Shell:
         groups = views(self.engine, now)
         self.planner.tick(now, groups)
         self.loop.tick(now, groups)
-        cramped = self.engine.scarcity.low or self.engine.disk_health.ailing
-        if cramped and not self.loop.draining:
-            self.loop.drain_next(now)  # our masters go where it is better, as long as it is
+        if self.engine.scarcity.low and not self.loop.draining:
+            self.loop.drain_next(now)  # our masters go where there is room, as long as there is
 
     # -- hooks of the engine ------------------------------------------------------------------
 
     def on_notice(self, now: Now, notice: Notice) -> None:
         log = self._journal.warning if notice.what in LOUD else self._journal.debug
+        if notice.what in ALARMING:
+            log = self._journal.error
+        if notice.what == "hopeless" and self.keeping is not None:
+            self.keeping.keep_evidence(notice.group)
         log(notice.what, group=notice.group, detail=notice.detail)
         self.loop.on_notice(now, notice)
 
@@ -296,13 +279,11 @@ class Shell:
         admission = self.engine.admission
         if admission is not None and not admission.settled:
             return f"waiting for {admission.waits_for} nodes to say that they know this directory"
-        health = self.engine.disk_health
-        if health.hung:
-            waited_s = health.waited_ns / 1e9
-            return f"the disk hangs: nothing has become durable for {waited_s:.1f} s"
         if self.engine.scarcity.stuck:
-            swamped = self.engine.scarcity.swamped
-            return "the disk is slower than what comes" if swamped else "the disk is full"
+            return "the disk is full"
+        for doubtful in self.engine.multi.replicas.values():
+            if doubtful.doubt:
+                return what_is_in_doubt(doubtful)
         complaint = self.engine.clock.complaint
         if complaint:  # first: whose clock is ahead sees no lease, so no master either
             return complaint
@@ -311,7 +292,7 @@ class Shell:
             return f"not registered with the cluster yet: {why}"
         for group in map(GroupId, self.registry.groups):
             if self.engine.master(group) is None:
-                return f"group {group} has no master yet"
+                return why_no_master(group, self.engine.multi.replicas.get(group))
             replica = self.engine.multi.replicas.get(group)
             if replica is None or replica.me not in replica.members:
                 continue  # others keep it, or this node is only just learning it
@@ -319,3 +300,26 @@ class Shell:
             if behind > replica.timing.window:
                 return f"group {group} is {behind} slots behind"
         return ""
+
+
+def what_is_in_doubt(replica: Replica) -> str:
+    nodes = ", ".join(map(str, sorted(replica.diverged)))
+    more = "" if replica.hopeless else ", until a majority is known to have this node's log"
+    return (
+        f"the log of group {replica.group} differs from that of node {nodes}: this node neither "
+        f'acts nor votes in it{more} (docs/operations.md, "A log that differs")'
+    )
+
+
+def why_no_master(group: GroupId, replica: Replica | None) -> str:
+    """Also for who waits for its node: whether that may be for ever."""
+    text = f"group {group} has no master yet"
+    if replica is None or replica.rejoin is None:
+        return text
+    told = sorted(replica.rejoin.applied)
+    silent = [node for node in replica.others(replica.members) if node not in told]
+    return (
+        f"{text}: this node may have forgotten what it promised, and does not vote in it until "
+        f"enough others have answered that have not ({len(told)} have; not: "
+        f'{", ".join(map(str, silent)) or "nobody"}; docs/operations.md, "Recovering with a loss")'
+    )

@@ -131,6 +131,7 @@ def _groups(engine: Engine, broker: Broker, upkeep: Upkeep, now: Now) -> list[di
             "lease_version": one.lease_ver,
             "chain": f"{one.chain:08x}",
             "diverged": list(one.diverged),
+            "in_doubt": one.doubt,
             "lag": {
                 str(node): max(0, one.applied - applied)
                 for node, applied in one.peers_applied.items()

@@ -25,7 +25,7 @@ from simulator.mutants_broker import CLAIMS, DATA, GROUPS, PRODUCERS, WRITERS
 from simulator.mutants_cold import COLD
 from simulator.mutants_fences import FENCES
 from simulator.mutants_order import ORDER
-from simulator.mutants_state import DISKS, MEMBERS, STATES
+from simulator.mutants_state import MEMBERS, STATES
 from simulator.node import SimNode
 from simulator.planting import Mutant, plant
 from simulator.recovery import Found
@@ -571,7 +571,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **FENCES,
     **CLAIMS,
     **ORDER,
-    **DISKS,
     **STATES,
     **MEMBERS,
     **COLD,

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from paxos import handover
-from paxos.entry import NOOP, Entry
+from paxos.entry import NOOP, Config, Entry, config
 from paxos.ids import BALLOT_ZERO, MS, Incarnation, NodeId, Slot
 from paxos.messages import (
     Accept,
@@ -17,7 +17,7 @@ from paxos.messages import (
     RejoinAnswer,
     RejoinAsk,
 )
-from paxos.rejoin import SILENT_ASKS, Rejoin, distrust
+from paxos.rejoin import SILENT_ASKS, Rejoin, distrust, recover_unsafely
 from paxos.replica import Recovered, Replica
 from paxos.step import Step, VotingRecord
 from paxos.timing import WINDOW_MAX
@@ -287,3 +287,58 @@ def test_progress_names_the_life_it_is_meant_for() -> None:
     one.multi.peer_up(one.now, NodeId(2), Incarnation(7))
     assert one.replica.progress_for(NodeId(2)).incarnation == 7
     assert one.replica.progress_for(NodeId(1)).incarnation == 0, "no link to it came up yet"
+
+
+# -- two members ----------------------------------------------------------------------------------
+
+TWO = (NodeId(0), NodeId(1))
+
+
+@pytest.mark.parametrize(
+    ("answers", "applied", "configured", "votes"),
+    [
+        ([], 90, 0, False),  # it has not answered
+        ([(1, 5)], 4, 0, False),  # there may be a Config among what it knows
+        ([(1, 5)], 5, 0, True),
+        ([(1, 5)], 9, 9, False),  # of slots before it knows these members it cannot tell
+        ([(7, 5)], 9, 0, False),  # outsiders know nothing
+    ],
+)
+def test_when_one_of_two_votes_again(
+    answers: list[tuple[int, int]], applied: int, configured: int, votes: bool
+) -> None:
+    one, rejoin = member(nodes=2), Rejoin()
+    for node, told in answers:
+        rejoin.on_answer(NodeId(node), answer(one, 9, 200, told))
+    assert rejoin.may_vote(NodeId(0), TWO, Slot(applied), Slot(configured)) is votes
+
+
+def test_who_is_to_become_a_third_waits_for_both() -> None:
+    one, rejoin = member(nodes=2), Rejoin()
+    far = Slot(5 + WINDOW_MAX + 1)
+    rejoin.on_answer(NodeId(0), answer(one, 9, 5, 5))
+    assert not rejoin.may_vote(NodeId(2), TWO, far)
+    rejoin.on_answer(NodeId(1), answer(one, 9, 5, 5))
+    for node in TWO:
+        rejoin.on_answer(node, answer(one, 9, 80, 6))
+    assert rejoin.may_vote(NodeId(2), TWO, far)
+    assert not rejoin.may_vote(NodeId(2), TWO, Slot(far - 1))
+
+
+def test_one_of_two_does_not_answer_while_there_may_be_a_third() -> None:
+    """It has voted for a Config and does not know whether the other counted that vote."""
+    one = member(nodes=2)
+    ask = RejoinAsk(GROUP, one.replica.incarnation)
+    one.give(1, accept(1, 1, 1, config(Config((NodeId(0), NodeId(1), NodeId(2))))))
+    assert not one.give(1, ask).after
+    one.give(1, Learned(GROUP, Slot(1), (NOOP,)))
+    assert one.give(1, ask).after
+
+
+def test_an_operator_may_let_it_vote_all_the_same() -> None:
+    one = forgetful()
+    step = Step()
+    recover_unsafely(one.replica, step)
+    assert [record.voting for record in step.persist if isinstance(record, VotingRecord)] == [True]
+    assert one.replica.can_vote()
+    assert one.replica.acceptor.promised.round > 9
