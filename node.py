@@ -4,7 +4,6 @@ Exit codes: 0 after a clean stop, 2 for a bad configuration, 3 where the data di
 74 (EX_IOERR) where the disk failed: nothing is acknowledged after that, and nothing is retried.
 """
 
-import argparse
 import gc
 import os
 import random
@@ -13,7 +12,6 @@ import sys
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import trio
@@ -47,6 +45,7 @@ from runtime.console.console import Console
 from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
 from runtime.fields import Address
+from runtime.fitting import fit_to_limit
 from runtime.greeting import Hello
 from runtime.handovers import Handovers
 from runtime.hosting import Hosting
@@ -58,11 +57,13 @@ from runtime.listener import Listener, listen
 from runtime.load_meter import LoadMeter
 from runtime.log_dir import LogDir
 from runtime.log_writer import LogWriter
+from runtime.memory import Memory
 from runtime.metrics import NodeMetrics
 from runtime.node_admin import NodeAdmin
+from runtime.options import options
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
-from runtime.process import raise_descriptor_limit, watch_parent, watch_signals
+from runtime.process import RESERVED_MAX, raise_descriptor_limit, watch_parent, watch_signals
 from runtime.recovering import (
     as_paxos,
     log_bases,
@@ -96,30 +97,11 @@ DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
-DESCRIPTORS_BESIDE: Final = 1024
-"""File descriptors for segments, links and HTTP, beside those of clients."""
 YOUNG_OBJECTS_MAX: Final = 20_000
 """A round under load makes and drops thousands, none in a cycle; by Python's default of 700 the
 collector looked at them in every round: 3.5 % of a busy node's time."""
 SWITCH_INTERVAL_S: Final = 1e-4
 """The log writer's thread gets the interpreter back sooner than by Python's default of 5 ms."""
-
-
-def options(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m node", description="Run one node of an Evenkeel cluster."
-    )
-    parser.add_argument("--config", type=Path, required=True, help="TOML file, see docs/")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="overrides",
-        metavar="SECTION.KEY=VALUE",
-        help="override one setting; may be repeated",
-    )
-    parser.add_argument("--parent-pid", type=int, help="stop when this parent process is gone")
-    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_CONFIG
     journal = Journal(config.log.level, node=config.node.id)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    raise_descriptor_limit(config.limits.connections_max + DESCRIPTORS_BESIDE, journal)
+    raise_descriptor_limit(config.limits.connections_max + RESERVED_MAX, journal)
+    config = fit_to_limit(config, journal)
     try:
         return _run(config, chosen.parent_pid, journal)
     except ConfigError as error:
@@ -325,6 +308,8 @@ class Node:
             settings.register_node(config, self.multi.incarnation),
             config.founders,
         )
+        limits = config.limits
+        self.memory = Memory(limits.pending_bytes_per_node, limits.answer_bytes_per_node)
         self.peers = Peers(
             self.plane,
             engine,
@@ -335,15 +320,21 @@ class Node:
                 founding=settings.founding(config),
             ),
             dict(config.peers),
-            config.limits.peer_queue_bytes,
+            limits.peer_queue_bytes,
             journal,
+            self.memory,
         )
         engine.links = self.upkeep.catching_up.links = self.peers
         engine.members_elsewhere = self.hosting.members
         self.hosting.dropped = self._dropped
         api = ApiTable(self.broker)
         self.clients = Clients(
-            self.plane, api.handle_frame, settings.clients(config), journal, self.clock_boot_ns
+            self.plane,
+            api.handle_frame,
+            settings.clients(config),
+            journal,
+            self.clock_boot_ns,
+            self.memory,
         )
         engine.homes = self.clients.homes
         self.metrics_registry = CollectorRegistry()

@@ -10,13 +10,14 @@ import select
 import socket
 import struct
 import termios
+import time
 from collections.abc import Callable
 from typing import Final
 
 from paxos.entry import Buffer
 from runtime.dataplane import READ, WRITE, Plane
 from wire.errors import ProtocolError
-from wire.framing import FrameAssembler, FrameLimits
+from wire.framing import ENDLESS, FrameAssembler, FrameLimits, Room
 
 _COUNT: Final = struct.Struct("i")
 SEND_BUFFERS_MAX: Final = 512
@@ -25,12 +26,30 @@ JOIN_BELOW_BYTES: Final = 4096
 """Smaller neighbours are joined before sending: one memcpy is cheaper than one more iovec."""
 SEND_BYTES_PER_ROUND_MAX: Final = 4 * 1024 * 1024
 RECEIVES_PER_ROUND_MAX: Final = 4
+DELIVERS_NS: Final = 3_000_000
+"""So long frames of one connection are handed on in one round; then it is the others' turn."""
 GONE: Final = select.EPOLLHUP | select.EPOLLERR
 """Reported unasked and for ever: who does not read has to act on it, or the loop spins."""
 
 
+def _nothing(_value: object) -> None:
+    """Nobody to tell."""
+
+
+def _no_news() -> None:
+    """Nobody to tell."""
+
+
+def _no_frame(_data: memoryview, _owned: bool) -> None:
+    """Nobody to tell."""
+
+
 class Channel:
-    """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes."""
+    """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes.
+
+    `on_short(size)`: the next frame has no room, nothing is read until `resume_reading`. `on_sent`:
+    the socket has taken more of what waited.
+    """
 
     def __init__(
         self,
@@ -41,11 +60,15 @@ class Channel:
         on_frame: Callable[[memoryview, bool], None],
         on_closed: Callable[[str], None],
         unsent_bytes_max: int,
+        room: Room = ENDLESS,
+        on_short: Callable[[int], None] = _nothing,
+        on_sent: Callable[[], None] = _no_news,
     ) -> None:
         self._plane, self._sock = plane, sock
         self._fd = sock.fileno()
-        self._assembler = FrameAssembler(limits)
+        self._assembler = FrameAssembler(limits, room)
         self._on_frame, self._on_closed = on_frame, on_closed
+        self._on_short, self._on_sent = on_short, on_sent
         self._unsent: list[Buffer] = []
         self.unsent_bytes = 0
         self._unsent_bytes_max = unsent_bytes_max
@@ -62,6 +85,7 @@ class Channel:
     def _on_ready(self, events: int) -> None:
         if events & WRITE:
             self.flush()
+            self._on_sent()
         if self.closed:
             return
         if not self._events & READ:
@@ -95,16 +119,25 @@ class Channel:
                 return
 
     def _deliver(self) -> None:
-        """Hand on the frames that are there, until somebody pauses us."""
-        on_frame = self._on_frame
+        """Hand on the frames that are there, until somebody pauses us, there is no room for the
+        next one, or the others have waited for long enough."""
+        on_frame, clock = self._on_frame, time.monotonic_ns
         self._held = True
+        until_ns = clock() + DELIVERS_NS
         try:
             for data, owned in self._assembler.frames():
                 on_frame(data, owned)
                 if self.closed or not self._events & READ:
                     return
+                if clock() >= until_ns:
+                    self._want(self._events | WRITE)  # the next round, as in `resume_reading`
+                    return
         except ProtocolError as error:
             self.close(str(error))
+            return
+        if self._assembler.short:
+            self.pause_reading()
+            self._on_short(self._assembler.short)
         else:
             self._held = False
 
@@ -147,6 +180,19 @@ class Channel:
     @property
     def partial_bytes(self) -> int:
         return self._assembler.partial_bytes
+
+    @property
+    def holds_bytes(self) -> int:
+        """Room that an unfinished frame has."""
+        return self._assembler.holds_bytes
+
+    @property
+    def short(self) -> int:
+        """Room that the next frame waits for."""
+        return self._assembler.short
+
+    def shrink(self) -> None:
+        self._assembler.shrink()
 
     # -- out ----------------------------------------------------------------------------------
 
@@ -203,7 +249,11 @@ class Channel:
         self._sock.close()
         self._unsent.clear()
         self.unsent_bytes = 0
-        self._on_closed(reason)
+        self._assembler.drop()
+        on_closed, self._on_closed = self._on_closed, _nothing
+        # Who owns us knows us, and we know them: nothing may wait for a collection of cycles.
+        self._on_frame, self._on_short, self._on_sent = _no_frame, _nothing, _no_news
+        on_closed(reason)
 
 
 def join_small(buffers: list[Buffer]) -> list[Buffer]:

@@ -231,6 +231,20 @@ class NodeMetrics(Collector):
         yield _gauge("evenkeel_connections", "Kafka connections.", len(clients.connections))
         yield _counter("evenkeel_connections_accepted", "Ever.", clients.accepted_total)
         yield _counter("evenkeel_connections_refused", "Over a limit.", clients.refused_total)
+        yield _counter(
+            "evenkeel_connections_displaced",
+            "Had asked nothing when another wanted in.",
+            clients.displaced_total,
+        )
+        held = GaugeMetricFamily(
+            "evenkeel_buffer_bytes", "Memory held for connections, by what for.", labels=["kind"]
+        )
+        for kind, size in clients.memory.by_kind().items():
+            held.add_metric([kind], size)
+        yield held
+        yield _counter(
+            "evenkeel_memory_waits", "Requests that waited for memory.", clients.memory.waits
+        )
         unanswered = clients.unanswered_bytes
         yield _gauge("evenkeel_unanswered_bytes", "Requests under way, in bytes.", unanswered)
 

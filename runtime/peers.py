@@ -42,6 +42,7 @@ from runtime.greeting import Hello, Refusal, Refused
 from runtime.greeting import refusal as refusal_of
 from runtime.journal import Journal
 from runtime.masters import Word, decode_words, encode_words
+from runtime.memory import Memory, PeerRoom
 from wire.framing import FrameLimits
 
 PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
@@ -122,8 +123,11 @@ class Peers:
         addresses: dict[NodeId, Address],
         queue_bytes_max: int,
         journal: Journal,
+        memory: Memory | None = None,
     ) -> None:
         self._plane, self._handler, self._hello = plane, handler, hello
+        self._memory = memory or Memory(queue_bytes_max, queue_bytes_max)
+        self._room = PeerRoom(self._memory)
         self._queue_bytes_max = queue_bytes_max
         self._journal = journal
         self._configured = {

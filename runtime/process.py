@@ -12,12 +12,32 @@ from runtime.journal import Journal
 PARENT_CHECK_S: Final = 0.5
 
 
+RESERVED_MAX: Final = 1024
+"""File descriptors for segments, cold files, checkpoints, links and HTTP."""
+
+
+def descriptor_limit() -> int:
+    """How many files this process may have open; asked anew, because it can be changed outside."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+
+def connections_for(descriptors: int) -> int:
+    """How many of so many descriptors clients may have: where there are few, half of them."""
+    return max(1, descriptors - min(RESERVED_MAX, descriptors // 2))
+
+
 def raise_descriptor_limit(wanted: int, journal: Journal) -> None:
     """A shell's usual 1024 are fewer than the clients this node lets in, and the log needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         if hard != resource.RLIM_INFINITY and hard < wanted:
-            journal.warning("few file descriptors: raise ulimit -n", hard=hard, wanted=wanted)
+            journal.warning(
+                "few file descriptors: raise ulimit -n",
+                hard=hard,
+                wanted=wanted,
+                connections=connections_for(hard),
+            )
             wanted = hard
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 

@@ -179,7 +179,9 @@ def clients(config: Config) -> ClientLimits:
     return ClientLimits(
         connections_max=limits.connections_max,
         connections_per_ip_max=limits.connections_per_ip_max,
+        connections_per_ip_per_s=limits.connections_per_ip_per_s,
         pending_bytes_per_node=limits.pending_bytes_per_node,
+        answer_bytes_per_node=limits.answer_bytes_per_node,
         idle_ns=limits.idle_connection_s * 1_000 * MS,
         frames=FrameLimits(
             default=min(FRAME_BYTES_MAX, records), by_key={0: records, 1: FRAME_BYTES_MAX}

@@ -12,6 +12,10 @@ rest of it is received directly, so its records can be kept for ever without a c
 large one the next read is offered little room, because another is likely to follow and what lands
 in the shared buffer has to be copied out.
 
+Memory is asked for before it is given: a large frame begins when there is room for all of it
+(`Room`), so that those that have begun can always be finished; until then nothing more is taken,
+and `short` says how much is wanted.
+
 Limits hold before memory is given: a length over the cap is refused when its four bytes have
 arrived (six, where the cap depends on the API key); a large frame gets its memory in steps, as it
 fills, so that a length alone costs us at most LARGE_STEP_BYTES. Nothing is ever shifted but the
@@ -20,7 +24,7 @@ head of one unfinished small frame, once per buffer.
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import attrs
 
@@ -72,6 +76,35 @@ CLIENT_LIMITS: Final = FrameLimits(
 UNAUTHENTICATED_LIMITS: Final = FrameLimits(default=UNAUTHENTICATED_FRAME_BYTES_MAX)
 
 
+class Room(Protocol):
+    """Whom an assembler asks for the memory that it gives to what comes."""
+
+    def begin(self, size: int) -> bool:
+        """Whether a large frame of this size may begin now."""
+
+    def end(self, size: int) -> None:
+        """Such a frame was handed on, or given up."""
+
+    def grow(self, size: int) -> bool:
+        """Whether the receive buffer may become so much larger; what shrinks always may."""
+
+
+class _Endless:
+    """For clients, who know whom they have asked."""
+
+    def begin(self, _size: int) -> bool:
+        return True
+
+    def end(self, _size: int) -> None:
+        pass
+
+    def grow(self, _size: int) -> bool:
+        return True
+
+
+ENDLESS: Final = _Endless()
+
+
 class Frame(NamedTuple):
     """`data` without its length. Unless `owned`, it dies with the next `buffer_to_fill`."""
 
@@ -82,8 +115,12 @@ class Frame(NamedTuple):
 class FrameAssembler:
     """The receiving half of one connection. `limits` may be replaced, say after authentication."""
 
-    def __init__(self, limits: FrameLimits) -> None:
+    def __init__(self, limits: FrameLimits, room: Room = ENDLESS) -> None:
         self.limits = limits
+        self._room = room
+        self.short = 0
+        """Bytes that the next frame has no room for: ask again when there may be some."""
+        room.grow(BUFFER_BYTES_MIN)
         self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
         self._start = 0
         """Where the first byte not yet taken is."""
@@ -145,6 +182,10 @@ class FrameAssembler:
             if size > self.limits.default and not self._allowed(size, there):
                 return
             if size > OWNED_OVER_BYTES:
+                if not self._room.begin(size):
+                    self.short = size
+                    return
+                self.short = 0
                 self._begin_large(size, there)
             elif there < size:
                 return
@@ -161,6 +202,28 @@ class FrameAssembler:
         of memory for it.
         """
         return 4 + self._filled if self._large is not None else self._stop - self._start
+
+    @property
+    def holds_bytes(self) -> int:
+        """Room that an unfinished large frame has."""
+        return self._large_size if self._large is not None else 0
+
+    def shrink(self) -> None:
+        """A buffer that has grown and is empty becomes a small one again."""
+        if self._start == self._stop and len(self._buffer) > BUFFER_BYTES_MIN:
+            self._room.grow(BUFFER_BYTES_MIN - len(self._buffer))
+            self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
+            self._start = self._stop = 0
+            self._grow = False
+
+    def drop(self) -> None:
+        """Nothing more comes: let all memory go."""
+        if self._large is not None:
+            self._room.end(self._large_size)
+            self._large = None
+        self._room.grow(-len(self._buffer))
+        self._buffer = memoryview(b"")
+        self._start = self._stop = self._filled = self.short = 0
 
     def _allowed(self, size: int, there: int) -> bool:
         """False while the API key has not arrived; raises if the frame is too long for it."""
@@ -195,6 +258,7 @@ class FrameAssembler:
     def _take_large(self, large: memoryview) -> Frame:
         self._large = None
         self._filled = 0
+        self._room.end(self._large_size)
         self._after_large = self._large_size > DIRECT_OVER_BYTES
         return Frame(large, True)
 
@@ -207,7 +271,8 @@ class FrameAssembler:
         start, stop, buffer = self._start, self._stop, self._buffer
         left = stop - start
         target = buffer
-        if self._grow and len(buffer) < BUFFER_BYTES_MAX:
+        wanted = self._grow and len(buffer) < BUFFER_BYTES_MAX
+        if wanted and self._room.grow(len(buffer)):
             target = memoryview(bytearray(2 * len(buffer)))
         elif left and len(buffer) - stop > OWNED_OVER_BYTES + 4:
             return
