@@ -404,6 +404,11 @@ class Node:
             on_bug=self.journal.bug,
         )
 
+        admins = (self.admin, self.balancer_admin, self.node_admin, self.disk_use, self.console)
+        routes = {key: route for admin in admins for key, route in admin.routes().items()}
+        guard = Guard(self.config.listen.http_origin)
+        self.http = HttpServer(routes, self.journal.bug, guard, self.memory)
+
     def _first_members(self, group: GroupId) -> tuple[NodeId, ...]:
         return first_members(group, self.config.founders, self.config.groups.replicas)
 
@@ -490,9 +495,10 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
     gc.freeze()  # what has been built lives as long as the process
     gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
     try:
-        http = await open_ports(node)
+        open_ports(node)
         async with trio.open_nursery() as nursery:
-            await _start(node, nursery, stop, parent_pid, http)
+            node.http.nursery = nursery
+            await _start(node, nursery, stop, parent_pid)
             await stop.wait()
             await drain(node)
             await node.console.hub.close()
@@ -503,14 +509,14 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
         node.close()
 
 
-async def open_ports(node: Node) -> list[trio.SocketListener]:
-    """Listen on all three ports; the data plane has two of them, HTTP's are returned.
+def open_ports(node: Node) -> None:
+    """Listen on all three ports, in the data plane.
 
     Raises:
         ConfigError: an address is not ours, or in use.
     """
     addresses = node.config.listen
-    accept = {"peer": node.peers.accept, "kafka": node.clients.accept}
+    accept = {"peer": node.peers.accept, "kafka": node.clients.accept, "http": node.http.accept}
     for name, on_accept in accept.items():
         address: Address = getattr(addresses, name)
         try:
@@ -518,11 +524,6 @@ async def open_ports(node: Node) -> list[trio.SocketListener]:
         except OSError as error:
             raise _cannot_listen(name, address, error) from error
         node.listeners.append(listener)
-    http = addresses.http
-    try:
-        return list(await trio.open_tcp_listeners(http.port, host=http.host))
-    except OSError as error:
-        raise _cannot_listen("http", http, error) from error
 
 
 def _cannot_listen(name: str, address: Address, error: OSError) -> ConfigError:
@@ -530,18 +531,14 @@ def _cannot_listen(name: str, address: Address, error: OSError) -> ConfigError:
 
 
 async def _start(
-    node: Node,
-    nursery: trio.Nursery,
-    stop: trio.Event,
-    parent_pid: int | None,
-    http: list[trio.SocketListener],
+    node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None
 ) -> None:
     config, shell = node.config, node.shell
     node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable())
     node.plane.register(node.upkeep.wakeup.fd, READ, lambda _events: node.upkeep.take())
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
-    nursery.start_soon(watch_signals, stop)
+    await nursery.start(watch_signals, stop)
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.peers.run)
@@ -549,10 +546,6 @@ async def _start(
     shell.on_removed = stop.set
     if shell.removed:
         stop.set()
-    admins = (node.admin, node.balancer_admin, node.node_admin, node.disk_use, node.console)
-    routes = {key: route for admin in admins for key, route in admin.routes().items()}
-    server = HttpServer(routes, node.journal.bug, Guard(config.listen.http_origin))
-    await nursery.start(trio.serve_listeners, server.handle, http)
     node.journal.info(
         "node started",
         kafka=str(config.listen.kafka),

@@ -433,7 +433,11 @@ class Clients:
     def fit(self, connections_max: int) -> None:
         """The process may open fewer files than it hoped for: so many connections at most."""
         self.connections_max = min(self.limits.connections_max, connections_max)
-        for client in self._dispensable(len(self.connections) - self.connections_max):
+        self.spare(len(self.connections) - self.connections_max)
+
+    def spare(self, count: int) -> None:
+        """Close so many: the files that they keep open are needed for something else."""
+        for client in self._dispensable(count):
             client.close("file descriptors are scarce")
 
     def _dispensable(self, count: int) -> list[Client]:

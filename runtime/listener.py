@@ -5,7 +5,6 @@ so a level-triggered listener would be called again for ever. One descriptor is 
 is given up for a moment to accept such a connection and close it, which tells the other side.
 """
 
-import errno
 import os
 import socket
 from collections.abc import Callable
@@ -15,9 +14,9 @@ from typing import Final
 from runtime.dataplane import READ, Plane
 from runtime.fields import Address
 from runtime.journal import Journal
+from storage.descriptors import DESCRIPTORS, OUT_OF_DESCRIPTORS
 
 ACCEPTS_PER_ROUND_MAX: Final = 64
-OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 REFUSED_LOGGED_EVERY: Final = 1_000
 
 OnAccept = Callable[[socket.socket, str], None]
@@ -43,6 +42,7 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
+                    DESCRIPTORS.scarce = True  # connections are closed for it in the next tick
                     self._refuse()
                 continue  # or whoever called has hung up already
             try:

@@ -42,9 +42,12 @@ def raise_descriptor_limit(wanted: int, journal: Journal) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def watch_signals(stop: trio.Event) -> None:
+async def watch_signals(
+    stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     """The first SIGTERM or SIGINT stops gracefully, a second one at once."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for _ in signals:
             if stop.is_set():
                 os._exit(1)

@@ -27,9 +27,11 @@ from runtime.masters import Gossip, words_for
 from runtime.metrics import NodeMetrics
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop, views
+from runtime.process import connections_for, descriptor_limit
 from runtime.registry_client import Joining
 from runtime.settings import first_guess
 from runtime.upkeep import Upkeep
+from storage.descriptors import DESCRIPTORS, RESERVE
 
 PING_EVERY_NS: Final = 200 * MS
 HOUSEKEEPING_NS: Final = 1_000 * MS
@@ -132,8 +134,12 @@ class Shell:
         self.broker.consumer_groups.tick(now)
         self.upkeep.tick(now)
         self.clients.look()
+        if DESCRIPTORS.scarce:
+            self._spare_descriptors()
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
             self._kept_house = now.boot_ns
+            self.clients.fit(connections_for(descriptor_limit()))
+            DESCRIPTORS.fill()
             self.clients.tick()
             self.peers.tick()
             self.metrics.tick()
@@ -142,6 +148,14 @@ class Shell:
             if self.console is not None:
                 self.console.tick(now)
         self.end_of_round()
+
+    def _spare_descriptors(self) -> None:
+        """Somebody needed one more file than this process may have open: connections make room."""
+        DESCRIPTORS.scarce = False
+        self.clients.fit(connections_for(descriptor_limit()))
+        if not DESCRIPTORS.fill():
+            self.clients.spare(RESERVE)
+            DESCRIPTORS.fill()
 
     def _tell_masters(self, now: Now) -> None:
         """Nodes that are no members of our groups hear from us that we are their masters."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from paxos.entry import Buffer
+from storage.descriptors import DESCRIPTORS
 from storage.direct import (
     BLOCK_BYTES,
     LONG_READ_BYTES,
@@ -152,7 +153,9 @@ class RealFile:
         self._direct: DirectFile | None = None
         self._reads_directly = True
         try:
-            self._descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._descriptor = DESCRIPTORS.have(
+                lambda: os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            )
         except OSError as error:
             raise storage_failed("open", path.name, error) from error
         self._growing = GrowingFile(self._descriptor, growing)
@@ -331,14 +334,18 @@ class RealDisk:
 
     def names(self) -> list[str]:
         try:
-            return sorted(name for name in os.listdir(self.directory) if name != LOCK_NAME)
+            return sorted(
+                name
+                for name in DESCRIPTORS.have(lambda: os.listdir(self.directory))
+                if name != LOCK_NAME
+            )
         except OSError as error:
             raise storage_failed("list", str(self.directory), error) from error
 
     def sizes(self) -> dict[str, int]:
         found = {}
         try:
-            with os.scandir(self.directory) as entries:
+            with DESCRIPTORS.have(lambda: os.scandir(self.directory)) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):  # removed while we look
                         found[entry.name] = entry.stat().st_size

@@ -301,8 +301,8 @@ async def test_requests_of_other_sites_are_refused() -> None:
         assert "access-control-allow-origin" not in reply.headers
 
 
-async def test_connections_are_limited(autojump_clock: MockClock) -> None:
-    """Who comes when all places are taken is sent away, and does not wait with an open socket."""
+async def test_the_oldest_connection_gives_up_its_place(autojump_clock: MockClock) -> None:
+    """Who says nothing keeps nobody out: not the probe of a supervisor, and not the operator."""
     server, _ = serving(get_x=echo)
     async with trio.open_nursery() as nursery:
         clients = []
@@ -310,10 +310,33 @@ async def test_connections_are_limited(autojump_clock: MockClock) -> None:
             client, node = memory_stream_pair()
             clients.append(client)
             nursery.start_soon(server.handle, node)
-        await trio.testing.wait_all_tasks_blocked()
-        assert (await exchange(server, request("GET", "/x"))).status == 0
-        await clients[0].send_all(request("GET", "/x"))
-        assert Reply(await read_all(clients[0].receive_stream)).status == 200
+            await trio.testing.wait_all_tasks_blocked()
+        assert (await exchange(server, request("GET", "/x"))).status == 200
+        assert await clients[0].receive_some() == b"", "the oldest has gone for it"
+        await clients[1].send_all(request("GET", "/x"))
+        assert Reply(await read_all(clients[1].receive_stream)).status == 200
+        assert server.displaced_total == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_streams_do_not_take_all_places(autojump_clock: MockClock) -> None:
+    """Streams stay, so there are fewer of them than places."""
+
+    async def endless(send: Send) -> None:
+        await send(b"x")
+        await trio.sleep_forever()
+
+    async def stream(_body: Any) -> Stream:
+        return Stream("text/plain", endless)
+
+    server, _ = serving(get_x=echo, get_stream=stream)
+    async with trio.open_nursery() as nursery:
+        for _ in range(CONNECTIONS_MAX):
+            client, node = memory_stream_pair()
+            nursery.start_soon(server.handle, node)
+            await client.send_all(request("GET", "/stream"))
+            await trio.testing.wait_all_tasks_blocked()
+        assert (await exchange(server, request("GET", "/stream"))).status == 503
         assert (await exchange(server, request("GET", "/x"))).status == 200
         nursery.cancel_scope.cancel()
 
