@@ -7,14 +7,13 @@ client does is refused: otherwise the silence of its newest would push out those
 speak.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 BURST_S: Final = 2
 """So many seconds' worth of connections may come at once: all clients come back after an outage."""
 HOSTS_MAX: Final = 10_000
 """Addresses whose rate is remembered; beyond it all are forgotten, which lets in too many once."""
-UNNAMED: Final = ""
 
 
 class Caller(Protocol):
@@ -36,6 +35,9 @@ class Silent(Generic[C]):
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(self._all)
 
     def add(self, caller: C) -> None:
         self._all[caller] = None

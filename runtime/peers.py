@@ -34,7 +34,9 @@ from paxos.ids import INCARNATION_ZERO, GroupId, NodeId
 from paxos.messages import Message
 from runtime.admission import Life, Verdict
 from runtime.channel import Channel
+from runtime.connecting import SILENT_S, connect
 from runtime.dataplane import Plane
+from runtime.door import Rate, Silent
 from runtime.engine_ports import Handler
 from runtime.fields import Address
 from runtime.forwarded import FORWARD_TIMEOUT_NS
@@ -52,20 +54,19 @@ PAXOS_FRAME_BYTES: Final = 1024 * 1024
 PEER_FRAME_STEP_BYTES: Final = 4 * 1024 * 1024
 """A peer's frame gets its memory at once up to here: that is nearly all of them."""
 CONNECT_EVERY_S: Final = 0.1
-CONNECT_TIMEOUT_S: Final = 2.0
 SHORT_LIFE_S: Final = 2.0
 """A link lost sooner was refused by the other side: it is opened again ever less often ..."""
 REFUSED_DOUBLINGS_MAX: Final = 5
 """... down to once in CONNECT_EVERY_S * 2**5."""
-SILENT_S: Final = 10.0
-"""A peer says something every 200 ms; a link on which nothing moves for so long is dead, whatever
-TCP hopes for (it would go on for a quarter of an hour)."""
 GREETING_BYTES_MAX: Final = 2048
 REFUSAL_BYTES_MAX: Final = 2048
 GREETING_S: Final = 5.0
 UNGREETED_MAX: Final = 64
 """Connections to the peer port that have not said yet who they are."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
+CONNECTIONS_PER_IP_PER_S: Final = 200
+"""A peer opens one, and one more when it was lost. With UNGREETED_MAX places somebody who floods us
+from a peer's own address leaves that peer a fifth of a second to greet, which it does at once."""
 RESULT_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -137,7 +138,8 @@ class Peers:
         self.removed: frozenset[NodeId] = frozenset()
         self._links_changed = trio.Event()
         self._incoming: dict[NodeId, _Incoming] = {}
-        self._ungreeted: dict[_Incoming, None] = {}
+        self._ungreeted: Silent[_Incoming] = Silent()
+        self._rate = Rate(CONNECTIONS_PER_IP_PER_S, handler.boot_ns)
         self._flags = 0
         self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
         """What a peer asks and says for the console."""
@@ -314,7 +316,7 @@ class Peers:
         refused = attempts = 0
         with scope:
             while True:
-                sock = await _connect(link.addresses[attempts % len(link.addresses)])
+                sock = await connect(link.addresses[attempts % len(link.addresses)])
                 attempts += 1
                 if sock is None:
                     await trio.sleep(CONNECT_EVERY_S)
@@ -378,10 +380,12 @@ class Peers:
 
     def accept(self, sock: socket.socket, host: str) -> None:
         """A connection to the peer port: it must greet first, briefly and soon."""
-        if len(self._ungreeted) >= UNGREETED_MAX:
+        if not self._rate.takes(host):
             sock.close()
-            self._refuse(host, "too many connections that have not greeted")
+            self._refuse(host, "too many connections a second")
             return
+        if len(self._ungreeted) >= UNGREETED_MAX:
+            self._make_place(host)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         incoming = _Incoming(self, host, self._handler.boot_ns())
         incoming.channel = Channel(
@@ -391,8 +395,19 @@ class Peers:
             on_frame=incoming.on_frame,
             on_closed=incoming.on_closed,
             unsent_bytes_max=0,
+            room=self._room,
         )
-        self._ungreeted[incoming] = None
+        self._ungreeted.add(incoming)
+
+    def _make_place(self, host: str) -> None:
+        """Silence keeps nobody out: the oldest that has not greeted goes. Those from an address
+        where a peer is stay as long as there are others, unless the new one is from there too."""
+        known = {one.host for link in self.outgoing.values() for one in link.addresses}
+        others = (one for one in self._ungreeted if one.host not in known)
+        oldest = self._ungreeted.oldest(host) if host in known else None
+        oldest = oldest or next(others, None) or self._ungreeted.oldest()
+        assert oldest is not None
+        oldest.close("it has not greeted, and its place is wanted")
 
     def greeted(self, incoming: "_Incoming", hello: Hello) -> None:
         """Check who is calling.
@@ -408,7 +423,7 @@ class Peers:
             FrameLimits(default=PEER_FRAME_BYTES_MAX, step=PEER_FRAME_STEP_BYTES)
         )
         incoming.node, incoming.incarnation = hello.node, hello.incarnation
-        del self._ungreeted[incoming]
+        self._ungreeted.discard(incoming)
         old = self._incoming.get(hello.node)
         self._incoming[hello.node] = incoming
         if old is not None:
@@ -430,7 +445,7 @@ class Peers:
     def incoming_lost(self, incoming: "_Incoming", reason: str) -> None:
         node = incoming.node
         if node is None:
-            self._ungreeted.pop(incoming, None)
+            self._ungreeted.discard(incoming)
             self._refuse(incoming.host, reason)
         elif self._incoming.get(node) is incoming:
             del self._incoming[node]
@@ -572,18 +587,3 @@ def _decode_outcome(body: memoryview) -> tuple[int, Outcome]:
     if not 1 <= code <= len(_WHY):
         raise PeerError(f"an outcome of code {code}")
     return number, Elsewhere(_WHY[code - 1], None if master < 0 else NodeId(master))
-
-
-async def _connect(address: Address) -> socket.socket | None:
-    """A connected, non-blocking socket; None where nobody answers."""
-    with trio.move_on_after(CONNECT_TIMEOUT_S):
-        try:
-            stream = await trio.open_tcp_stream(address.host, address.port)
-            sock = socket.socket(fileno=stream.socket.detach())
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S * 1000))
-        except OSError:
-            return None
-        return sock
-    return None

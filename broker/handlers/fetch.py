@@ -49,7 +49,8 @@ SESSION_BEGINS: Final = 0
 SESSION_ENDS: Final = -1
 READ_COMMITTED: Final = 1
 FULL_THROTTLE_MS: Final = 100
-"""How long a client is asked to pause where no more fetches may be parked."""
+"""How long a client is asked to pause where no more fetches may be parked, or there is no room for
+more answers."""
 
 SAID_OF_DATA: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 """What an answer says of what this node has: true under its lease only. A consumer that believes
@@ -233,6 +234,8 @@ class _Fetch:
             self._ask_for_progress(responses, self._message.progress.consumer)
         if broker.progress.first_fetch and size:
             broker.progress.fetched(self._with_records(responses))
+        if not self._request.reply.room:
+            throttle_ms = FULL_THROTTLE_MS  # it holds nothing, and nor would the next one
         hints = [data.current_leader for topic in responses for data in topic.partitions]
         self._count(responses, size)
         response = FetchResponse(
@@ -322,7 +325,8 @@ class _Fetch:
     ) -> tuple[list[FetchableTopicResponse], int]:
         """All partitions in the order of the request, within its limits."""
         broker, message = self._broker, self._message
-        left = min(message.max_bytes, broker.config.fetch_bytes_max)
+        room = self._request.reply.room
+        left = min(message.max_bytes, broker.config.fetch_bytes_max, room)
         size = 0
         responses = []
         for topic, wanted in self._topics:
@@ -333,7 +337,7 @@ class _Fetch:
                 if error is not ErrorCode.NONE:
                     answers.append(self._failure(one, error, leaders))
                     continue
-                data, read = self._read_one(reader, one, left, first=size == 0)
+                data, read = self._read_one(reader, one, left, first=size == 0 < room)
                 answers.append(data)
                 size += read
                 left -= read

@@ -14,6 +14,7 @@ from paxos import codec
 from paxos import entry as entries
 from paxos.ids import MS, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Commit, Learn
+from runtime.connecting import SILENT_S
 from runtime.dataplane import DataPlane
 from runtime.fields import Address
 from runtime.forwarded import FORWARD_TIMEOUT_NS
@@ -25,7 +26,6 @@ from runtime.peers import (
     GREETING_S,
     PAXOS_FRAME_BYTES,
     RESULT_BYTES_MAX,
-    SILENT_S,
     UNGREETED_MAX,
     Kind,
 )
@@ -133,17 +133,20 @@ def test_who_never_greets_is_closed(world: World) -> None:
 
 
 def test_many_strangers_cost_a_bounded_number_of_sockets(world: World) -> None:
-    """And peers are let in as soon as those are gone; links that are up do not notice."""
+    """They keep no peer out, though they stay: the oldest of them goes."""
     world.join(1, 2)
     crowd = [world.stranger() for _ in range(UNGREETED_MAX)]
-    assert is_closed(world.stranger())
+    newest = world.stranger()
+    assert is_closed(crowd[0])
+    world.connect(3, 1)
+    assert (3, 1) in world[1].handler.ups
+    assert is_closed(crowd[1])
     world[2].peers.send(NodeId(1), accept(1))
     world.settle()
     assert len(world[1].handler.messages) == 1
-    crowd[0].close()
+    newest.sendall(frame(b"x"))
     world.settle()
-    world.connect(3, 1)
-    assert (3, 1) in world[1].handler.ups
+    assert is_closed(newest), "it was there until it said something else than who it is"
 
 
 def test_refusals_are_logged_once_a_second(world: World) -> None:
