@@ -11,6 +11,7 @@ from broker.gaps import Gaps
 from broker.holds import Holds
 from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
+from broker.portions import Portions
 from broker.ports import AppliedLog, Aside, Groups, LogDir, Reply, Timers
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from wire.apis import RequestHeader
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(eq=False)
 class Request:
     """One decoded request. `frame` is valid only until the handler returns unless `owned`."""
 
@@ -69,6 +70,7 @@ class Broker:
     metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
     producer_ids: ProducerIds = attrs.field(init=False)
     traffic: Traffic = attrs.field(init=False, factory=Traffic)
+    portions: Portions = attrs.field(init=False, factory=Portions)
     produces: Produces = attrs.field(init=False)
     progress: Progress = attrs.field(init=False)
     retainer: Retainer = attrs.field(init=False)
