@@ -63,7 +63,7 @@ WAYS: Final[Mapping[int, Way]] = {
     ApiKey.FETCH: Way(800, "topics", "responses", "partitions", "partitions"),
     ApiKey.LIST_OFFSETS: Way(1_000, "topics", "topics", "partitions", "partitions"),
     ApiKey.METADATA: Way(500, "topics", "topics"),
-    ApiKey.OFFSET_COMMIT: Way(1_000, "topics", "topics", "partitions", "partitions"),
+    ApiKey.OFFSET_COMMIT: Way(500, "topics", "topics", "partitions", "partitions"),
     ApiKey.OFFSET_FETCH: Way(20, "groups", "groups"),
     ApiKey.FIND_COORDINATOR: Way(1_000, "coordinator_keys", "coordinators", once=_itself),
     ApiKey.DESCRIBE_GROUPS: Way(10, "groups", "groups", once=_itself),

@@ -19,11 +19,12 @@ from typing import Final
 import attrs
 
 from broker.context import Broker, Request
-from broker.guard import blame, refuse_more_than
+from broker.guard import blame
 from broker.hints import endpoints, other_leader
 from broker.leaders import Leader
 from broker.partition import PartitionState
 from broker.reader import Reader, UnreadableError
+from broker.refusals import refuse_more_than
 from paxos.ids import GroupId
 from wire.apis import encode_response
 from wire.encoding import record_buffers
@@ -64,7 +65,7 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, FetchRequest)
     named = [one for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(PARTITIONS_MAX, named, request):
+    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
         return
     broker.statistics.fetch_requests += 1
     refusal = _refusal(message)

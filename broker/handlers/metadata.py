@@ -15,9 +15,10 @@ from balancer.catalogue import INTERNAL_TOPICS, name_problem
 from balancer.records import TOPICS_MAX, Topic
 from balancer.registry_commands import CreateTopic, Decided, TopicCreated
 from broker.context import Broker, Request
-from broker.guard import guarded, refuse_more_than
+from broker.guard import guarded
 from broker.handlers.configs import replicas_of
 from broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
+from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer, change_registry
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from wire.apis import encode_response
@@ -40,7 +41,7 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, MetadataRequest)
     wanted = _wanted(message, request.header.api_version)
-    if wanted is not None and refuse_more_than(TOPICS_MAX, wanted, request):
+    if wanted is not None and refuse_more_than(TOPICS_MAX, wanted, broker, request):
         return
     now = broker.groups.now()
     deadline = now.boot_ns + broker.config.no_coordinator_wait_ms * MS
