@@ -534,8 +534,10 @@ async def _start(
     node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None
 ) -> None:
     config, shell = node.config, node.shell
-    node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable())
-    node.plane.register(node.upkeep.wakeup.fd, READ, lambda _events: node.upkeep.take())
+    node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable(), urgent=True)
+    node.plane.register(
+        node.upkeep.wakeup.fd, READ, lambda _events: node.upkeep.take(), urgent=True
+    )
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
     await nursery.start(watch_signals, stop)

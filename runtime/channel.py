@@ -63,6 +63,7 @@ class Channel:
         room: Room = ENDLESS,
         on_short: Callable[[int], None] = _nothing,
         on_sent: Callable[[], None] = _no_news,
+        urgent: bool = False,
     ) -> None:
         self._plane, self._sock = plane, sock
         self._fd = sock.fileno()
@@ -78,7 +79,7 @@ class Channel:
         self.closed = False
         self.received_bytes = 0
         self.sent_bytes = 0
-        plane.register(self._fd, self._events, self._on_ready)
+        plane.register(self._fd, self._events, self._on_ready, urgent=urgent)
 
     # -- in -----------------------------------------------------------------------------------
 

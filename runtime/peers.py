@@ -340,6 +340,7 @@ class Peers:
             on_frame=lambda frame, _owned: self._answered(link, frame),
             on_closed=lambda reason: self._outgoing_lost(link, reason),
             unsent_bytes_max=self._queue_bytes_max,
+            urgent=True,
         )
         link.reconnects += 1
         body = attrs.evolve(self._hello, to=link.node).encode()
@@ -396,6 +397,7 @@ class Peers:
             on_closed=incoming.on_closed,
             unsent_bytes_max=0,
             room=self._room,
+            urgent=True,
         )
         self._ungreeted.add(incoming)
 
