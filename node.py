@@ -335,6 +335,7 @@ class Node:
             journal,
             self.clock_boot_ns,
             self.memory,
+            api.handle_over,
         )
         engine.homes = self.clients.homes
         self.metrics_registry = CollectorRegistry()

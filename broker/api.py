@@ -35,7 +35,9 @@ from broker.handlers import (
     topics,
 )
 from broker.ports import Reply
+from broker.refusals import refuse
 from wire.apis import (
+    APIS,
     ApiKey,
     RequestHeader,
     UnsupportedVersion,
@@ -43,8 +45,10 @@ from wire.apis import (
     encode_unsupported,
     parse_request_header,
 )
+from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.framing import OWNED_OVER_BYTES
+from wire.messages.produce import ProduceRequest
 
 Handler: TypeAlias = Callable[[Broker, Request], None]
 """Answers `request.reply` before it returns, or keeps it and answers from a callback."""
@@ -157,6 +161,30 @@ class ApiTable:
                 self._handle(handler, Request(header, message, kept, True, client_host, reply))
 
         self._broker.aside.submit(partial(_decoded, header, kept), done)
+
+    def handle_over(
+        self, size: int, frame: memoryview, owned: bool, client_host: str, reply: Reply
+    ) -> None:
+        """Answer a request that was too long to be kept: `frame` is what there is of it, of a
+        Produce all but the records. As `handle_frame` else."""
+        try:
+            header = parse_request_header(frame)
+            if isinstance(header, UnsupportedVersion):
+                self._refuse(header, reply)
+                return
+            produces = header.api_key == _PRODUCE
+            message = decode_request(header, frame) if produces else None
+        except ProtocolError as error:
+            self._close(str(error), reply)
+            return
+        self.refused += 1
+        name = APIS[header.api_key].name
+        request = Request(header, message, frame, owned, client_host, reply)
+        if isinstance(message, ProduceRequest) and message.acks == 0:
+            self._close(f"{name} of {size} bytes, which nobody would be told of", reply)
+        else:
+            code = ErrorCode.MESSAGE_TOO_LARGE if produces else ErrorCode.INVALID_REQUEST
+            refuse(self._broker, request, code, f"{name} of {size} bytes is too large", 0)
 
     def _handle(self, handler: Handler, request: Request) -> None:
         key = request.header.api_key

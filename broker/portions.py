@@ -300,6 +300,9 @@ class _Part(Reply):
     def close(self, reason: str) -> None:
         self._serving.close(reason)
 
+    def has_hung_up(self) -> bool:
+        return self._reply.has_hung_up()
+
 
 def _joined(request: "Request", way: Way, parts: list[bytes]) -> list[Buffer]:
     """One answer from those to the portions, in their order."""

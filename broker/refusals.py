@@ -112,7 +112,7 @@ FETCH_ERROR_FROM: Final = 7
 def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things: int) -> None:
     """Answer; a request of an API that has no words for it loses its connection."""
     header = request.header
-    make = REFUSALS.get(header.api_key)
+    make = REFUSALS.get(header.api_key) if request.message is not None else None
     if make is None:
         answer = at_the_top(header.api_key, header.api_version, error)
         if answer is None:

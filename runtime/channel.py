@@ -40,7 +40,7 @@ def _no_news() -> None:
     """Nobody to tell."""
 
 
-def _no_frame(_data: memoryview, _owned: bool) -> None:
+def _no_frame(_data: memoryview, _value: int) -> None:
     """Nobody to tell."""
 
 
@@ -48,7 +48,8 @@ class Channel:
     """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes.
 
     `on_short(size)`: the next frame has no room, nothing is read until `resume_reading`. `on_sent`:
-    the socket has taken more of what waited.
+    the socket has taken more of what waited. `on_over(kept, size)`: a frame was too long, and this
+    is what was kept of it.
     """
 
     def __init__(
@@ -63,19 +64,23 @@ class Channel:
         room: Room = ENDLESS,
         on_short: Callable[[int], None] = _nothing,
         on_sent: Callable[[], None] = _no_news,
+        on_over: Callable[[memoryview, int], None] = _no_frame,
         urgent: bool = False,
     ) -> None:
         self._plane, self._sock = plane, sock
         self._fd = sock.fileno()
         self._assembler = FrameAssembler(limits, room)
         self._on_frame, self._on_closed = on_frame, on_closed
-        self._on_short, self._on_sent = on_short, on_sent
+        self._on_short, self._on_sent, self._on_over = on_short, on_sent, on_over
         self._unsent: list[Buffer] = []
         self.unsent_bytes = 0
         self._unsent_bytes_max = unsent_bytes_max
         self._events = READ
         self._held = False
         """Reading was paused before all received frames were taken: they come first."""
+        self._again = False
+        """A round is wanted though nothing comes: the socket is asked whether it can be written
+        to, and as a rule it can."""
         self.closed = False
         self.received_bytes = 0
         self.sent_bytes = 0
@@ -85,6 +90,7 @@ class Channel:
 
     def _on_ready(self, events: int) -> None:
         if events & WRITE:
+            self._again = False
             self.flush()
             self._on_sent()
         if self.closed:
@@ -127,11 +133,14 @@ class Channel:
         until_ns = clock() + DELIVERS_NS
         try:
             for data, owned in self._assembler.frames():
-                on_frame(data, owned)
+                if self._assembler.over:
+                    self._on_over(data, self._assembler.over)
+                else:
+                    on_frame(data, owned)
                 if self.closed or not self._events & READ:
                     return
                 if clock() >= until_ns:
-                    self._want(self._events | WRITE)  # the next round, as in `resume_reading`
+                    self._want_a_round()
                     return
         except ProtocolError as error:
             self.close(str(error))
@@ -148,8 +157,13 @@ class Channel:
 
     def resume_reading(self) -> None:
         """Go on; frames that were held back are handed on in the next round."""
-        # As a rule the socket can be written to, so asking for that brings the next round about.
-        self._want(self._events | READ | (WRITE if self._held else 0))
+        self._want(self._events | READ)
+        if self._held:
+            self._want_a_round()
+
+    def _want_a_round(self) -> None:
+        self._again = True
+        self._want(self._events | WRITE)
 
     def limit_frames(self, limits: FrameLimits) -> None:
         """Other limits from the next frame on, as when the sender has said who it is."""
@@ -234,7 +248,7 @@ class Channel:
             self._unsent[:taken] = _rest(joined, sent)
             self._want(self._events | WRITE)
             return
-        if self._events & WRITE and not self.closed:
+        if self._events & WRITE and not self._again and not self.closed:
             self._want(self._events & ~WRITE)
 
     def _want(self, events: int) -> None:
@@ -253,7 +267,8 @@ class Channel:
         self._assembler.drop()
         on_closed, self._on_closed = self._on_closed, _nothing
         # Who owns us knows us, and we know them: nothing may wait for a collection of cycles.
-        self._on_frame, self._on_short, self._on_sent = _no_frame, _nothing, _no_news
+        self._on_frame = self._on_over = _no_frame
+        self._on_short, self._on_sent = _nothing, _no_news
         on_closed(reason)
 
 

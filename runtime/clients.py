@@ -8,6 +8,7 @@ the bound its socket is not read, so TCP pushes back on that client and on nobod
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import attrs
@@ -22,6 +23,7 @@ from runtime.dataplane import Plane
 from runtime.door import Rate, Silent
 from runtime.journal import Journal
 from runtime.memory import ClientRoom, Memory
+from runtime.place import Place
 from wire.framing import FrameLimits
 
 FETCH_KEY: Final = b"\x00\x01"
@@ -57,6 +59,14 @@ class Serve(Protocol):
     def __call__(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None: ...
 
 
+ServeOver = Callable[[int, memoryview, bool, str, Reply], None]
+"""Told of a request that was too long: its length, and what was kept of it."""
+
+
+def _close_over(size: int, _kept: memoryview, _owned: bool, _host: str, reply: Reply) -> None:
+    reply.close(f"a request of {size} bytes")
+
+
 @attrs.frozen(kw_only=True)
 class ClientLimits:
     connections_max: int
@@ -66,88 +76,6 @@ class ClientLimits:
     answer_bytes_per_node: int = 1 << 40
     idle_ns: int
     frames: FrameLimits
-
-
-class Place:
-    """One request's place in its connection's queue of answers (a broker.ports.Reply)."""
-
-    __slots__ = (
-        "answer",
-        "answer_bytes",
-        "client",
-        "connection",
-        "done",
-        "hurry",
-        "refusal",
-        "size",
-    )
-
-    def __init__(self, client: "Client", size: int) -> None:
-        self.client = client
-        self.connection = client.connection
-        self.size = size
-        self.done = False
-        self.answer: list[Buffer] | None = None
-        self.answer_bytes = 0
-        self.hurry: Callable[[], None] | None = None
-        self.refusal = 0
-        """The last that its answer tells of, counted in the connection."""
-
-    def complete(self, chunks: list[Buffer]) -> None:
-        client = self.client
-        if client.gone:
-            return  # an answer to nobody
-        assert not self.done, "a request is answered once"
-        self.done = True
-        self.answer = chunks
-        self.answer_bytes = size = sum(map(len, chunks))
-        client.holds_answers(size)
-        client.answered(self.size)
-
-    @property
-    def room(self) -> int:
-        return self.client.clients.memory.answer_room
-
-    def nothing(self) -> None:
-        if self.client.gone:
-            return
-        assert not self.done, "a request is answered once"
-        self.done = True
-        self.client.answered(self.size)
-
-    def when_waited(self, hurry: Callable[[], None]) -> None:
-        self.hurry = hurry
-
-    def refused(self, topic: str, index: int) -> None:
-        client = self.client
-        self.refusal = client.connection.refused(topic, index)
-        if not client.gone:
-            client.clients.wary[client] = None
-
-    def hold_back(self, group: GroupId) -> None:
-        self.client.last_size = self.size
-        self.client.clients.hold_back(self.client, group)
-
-    def produces(self, producer_id: int) -> None:
-        client = self.client
-        if client.producer_id != producer_id and not client.gone:
-            client.clients.homes.changed(client.producer_id, producer_id)
-            client.producer_id = producer_id
-
-    def stop_reading(self) -> None:
-        self.client.looked_at += 1
-        self.client.pause()
-
-    def read_on(self) -> None:
-        self.client.looked_at -= 1
-        self.client.go_on()
-
-    def close(self, reason: str) -> None:
-        self.client.close(reason)
-
-    def has_hung_up(self) -> bool:
-        channel = self.client.channel
-        return channel is None or channel.has_hung_up()
 
 
 class Client:
@@ -187,7 +115,14 @@ class Client:
         self.unread_boot_ns = 0
         self.sent_seen = -1
 
+    def on_over(self, kept: memoryview, size: int) -> None:
+        """A request was too long and has gone by: its client is told so in its turn."""
+        self._take(kept, True, partial(self.clients.serve_over, size))
+
     def on_frame(self, frame: memoryview, owned: bool) -> None:
+        self._take(frame, owned, self.clients.serve)
+
+    def _take(self, frame: memoryview, owned: bool, serve: "Serve") -> None:
         clients, queue = self.clients, self.queue
         size = len(frame)
         place = Place(self, size)
@@ -206,7 +141,7 @@ class Client:
             self.last_size = size
             clients.hold_back(self, None)
         try:
-            clients.serve(frame, owned, self.host, place)
+            serve(frame, owned, self.host, place)
         except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
             clients.bug(self, error)
         if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
@@ -352,8 +287,10 @@ class Clients:
         journal: Journal,
         boot_ns: Callable[[], int],
         memory: Memory | None = None,
+        serve_over: "ServeOver | None" = None,
     ) -> None:
         self._plane, self.serve, self.limits = plane, serve, limits
+        self.serve_over = serve_over or _close_over
         self.memory = memory or Memory(limits.pending_bytes_per_node, limits.answer_bytes_per_node)
         self._memory_room = ClientRoom(self.memory)
         self.silent: Silent[Client] = Silent()
@@ -405,6 +342,7 @@ class Clients:
             room=self._memory_room,
             on_short=client.on_short,
             on_sent=client.sent,
+            on_over=client.on_over,
         )
         self.connections.add(client)
         self.silent.add(client)

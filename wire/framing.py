@@ -29,6 +29,7 @@ from typing import Final, NamedTuple, Protocol
 import attrs
 
 from wire.errors import ProtocolError
+from wire.hollow import Hollow
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -51,6 +52,10 @@ DIRECT_OVER_BYTES: Final = 64 * KIB
 AFTER_LARGE_BYTES: Final = 16 * KIB
 """Room offered to the read that follows such a frame."""
 
+HEAD_BYTES: Final = 2048
+"""Kept of a frame that is too long: the header of a request is shorter."""
+PRODUCE_KEY: Final = 0
+
 _LENGTH: Final = struct.Struct(">I")
 _LENGTH_AND_KEY: Final = struct.Struct(">Ih")
 
@@ -61,6 +66,9 @@ class FrameLimits:
 
     default: int
     by_key: Mapping[int, int] = attrs.Factory(dict)
+    read_over_max: int = 0
+    """A longer frame than is accepted, up to here, is read and not kept, so that its sender can be
+    told what is wrong with it (`FrameAssembler.over`)."""
     step: int = LARGE_STEP_BYTES
     """Memory given to a large frame before it comes. Who is trusted, as our own nodes are, may get
     it all at once: growing costs a copy of nearly every frame that is a little longer."""
@@ -112,6 +120,26 @@ class Frame(NamedTuple):
     owned: bool
 
 
+class _Over:
+    """A frame that is too long, of which its head is kept, or of a Produce all but the records."""
+
+    def __init__(self, size: int, key: int) -> None:
+        self.size = self.left = size
+        self._hollow = Hollow() if key == PRODUCE_KEY else None
+        self._head = bytearray()
+
+    def feed(self, data: memoryview) -> None:
+        self.left -= len(data)
+        if self._hollow is not None:
+            self._hollow.feed(data)
+        elif len(self._head) < HEAD_BYTES:
+            self._head += data[: HEAD_BYTES - len(self._head)]
+
+    @property
+    def kept(self) -> bytearray:
+        return self._head if self._hollow is None else self._hollow.kept
+
+
 class FrameAssembler:
     """The receiving half of one connection. `limits` may be replaced, say after authentication."""
 
@@ -132,6 +160,11 @@ class FrameAssembler:
         """Memory of a large frame that is being received, of which `_filled` bytes are there."""
         self._large_size = 0
         self._filled = 0
+        self._over: _Over | None = None
+        """A frame that is too long, going by."""
+        self.over = 0
+        """The length of the frame just handed on, if it was too long: then it is only what was
+        kept of it."""
 
     def buffer_to_fill(self) -> memoryview:
         """Where to receive into; never empty. Take all frames first: this ends unowned ones."""
@@ -168,6 +201,7 @@ class FrameAssembler:
         Raises:
             ProtocolError: if a frame is longer than allowed; the stream is then useless.
         """
+        self.over = 0
         while True:
             if self._large is not None:
                 if self._filled < self._large_size:
@@ -175,12 +209,22 @@ class FrameAssembler:
                 yield self._take_large(self._large)
                 continue
             start = self._start
+            over = self._over
+            if over is not None:
+                if not self._pass_by(over):
+                    return
+                self.over, self._over = over.size, None
+                yield Frame(memoryview(bytes(over.kept)), True)
+                self.over = 0
+                continue
             there = self._stop - start - 4
             if there < 0:
                 return
             size: int = _LENGTH.unpack_from(self._buffer, start)[0]
             if size > self.limits.default and not self._allowed(size, there):
-                return
+                if self._over is None:
+                    return
+                continue
             if size > OWNED_OVER_BYTES:
                 if not self._room.begin(size):
                     self.short = size
@@ -201,6 +245,8 @@ class FrameAssembler:
         Its length counts: who has sent only that is in the middle of a frame, and may hold a step
         of memory for it.
         """
+        if self._over is not None:
+            return 4 + self._over.size - self._over.left
         return 4 + self._filled if self._large is not None else self._stop - self._start
 
     @property
@@ -233,10 +279,24 @@ class FrameAssembler:
                 return False
             key = _LENGTH_AND_KEY.unpack_from(self._buffer, self._start)[1]
             cap = self.limits.by_key.get(key, self.limits.default)
+        if cap < size <= self.limits.read_over_max:
+            key = _LENGTH_AND_KEY.unpack_from(self._buffer, self._start)[1] if there >= 2 else None
+            if key is not None:
+                self._over = _Over(size, key)
+                self._start += 4
+            return False
         if size > cap:
             signed = size - (1 << 32) if size >> 31 else size
             raise ProtocolError(f"a frame of {signed} bytes, at most {cap} allowed", "frame", 0)
         return True
+
+    def _pass_by(self, over: "_Over") -> bool:
+        """Let go by what has come of it; whether that was all."""
+        stop = min(self._stop, self._start + over.left)
+        over.feed(self._buffer[self._start : stop])
+        self._start = stop
+        self._grow = False
+        return not over.left
 
     def _begin_large(self, size: int, there: int) -> None:
         """Give a large frame its own memory and move what has arrived of it there."""
