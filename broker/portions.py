@@ -28,7 +28,7 @@ from wire.primitives import Buffer
 if TYPE_CHECKING:
     from broker.context import Broker, Request
 
-ROUND_NS: Final = 4 * MS
+ROUND_NS: Final = 2 * MS
 """What all portions together may take of one round, the last one excepted."""
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 ROOMS_MAX: Final = 2

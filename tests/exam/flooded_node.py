@@ -115,6 +115,7 @@ class Flooded:
         self.place, self.process = place, process
         self.port = place.ports
         self._held: list[socket.socket] = []
+        self._callers: list[Caller] = []
 
     @property
     def alive(self) -> bool:
@@ -158,6 +159,17 @@ class Flooded:
             sock.close()
         self._held.clear()
 
+    def caller(self, host: str = "127.0.0.1") -> Caller:
+        """A connection that is closed in the end."""
+        caller = Caller(self.port, host)
+        self._callers.append(caller)
+        return caller
+
+    def close(self) -> None:
+        self.let_go()
+        for caller in self._callers:
+            caller.close()
+
     def metadata(self) -> int:
         """Whether a new client is served: how many brokers it is told of."""
         caller = Caller(self.port, "127.0.0.201")
@@ -176,7 +188,7 @@ def flooded(place: Place, *settings: str, **options: Any) -> Iterator[Flooded]:
         try:
             yield node
         finally:
-            node.let_go()
+            node.close()
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from typing import Final
 
 import pytest
 
+from tests.broker.batches import batch
 from tests.cluster.scenery import FULL
-from tests.exam.flooded_node import MIB, TOPIC, Caller, Flooded, Quiet, flooded, memory_group, p99
+from tests.exam.flooded_node import MIB, TOPIC, Flooded, Quiet, flooded, memory_group, p99
 from tests.runtime.test_node import Place
 from wire.error_codes import ErrorCode
 from wire.messages import configs, fetch, membership, produce
@@ -39,7 +40,11 @@ def place(tmp_path: Path) -> Place:
 
 def in_group(group: Path) -> Callable[[], None]:
     """For the child, before it becomes a node."""
-    return lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None
+
+    def enter() -> None:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    return enter
 
 
 def unfinished(size: int = 16_000_000) -> bytes:
@@ -81,7 +86,7 @@ def test_O3_answers_that_nobody_reads_do_not_fill_the_memory(place: Place) -> No
         Quiet(node.port) as quiet,
     ):
         usual = quiet.until(USUAL)
-        writer = Caller(node.port)
+        writer = node.caller()
         block = MIB
         for _ in range(40):
             data = produce.PartitionProduceData(0, memoryview(one_batch(block)))
@@ -97,7 +102,7 @@ def test_O3_answers_that_nobody_reads_do_not_fill_the_memory(place: Place) -> No
             max_bytes=16 * MIB,
             topics=[fetch.FetchTopic(TOPIC, partitions=[partition])],
         )
-        greedy = [Caller(node.port, f"127.0.0.{2 + at % 4}") for at in range(100)]
+        greedy = [node.caller(f"127.0.0.{2 + at % 4}") for at in range(100)]
         for one in greedy:
             for _ in range(10):
                 one.send(wanted, 12)
@@ -110,8 +115,6 @@ def test_O3_answers_that_nobody_reads_do_not_fill_the_memory(place: Place) -> No
 
 
 def one_batch(size: int) -> bytes:
-    from tests.broker.batches import batch
-
     return batch("x" * size)
 
 
@@ -122,7 +125,7 @@ def test_O4_few_descriptors_are_no_failed_disk(place: Place) -> None:
         resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (128, 20_000))
         node.hold(b"", 300)
         quiet.until(USUAL)
-        writer = Caller(node.port, "127.0.0.202")
+        writer = node.caller("127.0.0.202")
         for _ in range(30 * DOSE):  # segments of 4 MB have to be opened
             data = produce.PartitionProduceData(0, memoryview(one_batch(MIB)))
             asked = produce.ProduceRequest(
@@ -160,7 +163,7 @@ def test_O2_dear_requests_do_not_hold_up_the_others(place: Place) -> None:
     many = membership.FindCoordinatorRequest("", 0, [f"g{at}" for at in range(50_000)])
     with flooded(place) as node, Quiet(node.port) as quiet:
         usual = quiet.until(USUAL)
-        callers = [Caller(node.port, f"127.0.0.{2 + at}") for at in range(4)]
+        callers = [node.caller(f"127.0.0.{2 + at}") for at in range(4)]
         for caller in callers:
             for _ in range(4 * DOSE):
                 caller.send(dear, 4)
@@ -176,7 +179,7 @@ def test_O2_dear_requests_do_not_hold_up_the_others(place: Place) -> None:
 def test_what_is_too_large_is_answered(place: Place) -> None:
     """MESSAGE_TOO_LARGE, and the connection goes on; over 100 MB it closes, as in Kafka."""
     with flooded(place) as node:
-        caller = Caller(node.port)
+        caller = node.caller()
         for size in (3 * MIB, 20 * MIB, 3 * MIB):
             data = produce.PartitionProduceData(0, memoryview(bytes(size)))
             asked = produce.ProduceRequest(
