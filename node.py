@@ -327,17 +327,7 @@ class Node:
         engine.links = self.upkeep.catching_up.links = self.peers
         engine.members_elsewhere = self.hosting.members
         self.hosting.dropped = self._dropped
-        api = ApiTable(self.broker)
-        self.clients = Clients(
-            self.plane,
-            api.handle_frame,
-            settings.clients(config),
-            journal,
-            self.clock_boot_ns,
-            self.memory,
-            api.handle_over,
-        )
-        engine.homes = self.clients.homes
+        self._wire_clients()
         self.metrics_registry = CollectorRegistry()
         self.metrics = NodeMetrics(
             self.metrics_registry, engine, self.broker, self.loop, self.clients, self.peers
@@ -369,6 +359,19 @@ class Node:
         self.shell.prefer()
         self.shell.follow_nodes()  # as far as our own log knows them
         self._wire_admin()
+
+    def _wire_clients(self) -> None:
+        api = ApiTable(self.broker)
+        self.clients = Clients(
+            self.plane,
+            api.handle_frame,
+            settings.clients(self.config),
+            self.journal,
+            self.clock_boot_ns,
+            self.memory,
+            api.handle_over,
+        )
+        self.engine.homes = self.clients.homes
 
     def _wire_admin(self) -> None:
         engine = self.engine

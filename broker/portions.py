@@ -2,7 +2,7 @@
 
 A request may name 100,000 things in a frame of a megabyte. What each of them costs is known (`WAYS`
 has how many fit a few milliseconds), so a request that names more is cut into smaller ones of its
-kind, which the same handlers answer; a round serves those for so long as `ROUND_NS` allows, whoever
+kind, which the same handlers answer; a round serves one of those, whoever
 sent them, in turns. Their answers are read, joined and written again aside. While portions are left
 nothing more is read of the connection: what follows must not overtake them.
 
@@ -11,7 +11,6 @@ What is asked twice in one request is answered once, where the answer says whose
 Changes that are decided as a whole (CreateTopics and its like) are not cut, but bounded.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
@@ -28,8 +27,6 @@ from wire.primitives import Buffer
 if TYPE_CHECKING:
     from broker.context import Broker, Request
 
-ROUND_NS: Final = 2 * MS
-"""What all portions together may take of one round, the last one excepted."""
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 ROOMS_MAX: Final = 2
 """A joined answer is not longer than this, nor than twice what the account of all answers would
@@ -121,13 +118,9 @@ class Portions:
 
     def _round(self, broker: "Broker") -> None:
         self._armed = False
-        until_ns = time.monotonic_ns() + ROUND_NS
-        while self._turns:
-            serving = self._turns.popleft()
-            if serving.next_portion():
-                self._turns.append(serving)
-            if time.monotonic_ns() >= until_ns:
-                break
+        serving = self._turns.popleft()
+        if serving.next_portion():
+            self._turns.append(serving)
         self._arm(broker)
 
 

@@ -123,6 +123,10 @@ class DataPlane:
                 except Exception as error:  # noqa: BLE001  told with its traceback
                     self._on_bug("timer", error)
 
+    def _is_due(self) -> bool:
+        """Whether a timer was set for now: it is for the next round."""
+        return bool(self._timers) and self._timers[0][0] <= self._boot_ns()
+
     # -- the loop -----------------------------------------------------------------------------
 
     async def run(
@@ -173,7 +177,7 @@ class DataPlane:
                     waiting[ready] = callback, events  # one that waits keeps its place
             self._serve_waiting()
             self.run_timers()
-            waits = end_of_round() or bool(waiting)
+            waits = end_of_round() or bool(waiting) or self._is_due()
             self.rounds += 1
             if self._boot_ns() >= until_ns:
                 break

@@ -403,8 +403,8 @@ class LimitsSection:
         16 * MIB,
         2 * MIB,  # Java's default is 1 MiB a request, librdkafka's 1 MB a batch; neither asks first
         ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES,
-        "a larger request is refused (MESSAGE_TOO_LARGE); what clients send by default must fit it, "
-        "and it must fit one entry of the log",
+        "a larger request is refused (MESSAGE_TOO_LARGE); what clients send by default must fit "
+        "it, and it must fit one entry of the log",
     )
     pending_bytes_per_group: int = int_field(
         32 * MIB, 64 * KIB, 1 << 40, "produced and not yet chosen; above it sockets are not read"

@@ -9,7 +9,6 @@ finds the reserve empty as well waits for that; the loop itself cannot.
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -17,9 +16,9 @@ T = TypeVar("T")
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 RESERVE: Final = 16
-WAIT_S: Final = 30.0
-"""So long a thread waits for one; then the failure is told, as any other."""
 STEP_S: Final = 0.02
+TRIES: Final = 1_500
+"""So often, half a minute, a thread waits for one; then the failure is told, as any other."""
 
 
 class Descriptors:
@@ -54,7 +53,7 @@ class Descriptors:
         Raises:
             OSError: as `act`; for want of descriptors only when there was none for a long time.
         """
-        until = time.monotonic() + WAIT_S
+        pause, tries = threading.Event(), 0
         while True:
             try:
                 return act()
@@ -64,9 +63,10 @@ class Descriptors:
                 self.scarce = True
                 if self._give_up_one():
                     continue  # unless another thread is quicker: then with the next one
-                if threading.get_ident() == self._loop or time.monotonic() >= until:
+                if threading.get_ident() == self._loop or tries >= TRIES:
                     raise
-                time.sleep(STEP_S)
+                tries += 1
+                pause.wait(STEP_S)
 
     def _give_up_one(self) -> bool:
         with self._lock:
