@@ -26,11 +26,16 @@ from wire.primitives import Buffer
 
 if TYPE_CHECKING:
     from broker.context import Broker, Request
+    from wire.apis import RequestHeader
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 ROOMS_MAX: Final = 2
 """A joined answer is not longer than this, nor than twice what the account of all answers would
 give one; the connection that asks for more closes."""
+
+
+LOOKED_AT_MAX: Final = 2_000
+"""Things of a request that are looked at in one round, though they are named already."""
 
 
 class Way(NamedTuple):
@@ -99,12 +104,6 @@ class Portions:
         items = getattr(request.message, way.asked)
         if not items or _weight(items, way.inner) <= way.size:
             return False
-        if way.once is not None:
-            items = list({way.once(one): one for one in items}.values())
-        if _weight(items, way.inner) <= way.size:
-            message: Any = request.message
-            request.message = attrs.evolve(message, **{way.asked: items})
-            return False
         request.reply.stop_reading()
         self.served += 1
         self._turns.append(_Serving(broker, request, handler, way, items))
@@ -135,7 +134,15 @@ def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
     """Portions of `way.size`: an item that names too much for one is cut itself."""
     portion: list[Any] = []
     room = way.size
-    for one in items:
+    seen: set[Hashable] = set()
+    for number, one in enumerate(items, 1):
+        if number % LOOKED_AT_MAX == 0:  # they may all be the same
+            yield portion
+            portion, room = [], way.size
+        if way.once is not None:
+            if (key := way.once(one)) in seen:
+                continue
+            seen.add(key)
         named = (getattr(one, way.inner) or []) if way.inner else []
         if len(named) < room:
             portion.append(one)
@@ -180,6 +187,8 @@ class _Serving:
     def next_portion(self) -> bool:
         """Serve the next one; whether there are more."""
         portion = next(self._portions, None)
+        if portion == [] and not self._over:
+            return True
         if portion is None or self._over:
             self._all_begun = True
             self.request.reply.read_on()
@@ -219,7 +228,8 @@ class _Serving:
         elif (size := sum(map(len, parts))) > self._answer_bytes_max:
             self.request.reply.close(f"its answer would have {size} bytes")
         else:
-            work = partial(_joined, self.request, self.way, parts)
+            items = getattr(self.request.message, self.way.asked)
+            work = partial(_joined, self.request.header, self.way, parts, items)
             self.broker.aside.submit(work, self._complete)
 
     @property
@@ -297,9 +307,13 @@ class _Part(Reply):
         return self._reply.has_hung_up()
 
 
-def _joined(request: "Request", way: Way, parts: list[bytes]) -> list[Buffer]:
-    """One answer from those to the portions, in their order."""
-    header = request.header
+def _joined(
+    header: "RequestHeader", way: Way, parts: list[bytes], asked: list[Any]
+) -> list[Buffer]:
+    """One answer from those to the portions, in their order. What was asked is not needed any more,
+    and to free it takes a while: here."""
+    while asked:
+        del asked[-LOOKED_AT_MAX:]
     answers: list[Any] = [
         decode_response(header.api_key, header.api_version, memoryview(part)[4:]) for part in parts
     ]

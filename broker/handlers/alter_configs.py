@@ -73,6 +73,8 @@ class _Resource:
 def handle_replace(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, AlterConfigsRequest)
+    if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
+        return
     resources = [
         _Resource(one.resource_type, one.resource_name, partial(_replaced, one.configs))
         for one in message.resources
@@ -85,6 +87,8 @@ def handle_replace(broker: Broker, request: Request) -> None:
 def handle_incremental(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, IncrementalAlterConfigsRequest)
+    if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
+        return
     resources = [
         _Resource(one.resource_type, one.resource_name, partial(_changed, broker, one.configs))
         for one in message.resources
@@ -157,8 +161,6 @@ def _alter(
     validate_only: bool,
     response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
 ) -> None:
-    if refuse_more_than(RESOURCES_MAX, resources, broker, request):
-        return
     deadline = deadline_of(broker, TIMEOUT_MS)
     names = [one.name for one in resources if one.type == ResourceType.TOPIC]
     go_on = partial(_alter_known, broker, request, resources, validate_only, response, deadline)

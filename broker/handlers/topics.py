@@ -55,6 +55,7 @@ from wire.messages.topics import (
 )
 from wire.schema import UUID_ZERO
 
+CONFIGS_PER_TOPIC_MAX: Final = 1_000
 TOPICS_PER_REQUEST_MAX: Final = 1_000
 BY_ID_FROM: Final = 6
 EVERYWHERE_NS: Final = 1_500 * MS
@@ -77,6 +78,9 @@ def handle_create(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, CreateTopicsRequest)
     if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, broker, request):
+        return
+    most = max((one.configs for one in message.topics), key=len, default=[])
+    if refuse_more_than(CONFIGS_PER_TOPIC_MAX, most, broker, request):
         return
     named = Counter(topic.name for topic in message.topics)
     deadline = deadline_of(broker, message.timeout_ms)
