@@ -493,8 +493,7 @@ def build_broker(node: Node) -> Broker:
 
 async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> None:
     """Serve until a signal, the parent's death, or the disk's failure."""
-    node = Node(config, journal)
-    stop = trio.Event()
+    node, stop = Node(config, journal), trio.Event()
     gc.collect()
     gc.freeze()  # what has been built lives as long as the process
     gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
@@ -528,6 +527,8 @@ def open_ports(node: Node) -> None:
         except OSError as error:
             raise _cannot_listen(name, address, error) from error
         node.listeners.append(listener)
+        if name == "kafka":
+            node.shell.gate.listener = listener
 
 
 def _cannot_listen(name: str, address: Address, error: OSError) -> ConfigError:

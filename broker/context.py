@@ -64,6 +64,10 @@ class Broker:
     log_dir: LogDir
     on_bug: Callable[[str, Exception], None]
     """Told of an exception no handler should have let out, to log it with its traceback."""
+    sends_away: Callable[[], bool] = lambda: False
+    """Whether this node is cut off from its peers, and clients should ask others."""
+    clients_are: Callable[[], str] = lambda: "served"
+    """The same with what becomes of them, in a word."""
     gaps: Gaps = attrs.field(init=False, factory=Gaps)
     holds: Holds = attrs.field(init=False)
     leaders: Leaders = attrs.field(init=False)

@@ -45,12 +45,14 @@ ANSWER_NOT_READ_S: Final = 60.0
 """A client that takes nothing of what it asked for keeps its answers in our memory."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
 FAULTS_LOGGED_PER_S: Final = 10
+CUT_OFF: Final = "this node is cut off from its peers"
 USUAL_ENDINGS: Final = (
     "closed by the other side",
     "receive failed",
     "send failed",
     "idle",
     "this node stops",
+    CUT_OFF,
 )
 """Reasons that say nothing against a client."""
 

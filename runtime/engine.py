@@ -26,6 +26,7 @@ from runtime.engine_ports import CatchingUp, Hooks, Machine
 from runtime.greeting import Why as RefusedFor
 from runtime.journal import Journal
 from runtime.keeping import UnsafeOrder
+from runtime.lease_terms import LeaseTerms, LeaseTermsHeard
 from runtime.log_writer import LogWriter
 from runtime.masters import Word
 from runtime.masterships import Masterships
@@ -71,6 +72,9 @@ class Engine(Submitting):
         self._settles_at: Place | None = None
         self.removed_by: NodeId | None = None
         """A peer has said that this node was removed from the cluster."""
+        self.answered: dict[NodeId, int] = {}
+        """When each peer last answered a question of ours: the link works in both directions."""
+        self.terms = LeaseTermsHeard(LeaseTerms.of(multi.timing), journal)
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
         self.catching_up: CatchingUp | None = None
@@ -135,8 +139,15 @@ class Engine(Submitting):
             self._level_ours()
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
-        self.multi.heard[node] = self.clock.now().boot_ns
+        self.multi.heard[node] = self.answered[node] = self.clock.now().boot_ns
         self.clock.on_reading(node, offset_ns, error_ns)
+
+    def on_time(self, node: NodeId, wall_ns: int) -> None:
+        """A peer's clock has shown this, some time ago."""
+        self.clock.on_told(node, wall_ns)
+
+    def on_terms(self, node: NodeId, terms: LeaseTerms) -> None:
+        self.terms.hear(node, terms)
 
     def on_low(self, node: NodeId, low: bool) -> None:
         self.scarcity.heard(node, low)
@@ -165,6 +176,12 @@ class Engine(Submitting):
 
     def boot_ns(self) -> int:
         return self.clock.now().boot_ns
+
+    def no_peer(self, node: NodeId) -> None:
+        """It is none of the cluster's nodes any more."""
+        self.clock.drop(node)
+        self.answered.pop(node, None)
+        self.terms.drop(node)
 
     # -- rounds -------------------------------------------------------------------------------
 

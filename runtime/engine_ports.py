@@ -11,6 +11,7 @@ from paxos.messages import Message, StealRequest
 from paxos.step import FetchState, Notice
 from runtime.admission import Life, Verdict
 from runtime.greeting import Why as RefusedFor
+from runtime.lease_terms import LeaseTerms
 from runtime.masters import Word
 
 
@@ -93,6 +94,11 @@ class Handler(Protocol):
     def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None: ...
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None: ...
+
+    def on_time(self, node: NodeId, wall_ns: int) -> None:
+        """Its wall clock has shown this, some time ago."""
+
+    def on_terms(self, node: NodeId, terms: LeaseTerms) -> None: ...
 
     def on_draining(self, node: NodeId, draining: bool) -> None: ...
 

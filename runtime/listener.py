@@ -24,7 +24,11 @@ OnAccept = Callable[[socket.socket, str], None]
 
 
 class Listener:
-    def __init__(self, sock: socket.socket, on_accept: OnAccept, journal: Journal) -> None:
+    def __init__(
+        self, plane: Plane, sock: socket.socket, on_accept: OnAccept, backlog: int, journal: Journal
+    ) -> None:
+        self._plane, self._backlog = plane, backlog
+        self.accepting = False
         self._sock, self._on_accept, self._journal = sock, on_accept, journal
         self._reserve = _reserve()
         self.refused = 0
@@ -33,6 +37,23 @@ class Listener:
     @property
     def port(self) -> int:
         return int(self._sock.getsockname()[1])
+
+    def accept_again(self) -> None:
+        """Also for the first time.
+
+        Raises:
+            OSError: the address is in use.
+        """
+        self._sock.listen(self._backlog)
+        self._sock.setblocking(False)
+        self._plane.register(self._sock.fileno(), READ, self.on_ready)
+        self.accepting = True
+
+    def refuse_all(self) -> None:
+        """Whoever calls is refused by the kernel, at once; the port stays ours."""
+        self._plane.unregister(self._sock.fileno())
+        self._sock.shutdown(socket.SHUT_RD)
+        self.accepting = False
 
     def on_ready(self, _events: int) -> None:
         for _ in range(ACCEPTS_PER_ROUND_MAX):
@@ -91,11 +112,9 @@ def listen(
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address.host, address.port))
-        sock.listen(backlog)
-        sock.setblocking(False)
+        listener = Listener(plane, sock, on_accept, backlog, journal)
+        listener.accept_again()
     except OSError:
         sock.close()
         raise
-    listener = Listener(sock, on_accept, journal)
-    plane.register(sock.fileno(), READ, listener.on_ready)
     return listener

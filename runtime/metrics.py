@@ -188,6 +188,11 @@ class NodeMetrics(Collector):
         yield _gauge("evenkeel_resident_bytes", "Resident memory.", rss_bytes())
         trusted = int(self._engine.clock.trusted)
         yield _gauge("evenkeel_clock_trusted", "0 while the clock is suspect.", trusted)
+        stops = self._engine.clock.trust.stood_still
+        yield _counter("evenkeel_clock_stood_still", "Seen by a peer: ours, or its own.", stops)
+        differing = len(self._engine.terms.differing)
+        text = "Nodes with other lease settings."
+        yield _gauge("evenkeel_lease_settings_differ", text, differing)
         steals = CounterMetricFamily(
             "evenkeel_steals", "Steals this node made, by outcome.", labels=["outcome"]
         )

@@ -12,7 +12,7 @@ PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their
 VERDICT (whose directory a node has, and what the others know of it: runtime.admission), MASTERS
 (which groups the sender is master of: runtime.masters), CATCH_UP (what a member gets that the logs
 do not reach back to: broker.catchup), CONSOLE (what one node shows of all: runtime.console),
-REFUSED.
+TERMS (the settings of its leases: runtime.lease_terms), REFUSED.
 """
 
 import socket
@@ -26,7 +26,7 @@ import trio
 
 from broker.catchup import codec as catchup_codec
 from broker.catchup.messages import Message as CatchUpMessage
-from broker.intake import LATE, Done, Elsewhere, Outcome, Why
+from broker.intake import LATE, Outcome
 from paxos import codec
 from paxos.codec import PeerError
 from paxos.entry import Buffer
@@ -43,8 +43,10 @@ from runtime.forwarded import FORWARD_TIMEOUT_NS
 from runtime.greeting import Hello, Refusal, Refused
 from runtime.greeting import refusal as refusal_of
 from runtime.journal import Journal
+from runtime.lease_terms import LeaseTerms
 from runtime.masters import Word, decode_words, encode_words
 from runtime.memory import Memory, PeerRoom
+from runtime.outcomes import decode_outcome, encode_outcome
 from wire.framing import FrameLimits
 
 PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
@@ -67,7 +69,6 @@ REFUSALS_LOGGED_EVERY_S: Final = 1.0
 CONNECTIONS_PER_IP_PER_S: Final = 200
 """A peer opens one, and one more when it was lost. With UNGREETED_MAX places somebody who floods us
 from a peer's own address leaves that peer a fifth of a second to greet, which it does at once."""
-RESULT_BYTES_MAX: Final = 1024 * 1024
 
 
 class Kind(IntEnum):
@@ -83,16 +84,16 @@ class Kind(IntEnum):
     CATCH_UP = 10
     REFUSED = 11
     CONSOLE = 12
+    TERMS = 13
 
 
 _FRAME: Final = struct.Struct(">IB")
 _PING: Final = struct.Struct(">qqB")
 _DRAINING: Final = 1
 _LOW: Final = 2
+_KNOWS_TERMS: Final = 4
 _PONG: Final = struct.Struct(">qqq")
 _FORWARD: Final = struct.Struct(">QIBq")
-_FORWARDED: Final = struct.Struct(">QBi")
-_WHY: Final = tuple(Why)
 
 
 @attrs.define(eq=False)
@@ -111,6 +112,7 @@ class Outgoing:
     lost: trio.Event = attrs.Factory(trio.Event)
     scope: trio.CancelScope | None = None
     """Of its task; None while there is none."""
+    terms_told: bool = False
     refusal: str = ""
     """Why the other side refused us last."""
 
@@ -140,7 +142,8 @@ class Peers:
         self._incoming: dict[NodeId, _Incoming] = {}
         self._ungreeted: Silent[_Incoming] = Silent()
         self._rate = Rate(CONNECTIONS_PER_IP_PER_S, handler.boot_ns)
-        self._flags = 0
+        self._flags = _KNOWS_TERMS
+        self.terms: LeaseTerms | None = None
         self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
         """What a peer asks and says for the console."""
         self._encoded: tuple[Message | None, list[Buffer], int] = (None, [], 0)
@@ -151,12 +154,15 @@ class Peers:
 
     # -- who there is -------------------------------------------------------------------------
 
-    def follow(self, registered: Mapping[NodeId, Address], removed: frozenset[NodeId]) -> None:
+    def follow(
+        self, registered: Mapping[NodeId, Address], removed: frozenset[NodeId]
+    ) -> list[NodeId]:
         """Have a link to each node of the registry and of the configuration, removed ones
-        excepted."""
+        excepted; returns whose links were dropped."""
         self.removed = removed
         wanted = sorted(({*registered, *self._configured} - removed) - {self._hello.node})
-        for node in [node for node in self.outgoing if node not in wanted]:
+        dropped = [node for node in self.outgoing if node not in wanted]
+        for node in dropped:
             self._drop(node)
         for node in wanted:
             named = (registered.get(node), self._configured.get(node))
@@ -171,6 +177,7 @@ class Peers:
             for node in sorted(removed & self._incoming.keys()):
                 caller = attrs.evolve(self._hello, node=node, to=self._hello.node)
                 self._incoming[node].refuse(self._refusal(caller))
+        return dropped
 
     def _drop(self, node: NodeId) -> None:
         link = self.outgoing.pop(node)
@@ -216,12 +223,7 @@ class Peers:
         return link.channel.send([frame, *chunks], len(frame) + size)
 
     def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None:
-        if isinstance(outcome, Done):
-            body = _FORWARDED.pack(number, 0, 0 if outcome.at_home else -1) + outcome.result
-        else:
-            master = -1 if outcome.master is None else outcome.master
-            body = _FORWARDED.pack(number, 1 + _WHY.index(outcome.why), master)
-        self._send_small(to, Kind.FORWARDED, body)
+        self._send_small(to, Kind.FORWARDED, encode_outcome(number, outcome))
 
     def answer_life(self, to: NodeId, verdict: Verdict) -> None:
         self._send_small(to, Kind.VERDICT, verdict.encode())
@@ -255,7 +257,7 @@ class Peers:
     def ping(self, *, draining: bool, low: bool = False) -> None:
         """Ask every peer for its clock, and say whether this node still takes masters, and whether
         its disk is nearly full."""
-        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0)
+        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS_TERMS
         life = self._handler.life()
         for node in self.outgoing:
             if life is not None:
@@ -273,6 +275,13 @@ class Peers:
             frame = _FRAME.pack(1 + len(body), kind) + body
             if not link.channel.send([frame], len(frame)):
                 link.dropped += 1
+
+    def _tell_terms(self, node: NodeId) -> None:
+        """Once on every link."""
+        link = self.outgoing.get(node)
+        if self.terms is not None and link is not None and not link.terms_told:
+            link.terms_told = link.channel is not None
+            self._send_small(node, Kind.TERMS, self.terms.encode())
 
     def _seal(self, link: Outgoing) -> None:
         """Close the frame of Paxos messages that is being filled."""
@@ -332,7 +341,7 @@ class Peers:
     def greet(self, link: Outgoing, sock: socket.socket) -> None:
         """Use a connection we have opened: the first thing on it is who we are."""
         link.lost = trio.Event()
-        link.buffers, link.size = [], 0
+        link.buffers, link.size, link.terms_told = [], 0, False
         link.channel = channel = Channel(
             self._plane,
             sock,
@@ -490,14 +499,10 @@ class Peers:
             command = body[_FORWARD.size :]
             kept = command if owned else memoryview(bytes(command))
             handler.on_forward(node, number, GroupId(group), flags, kept)
-        elif kind == Kind.FORWARDED and len(body) >= _FORWARDED.size:
-            handler.on_forwarded(node, *_decode_outcome(body))
+        elif kind == Kind.FORWARDED:
+            handler.on_forwarded(node, *decode_outcome(body))
         elif kind == Kind.PING and len(body) == _PING.size:
-            asked_wall, asked_boot, flags = _PING.unpack(body)
-            handler.on_draining(node, bool(flags & _DRAINING))
-            handler.on_low(node, bool(flags & _LOW))
-            answer = _PONG.pack(asked_wall, asked_boot, handler.wall_ns())
-            self._send_small(node, Kind.PONG, answer)
+            self._on_ping(node, *_PING.unpack(body))
         elif kind == Kind.PONG and len(body) == _PONG.size:
             asked_wall, asked_boot, theirs = _PONG.unpack(body)
             half = (handler.boot_ns() - asked_boot) // 2
@@ -511,10 +516,21 @@ class Peers:
         elif kind == Kind.CATCH_UP:
             kept = body if owned else memoryview(bytes(body))
             handler.on_catch_up(node, catchup_codec.decode(kept))
+        elif kind == Kind.TERMS:
+            handler.on_terms(node, LeaseTerms.decode(body))
         elif kind == Kind.CONSOLE:
             self.on_console(node, body)
         else:
             raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
+
+    def _on_ping(self, node: NodeId, asked_wall: int, asked_boot: int, flags: int) -> None:
+        handler = self._handler
+        handler.on_time(node, asked_wall)
+        handler.on_draining(node, bool(flags & _DRAINING))
+        handler.on_low(node, bool(flags & _LOW))
+        if flags & _KNOWS_TERMS:
+            self._tell_terms(node)
+        self._send_small(node, Kind.PONG, _PONG.pack(asked_wall, asked_boot, handler.wall_ns()))
 
     def close(self) -> None:
         for link in self.outgoing.values():
@@ -579,13 +595,3 @@ class _Incoming:
 
     def on_closed(self, reason: str) -> None:
         self._peers.incoming_lost(self, reason)
-
-
-def _decode_outcome(body: memoryview) -> tuple[int, Outcome]:
-    number, code, master = _FORWARDED.unpack_from(body)
-    result = body[_FORWARDED.size :]
-    if code == 0 and len(result) <= RESULT_BYTES_MAX:
-        return number, Done(bytes(result), at_home=master >= 0)
-    if not 1 <= code <= len(_WHY):
-        raise PeerError(f"an outcome of code {code}")
-    return number, Elsewhere(_WHY[code - 1], None if master < 0 else NodeId(master))

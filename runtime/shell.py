@@ -18,6 +18,7 @@ from runtime.clients import Clients
 from runtime.console.console import Console
 from runtime.engine import Engine
 from runtime.fields import Address
+from runtime.gate import Gate
 from runtime.handovers import Arrivals, Handovers
 from runtime.hosting import Hosting
 from runtime.journal import Journal
@@ -67,6 +68,8 @@ class Shell:
         self.engine, self.broker, self.loop, self.joining = engine, broker, loop, joining
         self.clients, self.peers, self.metrics = clients, peers, metrics
         self.handovers, self.hosting, self.upkeep = handovers, hosting, upkeep
+        self.gate = Gate(engine, broker, clients, journal)
+        peers.terms, metrics.facts.contact = engine.terms.ours, self.gate.contact
         metrics.facts.not_ready = self.not_ready
         clients.room = engine.room
         hosting.give, hosting.changed = handovers.give, self._groups_changed
@@ -115,10 +118,12 @@ class Shell:
             self._remove(f"node {engine.removed_by} says so")
         engine.tick()
         now = engine.now()
-        if now.boot_ns - self._pinged >= PING_EVERY_NS:
+        if now.boot_ns - self._pinged >= PING_EVERY_NS or engine.clock.trust.asks:
+            engine.clock.trust.asks = False
             self._pinged = now.boot_ns
             low = engine.scarcity.low
             self.peers.ping(draining=self.loop.draining or low, low=low)
+        self.gate.tick(now.boot_ns)
         self._tell_masters(now)
         if (
             self._look_soon
@@ -258,7 +263,9 @@ class Shell:
         if me in registry.removed:
             self._remove("the registry says so")
         peers = {node: Address(*one) for node, one in registry.peers.items()}
-        self.peers.follow(peers, registry.removed)
+        for node in self.peers.follow(peers, registry.removed):
+            self.engine.no_peer(node)
+        self.engine.clock.needs((1 + len(self.peers.outgoing)) // 2)
 
     def _remove(self, why: str) -> None:
         self.removed = why
@@ -298,7 +305,7 @@ class Shell:
         for doubtful in self.engine.multi.replicas.values():
             if doubtful.doubt:
                 return what_is_in_doubt(doubtful)
-        complaint = self.engine.clock.complaint
+        complaint = self.engine.clock.complaint or self.gate.complaint
         if complaint:  # first: whose clock is ahead sees no lease, so no master either
             return complaint
         if not self.joining.registered:

@@ -22,6 +22,7 @@ from paxos.replica import Replica
 from simulator import planting
 from simulator.commands import CommandNode
 from simulator.mutants_broker import CLAIMS, DATA, GROUPS, PRODUCERS, WRITERS
+from simulator.mutants_clocks import CLOCKS
 from simulator.mutants_cold import COLD
 from simulator.mutants_fences import FENCES
 from simulator.mutants_order import ORDER
@@ -574,4 +575,5 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **STATES,
     **MEMBERS,
     **COLD,
+    **CLOCKS,
 }

@@ -12,6 +12,7 @@ from paxos.messages import Message
 from runtime import peers as module
 from runtime.fields import Address
 from runtime.greeting import Hello
+from runtime.lease_terms import LeaseTerms
 from runtime.peers import Peers
 from tests.runtime.doubles import FakePlane, FakeSystemClock, Lives, Recorder, Tcp
 
@@ -30,6 +31,8 @@ class Handler(Lives):
         self.messages: list[tuple[NodeId, Message]] = []
         self.forwards: list[tuple[Any, ...]] = []
         self.outcomes: list[tuple[NodeId, int, Outcome]] = []
+        self.times: list[tuple[NodeId, int]] = []
+        self.terms: list[tuple[NodeId, LeaseTerms]] = []
         self.clocks: list[tuple[NodeId, int, int]] = []
         self.draining: list[tuple[NodeId, bool]] = []
         self.low: list[tuple[NodeId, bool]] = []
@@ -57,6 +60,12 @@ class Handler(Lives):
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.clocks.append((node, offset_ns, error_ns))
+
+    def on_time(self, node: NodeId, wall_ns: int) -> None:
+        self.times.append((node, wall_ns))
+
+    def on_terms(self, node: NodeId, terms: LeaseTerms) -> None:
+        self.terms.append((node, terms))
 
     def on_draining(self, node: NodeId, draining: bool) -> None:
         self.draining.append((node, draining))

@@ -21,11 +21,11 @@ from runtime.forwarded import FORWARD_TIMEOUT_NS
 from runtime.greeting import FORMAT, Hello, Refusal
 from runtime.greeting import Why as RefusedFor
 from runtime.listener import listen
+from runtime.outcomes import RESULT_BYTES_MAX
 from runtime.peers import (
     GREETING_BYTES_MAX,
     GREETING_S,
     PAXOS_FRAME_BYTES,
-    RESULT_BYTES_MAX,
     UNGREETED_MAX,
     Kind,
 )
@@ -390,6 +390,19 @@ def test_clocks_are_compared(world: World) -> None:
         node.clock.advance(1 * MS)
     world.settle()
     assert world[1].handler.clocks == [(2, 51 * MS, 2 * MS)]
+
+
+def test_a_ping_says_what_time_it_was_for_the_peer(world: World) -> None:
+    """However long it has been under way, it is no earlier for the peer by now."""
+    world.join(1, 2)
+    world.settle()
+    world[2].handler.times.clear()
+    asked = world[1].clock.wall_ns()
+    world[1].peers.ping(draining=False)
+    world[1].peers.flush()
+    world[2].clock.advance(7 * SECOND_NS)
+    world.settle()
+    assert world[2].handler.times == [(1, asked)]
 
 
 def test_draining_is_told_with_every_ping(world: World) -> None:
