@@ -309,8 +309,7 @@ class Shell:
         if complaint:  # first: whose clock is ahead sees no lease, so no master either
             return complaint
         if not self.joining.registered:
-            why = self.joining.refusal or "is a majority of the nodes up?"
-            return f"not registered with the cluster yet: {why}"
+            return self._not_registered()
         for group in map(GroupId, self.registry.groups):
             if self.engine.master(group) is None:
                 return why_no_master(group, self.engine.multi.replicas.get(group))
@@ -321,6 +320,13 @@ class Shell:
             if behind > replica.timing.window:
                 return f"group {group} is {behind} slots behind"
         return ""
+
+    def _not_registered(self) -> str:
+        registrar = self.engine.multi.replicas.get(REGISTRY_GROUP)
+        if registrar is not None and registrar.rejoin is not None:
+            return why_no_master(REGISTRY_GROUP, registrar)
+        why = self.joining.refusal or "is a majority of the nodes up?"
+        return f"not registered with the cluster yet: {why}"
 
 
 def what_is_in_doubt(replica: Replica) -> str:
