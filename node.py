@@ -34,6 +34,7 @@ from paxos.membership import first_members
 from paxos.multigroup import MultiGroup
 from runtime import settings
 from runtime.admin import Admin
+from runtime.aside_stream import aside
 from runtime.balancer_admin import BalancerAdmin
 from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
@@ -63,7 +64,13 @@ from runtime.node_admin import NodeAdmin
 from runtime.options import options
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
-from runtime.process import RESERVED_MAX, raise_descriptor_limit, watch_parent, watch_signals
+from runtime.process import (
+    RESERVED_MAX,
+    leaves,
+    raise_descriptor_limit,
+    watch_parent,
+    watch_signals,
+)
 from runtime.recovering import (
     as_paxos,
     log_bases,
@@ -115,12 +122,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"node: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    journal = Journal(config.log.level, node=config.node.id)
+    with aside(sys.stderr) as log:
+        journal = Journal(config.log.level, log, node=config.node.id)
+        return _ended(config, chosen.parent_pid, journal)
+
+
+def _ended(config: Config, parent_pid: int | None, journal: Journal) -> int:
+    """Run it to its end, and say what that was; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_descriptor_limit(config.limits.connections_max + RESERVED_MAX, journal)
     config = fit_to_limit(config, journal)
     try:
-        return _run(config, chosen.parent_pid, journal)
+        return _run(config, parent_pid, journal)
     except ConfigError as error:
         print(f"node: {error}", file=sys.stderr)
         return EXIT_CONFIG
@@ -139,17 +152,10 @@ def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
     try:
         trio.run(partial(run_node, config, parent_pid, journal))
     except* (StorageFailed, WalDamaged, DirectoryRefused) as group:
-        failed += _leaves(group)
+        failed += leaves(group)
     if failed:
         raise failed[0]
     return 0
-
-
-def _leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
-    found: list[StorageError] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
 
 
 # -- building ---------------------------------------------------------------------------------

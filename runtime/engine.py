@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.catchup.messages import Message as CatchUpMessage
+from broker.disk_watch import DiskWatch
 from broker.intake import Intake, IntakeConfig
 from paxos import rejoin
 from paxos.base import Base
@@ -57,6 +58,10 @@ class Engine(Submitting):
         self.wal, self.writer = wal, writer
         self.machines: dict[GroupId, Machine] = {}
         self.hooks: Hooks | None = None
+        self.disk_watch = DiskWatch()
+        self.disk_health = self.disk_watch.health
+        self.disks_elsewhere: dict[NodeId, int] = {}
+        """Of peers: the class of their disks (storage.health)."""
         self.draining_peers: set[NodeId] = set()
         """Nodes that are giving their masters away: no good targets for ours."""
         self._step = Step()
@@ -105,10 +110,12 @@ class Engine(Submitting):
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.draining_peers.discard(node)
         self.scarcity.heard(node, False)
+        self.disks_elsewhere.pop(node, None)
         self.multi.peer_up(self.clock.now(), node, incarnation)
 
     def peer_down(self, node: NodeId) -> None:
         self.clock.forget(node)
+        self.disks_elsewhere.pop(node, None)
         self.forwards.lost(node)
         if self.catching_up is not None:
             self.catching_up.peer_down(node)
@@ -152,6 +159,9 @@ class Engine(Submitting):
     def on_low(self, node: NodeId, low: bool) -> None:
         self.scarcity.heard(node, low)
 
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        self.disks_elsewhere[node] = disk_class
+
     def on_draining(self, node: NodeId, draining: bool) -> None:
         if draining:
             self.draining_peers.add(node)
@@ -193,6 +203,7 @@ class Engine(Submitting):
         """
         batch = self.writer.take_done()
         if batch is not None:
+            self.disk_health.ended(self.clock.now().boot_ns)
             self.wal.written(batch)
             self._durable = batch.end
             self._try_to_settle()
@@ -222,6 +233,8 @@ class Engine(Submitting):
             self.statistics.loop_lag_ns_max = max(self.statistics.loop_lag_ns_max, lag)
         self._ticked_boot_ns = now.boot_ns
         self.clock.slew()
+        replicas = self.multi.replicas.values()
+        self.disk_watch.look(now, self.disks_elsewhere.values(), replicas)
         if self.scrubber is not None:
             for hole in self.scrubber.take():
                 self._damaged(now, hole)
@@ -272,6 +285,7 @@ class Engine(Submitting):
         batch = self.wal.take()
         if batch is not None:
             self.statistics.batches += 1
+            self.disk_health.begun(self.clock.now().boot_ns)
             self.writer.submit(batch)
             if self.wal.wants_segment:
                 self.writer.prepare_soon()

@@ -104,6 +104,9 @@ class Handler(Protocol):
 
     def on_low(self, node: NodeId, low: bool) -> None: ...
 
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        """How fast the node's disk is: a class of storage.health."""
+
     def on_life(self, node: NodeId, life: Life) -> None: ...
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None: ...

@@ -218,6 +218,11 @@ class NodeMetrics(Collector):
         yield free
         yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.scarcity.low))
         yield _gauge("evenkeel_disk_stuck", "1: this node pauses.", int(engine.scarcity.stuck))
+        health = engine.disk_health
+        yield _gauge("evenkeel_disk_hung", "1: masters are given up.", int(health.hung))
+        yield _gauge("evenkeel_disk_slow", "1: masters are given away.", int(health.slow))
+        text = "What the batch under way has waited for the disk."
+        yield _gauge("evenkeel_disk_waiting_seconds", text, health.waited_ns / 1e9)
         refused = engine.statistics.refused_disk_full
         yield _counter("evenkeel_refused_disk_full", "Commands refused for it.", refused)
 

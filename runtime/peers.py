@@ -92,6 +92,7 @@ _PING: Final = struct.Struct(">qqB")
 _DRAINING: Final = 1
 _LOW: Final = 2
 _KNOWS_TERMS: Final = 4
+_DISK_SHIFT: Final = 4  # the upper half of the flags is the class of the disk (storage.health)
 _PONG: Final = struct.Struct(">qqq")
 _FORWARD: Final = struct.Struct(">QIBq")
 
@@ -254,10 +255,11 @@ class Peers:
         ):
             link.dropped += 1
 
-    def ping(self, *, draining: bool, low: bool = False) -> None:
-        """Ask every peer for its clock, and say whether this node still takes masters, and whether
-        its disk is nearly full."""
+    def ping(self, *, draining: bool, low: bool = False, disk_class: int = 0) -> None:
+        """Ask every peer for its clock, and say whether this node still takes masters, whether its
+        disk is nearly full, and how fast that is (storage.health)."""
         self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS_TERMS
+        self._flags |= disk_class << _DISK_SHIFT
         life = self._handler.life()
         for node in self.outgoing:
             if life is not None:
@@ -528,6 +530,7 @@ class Peers:
         handler.on_time(node, asked_wall)
         handler.on_draining(node, bool(flags & _DRAINING))
         handler.on_low(node, bool(flags & _LOW))
+        handler.on_disk(node, flags >> _DISK_SHIFT)
         if flags & _KNOWS_TERMS:
             self._tell_terms(node)
         self._send_small(node, Kind.PONG, _PONG.pack(asked_wall, asked_boot, handler.wall_ns()))

@@ -1,5 +1,8 @@
-"""What a node asks of the operating system before it begins, and what ends it from outside."""
+"""What a node asks of the operating system before it begins, and what ends it."""
 
+import encodings.ascii
+import encodings.idna
+import encodings.latin_1  # noqa: F401
 import os
 import resource
 import signal
@@ -8,6 +11,7 @@ from typing import Final
 import trio
 
 from runtime.journal import Journal
+from storage.errors import StorageError
 
 PARENT_CHECK_S: Final = 0.5
 
@@ -59,3 +63,11 @@ async def watch_parent(pid: int, stop: trio.Event) -> None:
     while os.getppid() == pid:  # noqa: ASYNC110 (the kernel sends no event for it)
         await trio.sleep(PARENT_CHECK_S)
     stop.set()
+
+
+def leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
+    """trio wraps what a task raises into groups: what was raised at first."""
+    found: list[StorageError] = []
+    for error in group.exceptions:
+        found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

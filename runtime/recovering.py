@@ -27,9 +27,11 @@ from storage.wal import Wal
 
 
 def read_checkpoints(files: CheckpointFiles, journal: Journal) -> dict[GroupId, Checkpoint]:
-    """The newest intact checkpoint of every group that has one."""
+    """The newest intact checkpoint of every group that has one. What the older ones need of the log
+    is read as well: who retires it later must not wait for the disk."""
     found: dict[GroupId, Checkpoint] = {}
     for group in files.groups():
+        files.needs(group)
         checkpoint = files.load(group)
         if checkpoint is None:
             continue

@@ -85,6 +85,7 @@ class Shell:
         self._look_soon = True
         self._placement_seen = -1
         self._topics_seen = -1
+        self._disk_told = (False, False)
         self._nodes_seen = -1
         self.console: Console | None = None
         self.keeping: Keeping | None = None
@@ -121,13 +122,18 @@ class Shell:
         if now.boot_ns - self._pinged >= PING_EVERY_NS or engine.clock.trust.asks:
             engine.clock.trust.asks = False
             self._pinged = now.boot_ns
-            low = engine.scarcity.low
-            self.peers.ping(draining=self.loop.draining or low, low=low)
+            low, health = engine.scarcity.low, engine.disk_health
+            self.peers.ping(
+                draining=self.loop.draining or low or health.ailing,
+                low=low,
+                disk_class=health.own_class,
+            )
         self.gate.tick(now.boot_ns)
         self._tell_masters(now)
         if (
             self._look_soon
             or self.loop.busy
+            or engine.disk_health.hung  # while others can still take over at once
             or now.boot_ns - self._balanced >= self._balance_every_ns
         ):
             self._balance(now)
@@ -171,22 +177,44 @@ class Shell:
     def _look_at_disk(self) -> None:
         """Full or not, as the threads that write have seen it; and what readers have met there."""
         engine, room = self.engine, self.engine.writer.room
-        was_low = engine.scarcity.low
-        engine.scarcity.seen(room)
+        was_low, was_stuck = engine.scarcity.low, engine.scarcity.stuck
+        unwritten = engine.wal.bytes_unwritten
+        engine.scarcity.seen(room, unwritten, starved=engine.writer.starved)
+        self._tell_of_disk()
         if engine.scarcity.low != was_low:
             self._pinged = 0  # peers should hear of it at once
             free = 0 if room is None else room.free_bytes
-            if not was_low:
+            if engine.scarcity.swamped:
+                self._journal.error("disk too slow: writes are refused", unwritten=unwritten)
+            elif not was_low:
                 self._journal.error("disk nearly full: clients' writes are refused", free=free)
             else:
                 self._journal.warning("disk has room again", free=free)
-        if engine.writer.starved != engine.scarcity.stuck:
-            engine.scarcity.stuck = engine.writer.starved
+        if engine.scarcity.stuck != was_stuck:
             log = self._journal.error if engine.scarcity.stuck else self._journal.warning
-            log("disk full: this node pauses" if engine.scarcity.stuck else "this node goes on")
+            pauses = "disk full: this node pauses"
+            if engine.scarcity.swamped:
+                pauses = "disk too slow: this node pauses"
+            log(pauses if engine.scarcity.stuck else "this node goes on")
         damaged_at = self.broker.statistics.damaged_at
         while damaged_at and engine.scrubber is not None:
             engine.scrubber.suspect(damaged_at.popleft())
+
+    def _tell_of_disk(self) -> None:
+        """Peers, and who reads the log, hear at once that the disk hangs, is slow, is well."""
+        health = self.engine.disk_health
+        now = (health.hung, health.slow)
+        if now == self._disk_told:
+            return
+        self._disk_told = now
+        self._pinged = 0
+        usual_ms = round(health.usual_ns / MS)
+        if health.hung:
+            self._journal.error("disk hangs: masters are given up", ms=health.waited_ns // MS)
+        elif health.slow:
+            self._journal.error("disk slow: masters are given away", usual_ms=usual_ms)
+        else:
+            self._journal.warning("disk is well again", usual_ms=usual_ms)
 
     def _balance(self, now: Now) -> None:
         self._look_soon = False
@@ -194,8 +222,9 @@ class Shell:
         groups = views(self.engine, now)
         self.planner.tick(now, groups)
         self.loop.tick(now, groups)
-        if self.engine.scarcity.low and not self.loop.draining:
-            self.loop.drain_next(now)  # our masters go where there is room, as long as there is
+        cramped = self.engine.scarcity.low or self.engine.disk_health.ailing
+        if cramped and not self.loop.draining:
+            self.loop.drain_next(now)  # our masters go where it is better, as long as it is
 
     # -- hooks of the engine ------------------------------------------------------------------
 
@@ -291,6 +320,16 @@ class Shell:
             ideal = placement.get(group, first_guess(group, self._founders))
             replica.election.preferred = ideal == me
 
+    @property
+    def _disk_complaint(self) -> str:
+        health, scarcity = self.engine.disk_health, self.engine.scarcity
+        if health.hung:
+            waited_s = health.waited_ns / 1e9
+            return f"the disk hangs: nothing has become durable for {waited_s:.1f} s"
+        if scarcity.stuck:
+            return "the disk is slower than what comes" if scarcity.swamped else "the disk is full"
+        return ""
+
     # -- readiness ----------------------------------------------------------------------------
 
     def not_ready(self) -> str:
@@ -300,8 +339,8 @@ class Shell:
         admission = self.engine.admission
         if admission is not None and not admission.settled:
             return f"waiting for {admission.waits_for} nodes to say that they know this directory"
-        if self.engine.scarcity.stuck:
-            return "the disk is full"
+        if self._disk_complaint:
+            return self._disk_complaint
         for doubtful in self.engine.multi.replicas.values():
             if doubtful.doubt:
                 return what_is_in_doubt(doubtful)

@@ -26,7 +26,7 @@ from simulator.mutants_clocks import CLOCKS
 from simulator.mutants_cold import COLD
 from simulator.mutants_fences import FENCES
 from simulator.mutants_order import ORDER
-from simulator.mutants_state import MEMBERS, STATES
+from simulator.mutants_state import DISKS, MEMBERS, STATES
 from simulator.node import SimNode
 from simulator.planting import Mutant, plant
 from simulator.recovery import Found
@@ -572,6 +572,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **FENCES,
     **CLAIMS,
     **ORDER,
+    **DISKS,
     **STATES,
     **MEMBERS,
     **COLD,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from broker.disk_watch import DiskWatch
 from broker.machine import GroupMachine
 from broker.writers import Writers
 from paxos import base, membership, progress, rejoin
@@ -19,6 +20,26 @@ from simulator.planting import Mutant
 SCENARIOS: Final = "tests/paxos/scenarios"
 
 mutant = partial(planting.mutant, tests="tests/paxos/test_base.py")
+
+DISKS: Final[Mapping[str, Mutant]] = {
+    "hung-master-stays": mutant(
+        "disks",
+        "masters are kept while the disk hangs",
+        (
+            DiskWatch.look,
+            "replica.election.abstaining = health.hung or self.leaving",
+            "pass",
+        ),
+        settings=("faults=SLOW_DISK", "steal_gap_ns=60000000000"),
+        tests="tests/runtime/test_ailing_disk.py",
+    ),
+    "abstains-for-ever": mutant(
+        "disks",
+        "who has abstained for its disk's sake does so for ever",
+        (DiskWatch.look, "health.hung or self.leaving", "True"),
+        tests="tests/runtime/test_ailing_disk.py",
+    ),
+}
 
 STATES: Final[Mapping[str, Mutant]] = {
     "install-takes-over": mutant(

@@ -240,6 +240,9 @@ class _Engine:
     def on_draining(self, node: NodeId, draining: bool) -> None:
         self.features.add(f"draining {draining}")
 
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        self.features.add(f"disk {disk_class}")
+
     def on_low(self, node: NodeId, low: bool) -> None:
         self.features.add(f"low {low}")
 

@@ -36,6 +36,7 @@ class Handler(Lives):
         self.clocks: list[tuple[NodeId, int, int]] = []
         self.draining: list[tuple[NodeId, bool]] = []
         self.low: list[tuple[NodeId, bool]] = []
+        self.disks: dict[NodeId, int] = {}
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.ups.append((node, incarnation))
@@ -69,6 +70,9 @@ class Handler(Lives):
 
     def on_draining(self, node: NodeId, draining: bool) -> None:
         self.draining.append((node, draining))
+
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        self.disks[node] = disk_class
 
     def on_low(self, node: NodeId, low: bool) -> None:
         self.low.append((node, low))
