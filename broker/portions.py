@@ -229,7 +229,8 @@ class _Serving:
             self.request.reply.close(f"its answer would have {size} bytes")
         else:
             items = getattr(self.request.message, self.way.asked)
-            work = partial(_joined, self.request.header, self.way, parts, items)
+            rest = self.broker.aside.rest
+            work = partial(_joined, self.request.header, self.way, parts, items, rest)
             self.broker.aside.submit(work, self._complete)
 
     @property
@@ -308,15 +309,20 @@ class _Part(Reply):
 
 
 def _joined(
-    header: "RequestHeader", way: Way, parts: list[bytes], asked: list[Any]
+    header: "RequestHeader",
+    way: Way,
+    parts: list[bytes],
+    asked: list[Any],
+    rest: Callable[[], None],
 ) -> list[Buffer]:
     """One answer from those to the portions, in their order. What was asked is not needed any more,
     and to free it takes a while: here."""
     while asked:
         del asked[-LOOKED_AT_MAX:]
-    answers: list[Any] = [
-        decode_response(header.api_key, header.api_version, memoryview(part)[4:]) for part in parts
-    ]
+    answers: list[Any] = []
+    for part in parts:
+        answers.append(decode_response(header.api_key, header.api_version, memoryview(part)[4:]))
+        rest()
     whole = answers[0]
     items: list[Any] = []
     for answer in answers:
