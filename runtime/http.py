@@ -92,17 +92,25 @@ class HttpServer:
             sock.close()
             return
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        self.nursery.start_soon(self.handle, stream)
+        self.nursery.start_soon(self.handle, stream, self._let_in())
 
-    async def handle(self, stream: trio.SocketStream) -> None:
-        """Serve one connection: one request, one answer. What it raised would end the node."""
+    def _let_in(self) -> trio.CancelScope:
+        """A place for one more connection, in the order in which they came: tasks begin in any."""
         if len(self._open) + self._streams >= CONNECTIONS_MAX:
             oldest = next(iter(self._open))  # STREAMS_MAX is smaller: there is one
             del self._open[oldest]
             oldest.cancel()
             self.displaced_total += 1
-        with trio.move_on_after(REQUEST_TIMEOUT_S) as scope:
-            self._open[scope] = None
+        scope = trio.CancelScope()
+        self._open[scope] = None
+        return scope
+
+    async def handle(
+        self, stream: trio.SocketStream, scope: trio.CancelScope | None = None
+    ) -> None:
+        """Serve one connection: one request, one answer. What it raised would end the node."""
+        with scope or self._let_in() as scope:
+            scope.deadline = trio.current_time() + REQUEST_TIMEOUT_S
             try:
                 await self._exchange(stream, scope)
             except (trio.BrokenResourceError, trio.ClosedResourceError):

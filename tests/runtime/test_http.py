@@ -25,6 +25,7 @@ from runtime.http import (
     Stream,
     json_answer,
 )
+from tests.runtime.doubles import Tcp
 from tests.runtime.offices import GROUPS, Cluster, everything_on
 
 GIVE_UP_S = 60.0
@@ -317,6 +318,26 @@ async def test_the_oldest_connection_gives_up_its_place(autojump_clock: MockCloc
         assert Reply(await read_all(clients[1].receive_stream)).status == 200
         assert server.displaced_total == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_a_crowd_that_comes_at_once_does_not_push_out_who_came_last() -> None:
+    """Tasks begin in any order; places are given in the order in which connections came."""
+    server, _ = serving(get_x=echo)
+    tcp = Tcp()
+    try:
+        for _ in range(10):
+            async with trio.open_nursery() as nursery:
+                server.nursery = nursery
+                for _ in range(2 * CONNECTIONS_MAX):
+                    server.accept(tcp.pair()[0], "127.0.0.1")
+                accepted, asks = tcp.pair()
+                asks.sendall(request("GET", "/x"))
+                server.accept(accepted, "127.0.0.1")
+                answer = await trio.to_thread.run_sync(asks.recv, 12)
+                assert answer == b"HTTP/1.1 200"
+                nursery.cancel_scope.cancel()
+    finally:
+        tcp.close()
 
 
 async def test_streams_do_not_take_all_places(autojump_clock: MockClock) -> None:
