@@ -30,6 +30,7 @@ from typing import Final
 import attrs
 
 from paxos.entry import Buffer
+from storage.errors import UNREADABLE
 from storage.kernel_queue import LATER, REFUSALS
 from storage.kernel_writes import Following, KernelWrites
 
@@ -213,9 +214,14 @@ class DirectFile:
         return os.pread(self._buffered, size, first)
 
     def _rest(self, position: int, size: int, offset: int) -> bytes:
-        """What the last block is filled up with: zeros when the log goes on where it ended."""
+        """What the last block is filled up with: zeros when the log goes on where it ended, and
+        where the disk has lost what stood there. That was nothing: it lies behind the log's end."""
         if size and offset != self._frontier:
-            return os.pread(self._buffered, size, position)
+            try:
+                return os.pread(self._buffered, size, position)
+            except OSError as error:
+                if error.errno not in UNREADABLE:
+                    raise
         return bytes(size)
 
 

@@ -31,16 +31,13 @@ from storage.direct import (
     opened_directly,
     whole_blocks,
 )
-from storage.errors import DirectoryLocked, StorageFailed, storage_failed
+from storage.errors import UNREADABLE, DirectoryLocked, StorageFailed, storage_failed
 from storage.format import SEGMENT_SUFFIX
 from storage.kernel_writes import Following
 from storage.read_ahead import ReadAhead
 
 IOV_MAX: Final = 1024
 """Linux's limit of buffers in one pwritev."""
-
-UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
-"""What a disk, or a file system with checksums, answers where it has lost what was written."""
 
 JOIN_BELOW_BYTES: Final = 16 * 1024
 """Buffers smaller than this are joined with their neighbours: a copy costs less than an iovec."""

@@ -14,6 +14,8 @@ from typing import Final
 from paxos.ids import GroupId, Slot
 from storage.format import Place, place_of, segment_number
 
+UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
+"""What a disk, or a file system with checksums, answers where it has lost what was written."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 

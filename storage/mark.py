@@ -19,8 +19,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.disk import UNREADABLE, Disk, File, Then, write_all
-from storage.errors import StorageFailed
+from storage.disk import Disk, File, Then, write_all
+from storage.errors import UNREADABLE, StorageFailed
 from storage.format import Place
 
 MARK_NAME: Final = "synced"

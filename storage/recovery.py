@@ -33,8 +33,8 @@ import attrs
 
 from paxos.ids import Ballot, GroupId, NodeId, Slot
 from storage.direct import BLOCK_BYTES, whole_blocks
-from storage.disk import UNREADABLE, Disk, File, read_around, write_all
-from storage.errors import DirectoryRefused, StorageFailed, WalDamaged
+from storage.disk import Disk, File, read_around, write_all
+from storage.errors import UNREADABLE, DirectoryRefused, StorageFailed, WalDamaged
 from storage.format import (
     ACCEPT,
     DAMAGE,

@@ -18,6 +18,7 @@ from storage.direct import (
     Staging,
 )
 from storage.disk import RealDisk, write_all
+from storage.errors import StorageFailed
 
 SIZE = 64 * BLOCK_BYTES
 NAME = "segment-0000000001.wal"
@@ -66,6 +67,28 @@ def test_an_append_never_harms_what_stands_before_it(tmp_path: Path) -> None:
         write_all(file, [data], len(model))
         model += data
         assert file.pread(len(model), 0) == model
+
+
+def test_a_bad_sector_behind_the_end_does_not_stop_the_first_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart nobody knows what stands there; before the end it would be a loss."""
+    file = prepared(tmp_path).open(NAME)
+    write_all(file, [b"x" * BLOCK_BYTES], 0)
+    pread = os.pread
+
+    def lost(descriptor: int, size: int, offset: int) -> bytes:
+        if offset + size > BLOCK_BYTES:
+            raise OSError(errno.EIO, "injected")
+        return pread(descriptor, size, offset)
+
+    file = RealDisk(tmp_path).open(NAME)
+    monkeypatch.setattr(os, "pread", lost)
+    write_all(file, [b"y" * 200], BLOCK_BYTES - 100)
+    with pytest.raises(StorageFailed):
+        RealDisk(tmp_path).open(NAME).pwritev([b"z"], BLOCK_BYTES + 200)
+    monkeypatch.undo()
+    assert file.pread(300, BLOCK_BYTES - 200) == b"x" * 100 + b"y" * 200
 
 
 def test_more_than_the_staging_buffer_goes_in_several_writes(tmp_path: Path) -> None:
