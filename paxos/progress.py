@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from paxos import rejoin
-from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, NodeId, Now, Slot
-from paxos.messages import Learn, Progress
+from paxos.ids import BALLOT_ZERO, INCARNATION_ZERO, SLOT_ZERO, Ballot, NodeId, Now, Slot
+from paxos.messages import ASK_PROGRESS, Learn, Progress
 from paxos.proposer import Role
 from paxos.quorum import is_quorum
 from paxos.step import Notice, Send, Step
+from paxos.timing import CHOSEN_AHEAD_MAX
 
 if TYPE_CHECKING:
     from paxos.replica import Replica
@@ -31,7 +32,13 @@ class Peer:
 
     applied: Slot = SLOT_ZERO
     witnessed: Ballot = BALLOT_ZERO
-    """The highest ballot we saw it promise or accept in."""
+    """The highest ballot, of those we used ourselves, that we saw it promise or accept in."""
+    chosen: Slot = SLOT_ZERO
+    """Up to where it says that slots are chosen, if that is beyond what it has applied."""
+    asked: bool = False
+    """Whether we ever asked it for entries."""
+    questioned_boot_ns: int | None = None
+    """When we asked it what it remembers of us, while the answer is on its way."""
     told: tuple[Slot, int] | None = None
     """A slot and its hash there that we have not reached yet."""
     agreed: Slot | None = None
@@ -50,19 +57,46 @@ def on_progress(
     replica: "Replica", now: Now, sender: NodeId, message: Progress, step: Step
 ) -> None:
     peer = replica.peer(sender)
-    peer.applied, peer.told_boot_ns = message.applied, now.boot_ns
+    peer.told_boot_ns, peer.questioned_boot_ns = now.boot_ns, None
+    if message.applied <= replica.learner.applied:
+        replica.questions.answered(replica.group, sender)  # it has no entries for us
     _compare(replica, now, sender, message, step)
-    replica.learner.heard(max(message.applied, message.chosen_to))
+    note(replica, now, sender, message.applied, message.chosen_to)
     if replica.learner.behind:
         replica.wake()
-    if sender in replica.members:
-        if message.incarnation == replica.incarnation:
-            replica.verified.add(sender)
-    else:
+    rejoin.on_witnessed(replica, now, sender, message, step)
+    if sender not in replica.members:
         _answer_outsider(replica, now, sender, step)
-    if message.witnessed > replica.acceptor.promised and replica.rejoin is None:
-        lost = message.witnessed
-        rejoin.stop_voting(replica, now, lost, f"lost promise {lost}", step)
+
+
+def note(
+    replica: "Replica", now: Now, sender: NodeId, applied: Slot, chosen: Slot = SLOT_ZERO
+) -> None:
+    """How far a peer says it is. Its newest word counts, and only as long as it is heard: a number
+    that was wrong is gone with the next one. Nobody knows of much that is chosen beyond a gap."""
+    peer = replica.peer(sender)
+    peer.applied = applied
+    peer.chosen = min(chosen, Slot(applied + CHOSEN_AHEAD_MAX))
+    told = SLOT_ZERO
+    for node, one in replica.peers.items():
+        if replica.is_heard(node, now):
+            told = max(told, one.applied, one.chosen)
+    replica.learner.settle(told)
+
+
+def witness(replica: "Replica", sender: NodeId, ballot: Ballot) -> None:
+    """It has promised or accepted: remembered where it answers a ballot that we used, as every
+    honest answer does (R9). Else one faulty message would have us say for ever that it did."""
+    peer = replica.peer(sender)
+    if ballot > peer.witnessed and sender != replica.me and replica.proposer.has_used(ballot):
+        peer.witnessed = ballot
+
+
+def progress_for(replica: "Replica", node: NodeId) -> Progress:
+    learner, chain = replica.learner, replica.chain.value
+    witnessed = replica.peer(node).witnessed
+    life = replica.incarnations.get(node, INCARNATION_ZERO)
+    return Progress(replica.group, learner.applied, learner.known_to, witnessed, life, chain)
 
 
 def _answer_outsider(replica: "Replica", now: Now, sender: NodeId, step: Step) -> None:
@@ -72,7 +106,7 @@ def _answer_outsider(replica: "Replica", now: Now, sender: NodeId, step: Step) -
     last = peer.answered_boot_ns
     if last is None or now.boot_ns - last >= replica.timing.progress_every_ns:
         peer.answered_boot_ns = now.boot_ns
-        step.before.append(Send(sender, replica.progress_for(sender)))
+        step.before.append(Send(sender, progress_for(replica, sender)))
 
 
 def _compare(replica: "Replica", now: Now, sender: NodeId, message: Progress, step: Step) -> None:
@@ -81,10 +115,12 @@ def _compare(replica: "Replica", now: Now, sender: NodeId, message: Progress, st
         return
     peer = replica.peer(sender)
     if message.chain < 0:  # an older kind of member: it is believed
-        peer.agreed = max(peer.agreed or SLOT_ZERO, message.applied)
+        both = min(message.applied, replica.learner.applied)
+        peer.agreed = max(peer.agreed or SLOT_ZERO, both)
     elif message.applied <= replica.learner.applied:
         _hold_against(replica, now, sender, message.applied, message.chain, step)
-    elif peer.told is None:  # the oldest: who is always a little behind gets there, too
+    elif peer.told is None or message.applied < peer.told[0]:
+        # The oldest: who is always a little behind gets there, too. A lower one corrects it.
         peer.told = message.applied, message.chain
 
 
@@ -132,7 +168,7 @@ def look_at_doubt(replica: "Replica", now: Now, step: Step) -> None:
         detail = f"{nodes} of {len(replica.members)} differ, last at slot {since}"
         step.notices.append(Notice(replica.group, what, detail))
     if replica.doubt and not was:  # who is asked to teach says first how far it is
-        learn = Learn(replica.group, replica.learner.applied)
+        learn = Learn(replica.group, ASK_PROGRESS)
         step.before.extend(Send(node, learn) for node in sorted(others - wrong))
     if replica.doubt and replica.proposer.role is not Role.FOLLOWER:
         replica.step_down(now, step)

@@ -183,6 +183,11 @@ class Channel:
         return self.sent_bytes - self._asked(termios.TIOCOUTQ)
 
     @property
+    def queued_bytes(self) -> int:
+        """What is on its way: waiting here, or in this kernel for the other one's word."""
+        return self.unsent_bytes + (0 if self.closed else self._asked(termios.TIOCOUTQ))
+
+    @property
     def dry(self) -> bool:
         """Whether all that has come was taken."""
         return not self.partial_bytes and not self._asked(termios.FIONREAD)

@@ -20,7 +20,7 @@ from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
-from paxos.step import Applied, Send, ServeLog, Step
+from paxos.step import Applied, Send, Step
 from runtime.admission import Admission, Life, Verdict
 from runtime.clock import Clock
 from runtime.engine_ports import CatchingUp, Hooks, Machine
@@ -33,7 +33,7 @@ from runtime.masters import Word
 from runtime.masterships import Masterships
 from runtime.repair import Repairs
 from runtime.scrubber import Scrubber
-from runtime.serving import serve_log
+from runtime.serving import LogServer
 from runtime.submitting import Submitting
 from storage.format import Place
 from storage.wal import Wal
@@ -75,14 +75,16 @@ class Engine(Submitting):
         self.unsafe: UnsafeOrder | None = None
         """None: there is nobody to ask (a cluster of one, or a test)."""
         self._settles_at: Place | None = None
-        self.removed_by: NodeId | None = None
-        """A peer has said that this node was removed from the cluster."""
+        self.removed_by: set[NodeId] = set()
+        """Peers that have said that this node was removed from the cluster."""
         self.answered: dict[NodeId, int] = {}
         """When each peer last answered a question of ours: the link works in both directions."""
         self.terms = LeaseTermsHeard(LeaseTerms.of(multi.timing), journal)
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
         self.catching_up: CatchingUp | None = None
+        self.log_server = LogServer(wal, self._suspect, journal)
+        self.log_server.applied = self._applied_in
 
     @property
     def step(self) -> Step:
@@ -109,6 +111,7 @@ class Engine(Submitting):
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.draining_peers.discard(node)
+        self.removed_by.discard(node)
         self.scarcity.heard(node, False)
         self.disks_elsewhere.pop(node, None)
         self.multi.peer_up(self.clock.now(), node, incarnation)
@@ -117,6 +120,7 @@ class Engine(Submitting):
         self.clock.forget(node)
         self.disks_elsewhere.pop(node, None)
         self.forwards.lost(node)
+        self.log_server.forget(node)
         if self.catching_up is not None:
             self.catching_up.peer_down(node)
 
@@ -174,7 +178,7 @@ class Engine(Submitting):
 
     def on_refused(self, node: NodeId, why: RefusedFor) -> None:
         if why is RefusedFor.REMOVED:
-            self.removed_by = node
+            self.removed_by.add(node)
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         now = self.clock.now()
@@ -256,6 +260,7 @@ class Engine(Submitting):
             parked, self._parked_steals = self._parked_steals, []
             self._retry_steals(now, parked)
         self.forwards.time_out(now)
+        self.log_server.tick()
         self._watch_masters(now)
 
     def end_round(self) -> None:
@@ -335,8 +340,12 @@ class Engine(Submitting):
             self._after.append((self.wal.end, step.after))
 
     def _conclude(self, step: Step) -> None:
-        for serve in step.serve:
-            self._serve(serve)
+        if step.serve:
+            assert self.links is not None
+            self.log_server.links = self.links
+            for serve in step.serve:
+                self.log_server.ask(serve)
+            self.log_server.tick()
         for fetch in step.fetch:
             if self.catching_up is not None:
                 self.catching_up.want(fetch)
@@ -401,12 +410,9 @@ class Engine(Submitting):
         if self.hooks is not None:
             self.hooks.groups_applied(now, {group})
 
-    def _serve(self, serve: ServeLog) -> None:
-        replica = self.multi.replicas.get(serve.group)
-        if replica is not None:
-            assert self.links is not None
-            applied = replica.learner.applied
-            serve_log(self.wal, self.links, serve, applied, self._suspect, self._journal)
+    def _applied_in(self, group: GroupId) -> Slot | None:
+        replica = self.multi.replicas.get(group)
+        return None if replica is None else replica.learner.applied
 
     # -- damage and amnesia -------------------------------------------------------------------
 

@@ -40,6 +40,13 @@ class Links(Protocol):
 
     def send(self, to: NodeId, message: Message) -> None: ...
 
+    def send_bulk(self, to: NodeId, message: Message) -> None:
+        """Behind everything that is small."""
+
+    def takes_bulk(self, to: NodeId) -> bool:
+        """Whether what was sent before is on its way."""
+        ...
+
     def forward(
         self,
         to: NodeId,

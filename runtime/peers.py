@@ -18,7 +18,6 @@ TERMS (the settings of its leases: runtime.lease_terms), REFUSED.
 import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
 from typing import Final
 
 import attrs
@@ -30,23 +29,26 @@ from broker.intake import LATE, Outcome
 from paxos import codec
 from paxos.codec import PeerError
 from paxos.entry import Buffer
-from paxos.ids import INCARNATION_ZERO, GroupId, NodeId
+from paxos.ids import GroupId, NodeId
 from paxos.messages import Message
 from runtime.admission import Life, Verdict
 from runtime.channel import Channel
-from runtime.connecting import SILENT_S, connect
+from runtime.connecting import connect
 from runtime.dataplane import Plane
 from runtime.door import Rate, Silent
 from runtime.engine_ports import Handler
 from runtime.fields import Address
 from runtime.forwarded import FORWARD_TIMEOUT_NS
+from runtime.frames import FRAME, Kind
 from runtime.greeting import Hello, Refusal, Refused
 from runtime.greeting import refusal as refusal_of
+from runtime.incoming import Incoming
 from runtime.journal import Journal
 from runtime.lease_terms import LeaseTerms
 from runtime.masters import Word, decode_words, encode_words
 from runtime.memory import Memory, PeerRoom
 from runtime.outcomes import decode_outcome, encode_outcome
+from runtime.outgoing import Outgoing
 from wire.framing import FrameLimits
 
 PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
@@ -71,23 +73,6 @@ CONNECTIONS_PER_IP_PER_S: Final = 200
 from a peer's own address leaves that peer a fifth of a second to greet, which it does at once."""
 
 
-class Kind(IntEnum):
-    HELLO = 1
-    PAXOS = 2
-    PING = 3
-    PONG = 4
-    FORWARD = 5
-    FORWARDED = 6
-    LIFE = 7
-    VERDICT = 8
-    MASTERS = 9
-    CATCH_UP = 10
-    REFUSED = 11
-    CONSOLE = 12
-    TERMS = 13
-
-
-_FRAME: Final = struct.Struct(">IB")
 _PING: Final = struct.Struct(">qqB")
 _DRAINING: Final = 1
 _LOW: Final = 2
@@ -95,27 +80,6 @@ _KNOWS_TERMS: Final = 4
 _DISK_SHIFT: Final = 4  # the upper half of the flags is the class of the disk (storage.health)
 _PONG: Final = struct.Struct(">qqq")
 _FORWARD: Final = struct.Struct(">QIBq")
-
-
-@attrs.define(eq=False)
-class Outgoing:
-    """The sending half of a link."""
-
-    node: NodeId
-    addresses: tuple[Address, ...]
-    """Tried in turn: the registry's first, then the configuration's."""
-    channel: Channel | None = None
-    buffers: list[Buffer] = attrs.Factory(list)
-    """Encoded Paxos messages of this round."""
-    size: int = 0
-    dropped: int = 0
-    reconnects: int = 0
-    lost: trio.Event = attrs.Factory(trio.Event)
-    scope: trio.CancelScope | None = None
-    """Of its task; None while there is none."""
-    terms_told: bool = False
-    refusal: str = ""
-    """Why the other side refused us last."""
 
 
 class Peers:
@@ -140,11 +104,13 @@ class Peers:
         self.outgoing: dict[NodeId, Outgoing] = {}
         self.removed: frozenset[NodeId] = frozenset()
         self._links_changed = trio.Event()
-        self._incoming: dict[NodeId, _Incoming] = {}
-        self._ungreeted: Silent[_Incoming] = Silent()
+        self._incoming: dict[NodeId, Incoming] = {}
+        self._ungreeted: Silent[Incoming] = Silent()
         self._rate = Rate(CONNECTIONS_PER_IP_PER_S, handler.boot_ns)
         self._flags = _KNOWS_TERMS
         self.terms: LeaseTerms | None = None
+        self._held: dict[Incoming, int] = {}
+        self.rounds = 0
         self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
         """What a peer asks and says for the console."""
         self._encoded: tuple[Message | None, list[Buffer], int] = (None, [], 0)
@@ -203,6 +169,19 @@ class Peers:
         if link.size >= PAXOS_FRAME_BYTES:
             self._seal(link)
 
+    def send_bulk(self, to: NodeId, message: Message) -> None:
+        """Queue one message behind all that is small; dropped where there is no link."""
+        link = self.outgoing.get(to)
+        if link is not None and link.channel is not None:
+            buffers: list[Buffer] = [b""]
+            size = codec.encode(message, buffers)
+            buffers[0] = FRAME.pack(1 + size, Kind.PAXOS)
+            link.add_bulk(buffers, FRAME.size + size)
+
+    def takes_bulk(self, to: NodeId) -> bool:
+        link = self.outgoing.get(to)
+        return link is not None and link.takes_bulk
+
     def forward(
         self,
         to: NodeId,
@@ -220,7 +199,7 @@ class Peers:
         self._seal(link)
         until_wall_ns = self._handler.wall_ns() + FORWARD_TIMEOUT_NS
         head = _FORWARD.pack(number, group, flags, until_wall_ns)
-        frame = _FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
+        frame = FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
         return link.channel.send([frame, *chunks], len(frame) + size)
 
     def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None:
@@ -247,13 +226,9 @@ class Peers:
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return
-        self._seal(link)
         buffers = catchup_codec.encode(message)
         size = sum(map(len, buffers))
-        if not link.channel.send(
-            [_FRAME.pack(1 + size, Kind.CATCH_UP), *buffers], size + _FRAME.size
-        ):
-            link.dropped += 1
+        link.add_bulk([FRAME.pack(1 + size, Kind.CATCH_UP), *buffers], size + FRAME.size)
 
     def ping(self, *, draining: bool, low: bool = False, disk_class: int = 0) -> None:
         """Ask every peer for its clock, and say whether this node still takes masters, whether its
@@ -274,7 +249,7 @@ class Peers:
         link = self.outgoing.get(to)
         if link is not None and link.channel is not None:
             self._seal(link)
-            frame = _FRAME.pack(1 + len(body), kind) + body
+            frame = FRAME.pack(1 + len(body), kind) + body
             if not link.channel.send([frame], len(frame)):
                 link.dropped += 1
 
@@ -289,8 +264,8 @@ class Peers:
         """Close the frame of Paxos messages that is being filled."""
         if not link.size or link.channel is None:
             return
-        head = _FRAME.pack(1 + link.size, Kind.PAXOS)
-        if not link.channel.send([head, *link.buffers], _FRAME.size + link.size):
+        head = FRAME.pack(1 + link.size, Kind.PAXOS)
+        if not link.channel.send([head, *link.buffers], FRAME.size + link.size):
             link.dropped += 1
         link.buffers = []
         link.size = 0
@@ -303,6 +278,7 @@ class Peers:
                 self._seal(link)
                 if link.channel.unsent_bytes:
                     link.channel.flush()
+                link.feed()
 
     def connected(self, node: NodeId) -> bool:
         """Whether we can both send to and hear from the node."""
@@ -343,7 +319,8 @@ class Peers:
     def greet(self, link: Outgoing, sock: socket.socket) -> None:
         """Use a connection we have opened: the first thing on it is who we are."""
         link.lost = trio.Event()
-        link.buffers, link.size, link.terms_told = [], 0, False
+        link.clear()
+        link.terms_told = False
         link.channel = channel = Channel(
             self._plane,
             sock,
@@ -355,11 +332,11 @@ class Peers:
         )
         link.reconnects += 1
         body = attrs.evolve(self._hello, to=link.node).encode()
-        frame = _FRAME.pack(1 + len(body), Kind.HELLO) + body
+        frame = FRAME.pack(1 + len(body), Kind.HELLO) + body
         life = self._handler.life()
         if life is not None:  # before any verdict of ours can travel on this link
             body = life.encode()
-            frame += _FRAME.pack(1 + len(body), Kind.LIFE) + body
+            frame += FRAME.pack(1 + len(body), Kind.LIFE) + body
         channel.send([frame], len(frame))
         if link.node in self._incoming:  # else the answer could not come
             self._ping_one(link.node)
@@ -383,7 +360,7 @@ class Peers:
 
     def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
         link.channel = None
-        link.buffers, link.size = [], 0
+        link.clear()
         link.lost.set()
         self._journal.info("peer link lost", peer=link.node, reason=reason)
         self._handler.peer_down(link.node)
@@ -399,7 +376,7 @@ class Peers:
         if len(self._ungreeted) >= UNGREETED_MAX:
             self._make_place(host)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        incoming = _Incoming(self, host, self._handler.boot_ns())
+        incoming = Incoming(self, host, self._handler.boot_ns())
         incoming.channel = Channel(
             self._plane,
             sock,
@@ -422,7 +399,7 @@ class Peers:
         assert oldest is not None
         oldest.close("it has not greeted, and its place is wanted")
 
-    def greeted(self, incoming: "_Incoming", hello: Hello) -> None:
+    def greeted(self, incoming: "Incoming", hello: Hello) -> None:
         """Check who is calling.
 
         Raises:
@@ -455,7 +432,7 @@ class Peers:
             connected=None if old is None else old.incarnation,
         )
 
-    def incoming_lost(self, incoming: "_Incoming", reason: str) -> None:
+    def incoming_lost(self, incoming: "Incoming", reason: str) -> None:
         node = incoming.node
         if node is None:
             self._ungreeted.discard(incoming)
@@ -486,16 +463,13 @@ class Peers:
     # -- frames -------------------------------------------------------------------------------
 
     def on_frame(self, node: NodeId, kind: int, body: memoryview, owned: bool) -> None:
-        """Dispatch one frame of a greeted peer.
+        """Dispatch one frame of a greeted peer that holds no Paxos messages.
 
         Raises:
             PeerError: nonsense.
         """
         handler = self._handler
-        if kind == Kind.PAXOS:
-            kept = body if owned else memoryview(bytes(body))
-            handler.on_messages(node, codec.decode_all(kept))
-        elif kind == Kind.FORWARD and len(body) > _FORWARD.size:
+        if kind == Kind.FORWARD and len(body) > _FORWARD.size:
             number, group, flags, until_wall_ns = _FORWARD.unpack_from(body)
             flags |= LATE * (handler.wall_ns() > until_wall_ns)
             command = body[_FORWARD.size :]
@@ -535,66 +509,31 @@ class Peers:
             self._tell_terms(node)
         self._send_small(node, Kind.PONG, _PONG.pack(asked_wall, asked_boot, handler.wall_ns()))
 
+    def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None:
+        """Paxos messages, as many as there is time for in this round."""
+        self._handler.on_messages(node, messages)
+
+    # -- rounds -------------------------------------------------------------------------------
+
+    def hold(self, incoming: "Incoming") -> None:
+        """It has had its time in this round."""
+        self._held[incoming] = self.rounds
+
+    def go_on(self) -> None:
+        """Once a round, before that ends: who had to stop in an earlier one goes on."""
+        for incoming in [one for one, since in self._held.items() if since != self.rounds]:
+            del self._held[incoming]
+            incoming.go_on()
+        self.rounds += 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody has not come to the end of what it said."""
+        return bool(self._held)
+
     def close(self) -> None:
         for link in self.outgoing.values():
             if link.channel is not None:
                 link.channel.close("this node stops")
         for incoming in [*self._incoming.values(), *self._ungreeted]:
             incoming.close("this node stops")
-
-
-class _Incoming:
-    """The receiving half of a link."""
-
-    def __init__(self, peers: Peers, host: str, boot_ns: int) -> None:
-        self._peers, self.host = peers, host
-        self.channel: Channel | None = None
-        self.node: NodeId | None = None
-        self.incarnation = INCARNATION_ZERO
-        self.accepted_boot_ns = boot_ns
-        self._received_seen = 0
-        self._silent_looks = 0
-
-    def on_frame(self, frame: memoryview, owned: bool) -> None:
-        try:
-            if not len(frame):
-                raise PeerError("an empty frame")
-            kind, body = frame[0], frame[1:]
-            if self.node is not None:
-                self._peers.on_frame(self.node, kind, body, owned)
-            elif kind == Kind.HELLO:
-                self._peers.greeted(self, Hello.decode(body))
-            else:
-                raise PeerError("it did not greet")
-        except Refused as refused:
-            self.refuse(refused.refusal)
-        except PeerError as error:
-            self.close(str(error))
-
-    def refuse(self, refusal: Refusal | None) -> None:
-        """Say why, and close."""
-        assert self.channel is not None
-        assert refusal is not None
-        body = refusal.encode()
-        head = _FRAME.pack(1 + len(body), Kind.REFUSED)
-        self.channel.send([head + body], len(head) + len(body))
-        self.channel.flush()
-        self.close(refusal.text)
-
-    def look(self) -> None:
-        """Counted in looks, a second apart: a node that was stopped itself must not blame others
-        for the silence."""
-        assert self.channel is not None
-        if self.channel.received_bytes != self._received_seen:
-            self._received_seen, self._silent_looks = self.channel.received_bytes, 0
-        elif self._silent_looks >= SILENT_S:
-            self.close("it was silent")
-        else:
-            self._silent_looks += 1
-
-    def close(self, reason: str) -> None:
-        assert self.channel is not None
-        self.channel.close(reason)
-
-    def on_closed(self, reason: str) -> None:
-        self._peers.incoming_lost(self, reason)

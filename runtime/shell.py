@@ -101,6 +101,7 @@ class Shell:
 
     def end_of_round(self) -> bool:
         """Whether something waits that has to be looked at again within a millisecond."""
+        self.peers.go_on()
         self.engine.end_round()
         if self.handovers.busy:
             self.handovers.look(self.engine.now())
@@ -109,14 +110,15 @@ class Shell:
             self._balance(self.engine.now())
             self.engine.end_round()
         self.clients.flush()
-        return self.engine.gathering.waits
+        return self.engine.gathering.waits or self.peers.waits
 
     def tick(self) -> None:
         """Every runtime.dataplane.TICK_S."""
         engine = self.engine
         self._look_at_disk()
-        if engine.removed_by is not None and not self.removed:
-            self._remove(f"node {engine.removed_by} says so")
+        removed_by = engine.removed_by
+        if 2 * len(removed_by) > len(self.peers.outgoing) and not self.removed:
+            self._remove(f"nodes {sorted(removed_by)} say so")  # one alone may be wrong
         engine.tick()
         now = engine.now()
         if now.boot_ns - self._pinged >= PING_EVERY_NS or engine.clock.trust.asks:
@@ -382,7 +384,7 @@ def why_no_master(group: GroupId, replica: Replica | None) -> str:
     text = f"group {group} has no master yet"
     if replica is None or replica.rejoin is None:
         return text
-    told = sorted(replica.rejoin.applied)
+    told = sorted(replica.rejoin.answers)
     silent = [node for node in replica.others(replica.members) if node not in told]
     return (
         f"{text}: this node may have forgotten what it promised, and does not vote in it until "

@@ -215,7 +215,7 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
     "bar-of-older-members": mutant(
         "ADR 22",
         "a change of members does not raise the bar of who may not vote",
-        (Rejoin.may_vote, "max(self.bar, configured)", "self.bar"),
+        (Rejoin.may_vote, "max(self.bar_of(members), configured)", "self.bar_of(members)"),
         why_not="it takes members none of whom was one when the bar was set",
     ),
     "anybody-added": mutant(

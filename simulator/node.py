@@ -248,16 +248,16 @@ class SimNode(NodeKind):
         self.heard_at[source] = self.world.loop.now_ns
         if frame.incarnation > self.core.incarnations.get(source, 0):
             self.core.peer_up(now, source, frame.incarnation)
-        messages = [*codec.decode_all(memoryview(frame.data))]
+        touched, messages = {}, [*codec.decode_all(memoryview(frame.data))]
         self._received(source, messages)
-        touched = {}
         for message in messages:
-            if type(message) is StealRequest and not self._admits(now, source, message):
-                continue
             if type(message) is StealRequest:
+                if not self._admits(now, source, message):
+                    continue
                 self.before_handover(message.group)
-            self.core.on_message(now, source, message, step)
             touched[message.group] = self.groups[message.group]
+            if not self.world.said(self, now, source, message, step):
+                break
             if type(message) is StealAbort:
                 self._steal_aborted(now, message)
         self.finish(now, step, touched.values())

@@ -323,6 +323,7 @@ class Link(Target):
         while not sock.closed:
             (receive,) = plane.callbacks.values()
             receive(READ)
+            peers.go_on()
         reason = journal.lines[-1]["reason"]
         engine.features.add(feature_of(ProtocolError(reason, "", 0)))
         if reason == ENDED:

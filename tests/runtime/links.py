@@ -137,10 +137,15 @@ class World:
 
     def flush(self) -> None:
         for node in self.nodes.values():
+            node.peers.go_on()
             node.peers.flush()
 
     def settle(self) -> None:
+        """Until nothing comes any more, not from those either whose time in a round was over."""
         self.plane.settle(self.flush)
+        while any(node.peers.waits for node in self.nodes.values()):
+            self.flush()
+            self.plane.settle(self.flush)
 
     def stranger(self, target: int = 1) -> socket.socket:
         """Somebody connects to a node's peer port."""
