@@ -34,7 +34,7 @@ from paxos.membership import first_members
 from paxos.multigroup import MultiGroup
 from runtime import settings
 from runtime.admin import Admin
-from runtime.aside_stream import aside
+from runtime.aside_stream import AsideStream, aside
 from runtime.balancer_admin import BalancerAdmin
 from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
@@ -124,10 +124,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_CONFIG
     with aside(sys.stderr) as log:
         journal = Journal(config.log.level, log, node=config.node.id)
-        return _ended(config, chosen.parent_pid, journal)
+        return _ended(config, chosen.parent_pid, journal, log)
 
 
-def _ended(config: Config, parent_pid: int | None, journal: Journal) -> int:
+def _ended(config: Config, parent_pid: int | None, journal: Journal, log: AsideStream) -> int:
     """Run it to its end, and say what that was; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_descriptor_limit(config.limits.connections_max + RESERVED_MAX, journal)
@@ -135,11 +135,11 @@ def _ended(config: Config, parent_pid: int | None, journal: Journal) -> int:
     try:
         return _run(config, parent_pid, journal)
     except ConfigError as error:
-        print(f"node: {error}", file=sys.stderr)
+        log.write(f"node: {error}\n")
         return EXIT_CONFIG
     except (DirectoryRefused, WalDamaged) as error:
         journal.error("data directory refused", reason=str(error))
-        print(f"node: {error}", file=sys.stderr)
+        log.write(f"node: {error}\n")
         return EXIT_REFUSED
     except StorageFailed as error:
         journal.error("disk failed: stopping, nothing more is acknowledged", reason=str(error))

@@ -184,7 +184,7 @@ def test_a_directory_belongs_to_one_process_and_one_node(place: Place) -> None:
         started(first)
         with running(place) as second:
             assert second.exit_code() == 3
-        assert any(f"in use by process {first.pid}" in line for line in second.lines)
+        assert f"in use by process {first.pid}" in second.lines[-1]
         first.signal(signal.SIGTERM)
         assert first.exit_code() == 0
     with running(place, "--set", "node.cluster_id=other") as stranger:
