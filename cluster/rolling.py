@@ -17,7 +17,6 @@ import attrs
 from cluster import control, health, state
 from cluster.balance import ask
 from cluster.spec import ClusterSpec
-from cluster.waiting import NotReadyError, Telling, until_ready
 
 STEP_S_MAX: Final = 60.0
 LOOK_EVERY_S: Final = 0.1
@@ -51,15 +50,8 @@ class Steps:
         return round(sum(self.seconds.values()), 2)
 
 
-def rolling_restart(
-    spec: ClusterSpec,
-    running: state.State,
-    say: Say,
-    *,
-    first: int | None = None,
-    step_s: float = STEP_S_MAX,
-) -> list[Steps]:
-    """Restart all nodes that run, in the order of their numbers, or those from `first` on.
+def rolling_restart(spec: ClusterSpec, running: state.State, say: Say) -> list[Steps]:
+    """Restart all nodes that run, in the order of their numbers.
 
     Raises:
         RollingError: if a node is missing, or a step is not done in time.
@@ -72,15 +64,10 @@ def rolling_restart(
     if len(spec.nodes) < 2:
         raise RollingError("a single node has nobody to give its masters to")
     done = []
-    nodes = [node for node in spec.nodes if first is None or node.id >= spec.node(first).id]
-    for node in nodes:
-        turn = _Turn(spec, running, node.id, say, step_s)
+    for node in spec.nodes:
+        turn = _Turn(spec, running, node.id)
         say(f"node {node.id}: draining ...")
-        try:
-            steps = turn.run()
-        except (RollingError, NotReadyError) as error:
-            again = f"go on with: evenkeel rolling-restart --from {node.id}"
-            raise RollingError(f"{error}; {again}") from error
+        steps = turn.run()
         done.append(steps)
         told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in steps.seconds.items())
         say(f"node {node.id}: back after {steps.total_s:.1f} s ({told})")
@@ -88,11 +75,8 @@ def rolling_restart(
 
 
 class _Turn:
-    def __init__(
-        self, spec: ClusterSpec, running: state.State, node: int, say: Say, step_s: float
-    ) -> None:
+    def __init__(self, spec: ClusterSpec, running: state.State, node: int) -> None:
         self._spec, self._running, self._node = spec, running, node
-        self._say, self._step_s = say, step_s
         self._others = [one for one in spec.nodes if one.id != node]
         self._steps = Steps(node)
 
@@ -106,8 +90,7 @@ class _Turn:
             with steps.timed("drain"):
                 self._until(self._is_empty, f"node {node} is master of nothing")
             with steps.timed("restart"):
-                control.ask(self._running.control, "begin", node)
-                until_ready(self._spec, [node], self._step_s, self._say)
+                control.ask(self._running.control, "restart", node)
             with steps.timed("catch-up"):
                 self._until_stable()
         except BaseException:
@@ -163,17 +146,13 @@ class _Turn:
     # -- asking and waiting -------------------------------------------------------------------
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        began = time.monotonic()
-        telling = Telling(self._node, self._say, began)
+        deadline = time.monotonic() + STEP_S_MAX
         while not condition():
-            why = health.not_ready(self._spec.node(self._node).http)
-            waits = f"not yet: {what}" + (f" ({why})" if why else "")
-            if time.monotonic() > began + self._step_s:
+            if time.monotonic() > deadline:
                 raise RollingError(
-                    f"after {self._step_s:.0f} s {waits}; the drain is taken back, see: "
-                    "evenkeel balance show"
+                    f"not within {STEP_S_MAX:.0f} s: {what}; the drain is taken back, "
+                    "see: evenkeel balance show"
                 )
-            telling.waits(waits, "", time.monotonic())
             time.sleep(LOOK_EVERY_S)
 
     def _until_stable(self) -> None:

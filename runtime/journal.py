@@ -5,17 +5,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, TextIO
 
 LEVELS: Final = ("debug", "info", "warning", "error")
-
-
-class Stream(Protocol):
-    """What may be written to; it must not make the event loop wait (runtime.aside_stream)."""
-
-    def write(self, text: str, /) -> int: ...
-
-    def flush(self) -> None: ...
 
 
 class Journal:
@@ -24,7 +16,7 @@ class Journal:
     def __init__(
         self,
         level: str,
-        stream: Stream | None = None,
+        stream: TextIO | None = None,
         wall_s: Callable[[], float] = time.time,
         **context: object,
     ) -> None:

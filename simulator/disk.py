@@ -50,12 +50,11 @@ class Boot:
 class Disk(Protocol):
     """`durable` lists what has become durable since it was last emptied, for the checkers.
 
-    `slow_ns`: an fsync takes up to so long, 0: as usual. `hung`: none ends.
+    `slow_ns`: an fsync takes up to so long, 0: as usual.
     """
 
     durable: list[Record]
     slow_ns: int
-    hung: bool
 
     def boot(self, groups: Collection[GroupId]) -> Boot:
         """Recover, and count the boot durably.
@@ -151,7 +150,6 @@ class RecordDisk:
     def __init__(self, archive: Archive = NO_ARCHIVE) -> None:
         self.durable: list[Record] = []
         self.slow_ns = 0
-        self.hung = False
         self._platter: list[Record] = []
         self._cached: list[Record] = []
         self._syncing = 0
@@ -278,7 +276,7 @@ class RecordDisk:
         self._full = True
 
     def mend(self) -> None:
-        self._failing = self._full = self.hung = False
+        self._failing = self._full = False
         self.slow_ns = 0
 
     def remember(self) -> None:
