@@ -4,16 +4,14 @@ Exit codes: 0 after a clean stop, 2 for a bad configuration, 3 where the data di
 74 (EX_IOERR) where the disk failed: nothing is acknowledged after that, and nothing is retried.
 """
 
-import argparse
 import gc
 import os
 import random
 import socket
 import sys
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import trio
@@ -31,12 +29,12 @@ from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
-from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, NodeId
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.membership import first_members
 from paxos.multigroup import MultiGroup
 from runtime import settings
 from runtime.admin import Admin
-from runtime.admission import Admission
+from runtime.aside_stream import AsideStream, aside
 from runtime.balancer_admin import BalancerAdmin
 from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
@@ -48,21 +46,31 @@ from runtime.console.console import Console
 from runtime.dataplane import READ, DataPlane, Wakeup
 from runtime.engine import Engine
 from runtime.fields import Address
+from runtime.fitting import fit_to_limit
 from runtime.greeting import Hello
 from runtime.handovers import Handovers
 from runtime.hosting import Hosting
 from runtime.http import HttpServer
 from runtime.http_guard import Guard
 from runtime.journal import Journal
+from runtime.keeping import Keeping, UnsafeOrder, ask_peers
 from runtime.listener import Listener, listen
 from runtime.load_meter import LoadMeter
 from runtime.log_dir import LogDir
 from runtime.log_writer import LogWriter
+from runtime.memory import Memory
 from runtime.metrics import NodeMetrics
 from runtime.node_admin import NodeAdmin
+from runtime.options import options
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop
-from runtime.process import raise_descriptor_limit, watch_parent, watch_signals
+from runtime.process import (
+    RESERVED_MAX,
+    leaves,
+    raise_descriptor_limit,
+    watch_parent,
+    watch_signals,
+)
 from runtime.recovering import (
     as_paxos,
     log_bases,
@@ -85,40 +93,22 @@ from storage.cold import ColdStore
 from storage.disk import RealDisk
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
 from storage.format import place_of
-from storage.identity import Identity, boot
+from storage.identity import boot
 from storage.model import Recovered as RecoveredLog
 from storage.model import RecoveredGroup
 from storage.opening import open_wal
 from storage.space import Space
+from storage.unsafe import take_order
 
 DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
-DESCRIPTORS_BESIDE: Final = 1024
-"""File descriptors for segments, links and HTTP, beside those of clients."""
 YOUNG_OBJECTS_MAX: Final = 20_000
 """A round under load makes and drops thousands, none in a cycle; by Python's default of 700 the
 collector looked at them in every round: 3.5 % of a busy node's time."""
 SWITCH_INTERVAL_S: Final = 1e-4
 """The log writer's thread gets the interpreter back sooner than by Python's default of 5 ms."""
-
-
-def options(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m node", description="Run one node of an Evenkeel cluster."
-    )
-    parser.add_argument("--config", type=Path, required=True, help="TOML file, see docs/")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="overrides",
-        metavar="SECTION.KEY=VALUE",
-        help="override one setting; may be repeated",
-    )
-    parser.add_argument("--parent-pid", type=int, help="stop when this parent process is gone")
-    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,17 +122,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"node: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    journal = Journal(config.log.level, node=config.node.id)
+    with aside(sys.stderr) as log:
+        journal = Journal(config.log.level, log, node=config.node.id)
+        return _ended(config, chosen.parent_pid, journal, log)
+
+
+def _ended(config: Config, parent_pid: int | None, journal: Journal, log: AsideStream) -> int:
+    """Run it to its end, and say what that was; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    raise_descriptor_limit(config.limits.connections_max + DESCRIPTORS_BESIDE, journal)
+    raise_descriptor_limit(config.limits.connections_max + RESERVED_MAX, journal)
+    config = fit_to_limit(config, journal)
     try:
-        return _run(config, chosen.parent_pid, journal)
+        return _run(config, parent_pid, journal)
     except ConfigError as error:
-        print(f"node: {error}", file=sys.stderr)
+        log.write(f"node: {error}\n")
         return EXIT_CONFIG
     except (DirectoryRefused, WalDamaged) as error:
         journal.error("data directory refused", reason=str(error))
-        print(f"node: {error}", file=sys.stderr)
+        log.write(f"node: {error}\n")
         return EXIT_REFUSED
     except StorageFailed as error:
         journal.error("disk failed: stopping, nothing more is acknowledged", reason=str(error))
@@ -155,17 +152,10 @@ def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
     try:
         trio.run(partial(run_node, config, parent_pid, journal))
     except* (StorageFailed, WalDamaged, DirectoryRefused) as group:
-        failed += _leaves(group)
+        failed += leaves(group)
     if failed:
         raise failed[0]
     return 0
-
-
-def _leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
-    found: list[StorageError] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
 
 
 # -- building ---------------------------------------------------------------------------------
@@ -189,7 +179,8 @@ class Node:
         bases = log_bases(self.checkpoints)
         self.wal, recovered = open_wal(disk, identity, settings.wal(config), groups, bases)
         say_what_was_found(journal, identity, recovered, checkpoints=len(bases))
-        refuse_alone(config, recovered)
+        ordered = take_order(disk)
+        refuse_alone(config, recovered, ordered)
         self.plane = DataPlane(self.clock_boot_ns, journal.bug)
         self.wakeup = Wakeup()
         self.writer = LogWriter(self.wal, self.wakeup, Space(disk, settings.space(config)))
@@ -198,6 +189,7 @@ class Node:
         self.engine = Engine(
             self.multi, self.wal, self.writer, self.clock, settings.intake(config), journal
         )
+        self.engine.unsafe = UnsafeOrder(ordered, self.wal, journal)
         self.engine.scrubber = Scrubber(
             self.wal,
             self.wakeup.set,
@@ -221,7 +213,10 @@ class Node:
         )
         self._recover(recovered)
         self._keep(files)
-        self._ask_peers(identity, blank=not recovered.groups)
+        blank = not recovered.groups
+        self.engine.admission = self.keeping.admission = ask_peers(
+            config, identity, self.wal, self.registry, self.multi.replicas, disk, blank=blank
+        )
         self._wire()
 
     def clock_boot_ns(self) -> int:
@@ -241,31 +236,14 @@ class Node:
             self.journal,
         )
         self.upkeep.begin(self.clock.now(), self.checkpoints)
+        self.keeping = Keeping(
+            self.disk, self.config.node.data_dir, self.upkeep.reader, self.journal
+        )
         self.checkpoints.clear()
         scrubber = self.engine.scrubber
         assert scrubber is not None
         scrubber.cold, scrubber.checkpoints = self.cold, files
         scrubber.start()
-
-    def _ask_peers(self, identity: Identity, *, blank: bool) -> None:
-        """Whether this is the directory they know; a node on its own has nobody to ask."""
-        if len(self.config.peers) > 1:
-            self.engine.admission = Admission(
-                identity.node,
-                identity.incarnation,
-                INCARNATION_ZERO if blank else identity.previous,
-                circles=self._new_circles if blank else self._circles,
-                nodes=lambda: self.registry.nodes,
-                untouched=lambda: not self.wal.groups(),
-            )
-
-    def _circles(self) -> list[Collection[NodeId]]:
-        """Of whom enough must know this directory: the registry's group."""
-        return [self.multi.replicas[REGISTRY_GROUP].members]
-
-    def _new_circles(self) -> list[Collection[NodeId]]:
-        """The same for an empty directory: a founder may have been a member of these groups."""
-        return [self.config.peers.keys()] if self.config.node.id in self.config.founders else []
 
     def _recover(self, recovered: RecoveredLog) -> None:
         """Bring every group's replica and state machine to where the log leaves them."""
@@ -336,6 +314,8 @@ class Node:
             settings.register_node(config, self.multi.incarnation),
             config.founders,
         )
+        limits = config.limits
+        self.memory = Memory(limits.pending_bytes_per_node, limits.answer_bytes_per_node)
         self.peers = Peers(
             self.plane,
             engine,
@@ -346,17 +326,14 @@ class Node:
                 founding=settings.founding(config),
             ),
             dict(config.peers),
-            config.limits.peer_queue_bytes,
+            limits.peer_queue_bytes,
             journal,
+            self.memory,
         )
         engine.links = self.upkeep.catching_up.links = self.peers
         engine.members_elsewhere = self.hosting.members
         self.hosting.dropped = self._dropped
-        api = ApiTable(self.broker)
-        self.clients = Clients(
-            self.plane, api.handle_frame, settings.clients(config), journal, self.clock_boot_ns
-        )
-        engine.homes = self.clients.homes
+        self._wire_clients()
         self.metrics_registry = CollectorRegistry()
         self.metrics = NodeMetrics(
             self.metrics_registry, engine, self.broker, self.loop, self.clients, self.peers
@@ -384,10 +361,23 @@ class Node:
             upkeep=self.upkeep,
             journal=journal,
         )
-        engine.hooks = self.shell
+        engine.hooks, self.shell.keeping = self.shell, self.keeping
         self.shell.prefer()
         self.shell.follow_nodes()  # as far as our own log knows them
         self._wire_admin()
+
+    def _wire_clients(self) -> None:
+        api = ApiTable(self.broker)
+        self.clients = Clients(
+            self.plane,
+            api.handle_frame,
+            settings.clients(self.config),
+            self.journal,
+            self.clock_boot_ns,
+            self.memory,
+            api.handle_over,
+        )
+        self.engine.homes = self.clients.homes
 
     def _wire_admin(self) -> None:
         engine = self.engine
@@ -423,6 +413,11 @@ class Node:
             wake=self.wakeup.set,
             on_bug=self.journal.bug,
         )
+
+        admins = (self.admin, self.balancer_admin, self.node_admin, self.disk_use, self.console)
+        routes = {key: route for admin in admins for key, route in admin.routes().items()}
+        guard = Guard(self.config.listen.http_origin)
+        self.http = HttpServer(routes, self.journal.bug, guard, self.memory)
 
     def _first_members(self, group: GroupId) -> tuple[NodeId, ...]:
         return first_members(group, self.config.founders, self.config.groups.replicas)
@@ -504,15 +499,15 @@ def build_broker(node: Node) -> Broker:
 
 async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> None:
     """Serve until a signal, the parent's death, or the disk's failure."""
-    node = Node(config, journal)
-    stop = trio.Event()
+    node, stop = Node(config, journal), trio.Event()
     gc.collect()
     gc.freeze()  # what has been built lives as long as the process
     gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
     try:
-        http = await open_ports(node)
+        open_ports(node)
         async with trio.open_nursery() as nursery:
-            await _start(node, nursery, stop, parent_pid, http)
+            node.http.nursery = nursery
+            await _start(node, nursery, stop, parent_pid)
             await stop.wait()
             await drain(node)
             await node.console.hub.close()
@@ -523,14 +518,14 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
         node.close()
 
 
-async def open_ports(node: Node) -> list[trio.SocketListener]:
-    """Listen on all three ports; the data plane has two of them, HTTP's are returned.
+def open_ports(node: Node) -> None:
+    """Listen on all three ports, in the data plane.
 
     Raises:
         ConfigError: an address is not ours, or in use.
     """
     addresses = node.config.listen
-    accept = {"peer": node.peers.accept, "kafka": node.clients.accept}
+    accept = {"peer": node.peers.accept, "kafka": node.clients.accept, "http": node.http.accept}
     for name, on_accept in accept.items():
         address: Address = getattr(addresses, name)
         try:
@@ -538,11 +533,8 @@ async def open_ports(node: Node) -> list[trio.SocketListener]:
         except OSError as error:
             raise _cannot_listen(name, address, error) from error
         node.listeners.append(listener)
-    http = addresses.http
-    try:
-        return list(await trio.open_tcp_listeners(http.port, host=http.host))
-    except OSError as error:
-        raise _cannot_listen("http", http, error) from error
+        if name == "kafka":
+            node.shell.gate.listener = listener
 
 
 def _cannot_listen(name: str, address: Address, error: OSError) -> ConfigError:
@@ -550,18 +542,16 @@ def _cannot_listen(name: str, address: Address, error: OSError) -> ConfigError:
 
 
 async def _start(
-    node: Node,
-    nursery: trio.Nursery,
-    stop: trio.Event,
-    parent_pid: int | None,
-    http: list[trio.SocketListener],
+    node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None
 ) -> None:
     config, shell = node.config, node.shell
-    node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable())
-    node.plane.register(node.upkeep.wakeup.fd, READ, lambda _events: node.upkeep.take())
+    node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable(), urgent=True)
+    node.plane.register(
+        node.upkeep.wakeup.fd, READ, lambda _events: node.upkeep.take(), urgent=True
+    )
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
-    nursery.start_soon(watch_signals, stop)
+    await nursery.start(watch_signals, stop)
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.peers.run)
@@ -569,10 +559,6 @@ async def _start(
     shell.on_removed = stop.set
     if shell.removed:
         stop.set()
-    admins = (node.admin, node.balancer_admin, node.node_admin, node.disk_use, node.console)
-    routes = {key: route for admin in admins for key, route in admin.routes().items()}
-    server = HttpServer(routes, node.journal.bug, Guard(config.listen.http_origin))
-    await nursery.start(trio.serve_listeners, server.handle, http)
     node.journal.info(
         "node started",
         kafka=str(config.listen.kafka),

@@ -7,6 +7,7 @@ one connection sends costs another anything.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from broker.context import Broker, Request
@@ -34,14 +35,20 @@ from broker.handlers import (
     topics,
 )
 from broker.ports import Reply
+from broker.refusals import refuse
 from wire.apis import (
+    APIS,
     ApiKey,
+    RequestHeader,
     UnsupportedVersion,
     decode_request,
     encode_unsupported,
     parse_request_header,
 )
+from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
+from wire.framing import OWNED_OVER_BYTES
+from wire.messages.produce import ProduceRequest
 
 Handler: TypeAlias = Callable[[Broker, Request], None]
 """Answers `request.reply` before it returns, or keeps it and answers from a callback."""
@@ -82,6 +89,18 @@ HANDLERS: Final[Mapping[int, Handler]] = {
 
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
+ON_LOOP_BYTES: Final = 32 * 1024
+"""Longer requests are decoded aside: a megabyte may hold a quarter of a million things. A Produce
+is decoded at once, for most of it are records, which are not looked at; of other things it may hold
+few (wire.messages.produce)."""
+
+
+def _decoded(header: RequestHeader, frame: memoryview) -> object:
+    """The request, or what is wrong with it."""
+    try:
+        return decode_request(header, frame)
+    except ProtocolError as error:
+        return error
 
 
 class ApiTable:
@@ -113,23 +132,69 @@ class ApiTable:
             if handler is None:
                 self._close(f"api key {header.api_key} is not served", reply)
                 return
+            if len(frame) > ON_LOOP_BYTES and header.api_key != _PRODUCE:
+                self._decode_aside(header, handler, frame, client_host, reply)
+                return
             message = decode_request(header, frame)
         except ProtocolError as error:
             self._close(str(error), reply)
             return
-        self.requests[header.api_key] += 1
-        request = Request(
-            header=header,
-            message=message,
-            frame=frame,
-            owned=owned,
-            client_host=client_host,
-            reply=reply,
-        )
+        self._handle(handler, Request(header, message, frame, owned, client_host, reply))
+
+    def _decode_aside(
+        self,
+        header: RequestHeader,
+        handler: Handler,
+        frame: memoryview,
+        client_host: str,
+        reply: Reply,
+    ) -> None:
+        """Decode what may hold very many things in the helper thread: what follows waits."""
+        kept = frame if len(frame) > OWNED_OVER_BYTES else memoryview(bytes(frame))
+        reply.stop_reading()
+
+        def done(message: object) -> None:
+            reply.read_on()
+            if isinstance(message, ProtocolError):
+                self._close(str(message), reply)
+            else:
+                self._handle(handler, Request(header, message, kept, True, client_host, reply))
+
+        self._broker.aside.submit(partial(_decoded, header, kept), done)
+
+    def handle_over(
+        self, size: int, frame: memoryview, owned: bool, client_host: str, reply: Reply
+    ) -> None:
+        """Answer a request that was too long to be kept: `frame` is what there is of it, of a
+        Produce all but the records. As `handle_frame` else."""
         try:
+            header = parse_request_header(frame)
+            if isinstance(header, UnsupportedVersion):
+                self._refuse(header, reply)
+                return
+            produces = header.api_key == _PRODUCE
+            message = decode_request(header, frame) if produces else None
+        except ProtocolError as error:
+            self._close(str(error), reply)
+            return
+        self.refused += 1
+        name = APIS[header.api_key].name
+        request = Request(header, message, frame, owned, client_host, reply)
+        if isinstance(message, ProduceRequest) and message.acks == 0:
+            self._close(f"{name} of {size} bytes, which nobody would be told of", reply)
+        else:
+            code = ErrorCode.MESSAGE_TOO_LARGE if produces else ErrorCode.INVALID_REQUEST
+            refuse(self._broker, request, code, f"{name} of {size} bytes is too large", 0)
+
+    def _handle(self, handler: Handler, request: Request) -> None:
+        key = request.header.api_key
+        self.requests[key] += 1
+        try:
+            if self._broker.portions.serve(self._broker, request, handler):
+                return
             handler(self._broker, request)
-            if header.api_key == _PRODUCE:
-                produce_usual.remember(reply.connection, request, frame)
+            if key == _PRODUCE:
+                produce_usual.remember(request.reply.connection, request, request.frame)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             blame(self._broker, request, error)
 

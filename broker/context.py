@@ -11,6 +11,7 @@ from broker.gaps import Gaps
 from broker.holds import Holds
 from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
+from broker.portions import Portions
 from broker.ports import AppliedLog, Aside, Groups, LogDir, Reply, Timers
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from wire.apis import RequestHeader
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(eq=False)
 class Request:
     """One decoded request. `frame` is valid only until the handler returns unless `owned`."""
 
@@ -63,12 +64,17 @@ class Broker:
     log_dir: LogDir
     on_bug: Callable[[str, Exception], None]
     """Told of an exception no handler should have let out, to log it with its traceback."""
+    sends_away: Callable[[], bool] = lambda: False
+    """Whether this node is cut off from its peers, and clients should ask others."""
+    clients_are: Callable[[], str] = lambda: "served"
+    """The same with what becomes of them, in a word."""
     gaps: Gaps = attrs.field(init=False, factory=Gaps)
     holds: Holds = attrs.field(init=False)
     leaders: Leaders = attrs.field(init=False)
     metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
     producer_ids: ProducerIds = attrs.field(init=False)
     traffic: Traffic = attrs.field(init=False, factory=Traffic)
+    portions: Portions = attrs.field(init=False, factory=Portions)
     produces: Produces = attrs.field(init=False)
     progress: Progress = attrs.field(init=False)
     retainer: Retainer = attrs.field(init=False)

@@ -1,6 +1,6 @@
 """Keeping one request's trouble from all others, and joining several answers into one."""
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from broker.context import Broker, Request
@@ -28,15 +28,6 @@ def guarded(broker: Broker, request: Request, act: Callable[P, None]) -> Callabl
             blame(broker, request, error)
 
     return run
-
-
-def refuse_more_than(limit: int, named: Sized, request: Request) -> bool:
-    """Close the connection of a request that names more things than any client has."""
-    if len(named) <= limit:
-        return False
-    name = APIS[request.header.api_key].name
-    request.reply.close(f"{name} names {len(named)} things, at most {limit} are answered")
-    return True
 
 
 def gather(count: int, act: Callable[[Sequence[T]], None]) -> Callable[[int, T], None]:

@@ -68,6 +68,10 @@ class Reply(Protocol):
     @property
     def connection(self) -> Connection: ...
 
+    @property
+    def room(self) -> int:
+        """How many bytes of records the answer may hold: less where many answers wait unread."""
+
     def complete(self, chunks: list[Buffer]) -> None:
         """Answer: the whole response frame, length prefix included. At most once."""
 

@@ -40,6 +40,7 @@ from cluster import (
 from cluster.clients import FAILED, INTERRUPTED, UNKNOWN, ClientError
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec, SpecError, plan
+from cluster.waiting import READY_S_MAX, NotReadyError, until_ready
 from evenkeel import EvenkeelError
 from history.jsonl import HistoryError
 from runtime import config
@@ -52,6 +53,7 @@ Refusals: Final = (
     health.HealthError,
     config.ConfigError,
     StartError,
+    NotReadyError,
     prometheus.PrometheusError,
     StorageError,
     HistoryError,
@@ -66,12 +68,18 @@ FAULTS: Final = {
     "kill": "kill node N with SIGKILL, as a crash would",
     "pause": "stop node N with SIGSTOP: its sockets stay open and nobody answers",
     "resume": "let a paused node go on",
-    "restart": "start node N again (stopping it in order first, if it runs)",
 }
 
 
+SECONDS_MAX: Final = 86_400.0
 LOOKS_AGAIN: Final = 3
 LOOK_AGAIN_S: Final = 0.25
+FEW_NODES: Final = {
+    1: "one node has the only copy: what its disk loses is gone, and damage in its log stops it",
+    2: "two nodes: nothing is acknowledged while either is down. One that loses its disk gets all"
+    " from the other; where both lose something, it is gone. Three survive the loss of one",
+}
+"""What a cluster of less than three nodes cannot do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -122,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--groups", type=int, metavar="G", help="Paxos groups for data (12)")
     up.add_argument("--set", action="append", default=[], metavar="section.key=value")
     up.add_argument("--free-ports", action="store_true", help="not the usual ports")
+    _timeout_option(up)
     up.add_argument("--prometheus", action="store_true", help="run Prometheus beside it")
     _data_option(up, f"the cluster's directory (./{state.DEFAULT_DATA_DIR})")
 
@@ -129,19 +138,10 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--json", action="store_true", help="for programs")
     _data_option(show, chosen.DATA_LOOKS)
 
-    for name, text in FAULTS.items():
-        fault = command(name, _fault, text, changes=True)
-        fault.set_defaults(fault=name)
-        fault.add_argument("node", type=int, metavar="N")
-        _data_option(fault, chosen.DATA_CHANGES)
+    _add_processes(command)
 
     balance_parser = command("balance", balance.run, "look at the balancer and steer it")
     balance.add_options(balance_parser)
-
-    text = "restart every node in turn, sparing the clients"
-    roll = command("rolling-restart", _rolling, text, changes=True)
-    roll.add_argument("--json", action="store_true", help="print the seconds of every step")
-    _data_option(roll, chosen.DATA_CHANGES)
 
     for name, module, text in (
         ("topic", topic_cli, "make topics, look at them, write and read them"),
@@ -173,6 +173,52 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_processes(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """What ends, stops and starts the nodes' processes."""
+    for name, text in FAULTS.items():
+        fault = command(name, _fault, text, changes=True)
+        fault.set_defaults(fault=name)
+        fault.add_argument("node", type=int, metavar="N")
+        _data_option(fault, chosen.DATA_CHANGES)
+
+    text = "start nodes again (stopping them in order first, if they run)"
+    restart = command("restart", _restart, text, changes=True)
+    restart.add_argument("nodes", type=int, metavar="N", nargs="+")
+    _timeout_option(restart)
+    _data_option(restart, chosen.DATA_CHANGES)
+
+    wait = command("wait", _wait, "wait until nodes are ready, and tell what they wait for")
+    wait.add_argument("nodes", type=int, metavar="N", nargs="*", help="all, if none is named")
+    _timeout_option(wait)
+    _data_option(wait, chosen.DATA_LOOKS)
+
+    text = "restart every node in turn, sparing the clients"
+    roll = command("rolling-restart", _rolling, text, changes=True)
+    roll.add_argument("--from", type=int, metavar="N", dest="first", help="go on with node N")
+    _timeout_option(roll, rolling.STEP_S_MAX, "for each step")
+    roll.add_argument("--json", action="store_true", help="print the seconds of every step")
+    _data_option(roll, chosen.DATA_CHANGES)
+
+
+def _timeout_option(
+    parser: argparse.ArgumentParser, default_s: float = READY_S_MAX, text: str = "at most"
+) -> None:
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=default_s,
+        metavar="S",
+        help=f"wait so many seconds {text} ({default_s:.0f})",
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= SECONDS_MAX:
+        raise ValueError(text)
+    return value
+
+
 def _data_option(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help=text)
 
@@ -193,13 +239,16 @@ def _up(options: Any) -> int:  # noqa: ANN401 (argparse's)
         groups=options.groups,
         fixed_ports=not options.free_ports,
     )
-    if note:
-        print(f"note: {note}", flush=True)
+    for line in filter(None, (note, FEW_NODES.get(len(spec.nodes)))):
+        print(f"note: {line}", flush=True)
     usual_port = None if options.free_ports else prometheus.USUAL_PORT
-    return trio.run(_up_async, spec, options.set, partial(_watched, spec, program, usual_port))
+    watched = partial(_watched, spec, program, usual_port)
+    return trio.run(_up_async, spec, options.set, watched, options.timeout)
 
 
-async def _up_async(spec: ClusterSpec, overrides: Sequence[str], watched: Watched) -> int:
+async def _up_async(
+    spec: ClusterSpec, overrides: Sequence[str], watched: Watched, timeout_s: float
+) -> int:
     """Until a signal; a second one does not wait for the nodes' goodbye."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     failure: Exception | None = None
@@ -209,7 +258,7 @@ async def _up_async(spec: ClusterSpec, overrides: Sequence[str], watched: Watche
                 async with launch(spec, overrides=overrides, report=_say) as launcher:
                     with trio.CancelScope() as serving:
                         nursery.start_soon(_obey_signals, received, serving, launcher)
-                        await _serve(spec, launcher, watched)
+                        await _serve(spec, launcher, watched, timeout_s)
                     _say("stopping ...")
             except Refusals as error:
                 failure = error
@@ -232,9 +281,9 @@ async def _watched(
             yield "Prometheus, with alerts (docs/runbooks):", f"  http://{address}/alerts"
 
 
-async def _serve(spec: ClusterSpec, launcher: Launcher, watched: Watched) -> None:
+async def _serve(spec: ClusterSpec, launcher: Launcher, watched: Watched, timeout_s: float) -> None:
     _say(f"starting {len(spec.nodes)} nodes in {spec.data_dir} ...")
-    await launcher.start_all()
+    await launcher.start_all(timeout_s)
     try:
         state.remember(spec.data_dir, os.environ)
     except OSError as error:
@@ -309,15 +358,36 @@ def _fault(options: Any) -> int:  # noqa: ANN401 (argparse's)
     return 0
 
 
+def _restart(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    """All of them at once: each may have to wait for the others."""
+    spec, running = chosen.running(options)
+    nodes = list(dict.fromkeys(options.nodes))
+    for node in nodes:
+        print(control.ask(running.control, "begin", node), flush=True)
+    until_ready(spec, nodes, options.timeout, _say)
+    return 0
+
+
+def _wait(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    spec, _ = chosen.running(options)
+    nodes = list(dict.fromkeys(options.nodes)) or [node.id for node in spec.nodes]
+    for node in nodes:
+        spec.node(node)
+    until_ready(spec, nodes, options.timeout, _say)
+    return 0
+
+
 def _rolling(options: Any) -> int:  # noqa: ANN401 (argparse's)
     spec, running = chosen.running(options)
     silent = options.json
-    done = rolling.rolling_restart(spec, running, (lambda _line: None) if silent else _say)
+    say = (lambda _line: None) if silent else _say
+    done = rolling.rolling_restart(spec, running, say, first=options.first, step_s=options.timeout)
     total = sum(steps.total_s for steps in done)
     if silent:
         print(json.dumps([{"node": one.node, **one.seconds} for one in done], indent=2))
     else:
-        print(f"all {len(done)} nodes restarted in {total:.1f} s; masters are where they belong")
+        which = "all " if options.first is None else ""
+        print(f"{which}{len(done)} nodes restarted in {total:.1f} s; masters are where they belong")
     return 0
 
 

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from cluster import chosen, usage_cli
+from paxos.ids import GroupId
 from runtime.config import load
 from runtime.sections import StorageSection
 from storage.disk import RealDisk
@@ -19,8 +20,15 @@ from storage.errors import DirectoryRefused
 from storage.format import OFFSET_BITS, OFFSET_MASK, Place, segment_name
 from storage.identity import IDENTITY_COPY_NAME, IDENTITY_NAME
 from storage.inspection import Inspection, inspect
+from storage.unsafe import give_order
 from storage.usage import Usage, usage
 
+LOSS: Final = (
+    "What was acknowledged can be lost by it, and what clients were told can turn out untrue: this "
+    "node may have voted for something that it knows no more, and a majority will be counted with "
+    "it all the same. Use it only where the nodes, or copies of their directories, that know more "
+    "are gone for good, on the node whose directory is the newest, with a copy of it put away."
+)
 PROBLEMS_SHOWN_MAX: Final = 100
 PARTITIONS_SHOWN_MAX: Final = 100
 
@@ -44,6 +52,37 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         else:
             command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
         command.set_defaults(do=do)
+    text = "let a stopped node's groups vote again at its next start, whatever it has forgotten"
+    command = commands.add_parser("unsafe-recover", help=text, description=f"{text}. {LOSS}")
+    command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
+    text = "these groups only, 0 is the registry's (all that do not vote)"
+    command.add_argument("--groups", type=_groups, metavar="N,N", help=text)
+    text = "say that you have read what may be lost; without it, it is only told"
+    command.add_argument("--lose-data", action="store_true", help=text)
+    command.set_defaults(do=_unsafe_recover)
+
+
+def _groups(text: str) -> frozenset[GroupId]:
+    return frozenset(GroupId(int(word)) for word in text.split(","))
+
+
+def _unsafe_recover(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    """Leave an order to the next start of the node."""
+    with _opened(options) as disk:
+        found = inspect(disk, entries=False)
+        silent = [one.group for one in found.groups if found.problems or not one.voting]
+        wanted = sorted(silent if options.groups is None else options.groups)
+        names = ", ".join(map(str, wanted))
+        if not wanted:
+            print("all groups vote here: there is nothing to recover")
+            return 1
+        print(f"groups {names} of {options.directory} would vote again at its next start.\n{LOSS}")
+        if not options.lose_data:
+            print("nothing is done: add --lose-data to order it")
+            return 2
+        give_order(disk, wanted)
+    print("ordered: start the node; its log says what becomes of it (unsafe-recovered)")
+    return 0
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from runtime.config import Address
 TIMEOUT_S: Final = 2.0
 OPERATOR_S: Final = 20.0
 """More than a node waits for the registry (runtime.balancer_admin.PROPOSE_TIMEOUT_S)."""
+REASON_BYTES_MAX: Final = 1_000
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -71,6 +72,23 @@ def call(
         return json.loads(data)
     except ValueError as error:
         raise HealthError(f"http://{address}{path}: the answer is not JSON: {error}") from error
+
+
+def not_ready(address: Address, *, timeout_s: float = TIMEOUT_S) -> str:
+    """Why the node does not serve yet, in its own words; "" if it does."""
+    try:
+        status, body = request(address, "GET", "/readyz", timeout_s=timeout_s)
+    except HealthError:
+        return "it does not answer yet"
+    if status == 200:
+        return ""
+    lines = body[:REASON_BYTES_MAX].decode(errors="replace").splitlines()
+    return lines[0] if lines and lines[0].strip() else "it does not say why"
+
+
+async def not_ready_async(address: Address, *, timeout_s: float = TIMEOUT_S) -> str:
+    ask = partial(not_ready, address, timeout_s=timeout_s)
+    return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
 
 
 def is_ready(address: Address, *, timeout_s: float = TIMEOUT_S) -> bool:

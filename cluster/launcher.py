@@ -22,6 +22,7 @@ from cluster import chaos, control, health, state
 from cluster.process import Process, tail
 from cluster.spec import ClusterSpec, SpecError, grown, save, shrunk
 from cluster.state import NodeNow, NodeState, State
+from cluster.waiting import LOOK_EVERY_S, Telling, missing
 from runtime.config import ConfigError
 
 START_S_MAX: Final = 30.0
@@ -89,8 +90,8 @@ class Launcher:
         """How the node's last process ended; None while it runs."""
         return self._nodes[node_id].process.exit_code
 
-    async def start_all(self) -> None:
-        """Start every node and wait until all are ready.
+    async def start_all(self, timeout_s: float = START_S_MAX) -> None:
+        """Start every node and wait until all are ready; what they wait for is reported.
 
         Raises:
             StartError: if one ends or is not ready in time; the first one is told at once.
@@ -102,7 +103,7 @@ class Launcher:
 
             async def wait(node_id: int) -> None:
                 try:
-                    await self.wait_ready(node_id)
+                    await self.wait_ready(node_id, timeout_s)
                 except StartError as error:
                     failed.append(error)
                     nursery.cancel_scope.cancel()  # the others may wait for this one
@@ -112,26 +113,31 @@ class Launcher:
         if failed:
             raise failed[0]
 
-    async def wait_ready(self, node_id: int) -> None:
-        """Wait until a started node serves.
+    async def wait_ready(self, node_id: int, timeout_s: float = START_S_MAX) -> None:
+        """Wait until a started node serves; what it waits for is reported.
 
         Raises:
             StartError: if it ends or is not ready in time.
         """
         running = self._nodes[node_id]
         address = self.spec.node(node_id).http
-        with trio.move_on_after(START_S_MAX):
+        telling = Telling(node_id, self._report, trio.current_time())
+        why = ""
+        with trio.move_on_after(timeout_s):
             while running.process.exit_code is None:
-                if await health.is_ready_async(address):
+                why = await health.not_ready_async(address)
+                if not why:
                     running.was_ready = True
                     return
+                telling.waits(why, missing(self.spec, self.now()), trio.current_time())
                 await trio.sleep(READY_LOOK_EVERY_S)
             raise StartError(
                 f"node {node_id} ended with {running.process.ending} before it was ready; "
                 f"its log, {self.spec.log_path(node_id)}, ends with:\n{self._tail(node_id)}"
             )
         raise StartError(
-            f"node {node_id} is not ready after {START_S_MAX:.0f} s; "
+            f"node {node_id} is not ready after {timeout_s:.0f} s: "
+            f"{why or 'it does not answer'}{missing(self.spec, self.now())}; "
             f"its log, {self.spec.log_path(node_id)}, ends with:\n{self._tail(node_id)}"
         )
 
@@ -160,11 +166,23 @@ class Launcher:
 
     async def restart(self, node_id: int) -> None:
         """Stop it in order if it runs, start it, and wait until it is ready."""
+        await self.begin(node_id)
+        await self.wait_ready(node_id)
+
+    async def begin(self, node_id: int) -> None:
+        """The same without the wait: whoever asked looks for themselves (cluster.waiting)."""
         node = self._node(node_id, *NodeState)
         node.state = NodeState.KILLED if node.process.exit_code is None else node.state
         await self._end([node])
         self._start(node_id)
-        await self.wait_ready(node_id)
+        self._nursery.start_soon(self._note_ready, node_id, self._nodes[node_id])
+
+    async def _note_ready(self, node_id: int, node: _Node) -> None:
+        """That it was ready once, so that its end is told."""
+        address = self.spec.node(node_id).http
+        while node.process.exit_code is None and not node.was_ready:
+            node.was_ready = await health.is_ready_async(address)
+            await trio.sleep(LOOK_EVERY_S)
 
     async def add(self, node_id: int) -> None:
         """Start one more node; it waits until the cluster is told of it (`evenkeel node add`)."""
@@ -286,7 +304,8 @@ class Launcher:
             "kill": (self.kill, "killed (SIGKILL)"),
             "pause": (self.pause, "paused (SIGSTOP)"),
             "resume": (self.resume, "resumed (SIGCONT)"),
-            "restart": (self.restart, "restarted and ready"),
+            "restart": (self.begin, "restarted and ready"),
+            "begin": (self.begin, "started"),
             "add": (self.add, "started"),
             "forget": (self.forget, "stopped; its number is not used again"),
             "replace": (self.replace, "started with an empty directory"),
@@ -294,13 +313,15 @@ class Launcher:
         if what not in doings:
             raise control.Refused(f"cannot {what}: expected one of {', '.join(doings)}")
         do, done = doings[what]
-        async with self._one_at_a_time:
-            if self._stopping:
-                raise control.Refused("the cluster is stopping")
-            try:
+        try:
+            async with self._one_at_a_time:
+                if self._stopping:
+                    raise control.Refused("the cluster is stopping")
                 await do(node_id)
-            except (chaos.ChaosError, StartError, trio.TooSlowError) as error:
-                raise control.Refused(f"node {node_id}: {error}") from error
+            if what == "restart":  # not in there: it may wait for a node that is still to start
+                await self.wait_ready(node_id)
+        except (chaos.ChaosError, StartError, trio.TooSlowError) as error:
+            raise control.Refused(f"node {node_id}: {error}") from error
         message = f"node {node_id} {done}"
         self._report(message)
         return message

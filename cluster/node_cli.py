@@ -5,6 +5,7 @@ The nodes of a cluster that runs on this machine are started and stopped by its 
 """
 
 import argparse
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ import attrs
 from cluster import chosen, control, health, state
 from cluster.spec import ClusterSpec, grown
 from cluster.spec import read as spec_of
+from paxos.ids import NodeId
+from paxos.quorum import quorum_size
 from runtime.config import Address, parse_address
 
 LOOK_EVERY_S: Final = 0.5
@@ -266,6 +269,7 @@ def _replace(options: Any) -> int:  # noqa: ANN401 (argparse's)
     rest = attrs.evolve(cluster, addresses=others)
     if number not in (row["id"] for row in rest.ask("GET", "/nodes")["nodes"]):
         raise NodeError(f"node {number} is none of the cluster's nodes: evenkeel node add")
+    _refuse_loss(number, cluster.spec)
     _say(cluster.control("replace", number))
     if options.no_wait:
         return 0
@@ -276,6 +280,53 @@ def _replace(options: Any) -> int:  # noqa: ANN401 (argparse's)
     )
     _say(f"node {number} has all it had: done after {watch.seconds:.1f} s")
     return 0
+
+
+def _refuse_loss(number: int, spec: ClusterSpec) -> None:
+    """Before a directory is taken away: whether the others can do without what is in it.
+
+    Raises:
+        NodeError: they cannot, or nobody knows.
+    """
+    views = {}
+    for node in spec.nodes:
+        with contextlib.suppress(health.HealthError):
+            views[node.id] = health.call(node.http, "GET", "/status")
+    problem = what_would_be_lost(number, views)
+    if problem:
+        raise NodeError(problem)
+
+
+def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
+    """Why a node must not lose its directory, from what each node that answers says of its groups;
+    "" if it may. Who has lost it votes again when a majority of others can tell it what it has
+    forgotten; of two, the other (paxos.rejoin)."""
+    members: dict[int, set[NodeId]] = {}
+    voting: dict[int, set[int]] = {}
+    for node, view in views.items():
+        for one in view["groups"]:
+            members.setdefault(one["group"], set()).update(map(NodeId, one["members"]))
+            if one["voting"] and node in one["members"]:
+                voting.setdefault(one["group"], set()).add(node)
+    if not members:
+        return "no node answers, so nobody knows what the others have: start them first"
+    for group, its in sorted(members.items()):
+        if number not in its:
+            continue
+        able = sorted(voting.get(group, set()) - {number})
+        if len(its) == 1:
+            return (
+                f"node {number} alone has group {group}: with its directory the data would be gone."
+                " Add nodes first (evenkeel node add), or put a copy of the directory in its place"
+            )
+        needed = 1 if len(its) == 2 else quorum_size(its)
+        if len(able) < needed:
+            return (
+                f"group {group} would stand still for ever: of its members {sorted(its)} only "
+                f"{able or 'none'} would vote, and {needed} others are needed for node {number} to "
+                "vote again. Bring the others back first (evenkeel status)"
+            )
+    return ""
 
 
 def _votes(address: Address, view: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ import attrs
 from cluster import control, health, state
 from cluster.balance import ask
 from cluster.spec import ClusterSpec
+from cluster.waiting import NotReadyError, Telling, until_ready
 
 STEP_S_MAX: Final = 60.0
 LOOK_EVERY_S: Final = 0.1
@@ -50,8 +51,15 @@ class Steps:
         return round(sum(self.seconds.values()), 2)
 
 
-def rolling_restart(spec: ClusterSpec, running: state.State, say: Say) -> list[Steps]:
-    """Restart all nodes that run, in the order of their numbers.
+def rolling_restart(
+    spec: ClusterSpec,
+    running: state.State,
+    say: Say,
+    *,
+    first: int | None = None,
+    step_s: float = STEP_S_MAX,
+) -> list[Steps]:
+    """Restart all nodes that run, in the order of their numbers, or those from `first` on.
 
     Raises:
         RollingError: if a node is missing, or a step is not done in time.
@@ -64,10 +72,15 @@ def rolling_restart(spec: ClusterSpec, running: state.State, say: Say) -> list[S
     if len(spec.nodes) < 2:
         raise RollingError("a single node has nobody to give its masters to")
     done = []
-    for node in spec.nodes:
-        turn = _Turn(spec, running, node.id)
+    nodes = [node for node in spec.nodes if first is None or node.id >= spec.node(first).id]
+    for node in nodes:
+        turn = _Turn(spec, running, node.id, say, step_s)
         say(f"node {node.id}: draining ...")
-        steps = turn.run()
+        try:
+            steps = turn.run()
+        except (RollingError, NotReadyError) as error:
+            again = f"go on with: evenkeel rolling-restart --from {node.id}"
+            raise RollingError(f"{error}; {again}") from error
         done.append(steps)
         told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in steps.seconds.items())
         say(f"node {node.id}: back after {steps.total_s:.1f} s ({told})")
@@ -75,8 +88,11 @@ def rolling_restart(spec: ClusterSpec, running: state.State, say: Say) -> list[S
 
 
 class _Turn:
-    def __init__(self, spec: ClusterSpec, running: state.State, node: int) -> None:
+    def __init__(
+        self, spec: ClusterSpec, running: state.State, node: int, say: Say, step_s: float
+    ) -> None:
         self._spec, self._running, self._node = spec, running, node
+        self._say, self._step_s = say, step_s
         self._others = [one for one in spec.nodes if one.id != node]
         self._steps = Steps(node)
 
@@ -90,7 +106,8 @@ class _Turn:
             with steps.timed("drain"):
                 self._until(self._is_empty, f"node {node} is master of nothing")
             with steps.timed("restart"):
-                control.ask(self._running.control, "restart", node)
+                control.ask(self._running.control, "begin", node)
+                until_ready(self._spec, [node], self._step_s, self._say)
             with steps.timed("catch-up"):
                 self._until_stable()
         except BaseException:
@@ -146,13 +163,17 @@ class _Turn:
     # -- asking and waiting -------------------------------------------------------------------
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + STEP_S_MAX
+        began = time.monotonic()
+        telling = Telling(self._node, self._say, began)
         while not condition():
-            if time.monotonic() > deadline:
+            why = health.not_ready(self._spec.node(self._node).http)
+            waits = f"not yet: {what}" + (f" ({why})" if why else "")
+            if time.monotonic() > began + self._step_s:
                 raise RollingError(
-                    f"not within {STEP_S_MAX:.0f} s: {what}; the drain is taken back, "
-                    "see: evenkeel balance show"
+                    f"after {self._step_s:.0f} s {waits}; the drain is taken back, see: "
+                    "evenkeel balance show"
                 )
+            telling.waits(waits, "", time.monotonic())
             time.sleep(LOOK_EVERY_S)
 
     def _until_stable(self) -> None:

@@ -116,8 +116,8 @@ class LiveGroup:
     offered: Counter[str] = attrs.Factory(Counter)
     """Name of a protocol -> how many members offer it."""
     static: dict[str, MemberId] = attrs.Factory(dict)
-    pending: set[MemberId] = attrs.Factory(set)
-    """Given an id with MEMBER_ID_REQUIRED, not yet joined with it."""
+    pending: dict[MemberId, None] = attrs.Factory(dict)
+    """Given an id with MEMBER_ID_REQUIRED, not yet joined with it; the oldest first."""
 
     unsynced: set[MemberId] = attrs.Factory(set)
     """Joined this generation and have not asked for their assignment; only looked into."""

@@ -77,8 +77,11 @@ class CoordinatorConfig:
 
     members_max: int = attrs.field(default=100_000, validator=gt(0))
     """Of all groups of one coordinator, those included that were only given an id to join with: a
-    lent id costs its client one request, and us a kilobyte for a session.
-    [GROUP_MAX_SIZE_REACHED]"""
+    lent id costs its client one request, and us a kilobyte for a while. Where there is no room the
+    oldest of those is taken back. [GROUP_MAX_SIZE_REACHED]"""
+
+    lent_ms_max: int = attrs.field(default=60_000, validator=gt(0))
+    """How long an id that was given to somebody waits to be joined with, at most."""
 
     protocols_per_member_max: int = attrs.field(default=32, validator=gt(0))
     """[INVALID_REQUEST]"""

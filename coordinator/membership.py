@@ -68,15 +68,12 @@ class Membership:
         former = group.static.get(request.instance_id) if request.instance_id is not None else None
         if former is not None:
             return self._replace_static(group, group.members[former], request, token)
+        self._make_room(group)
         if not self._tenure.room_for_member() or not self._has_room(group, request):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         member_id = self._new_id(request)
         if request.require_known_member_id and request.instance_id is None:
-            # KIP-394: a client that never comes back for its id leaves no member behind.
-            group.pending.add(member_id)
-            self._tenure.wait(
-                TimerKey(TimerKind.PENDING, group.name, member_id), request.session_timeout_ms
-            )
+            self._tenure.lend(group, member_id, request.session_timeout_ms)
             response = JoinGroupResponse(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
             self._tenure.reply(token, response)
             return ErrorCode.NONE
@@ -89,8 +86,7 @@ class Membership:
                 return ErrorCode.UNKNOWN_MEMBER_ID  # ids are only lent to dynamic members
             if not self._has_room(group, request):
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
-            group.pending.discard(request.member_id)
-            self._tenure.timers.cancel(TimerKey(TimerKind.PENDING, group.name, request.member_id))
+            self._tenure.take_back(group, request.member_id)
             self._add(group, request.member_id, request, token)
             return ErrorCode.NONE
         error = group.fence(request.member_id, request.instance_id)
@@ -178,18 +174,36 @@ class Membership:
     def _new_id(self, request: JoinGroup) -> MemberId:
         return self._tenure.new_member_id(request.instance_id or request.client_id or "member")
 
+    def _make_room(self, group: LiveGroup) -> None:
+        """Ids that nobody has joined with keep nobody out: where there is no place left, the oldest
+        of them is taken back, of this group or, where the coordinator is full, of any."""
+        tenure = self._tenure
+        while group.pending and not self._has_places(group, 0):
+            self._take_back(group, next(iter(group.pending)))
+        while tenure.lent and not tenure.room_for_member():
+            name, member_id = next(iter(tenure.lent))
+            self._take_back(tenure.groups[name], member_id)
+
+    def _take_back(self, group: LiveGroup, member_id: MemberId) -> None:
+        self._tenure.take_back(group, member_id)
+        self._rebalance.maybe_complete(group)
+        self._rebalance.settle(group)
+
+    def _has_places(self, group: LiveGroup, known: int) -> bool:
+        count = len(group.members) + len(group.pending) - known
+        return count < self._tenure.config.members_per_group_max
+
     def _has_room(
         self, group: LiveGroup, request: JoinGroup, instead_of: LiveMember | None = None
     ) -> bool:
         config = self._tenure.config
         member = instead_of or group.members.get(request.member_id)
         known = member is not None or request.member_id in group.pending
-        count = len(group.members) + len(group.pending) - known
         own_bytes = protocols_bytes(request.protocols)
         own_bytes += 4 * config.text_bytes_max if member is None else 0
         freed = protocols_bytes(member.protocols) if member is not None else 0
         return (
-            count < config.members_per_group_max
+            self._has_places(group, known)
             and group.size_bytes() - freed + own_bytes <= config.group_bytes_max
         )
 
@@ -274,8 +288,7 @@ class Membership:
     ) -> ErrorCode:
         member_id = leaving.member_id
         if member_id in group.pending and leaving.instance_id is None:
-            group.pending.discard(member_id)
-            self._tenure.timers.cancel(TimerKey(TimerKind.PENDING, group.name, member_id))
+            self._tenure.take_back(group, member_id)
             return ErrorCode.NONE
         if leaving.instance_id is not None and member_id == NO_MEMBER:
             member_id = group.static.get(leaving.instance_id, NO_MEMBER)

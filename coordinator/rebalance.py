@@ -154,7 +154,7 @@ class Rebalance:
             case TimerKind.SESSION:
                 self._session_over(group, group.members[key.member])
             case TimerKind.PENDING:
-                group.pending.discard(key.member)
+                self._tenure.take_back(group, key.member)
                 self.maybe_complete(group)
             case TimerKind.REBALANCE:
                 if group.initial and group.newcomer and group.initial_left_ms > 0:
@@ -259,8 +259,8 @@ class Rebalance:
             self.drop_parked(member, error)
         for parting in group.leaving:
             tenure.refuse(parting.parked, error)
-        for member_id in group.pending:
-            tenure.timers.cancel(TimerKey(TimerKind.PENDING, group.name, member_id))
+        for member_id in list(group.pending):
+            tenure.take_back(group, member_id)
         del tenure.groups[group.name]
         stored = tenure.store.get(group.name)
         if stored is not None and stored.members:

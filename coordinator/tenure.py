@@ -35,7 +35,7 @@ from coordinator.model import (
 from coordinator.parked import Parked
 from coordinator.states import GroupState
 from coordinator.store import GroupStore
-from coordinator.timers import TimerKey, Timers, Wait
+from coordinator.timers import TimerKey, TimerKind, Timers, Wait
 
 R = TypeVar("R", bound=Request)
 
@@ -133,6 +133,8 @@ class Tenure:
         self.counters = counters
         self.groups: dict[ConsumerGroupId, LiveGroup] = {}
         self.timers = Timers()
+        self.lent: dict[tuple[ConsumerGroupId, MemberId], None] = {}
+        """Ids that somebody was given to join with, of all groups, the oldest first."""
         self.under_way: dict[ProposalId, UnderWay] = {}
         self.parked: dict[int, Parked[Request]] = {}
         self.now_ms = 0
@@ -219,6 +221,20 @@ class Tenure:
     def room_for_member(self) -> bool:
         """Whoever is a member or may become one has a deadline."""
         return len(self.timers) < self.config.members_max
+
+    def lend(self, group: LiveGroup, member_id: MemberId, session_ms: int) -> None:
+        """Give somebody an id to join with (KIP-394): a client that never comes back for it leaves
+        no member behind. Clients come back at once, so nobody needs it for a long session."""
+        group.pending[member_id] = None
+        self.lent[group.name, member_id] = None
+        key = TimerKey(TimerKind.PENDING, group.name, member_id)
+        self.wait(key, min(session_ms, self.config.lent_ms_max))
+
+    def take_back(self, group: LiveGroup, member_id: MemberId) -> None:
+        """Its client has joined with it, or must ask for another."""
+        del group.pending[member_id]
+        del self.lent[group.name, member_id]
+        self.timers.cancel(TimerKey(TimerKind.PENDING, group.name, member_id))
 
     def room_in_log(self, name: ConsumerGroupId) -> bool:
         return self.store.get(name) is not None or len(self.store) < self.config.groups_max

@@ -17,7 +17,7 @@ import trio
 
 from evenkeel import lookups
 from evenkeel.admin_groups import GroupAdmin
-from evenkeel.client import BOOTSTRAP, Client, open_client
+from evenkeel.client import Client, open_client
 from evenkeel.config import ClientConfig
 from evenkeel.coordinator import topic_map
 from evenkeel.descriptions import (
@@ -39,7 +39,7 @@ from wire.apis import Request
 from wire.cluster_view import TopicPartition, TopicView
 from wire.error_codes import ErrorCode
 from wire.messages import configs, logs, placement, topics
-from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.schema import UUID_ZERO
 
 R = TypeVar("R")
@@ -106,7 +106,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         async def once() -> dict[str, TopicDescription]:
             wanted = None if names is None else [MetadataRequestTopic(name=one) for one in names]
             request = MetadataRequest(wanted, allow_auto_topic_creation=False)
-            answer = await self.client.ask(BOOTSTRAP, request, MetadataResponse)
+            answer = await self.client.metadata(request)
             self.client.view.take(answer, names)
             for one in answer.topics:
                 if one.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):

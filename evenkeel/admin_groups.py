@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from evenkeel import lookups
-from evenkeel.client import BOOTSTRAP, Client
+from evenkeel.client import Client
 from evenkeel.coordinator import Committed, Coordinator, Identity, topic_map
 from evenkeel.descriptions import (
     GroupDescription,
@@ -42,7 +42,7 @@ from wire.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.offsets import (
     OffsetDeletePartition,
     OffsetDeleteRequest,
@@ -244,7 +244,7 @@ def _offset(found: Mapping[TopicPartition, FoundOffset], place: TopicPartition) 
 async def _nodes_down(client: Client) -> set[int]:
     """Nodes that the others know to be down: each has replicas, none in sync, and leads nothing."""
     request = MetadataRequest(None, allow_auto_topic_creation=False)
-    answer = await client.ask(BOOTSTRAP, request, MetadataResponse)
+    answer = await client.metadata(request)
     partitions = [one for topic in answer.topics for one in topic.partitions]
     having = {node for one in partitions for node in one.replica_nodes}
     serving = {node for one in partitions for node in (one.leader_id, *one.isr_nodes)}
@@ -257,9 +257,7 @@ async def _partition_counts(client: Client, topics: Collection[str]) -> dict[str
         return {}
     wanted = [MetadataRequestTopic(name=one) for one in sorted(topics)]
     request = MetadataRequest(wanted, allow_auto_topic_creation=False)
-    answer = await client.until_done(
-        "topics are not described", partial(client.ask, BOOTSTRAP, request, MetadataResponse)
-    )
+    answer = await client.until_done("topics are not described", partial(client.metadata, request))
     return {one.name: len(one.partitions) for one in answer.topics if one.name is not None}
 
 

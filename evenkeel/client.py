@@ -91,6 +91,8 @@ class Client:
     _refreshed: trio.Event = attrs.Factory(trio.Event)
     _refresh_error: EvenkeelError | None = None
     _last_place: tuple[str, int] | None = None
+    _sent_away_by: set[tuple[str, int]] = attrs.Factory(set)
+    """Nodes that are cut off and said so (KIP-1102): asked again when all others were."""
     _asks_begun: int = 0
     _asks_done: int = 0
 
@@ -133,7 +135,10 @@ class Client:
         places = [(one.host, one.port) for one in self.view.nodes.values()]
         random.shuffle(places)
         places += [one for one in self.bootstrap if one not in places]
-        places.sort(key=lambda place: place == self._last_place)  # it has failed, or hangs
+        # Last comes who sent us away, and who was asked last: it has failed, or hangs.
+        if self._sent_away_by:  # then we begin anew
+            places.sort(key=lambda place: place not in self.bootstrap)
+        places.sort(key=lambda place: place in self._sent_away_by or place == self._last_place)
         failures = []
         for host, port in places:
             try:
@@ -284,10 +289,32 @@ class Client:
             topics = [MetadataRequestTopic(name="")]  # in version 0 none at all would mean all
         request = MetadataRequest(topics, allow_auto_topic_creation=self.auto_create)
         patience_s = min(METADATA_S_MAX, self.config.request_timeout_ms / 1000)
-        answer = await connection.request(request, MetadataResponse, timeout_s=patience_s)
-        if answer.error_code != ErrorCode.NONE:
-            raise refusal("metadata is refused", answer.error_code)
+        answer = await self.metadata(request, timeout_s=patience_s)
         self.view.take(answer, asked)
+
+    async def metadata(
+        self, request: MetadataRequest, *, timeout_s: float | None = None
+    ) -> MetadataResponse:
+        """Ask some node. One that hears none of the others knows nothing, and says so (KIP-1102):
+        then the next one is asked, at once.
+
+        Raises:
+            BrokerError: REBOOTSTRAP_REQUIRED (retriable) if all say so.
+        """
+        while True:
+            connection = await self.connection(BOOTSTRAP)
+            answer = await connection.request(request, MetadataResponse, timeout_s=timeout_s)
+            if answer.error_code == ErrorCode.NONE:
+                self._sent_away_by.clear()
+                return answer
+            error = refusal("metadata is refused", answer.error_code)
+            if answer.error_code != ErrorCode.REBOOTSTRAP_REQUIRED:
+                raise error
+            connection.close(error)
+            if self._last_place is None or self._last_place in self._sent_away_by:
+                self._sent_away_by.clear()
+                raise error
+            self._sent_away_by.add(self._last_place)
 
     # -- whom to ask ------------------------------------------------------------------------------
 

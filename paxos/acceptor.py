@@ -7,7 +7,7 @@ forgotten here: they are chosen, and a Prepare that starts at one is answered wi
 
 import attrs
 
-from paxos.entry import Entry
+from paxos.entry import Entry, EntryKind
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Accepted, Behind, Nack, Prepare, Promise
 from paxos.step import AcceptRecord, PromiseRecord, Send, Step
@@ -82,6 +82,10 @@ class Acceptor:
         """The proposer's own vote: counted when durable, so it is sent to ourselves `after`."""
         self._vote(slot, ballot, entry, applied, step)
         step.after.append(Send(me, Accepted(self.group, ballot, slot)))
+
+    def voted_config(self) -> bool:
+        """Whether a change of members has its vote, and is not known to be chosen."""
+        return any(entry.kind == EntryKind.CONFIG for _, entry in self.votes.values())
 
     def forget(self, slot: Slot) -> Vote | None:
         """Drop the vote of a slot that is being applied."""

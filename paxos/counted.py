@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from paxos.ids import Ballot, Now, Slot
+from paxos.ids import Ballot, NodeId, Now, Slot
 from paxos.step import Step
 
 if TYPE_CHECKING:
@@ -10,11 +10,19 @@ if TYPE_CHECKING:
 
 
 def learn(
-    replica: "Replica", now: Now, ballot: Ballot, first: Slot, last: Slot, step: Step
+    replica: "Replica",
+    now: Now,
+    sender: NodeId,
+    ballot: Ballot,
+    first: Slot,
+    last: Slot,
+    step: Step,
 ) -> None:
     """The sender counted quorums at `ballot` for these slots: our votes at it are chosen there."""
     learner, votes = replica.learner, replica.acceptor.votes
-    learner.heard(last)
+    if last > learner.chosen_to:
+        replica.peer(sender).chosen = last
+        learner.told(last)
     if last <= learner.applied:
         return
     slot = Slot(learner.applied + 1)

@@ -13,11 +13,23 @@ class Learner:
     applied: Slot = SLOT_ZERO
     chosen: dict[Slot, Entry] = attrs.Factory(dict)
     """Chosen beyond a gap, waiting to be applied."""
+    known_to: Slot = SLOT_ZERO
+    """The highest slot that we know is chosen: we have its entry, or a state that covers it."""
     chosen_to: Slot = SLOT_ZERO
-    """The highest slot we have heard is chosen, with or without knowing its entry."""
+    """... and the highest one that anybody has said is chosen, as far as that counts now. It is
+    not told to others: a wrong number must not spread, nor outlive the word that corrects it."""
 
     def heard(self, slot: Slot) -> None:
+        self.known_to = max(self.known_to, slot)
         self.chosen_to = max(self.chosen_to, slot)
+
+    def told(self, slot: Slot) -> None:
+        """Somebody says that this slot is chosen."""
+        self.chosen_to = max(self.chosen_to, slot)
+
+    def settle(self, told: Slot) -> None:
+        """This is the most that anybody says by now."""
+        self.chosen_to = max(self.known_to, told)
 
     def add(self, slot: Slot, entry: Entry) -> bool:
         """Note a chosen entry; returns False where it is already known or applied."""

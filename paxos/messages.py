@@ -4,7 +4,7 @@ Every message may be lost, duplicated, reordered or arbitrarily late. Every repl
 of the request, never to `ballot.node` (R9). Classes are plain slotted attrs, built positionally.
 """
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -77,9 +77,14 @@ class Commit:
     counted_to: Slot
 
 
+ASK_PROGRESS: Final = Slot((1 << 62) - 1)
+"""`Learn.applied` of who wants no entries: nobody has applied so much, so Progress is the answer.
+(No message of its own: members of every version answer it so.)"""
+
+
 @attrs.frozen
 class Learn:
-    """Please send chosen entries after `applied`."""
+    """Please send chosen entries after `applied`, and say in any case how far you are."""
 
     group: GroupId
     applied: Slot
@@ -108,8 +113,9 @@ class Trimmed:
 class Progress:
     """A member's position, sent now and then: who is behind asks who is ahead.
 
-    `witnessed` is the highest ballot the sender has ever seen the receiver promise or accept in; a
-    receiver whose disk knows less has lost a promise (protocol.md section 4, "Lost disk").
+    `witnessed` is the highest ballot of the sender's own use that it has ever seen the receiver
+    promise or accept in; a receiver whose disk knows less has lost a promise (protocol.md section
+    4, "Lost disk"). `chosen_to` is what the sender knows at first hand, not what it was told.
     `incarnation` is the receiver's, as far as the sender knows: what was sent to an earlier one may
     have left before that one did what is forgotten now.
     """

@@ -7,7 +7,8 @@ this node is due, all that would soon be due are renewed with it.
 
 from collections.abc import Iterable, Iterator
 
-from paxos import timers
+from paxos import claims, timers
+from paxos.asking import Questions
 from paxos.election import Dice
 from paxos.ids import GroupId, Incarnation, NodeId, Now
 from paxos.messages import Message
@@ -25,6 +26,7 @@ class MultiGroup:
         """Boot-clock time at which each node was last heard, by any group or by the link."""
         self.incarnations: dict[NodeId, Incarnation] = {me: incarnation}
         self.replicas: dict[GroupId, Replica] = {}
+        self.questions = Questions()
         self._strangers: set[NodeId] = set()
         """Who has sent messages for a group we do not have, and has been told of."""
 
@@ -41,6 +43,7 @@ class MultiGroup:
             self._dice,
             heard=self.heard,
             incarnations=self.incarnations,
+            questions=self.questions,
             recovered=recovered,
         )
         self.replicas[group] = replica
@@ -49,6 +52,7 @@ class MultiGroup:
     def remove(self, group: GroupId) -> None:
         """This node is no member of the group any more, and forgets it."""
         del self.replicas[group]
+        self.questions.forget(group)
 
     def peer_up(self, now: Now, node: NodeId, incarnation: Incarnation) -> None:
         """A link to this incarnation of `node` came up: what it has missed is sent again soon."""
@@ -58,14 +62,18 @@ class MultiGroup:
         self._strangers.discard(node)
         for replica in self.replicas.values():
             replica.proposer.send_again()
+            replica.peer(node).questioned_boot_ns = None  # what was said before may be lost
             if reborn:  # with another log, perhaps: it is compared anew, and asked what it has
                 replica.diverged.discard(node)
-                replica.peer(node).told_boot_ns = None
+                peer = replica.peer(node)
+                peer.told_boot_ns = peer.told = peer.agreed = None
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
+        """Raises PeerError for what no honest member says; nothing has come of it then."""
         self.heard[sender] = now.boot_ns
         replica = self.replicas.get(message.group)
         if replica is not None:
+            claims.check(replica, sender, message)
             replica.on_message(now, sender, message, step)
         elif sender not in self._strangers:  # once: it sends such messages all the time
             self._strangers.add(sender)

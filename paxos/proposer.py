@@ -4,6 +4,7 @@
 away everything above its slot for ever (R4), a Config closes the ballot at its slot (R10).
 """
 
+from collections import deque
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
@@ -15,6 +16,8 @@ from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, NodeId, Slot
 from paxos.quorum import is_quorum
 
 SLOT_MAX: Final = Slot(2**62)
+USED_MAX: Final = 16
+"""Ballots of ours that late answers are still told from inventions by."""
 
 
 class Role(Enum):
@@ -74,6 +77,7 @@ class Proposer:
     counted_to: Slot = SLOT_ZERO
     """Every slot of lo..counted_to was seen accepted by a quorum at `ballot`, by us (R17)."""
     since_boot_ns: int = 0
+    _used: deque[Ballot] = attrs.Factory(lambda: deque(maxlen=USED_MAX))
     _counted_ahead: set[Slot] = attrs.Factory(set)
 
     def _through(self, door: Door) -> None:
@@ -83,11 +87,16 @@ class Proposer:
         self, ballot: Ballot, start: Slot, members: tuple[NodeId, ...], boot_ns: int
     ) -> None:
         self._through(Door.PREPARE)
+        self._used.append(ballot)
         self.ballot, self.members = ballot, members
         self.lo = self.next = start
         self.hi = Slot(start - 1)  # nothing may be proposed before a quorum has promised
         self.since_boot_ns = boot_ns
         self._clear()
+
+    def has_used(self, ballot: Ballot) -> bool:
+        """Whether this node has sent anything under the ballot, in this life and not long ago."""
+        return ballot in self._used
 
     def on_promise(self, sender: NodeId, votes: tuple[tuple[Slot, Ballot, Entry], ...]) -> bool:
         """Note a promise; returns True when this one completes a quorum."""
@@ -120,6 +129,7 @@ class Proposer:
     ) -> None:
         """A Steal chosen at `slot` gave us `ballot` for all later slots: no Prepare (R5, R6)."""
         self._through(Door.TAKE_OVER)
+        self._used.append(ballot)
         self.ballot, self.members = ballot, members
         self.lo = self.next = Slot(slot + 1)  # never our old `next` under this ballot (R6b)
         self.hi = SLOT_MAX

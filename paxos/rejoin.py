@@ -13,6 +13,14 @@ they have seen, and votes again once
 - a slot beyond `bar + WINDOW_MAX` is applied. A master has at most WINDOW_MAX open slots, so such a
   slot was begun after the answers, and older votes of ours still in flight concern earlier slots.
 
+*Two members* are another matter: there is no third to ask, and nothing is ever chosen without both,
+so the rule above would wait for ever. But then the other has voted for whatever may be chosen and
+takes part in every phase 1; it has forgotten nothing, so nothing that this one has forgotten can do
+harm, with two exceptions. A ballot of its own that the other never saw must not be used again: it
+goes on far above. And it must know who the members are: it has applied what the other has, and the
+other does not answer while it has voted for a Config that it does not know to be chosen, for with
+that one the quorums are others (docs/adr/0045).
+
 An idle group would keep it waiting for as many renewals of the lease. So a master that is asked and
 has nothing else to propose fills slots with nothing.
 
@@ -21,52 +29,91 @@ the shell has found damage in the log (`distrust`), or the peers say that the wh
 the one they know (docs/storage-format.md, "Damage" and "A directory that is not the one").
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
 from paxos.entry import NOOP, Entry
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, Incarnation, NodeId, Now, Slot
-from paxos.messages import RejoinAnswer, RejoinAsk
+from paxos.messages import ASK_PROGRESS, Learn, Progress, RejoinAnswer, RejoinAsk
 from paxos.proposer import Role
-from paxos.quorum import quorum_size
+from paxos.quorum import is_quorum, quorum_size
 from paxos.step import Notice, Send, Step, VotingRecord
 from paxos.timing import WINDOW_MAX
 
 if TYPE_CHECKING:
     from paxos.replica import Replica
 
+ROUNDS_FORGOTTEN: Final = 1 << 16
+"""More ballots than one of a pair can have begun without the other: it prepares only while it hears
+that one, which then answers or outbids it."""
 FILLED_PER_ASK: Final = 8
 """Slots an idle master fills with nothing when it is asked (every Timing.progress_every_ns)."""
 SILENT_ASKS: Final = 4
 """Who has not asked for so many times that long may vote again, or is gone."""
 
 
+def is_pair(me: NodeId, members: tuple[NodeId, ...]) -> bool:
+    """Whether this is one of two; who is to become a third is not."""
+    return len(members) == 2 and me in members
+
+
+class Told(NamedTuple):
+    """What one member has said. `bar`: the least that it ever named, for it only grows, so more was
+    wrong or came later; `applied` and `promised` are of its newest answer, both."""
+
+    bar: Slot
+    applied: Slot
+    promised: Ballot
+
+
 @attrs.define(kw_only=True, eq=False)
 class Rejoin:
-    applied: dict[NodeId, Slot] = attrs.Factory(dict)
-    """Of those who have answered: how far they have got since."""
+    answers: dict[NodeId, Told] = attrs.Factory(dict)
     floor: Ballot = BALLOT_ZERO
     bar: Slot = SLOT_ZERO
+    """What we know ourselves; the answers of members are on top of it."""
 
     def on_answer(self, sender: NodeId, answer: RejoinAnswer) -> None:
-        """Only the first answer of each raises the bar: the group goes on meanwhile, and a bar that
-        rose with it would never be passed."""
-        if sender not in self.applied:
-            self.bar = max(self.bar, answer.last_voted, answer.applied)
-        self.applied[sender] = max(self.applied.get(sender, SLOT_ZERO), answer.applied)
-        self.floor = max(self.floor, answer.promised)
+        """The bar does not rise with later answers: the group goes on meanwhile, and a bar that
+        rose with it would never be passed. A word replaces the one before it, so that one wrong
+        number keeps nobody from voting for ever (docs/adr/0045)."""
+        bar = max(answer.last_voted, answer.applied)
+        told = self.answers.get(sender)
+        if told is not None:
+            bar = min(bar, told.bar)
+        self.answers[sender] = Told(bar, answer.applied, answer.promised)
+
+    def bar_of(self, members: tuple[NodeId, ...]) -> Slot:
+        return max([self.bar, *(one.bar for one in self._of(members))])
+
+    def floor_of(self, members: tuple[NodeId, ...]) -> Ballot:
+        return max([self.floor, *(one.promised for one in self._of(members))])
 
     def may_vote(
         self, me: NodeId, members: tuple[NodeId, ...], applied: Slot, configured: Slot = SLOT_ZERO
     ) -> bool:
         """`configured`: the slot since which these are the members. What was decided by others than
         them, and their majority cannot tell of, lies below it (docs/adr/0022)."""
-        bar = max(self.bar, configured)
-        past = [node for node, slot in self.applied.items() if slot > bar]
+        bar = max(self.bar_of(members), configured)
+        if is_pair(me, members):
+            told = [one.applied for node, one in self.answers.items() if node in members]
+            return bool(told) and applied >= told[0] >= configured
+        past = [node for node, one in self.answers.items() if one.applied > bar]
         others = sum(1 for node in past if node in members and node != me)
         return others >= quorum_size(members) and applied > bar + WINDOW_MAX
+
+    def _of(self, members: tuple[NodeId, ...]) -> Iterator[Told]:
+        """What those who are no members say counts for nothing."""
+        return (told for node, told in self.answers.items() if node in members)
+
+
+class Doubt(NamedTuple):
+    """A peer says that we have forgotten a promise: when, and in which life of its own."""
+
+    since_boot_ns: int
+    life: Incarnation | None
 
 
 @attrs.define(eq=False)
@@ -80,7 +127,12 @@ class Help:
 
 def answer(replica: "Replica", now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
     """Tell a member that has forgotten things what it must not contradict, and help it."""
+    life = replica.incarnations.get(sender)
+    if life is not None and life != ask.incarnation:
+        return  # not from the node that is there now: each life is helped so far, and no further
     acceptor, known = replica.acceptor, _known_slot(replica)
+    if is_pair(replica.me, replica.members) and acceptor.voted_config():
+        return
     told = RejoinAnswer(replica.group, ask.incarnation, acceptor.promised, known, acceptor.recorded)
     step.after.append(Send(sender, told))
     _help(replica, now, sender, ask.incarnation, step)
@@ -119,6 +171,51 @@ def _known_slot(replica: "Replica") -> Slot:
     return max(voted, Slot(replica.proposer.next - 1), replica.learner.applied)
 
 
+def on_witnessed(
+    replica: "Replica", now: Now, sender: NodeId, message: Progress, step: Step
+) -> None:
+    """A peer says what it remembers of us. If that is more than we know, we have lost a promise.
+
+    Only an earlier life of ours can have: what this one promised it knows. So a peer's word counts
+    until it has told this life, knowing that it is this one; and it has to be said twice, for a
+    single wrong message must not take our vote. Until then we do not vote, which harms nobody.
+    """
+    life = replica.incarnations.get(sender)
+    doubt = replica.doubts.get(sender)
+    claims = message.witnessed > replica.acceptor.promised and replica.rejoin is None
+    if claims and sender in replica.told:
+        what = f"{message.witnessed} promised, says node {sender}"
+        step.notices.append(Notice(replica.group, "impossible", what))
+    elif doubt is not None and (claims or doubt.life != life):  # who is born again has forgotten
+        replica.told.add(sender)
+        _believe(replica, now, sender, step)
+    elif claims:
+        replica.wake()
+        replica.doubts[sender] = Doubt(now.boot_ns, life)
+        replica.peer(sender).questioned_boot_ns = now.boot_ns
+        step.before.append(Send(sender, Learn(replica.group, ASK_PROGRESS)))
+    elif message.incarnation == replica.incarnation:
+        replica.doubts.pop(sender, None)
+        replica.told.add(sender)
+        if sender in replica.members:
+            replica.verified.add(sender)
+
+
+def tick_doubts(replica: "Replica", now: Now, step: Step) -> None:
+    """Who cannot be asked once more is believed: it may have been the only one to know."""
+    for node, doubt in replica.doubts.items():
+        waited_ns = now.boot_ns - doubt.since_boot_ns
+        if waited_ns > replica.timing.heard_ns and not replica.is_heard(node, now):
+            _believe(replica, now, node, step)
+            return
+
+
+def _believe(replica: "Replica", now: Now, node: NodeId, step: Step) -> None:
+    """Its number goes nowhere: what has to be kept, a majority will say (Rejoin.floor_of)."""
+    why = f"lost a promise, says node {node}"
+    stop_voting(replica, now, replica.acceptor.promised, why, step)
+
+
 def stop_voting(
     replica: "Replica",
     now: Now,
@@ -130,6 +227,7 @@ def stop_voting(
 ) -> None:
     """Promises or votes of ours may be forgotten: be silent until that can do no harm."""
     replica.wake()
+    replica.doubts.clear()
     replica.rejoin = Rejoin(floor=floor, bar=bar)
     replica.acceptor.voting = False
     step.persist.append(VotingRecord(replica.group, False, floor))
@@ -140,17 +238,42 @@ def stop_voting(
     step.before.extend(Send(node, ask) for node in replica.acquaintances())
 
 
+def agrees(replica: "Replica", since: Slot = SLOT_ZERO) -> bool:
+    """Whether a majority, this member counted, was found to have its log, at `since` or beyond."""
+    same = [replica.me]
+    for node in replica.others(replica.members):
+        agreed = replica.peer(node).agreed
+        if agreed is not None and agreed >= since and node not in replica.diverged:
+            same.append(node)
+    return is_quorum(same, replica.members)
+
+
 def try_to_vote_again(replica: "Replica", step: Step) -> None:
-    rejoin = replica.rejoin
+    rejoin, members = replica.rejoin, replica.members
     assert rejoin is not None
-    applied = replica.learner.applied
-    if rejoin.may_vote(replica.me, replica.members, applied, replica.configured):
-        replica.acceptor.promised = max(replica.acceptor.promised, rejoin.floor)
-        replica.acceptor.voting = True
-        replica.rejoin = None
-        floor = replica.acceptor.promised
-        step.persist.append(VotingRecord(replica.group, True, floor))
-        step.notices.append(Notice(replica.group, "voting-again", f"floor {floor}"))
+    if replica.doubt or not agrees(replica):
+        return  # its log may be wrong, too: it is compared with every Progress
+    if rejoin.may_vote(replica.me, members, replica.learner.applied, replica.configured):
+        _vote_again(replica, "voting-again", step, jump=is_pair(replica.me, members))
+
+
+def recover_unsafely(replica: "Replica", step: Step) -> None:
+    """An operator knows that what was forgotten is worth less than a group without a vote."""
+    replica.wake()
+    _vote_again(replica, "unsafe-recovered", step, jump=True)
+
+
+def _vote_again(replica: "Replica", what: str, step: Step, *, jump: bool) -> None:
+    rejoin, acceptor = replica.rejoin, replica.acceptor
+    assert rejoin is not None
+    floor = max(acceptor.promised, rejoin.floor_of(replica.members))
+    if jump:
+        floor = Ballot(floor.round + ROUNDS_FORGOTTEN, floor.node)
+    acceptor.promised, acceptor.voting = floor, True
+    replica.rejoin = None
+    replica.told.update(replica.peers)  # whatever they remember, it can do no harm any more
+    step.persist.append(VotingRecord(replica.group, True, floor))
+    step.notices.append(Notice(replica.group, what, f"floor {floor}"))
 
 
 def distrust(replica: "Replica", now: Now, lost: Iterable[Slot], why: str, step: Step) -> None:

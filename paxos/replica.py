@@ -15,17 +15,17 @@ from typing import Any, ClassVar
 
 import attrs
 
+from paxos import asking, counted, handover, membership, progress, rejoin, timers
 from paxos import base as bases
-from paxos import counted, handover, membership, progress, rejoin, timers
 from paxos import entry as entries
 from paxos.acceptor import Acceptor, Vote
+from paxos.asking import Questions
 from paxos.base import Base
 from paxos.chain import ChainHash
 from paxos.election import Dice, Election
 from paxos.entry import BeMaster, Buffer, Config, Entry, EntryKind, Steal
 from paxos.ids import (
     BALLOT_ZERO,
-    INCARNATION_ZERO,
     NOBODY,
     SLOT_ZERO,
     Ballot,
@@ -90,6 +90,7 @@ class Replica:
         *,
         heard: dict[NodeId, int],
         incarnations: dict[NodeId, Incarnation],
+        questions: Questions | None = None,
         recovered: Recovered | None = None,
     ) -> None:
         recovered = recovered or Recovered()
@@ -104,6 +105,7 @@ class Replica:
         self.timing = timing
         self.election = Election(timing=timing, dice=dice)
         self.heard, self.incarnations = heard, incarnations
+        self.questions = questions or Questions()
         self.acceptor = Acceptor(
             group=group,
             promised=max(recovered.promised, recovered.floor),
@@ -115,6 +117,8 @@ class Replica:
         self.chain = ChainHash()
         self.diverged: set[NodeId] = set()
         """Members whose log differs from ours: never empty only if something is badly broken."""
+        self.doubt = self.hopeless = False
+        """Ours may be the wrong one; and no majority can say that it is not (paxos.progress)."""
         self.lease = Lease()
         self.proposer = Proposer()
         self.handover: handover.Handover | None = None
@@ -124,8 +128,12 @@ class Replica:
         self.commit_due = False
         self._recovered = recovered
         self.verified: set[NodeId] = set()
-        self._peers: dict[NodeId, Peer] = {}
-        self._round_seen = self.acceptor.promised.round
+        self.told: set[NodeId] = set()
+        """Who has told this life what it remembers of those before: it has no more to tell."""
+        self.doubts: dict[NodeId, rejoin.Doubt] = {}
+        """Who says that we have forgotten a promise: it is asked once more."""
+        self.peers: dict[NodeId, Peer] = {}
+        self.round_seen = self.acceptor.promised.round
         self._own_be_master: Slot = SLOT_ZERO
         self.settle_since = 0
         self.progress_at = 0
@@ -178,6 +186,7 @@ class Replica:
         """Whether this node may answer for the group at this moment (R11, R12, R13)."""
         return (
             self.suspended == SLOT_ZERO
+            and not self.doubt
             and self.lease.held_by(self.me, self.incarnation)
             and self.lease.safely_before_expiry(now, self.timing.margin_ns)
         )
@@ -202,10 +211,9 @@ class Replica:
         )
 
     def can_vote(self) -> bool:
-        """Not while rejoining, and not before peers told us what they remember of us."""
-        return self.rejoin is None and (
-            len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
-        )
+        """Not while rejoining or in doubt, nor before peers told us what they remember of us."""
+        known = len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
+        return known and self.rejoin is None and not self.doubt and not self.doubts
 
     @property
     def handing_to(self) -> NodeId | None:
@@ -245,7 +253,7 @@ class Replica:
             self._yield_to(now, message.ballot, step)
 
     def _on_promise(self, now: Now, sender: NodeId, message: Promise, step: Step) -> None:
-        self._witness(sender, message.ballot)
+        progress.witness(self, sender, message.ballot)
         proposer = self.proposer
         if (
             proposer.role is Role.PREPARING
@@ -255,19 +263,17 @@ class Replica:
             self._lead(now, step)
 
     def _on_nack(self, now: Now, sender: NodeId, message: Nack, step: Step) -> None:
-        self._see(message.promised)
         if self.proposer.ballot == message.ballot and message.promised > message.ballot:
+            self._see(message.promised)
             self.step_down(now, step)
 
     def _on_behind(self, now: Now, sender: NodeId, message: Behind, step: Step) -> None:
-        self._note_progress(sender, message.applied)
-        if (
-            self.proposer.role is Role.PREPARING
-            and self.proposer.ballot == message.ballot
-            and message.applied > self.learner.applied
-        ):
+        if self.proposer.role is not Role.PREPARING or self.proposer.ballot != message.ballot:
+            return
+        progress.note(self, now, sender, message.applied)
+        if message.applied > self.learner.applied:
             self.step_down(now, step)
-            self.ask_to_learn(now, sender, step)
+            asking.ask_to_learn(self, now, sender, step)
 
     def _on_accept(self, now: Now, sender: NodeId, message: Accept, step: Step) -> None:
         self._see(message.ballot)
@@ -277,10 +283,11 @@ class Replica:
             if not self.acceptor.on_accept(sender, message, applied, chosen, step):
                 return
             self._yield_to(now, message.ballot, step)
-        counted.learn(self, now, message.ballot, message.counted_from, message.counted_to, step)
+        first, last = message.counted_from, message.counted_to
+        counted.learn(self, now, sender, message.ballot, first, last, step)
 
     def _on_accepted(self, now: Now, sender: NodeId, message: Accepted, step: Step) -> None:
-        self._witness(sender, message.ballot)
+        progress.witness(self, sender, message.ballot)
         proposer = self.proposer
         if proposer.role is not Role.LEADER or proposer.ballot != message.ballot:
             return
@@ -292,31 +299,38 @@ class Replica:
                 self.flush_commit(step)  # the target waits for nothing else
 
     def _on_commit(self, now: Now, sender: NodeId, message: Commit, step: Step) -> None:
-        counted.learn(self, now, message.ballot, message.counted_from, message.counted_to, step)
+        first, last = message.counted_from, message.counted_to
+        counted.learn(self, now, sender, message.ballot, first, last, step)
 
     def _on_learn(self, now: Now, sender: NodeId, message: Learn, step: Step) -> None:
-        step.before.append(Send(sender, self.progress_for(sender)))
+        step.before.append(Send(sender, progress.progress_for(self, sender)))
         applied = self.learner.applied
-        if message.applied < applied:
+        if message.applied < applied and not self.hopeless:
             start = Slot(message.applied + 1)
             end = Slot(min(applied, message.applied + SERVE_SLOTS_MAX))
             step.serve.append(ServeLog(sender, self.group, start, end))
 
     def _on_learned(self, now: Now, sender: NodeId, message: Learned, step: Step) -> None:
+        reached = Slot(message.start + len(message.entries) - 1)
+        if not asking.may_be_an_answer(self, sender, reached):
+            return
+        self.questions.answered(self.group, sender)
         before = self.learner.applied
         for offset, entry in enumerate(message.entries):
             self.learn(now, Slot(message.start + offset), entry, step)
-        reached = message.start + len(message.entries) - 1
         # A duplicate teaches nothing and asks for nothing: else questions would breed.
         if self.learner.applied > before and reached < self.peer(sender).applied:
-            self.ask_to_learn(now, sender, step)  # it has more; the rest comes by itself
+            asking.ask_to_learn(self, now, sender, step)  # it has more; the rest comes by itself
 
     def _on_progress(self, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
         progress.on_progress(self, now, sender, message, step)
 
     def _on_trimmed(self, now: Now, sender: NodeId, message: Trimmed, step: Step) -> None:
-        self._note_progress(sender, message.applied)
-        if message.first > self.learner.applied + 1:
+        if not self.peer(sender).asked:
+            return
+        self.questions.answered(self.group, sender)
+        progress.note(self, now, sender, message.applied)
+        if message.first > self.learner.applied + 1 and not self.hopeless:
             self.trimmed_boot_ns = now.boot_ns
             step.fetch.append(FetchState(self.group, sender))
 
@@ -338,7 +352,8 @@ class Replica:
         handover.on_request(self, now, sender, message, step)
 
     def _on_steal_abort(self, now: Now, sender: NodeId, message: StealAbort, step: Step) -> None:
-        step.notices.append(Notice(self.group, "steal-refused", message.reason))
+        if sender in self.members:
+            step.notices.append(Notice(self.group, "steal-refused", message.reason))
 
     _handlers: ClassVar[Mapping[type[Any], Callable[..., None]]] = {
         Prepare: _on_prepare,
@@ -363,7 +378,7 @@ class Replica:
     def prepare(self, now: Now, step: Step) -> None:
         """Phase 1 for all open slots with a ballot never used before (R1)."""
         assert self.me in self.members
-        ballot = Ballot(1 + max(self._round_seen, self.acceptor.promised.round), self.me)
+        ballot = Ballot(1 + max(self.round_seen, self.acceptor.promised.round), self.me)
         self._see(ballot)
         self.acceptor.promise_own(ballot, step)
         start = Slot(self.learner.applied + 1)
@@ -443,6 +458,8 @@ class Replica:
     # -- learning and applying ----------------------------------------------------------------
 
     def learn(self, now: Now, slot: Slot, entry: Entry, step: Step) -> None:
+        if self.hopeless:
+            return
         flight = self.proposer.in_flight.get(slot)
         unused = self.proposer.role is Role.LEADER and slot >= self.proposer.next
         if unused or (flight is not None and not flight.entry.same_as(entry)):
@@ -469,6 +486,7 @@ class Replica:
             self.step_down(now, step)  # others fill the slots we thought were ours (R6b)
         if self.handover is not None:
             handover.entry_applied(self)
+        progress.reached(self, now, step)
         if self.rejoin is not None:
             rejoin.try_to_vote_again(self, step)
         if self.changing is not None:
@@ -498,6 +516,7 @@ class Replica:
             if step is not None:  # so that a restart knows them: who left may soon have forgotten
                 step.persist.append(LearnedRecord(self.group, slot, entry, slot))
                 self.acceptor.recorded = slot
+                progress.look_at_doubt(self, now, step)
             if self.proposer.role is not Role.FOLLOWER and step is not None:
                 self.step_down(now, step)  # the ballot is bound to the older members (R10)
                 self.election.backoff_until = 0
@@ -544,40 +563,21 @@ class Replica:
             chosen_to=self.learner.chosen_to,
             in_flight=len(self.proposer.in_flight),
             members=self.members,
-            peers_applied={node: peer.applied for node, peer in sorted(self._peers.items())},
+            peers_applied={node: peer.applied for node, peer in sorted(self.peers.items())},
             chain=self.chain.value,
             diverged=tuple(sorted(self.diverged)),
+            doubt=self.doubt,
         )
 
     def _see(self, ballot: Ballot) -> None:
-        if ballot.round > self._round_seen:
-            self._round_seen = ballot.round
-
-    def _witness(self, sender: NodeId, ballot: Ballot) -> None:
-        if sender != self.me:
-            peer = self.peer(sender)
-            if ballot > peer.witnessed:
-                peer.witnessed = ballot
-
-    def _note_progress(self, sender: NodeId, applied: Slot) -> None:
-        self.peer(sender).applied = applied
-        self.learner.heard(applied)
+        if ballot.round > self.round_seen:
+            self.round_seen = ballot.round
 
     def peer(self, node: NodeId) -> Peer:
-        peer = self._peers.get(node)
+        peer = self.peers.get(node)
         if peer is None:
-            peer = self._peers[node] = Peer()
+            peer = self.peers[node] = Peer()
         return peer
-
-    def ask_to_learn(self, now: Now, node: NodeId, step: Step) -> None:
-        self.learn_at = now.boot_ns + self.timing.learn_timeout_ns
-        step.before.append(Send(node, Learn(self.group, self.learner.applied)))
-
-    def progress_for(self, node: NodeId) -> Progress:
-        learner, chain = self.learner, self.chain.value
-        witnessed = self.peer(node).witnessed
-        life = self.incarnations.get(node, INCARNATION_ZERO)
-        return Progress(self.group, learner.applied, learner.chosen_to, witnessed, life, chain)
 
     def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
         return [node for node in members if node != self.me]

@@ -29,3 +29,5 @@ class GroupStatistics:
     peers_applied: Mapping[NodeId, Slot]
     chain: int
     diverged: tuple[NodeId, ...]
+    doubt: bool
+    """Whether that may be our own fault: then this member neither acts nor votes."""

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Final
 
-from paxos import base, handover, membership
+from paxos import asking, base, handover, membership, progress, rejoin
 from paxos.ids import NOBODY
-from paxos.messages import Learn, RejoinAsk
+from paxos.messages import RejoinAsk
 from paxos.proposer import Role
 from paxos.quorum import is_quorum
 from paxos.step import Send, Step
@@ -128,7 +128,7 @@ def _may_prepare(replica: "Replica", now: "Now", step: Step) -> bool:
         return False
     ahead = [node for node in near if replica.peer(node).applied > replica.learner.applied]
     if ahead and now.boot_ns >= replica.learn_at:
-        replica.ask_to_learn(now, ahead[0], step)
+        asking.ask_to_learn(replica, now, ahead[0], step)
     stalled_ns = now.boot_ns - replica.stalled_since
     return not ahead or (
         replica.learner.behind
@@ -153,17 +153,16 @@ def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
     others = replica.acquaintances()
     if now.boot_ns >= replica.progress_at:
         replica.progress_at = now.boot_ns + replica.timing.progress_every_ns
-        step.before.extend(Send(node, replica.progress_for(node)) for node in others)
+        step.before.extend(Send(node, progress.progress_for(replica, node)) for node in others)
         if replica.rejoin is not None:
             ask = RejoinAsk(replica.group, replica.incarnation)
             step.before.extend(Send(node, ask) for node in others)
-    if now.boot_ns < replica.learn_at:
+    if replica.hopeless:
         return
     if replica.rejoin is None and not replica.can_vote():
-        replica.learn_at = now.boot_ns + replica.timing.learn_every_ns
-        learn = Learn(replica.group, replica.learner.applied)
-        step.before.extend(Send(node, learn) for node in others)
-    elif _gap_needs_values(replica, now):
+        rejoin.tick_doubts(replica, now, step)
+        asking.ask_what_they_remember(replica, now, step)
+    if now.boot_ns >= replica.learn_at and _gap_needs_values(replica, now):
         _learn_from_somebody(replica, now, step)
 
 
@@ -187,4 +186,4 @@ def _learn_from_somebody(replica: "Replica", now: "Now", step: Step) -> None:
     candidates = ahead or others
     if candidates:
         node = candidates[replica.election.dice.randrange(len(candidates))]
-        replica.ask_to_learn(now, node, step)
+        asking.ask_to_learn(replica, now, node, step)

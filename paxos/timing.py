@@ -16,8 +16,18 @@ ACCEPT_AHEAD_SLOTS_MAX: Final = 4 * WINDOW_MAX
 ACCEPT_AHEAD_BYTES_MAX: Final = 48 * 1024 * 1024
 """... and entries beyond this many undecided bytes per group. Ignoring is as legal as losing."""
 
-SERVE_SLOTS_MAX: Final = 512
-"""Entries asked for and served in one go when a member catches up."""
+CHOSEN_AHEAD_MAX: Final = 4 * ACCEPT_AHEAD_SLOTS_MAX
+"""A member knows of no chosen slot further than this beyond its applied prefix: it has no vote
+there, and is given entries from the end of that prefix on only."""
+
+SERVE_SLOTS_MAX: Final = 128
+"""Entries served in one go when a member catches up: a hundred of them hold up the loop of the one
+that learns them for about ten milliseconds."""
+
+ROUND_AHEAD_MAX: Final = 1 << 32
+"""No honest round is further than this beyond those a member has seen: each Prepare raises it by
+one, so that is a Prepare every second for a century. A wrong one then costs a part of 2**30 of what
+there is (`ids.ROUND_MAX`)."""
 
 STEAL_LAG_SLOTS_MAX: Final = 2 * WINDOW_MAX
 """A node further behind than this is not caught up: a steal to it is refused."""
@@ -65,7 +75,6 @@ class Timing:
     progress_every_ns: int = 500 * MS
     heard_ns: int = 1_500 * MS
     """A member not heard for longer does not count towards the majority that precedes Prepare."""
-    learn_every_ns: int = 60 * MS
     learn_patience_ns: int = 300 * MS
     """A gap without progress for so long is filled by value: its Commit must have been lost."""
     learn_timeout_ns: int = 500 * MS

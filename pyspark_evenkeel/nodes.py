@@ -135,19 +135,35 @@ class Nodes:
         Raises:
             UnavailableError, RefusedError: if nobody tells.
         """
-        connection = self.any_connection()
+        for _ in range(len(self.view.nodes) + len(self._bootstrap)):
+            connection = self.any_connection()
+            answer = self._metadata(connection, topics)
+            if answer.error_code != ErrorCode.REBOOTSTRAP_REQUIRED:
+                break
+            self._leave(connection)
+        if answer.error_code != ErrorCode.NONE:
+            raise RefusedError("the cluster's metadata", code=answer.error_code)
+        asked = None if topics is None else sorted(topics)
+        self.view.take(answer, asked)
+        self._stale = set() if asked is None else self._stale - set(asked)
+        return answer
+
+    def _metadata(self, connection: Connection, topics: Collection[str] | None) -> MetadataResponse:
         version = connection.version_for(MetadataRequest)
         asked = None if topics is None else sorted(topics)
         rows = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
         if asked == [] and version == 0:
             rows = [MetadataRequestTopic(name="")]  # in version 0 none at all would mean all
         request = MetadataRequest(rows, allow_auto_topic_creation=False)
-        answer = self.ask_any(request, MetadataResponse, version=version)
-        if answer.error_code != ErrorCode.NONE:
-            raise RefusedError("the cluster's metadata", code=answer.error_code)
-        self.view.take(answer, asked)
-        self._stale = set() if asked is None else self._stale - set(asked)
-        return answer
+        return self.ask_any(request, MetadataResponse, version=version)
+
+    def _leave(self, connection: Connection) -> None:
+        """The node is cut off from the others, and sends its clients to them (KIP-1102)."""
+        for place, one in list(self._connections.items()):
+            if one is connection:
+                self._failed_at[place] = time.monotonic()
+                del self._connections[place]
+        connection.close()
 
     def know(self, topics: Iterable[str]) -> None:
         """Ask about those of the topics that are not known, or whose leaders have moved."""

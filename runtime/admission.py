@@ -6,8 +6,10 @@ and how far its log goes (Life), and the others compare (Verdict):
 
 * with the registry, which every node has on its disk: the incarnation registered last must be in
   the directory's past. A node registers only after it was admitted or has durably stopped voting;
-* with how far its log went when they heard of it last, in memory: this finds a copy taken while the
-  same incarnation was running, and a tail that was lost with the power and looks merely torn;
+* with how far its log went when they heard of it last: this finds a copy taken while the same
+  incarnation was running, and a tail that was lost with the power and looks merely torn. They have
+  that on their disks, too (storage.witness): two old copies of three, put back while all nodes were
+  down, would otherwise be a majority that knows of nothing it has forgotten;
 * and a directory without any record must be somebody's first one: known to nobody who has a log.
 
 Whoever is told that it has forgotten something becomes non-voting in all its groups and comes back
@@ -33,6 +35,7 @@ has not heard it say before that its directory is empty, and who remembers that.
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -109,7 +112,8 @@ class Verdict:
 class Admission:
     """`nodes` is the registry's list, `untouched` whether our own log has no record of a group.
 
-    `circles`: sets of nodes, of each of which enough have to answer.
+    `circles`: sets of nodes, of each of which enough have to answer. `witnessed`: what an earlier
+    life of ours has heard.
     """
 
     def __init__(
@@ -121,6 +125,7 @@ class Admission:
         circles: Callable[[], Iterable[Collection[NodeId]]],
         nodes: Callable[[], Mapping[NodeId, Node]],
         untouched: Callable[[], bool],
+        witnessed: Mapping[NodeId, tuple[Incarnation, Place]] = MappingProxyType({}),
     ) -> None:
         self.me, self.incarnation, self.previous = me, incarnation, previous
         self._nodes, self._untouched = nodes, untouched
@@ -128,7 +133,7 @@ class Admission:
         self._known_by: set[NodeId] = set()
         self._met: dict[NodeId, Incarnation] = {}
         """Whose empty directory we heard of while our own log was untouched."""
-        self._witnessed: dict[NodeId, tuple[Incarnation, Place]] = {}
+        self._witnessed = dict(witnessed)
         self.settled = self._missing() == 0
         """Admitted, or durably non-voting: this node may take part."""
         self.forgetful = False
@@ -195,6 +200,11 @@ class Admission:
             self._witnessed[node] = (life.incarnation, life.place)
         elif seen[0] == life.incarnation:
             self._witnessed[node] = (life.incarnation, max(life.place, seen[1]))
+
+    @property
+    def witnessed(self) -> dict[NodeId, tuple[Incarnation, Place]]:
+        """What to write down: a copy."""
+        return dict(self._witnessed)
 
     # -- they answer --------------------------------------------------------------------------
 

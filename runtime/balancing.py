@@ -84,8 +84,13 @@ class BalancingLoop:
             alive=self._engine.alive(),
             registry_reachable=self._engine.master(REGISTRY_GROUP) is not None,
             groups=views(self._engine, now) if groups is None else groups,
-            slow=self.slow(now) | ({multi.me} if self._engine.scarcity.low else set()),
+            slow=self.slow(now) | ({multi.me} if self._cramped else set()),
         )
+
+    @property
+    def _cramped(self) -> bool:
+        """Whether masters are no good here for the disk's sake."""
+        return self._engine.scarcity.low or self._engine.disk_health.ailing
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -157,7 +162,7 @@ class BalancingLoop:
 
     def start_draining(self) -> None:
         """Take no more masters, and give away those we have, with `drain_next`."""
-        self.draining = True
+        self.draining = self._engine.disk_watch.leaving = True
         for replica in self._engine.multi.replicas.values():
             replica.election.abstaining = True
 

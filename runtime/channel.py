@@ -10,13 +10,14 @@ import select
 import socket
 import struct
 import termios
+import time
 from collections.abc import Callable
 from typing import Final
 
 from paxos.entry import Buffer
 from runtime.dataplane import READ, WRITE, Plane
 from wire.errors import ProtocolError
-from wire.framing import FrameAssembler, FrameLimits
+from wire.framing import ENDLESS, FrameAssembler, FrameLimits, Room
 
 _COUNT: Final = struct.Struct("i")
 SEND_BUFFERS_MAX: Final = 512
@@ -25,12 +26,31 @@ JOIN_BELOW_BYTES: Final = 4096
 """Smaller neighbours are joined before sending: one memcpy is cheaper than one more iovec."""
 SEND_BYTES_PER_ROUND_MAX: Final = 4 * 1024 * 1024
 RECEIVES_PER_ROUND_MAX: Final = 4
+DELIVERS_NS: Final = 3_000_000
+"""So long frames of one connection are handed on in one round; then it is the others' turn."""
 GONE: Final = select.EPOLLHUP | select.EPOLLERR
 """Reported unasked and for ever: who does not read has to act on it, or the loop spins."""
 
 
+def _nothing(_value: object) -> None:
+    """Nobody to tell."""
+
+
+def _no_news() -> None:
+    """Nobody to tell."""
+
+
+def _no_frame(_data: memoryview, _value: int) -> None:
+    """Nobody to tell."""
+
+
 class Channel:
-    """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes."""
+    """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes.
+
+    `on_short(size)`: the next frame has no room, nothing is read until `resume_reading`. `on_sent`:
+    the socket has taken more of what waited. `on_over(kept, size)`: a frame was too long, and this
+    is what was kept of it.
+    """
 
     def __init__(
         self,
@@ -41,27 +61,38 @@ class Channel:
         on_frame: Callable[[memoryview, bool], None],
         on_closed: Callable[[str], None],
         unsent_bytes_max: int,
+        room: Room = ENDLESS,
+        on_short: Callable[[int], None] = _nothing,
+        on_sent: Callable[[], None] = _no_news,
+        on_over: Callable[[memoryview, int], None] = _no_frame,
+        urgent: bool = False,
     ) -> None:
         self._plane, self._sock = plane, sock
         self._fd = sock.fileno()
-        self._assembler = FrameAssembler(limits)
+        self._assembler = FrameAssembler(limits, room)
         self._on_frame, self._on_closed = on_frame, on_closed
+        self._on_short, self._on_sent, self._on_over = on_short, on_sent, on_over
         self._unsent: list[Buffer] = []
         self.unsent_bytes = 0
         self._unsent_bytes_max = unsent_bytes_max
         self._events = READ
         self._held = False
         """Reading was paused before all received frames were taken: they come first."""
+        self._again = False
+        """A round is wanted though nothing comes: the socket is asked whether it can be written
+        to, and as a rule it can."""
         self.closed = False
         self.received_bytes = 0
         self.sent_bytes = 0
-        plane.register(self._fd, self._events, self._on_ready)
+        plane.register(self._fd, self._events, self._on_ready, urgent=urgent)
 
     # -- in -----------------------------------------------------------------------------------
 
     def _on_ready(self, events: int) -> None:
         if events & WRITE:
+            self._again = False
             self.flush()
+            self._on_sent()
         if self.closed:
             return
         if not self._events & READ:
@@ -95,16 +126,28 @@ class Channel:
                 return
 
     def _deliver(self) -> None:
-        """Hand on the frames that are there, until somebody pauses us."""
-        on_frame = self._on_frame
+        """Hand on the frames that are there, until somebody pauses us, there is no room for the
+        next one, or the others have waited for long enough."""
+        on_frame, clock = self._on_frame, time.monotonic_ns
         self._held = True
+        until_ns = clock() + DELIVERS_NS
         try:
             for data, owned in self._assembler.frames():
-                on_frame(data, owned)
+                if self._assembler.over:
+                    self._on_over(data, self._assembler.over)
+                else:
+                    on_frame(data, owned)
                 if self.closed or not self._events & READ:
+                    return
+                if clock() >= until_ns:
+                    self._want_a_round()
                     return
         except ProtocolError as error:
             self.close(str(error))
+            return
+        if self._assembler.short:
+            self.pause_reading()
+            self._on_short(self._assembler.short)
         else:
             self._held = False
 
@@ -114,8 +157,13 @@ class Channel:
 
     def resume_reading(self) -> None:
         """Go on; frames that were held back are handed on in the next round."""
-        # As a rule the socket can be written to, so asking for that brings the next round about.
-        self._want(self._events | READ | (WRITE if self._held else 0))
+        self._want(self._events | READ)
+        if self._held:
+            self._want_a_round()
+
+    def _want_a_round(self) -> None:
+        self._again = True
+        self._want(self._events | WRITE)
 
     def limit_frames(self, limits: FrameLimits) -> None:
         """Other limits from the next frame on, as when the sender has said who it is."""
@@ -135,6 +183,11 @@ class Channel:
         return self.sent_bytes - self._asked(termios.TIOCOUTQ)
 
     @property
+    def queued_bytes(self) -> int:
+        """What is on its way: waiting here, or in this kernel for the other one's word."""
+        return self.unsent_bytes + (0 if self.closed else self._asked(termios.TIOCOUTQ))
+
+    @property
     def dry(self) -> bool:
         """Whether all that has come was taken."""
         return not self.partial_bytes and not self._asked(termios.FIONREAD)
@@ -147,6 +200,19 @@ class Channel:
     @property
     def partial_bytes(self) -> int:
         return self._assembler.partial_bytes
+
+    @property
+    def holds_bytes(self) -> int:
+        """Room that an unfinished frame has."""
+        return self._assembler.holds_bytes
+
+    @property
+    def short(self) -> int:
+        """Room that the next frame waits for."""
+        return self._assembler.short
+
+    def shrink(self) -> None:
+        self._assembler.shrink()
 
     # -- out ----------------------------------------------------------------------------------
 
@@ -187,7 +253,7 @@ class Channel:
             self._unsent[:taken] = _rest(joined, sent)
             self._want(self._events | WRITE)
             return
-        if self._events & WRITE and not self.closed:
+        if self._events & WRITE and not self._again and not self.closed:
             self._want(self._events & ~WRITE)
 
     def _want(self, events: int) -> None:
@@ -203,7 +269,12 @@ class Channel:
         self._sock.close()
         self._unsent.clear()
         self.unsent_bytes = 0
-        self._on_closed(reason)
+        self._assembler.drop()
+        on_closed, self._on_closed = self._on_closed, _nothing
+        # Who owns us knows us, and we know them: nothing may wait for a collection of cycles.
+        self._on_frame = self._on_over = _no_frame
+        self._on_short, self._on_sent = _nothing, _no_news
+        on_closed(reason)
 
 
 def join_small(buffers: list[Buffer]) -> list[Buffer]:

@@ -8,6 +8,7 @@ the bound its socket is not read, so TCP pushes back on that client and on nobod
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import attrs
@@ -17,8 +18,12 @@ from broker.ports import Connection, Reply
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 from runtime.channel import Channel
+from runtime.crowd import Crowd, Sight
 from runtime.dataplane import Plane
+from runtime.door import Rate, Silent
 from runtime.journal import Journal
+from runtime.memory import ClientRoom, Memory
+from runtime.place import Place
 from wire.framing import FrameLimits
 
 FETCH_KEY: Final = b"\x00\x01"
@@ -27,6 +32,12 @@ UNANSWERED_MAX: Final = 512
 UNANSWERED_BYTES_MAX: Final = 64 * 1024 * 1024
 UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
 """Answers a client has not read: over this it is not a slow reader but a broken one."""
+ANSWERS_AHEAD_BYTES: Final = 1024 * 1024
+"""Answers that a client has not taken: with more it is not asked what else it wants."""
+FIRST_REQUEST_S: Final = 30.0
+"""A connection that says nothing for so long was not opened to ask something."""
+HELD_PROGRESS_BYTES: Final = 64 * 1024
+"""Who holds memory that others wait for has to go on with so much each second."""
 SENT_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """What a client's socket holds that has not reached us: Linux lets it grow to so much."""
 REQUEST_NOT_FINISHED_S: Final = 30.0
@@ -34,12 +45,14 @@ ANSWER_NOT_READ_S: Final = 60.0
 """A client that takes nothing of what it asked for keeps its answers in our memory."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
 FAULTS_LOGGED_PER_S: Final = 10
+CUT_OFF: Final = "this node is cut off from its peers"
 USUAL_ENDINGS: Final = (
     "closed by the other side",
     "receive failed",
     "send failed",
     "idle",
     "this node stops",
+    CUT_OFF,
 )
 """Reasons that say nothing against a client."""
 
@@ -48,121 +61,23 @@ class Serve(Protocol):
     def __call__(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None: ...
 
 
+ServeOver = Callable[[int, memoryview, bool, str, Reply], None]
+"""Told of a request that was too long: its length, and what was kept of it."""
+
+
+def _close_over(size: int, _kept: memoryview, _owned: bool, _host: str, reply: Reply) -> None:
+    reply.close(f"a request of {size} bytes")
+
+
 @attrs.frozen(kw_only=True)
 class ClientLimits:
     connections_max: int
     connections_per_ip_max: int
+    connections_per_ip_per_s: int = 500
     pending_bytes_per_node: int
+    answer_bytes_per_node: int = 1 << 40
     idle_ns: int
     frames: FrameLimits
-
-
-class Place:
-    """One request's place in its connection's queue of answers (a broker.ports.Reply)."""
-
-    __slots__ = ("answer", "client", "connection", "done", "hurry", "refusal", "size")
-
-    def __init__(self, client: "Client", size: int) -> None:
-        self.client = client
-        self.connection = client.connection
-        self.size = size
-        self.done = False
-        self.answer: list[Buffer] | None = None
-        self.hurry: Callable[[], None] | None = None
-        self.refusal = 0
-        """The last that its answer tells of, counted in the connection."""
-
-    def complete(self, chunks: list[Buffer]) -> None:
-        client = self.client
-        if client.gone:
-            return  # an answer to nobody
-        assert not self.done, "a request is answered once"
-        self.done = True
-        self.answer = chunks
-        client.answered(self.size)
-
-    def nothing(self) -> None:
-        if self.client.gone:
-            return
-        assert not self.done, "a request is answered once"
-        self.done = True
-        self.client.answered(self.size)
-
-    def when_waited(self, hurry: Callable[[], None]) -> None:
-        self.hurry = hurry
-
-    def refused(self, topic: str, index: int) -> None:
-        client = self.client
-        self.refusal = client.connection.refused(topic, index)
-        if not client.gone:
-            client.clients.wary[client] = None
-
-    def hold_back(self, group: GroupId) -> None:
-        self.client.last_size = self.size
-        self.client.clients.hold_back(self.client, group)
-
-    def produces(self, producer_id: int) -> None:
-        client = self.client
-        if client.producer_id != producer_id and not client.gone:
-            client.clients.homes.changed(client.producer_id, producer_id)
-            client.producer_id = producer_id
-
-    def stop_reading(self) -> None:
-        self.client.looked_at += 1
-        self.client.pause()
-
-    def read_on(self) -> None:
-        self.client.looked_at -= 1
-        self.client.go_on()
-
-    def close(self, reason: str) -> None:
-        self.client.close(reason)
-
-    def has_hung_up(self) -> bool:
-        channel = self.client.channel
-        return channel is None or channel.has_hung_up()
-
-
-@attrs.define
-class Sight:
-    """From when on a client could see the refusals up to `number`, and has nothing on its way to us
-    that it sent before: the answers are out; its kernel has acknowledged them; and what it had
-    given its kernel by then has come, because nothing more comes or because enough has."""
-
-    number: int
-    told_at: int | None = None
-    """Bytes sent, once the answers are among them."""
-    behind: int | None = None
-    """Bytes received, with all that the client may have had in its socket at that time."""
-
-
-class Crowd:
-    """Clients that are not read, because together they send more than is done; first come, first
-    served. Otherwise a refusal in the middle of a pipeline would let later requests overtake."""
-
-    def __init__(self) -> None:
-        self.clients: dict[Client, None] = {}
-        self.released_bytes = 0
-        """What those who went on of late are likely to send, and have not sent yet."""
-
-    def join(self, client: "Client") -> None:
-        client.held_by = self
-        self.clients[client] = None
-        self.released_bytes = max(0, self.released_bytes - client.last_size)
-
-    def leave(self, client: "Client") -> None:
-        client.held_by = None
-        del self.clients[client]
-
-    def let_go(self, room: int) -> "list[Client]":
-        """Those for whom there is room now; one at least where there is any."""
-        gone = []
-        while self.clients and self.released_bytes < room:
-            client = next(iter(self.clients))
-            self.leave(client)
-            self.released_bytes += client.last_size
-            gone.append(client)
-        return gone
 
 
 class Client:
@@ -186,6 +101,15 @@ class Client:
         """The last of the refusals that its client could see."""
         self.sight: Sight | None = None
         self.dirty = False
+        self.short = 0
+        """Room that its next request waits for, which then is not read."""
+        self.answer_bytes = 0
+        """Of answers that wait for their turn, or for the socket."""
+        self.queued_answer_bytes = 0
+        """Of these, what waits for its turn."""
+        self.opened_boot_ns = 0
+        self.spoke = False
+        self.received_seen = 0
         self.active_boot_ns = 0
         """When a request came last; like the next two it is as exact as housekeeping is often."""
         self.unfinished_boot_ns = 0
@@ -193,7 +117,14 @@ class Client:
         self.unread_boot_ns = 0
         self.sent_seen = -1
 
+    def on_over(self, kept: memoryview, size: int) -> None:
+        """A request was too long and has gone by: its client is told so in its turn."""
+        self._take(kept, True, partial(self.clients.serve_over, size))
+
     def on_frame(self, frame: memoryview, owned: bool) -> None:
+        self._take(frame, owned, self.clients.serve)
+
+    def _take(self, frame: memoryview, owned: bool, serve: "Serve") -> None:
         clients, queue = self.clients, self.queue
         size = len(frame)
         place = Place(self, size)
@@ -203,13 +134,16 @@ class Client:
                 before.hurry()
         queue.append(place)
         self.unanswered_bytes += size
-        clients.unanswered_bytes += size
+        clients.memory.requests += size
         self.active_boot_ns = clients.round_boot_ns
-        if clients.unanswered_bytes > clients.limits.pending_bytes_per_node:
+        if not self.spoke:
+            self.spoke = True
+            clients.silent.discard(self)
+        if clients.memory.requests > clients.limits.pending_bytes_per_node:
             self.last_size = size
             clients.hold_back(self, None)
         try:
-            clients.serve(frame, owned, self.host, place)
+            serve(frame, owned, self.host, place)
         except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
             clients.bug(self, error)
         if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
@@ -219,10 +153,27 @@ class Client:
         """A request of `size` bytes waits for nothing any more but its turn."""
         clients = self.clients
         self.unanswered_bytes -= size
-        clients.unanswered_bytes -= size
+        clients.memory.requests -= size
         if not self.dirty:
             self.dirty = True
             clients.dirty.append(self)
+
+    def holds_answers(self, size: int) -> None:
+        """So much more waits for its turn: with a lot of it this client is not read."""
+        self.queued_answer_bytes += size
+        self.answer_bytes += size
+        self.clients.memory.answers += size
+        if self.answer_bytes >= ANSWERS_AHEAD_BYTES:
+            self.pause()
+
+    def sent(self) -> None:
+        """The socket has taken something."""
+        assert self.channel is not None
+        left = self.queued_answer_bytes + self.channel.unsent_bytes
+        self.clients.memory.answers += left - self.answer_bytes
+        self.answer_bytes = left
+        if self.paused and not self.channel.closed:
+            self.go_on()
 
     def flush(self) -> None:
         """Send every answer whose turn has come; called at the end of a round."""
@@ -231,16 +182,19 @@ class Client:
         if channel is None or channel.closed:
             return
         buffers: list[Buffer] = []
+        size = 0
         while queue and queue[0].done:
-            answer = queue.popleft().answer
-            if answer is not None:
-                buffers += answer
-        if buffers and not channel.send(buffers, sum(map(len, buffers))):
+            place = queue.popleft()
+            if place.answer is not None:
+                buffers += place.answer
+                size += place.answer_bytes
+        self.queued_answer_bytes -= size
+        if buffers and not channel.send(buffers, size):
             self.close("the client does not read its answers")
             return
         channel.flush()
-        if self.paused:
-            self.go_on()
+        if not channel.closed:
+            self.sent()
 
     def pause(self) -> None:
         if not self.paused and self.channel is not None:
@@ -250,7 +204,9 @@ class Client:
     def go_on(self) -> None:
         """Read again, if nothing speaks against it any more."""
         low = len(self.queue) < UNANSWERED_MAX // 2
-        if self.held_by is not None or self.looked_at:
+        if self.held_by is not None or self.looked_at or self.short:
+            return
+        if self.answer_bytes >= ANSWERS_AHEAD_BYTES // 2:
             return
         if low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
             if self.clients.full:
@@ -258,6 +214,12 @@ class Client:
             elif self.paused and self.channel is not None:
                 self.paused = False
                 self.channel.resume_reading()
+
+    def on_short(self, size: int) -> None:
+        """Its next request is so large that there is no room for it now."""
+        self.paused, self.short = True, size
+        self.clients.waiting[self] = None
+        self.clients.memory.waits += 1
 
     def look(self, boot_ns: int) -> None:
         """Whether the client could know of refusals by now."""
@@ -297,6 +259,12 @@ class Client:
             self.unfinished_boot_ns = now
         elif now - self.unfinished_boot_ns > REQUEST_NOT_FINISHED_S * 1e9:
             return "a request was not finished in time"
+        if not self.spoke and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
+            return (
+                "it has not asked anything"
+                if not channel.partial_bytes
+                else ("a request was not finished in time")
+            )
         waits = self.queue or channel.unsent_bytes or channel.partial_bytes
         return "idle" if not waits and now - self.active_boot_ns > idle_ns else ""
 
@@ -320,8 +288,20 @@ class Clients:
         limits: ClientLimits,
         journal: Journal,
         boot_ns: Callable[[], int],
+        memory: Memory | None = None,
+        serve_over: "ServeOver | None" = None,
     ) -> None:
         self._plane, self.serve, self.limits = plane, serve, limits
+        self.serve_over = serve_over or _close_over
+        self.memory = memory or Memory(limits.pending_bytes_per_node, limits.answer_bytes_per_node)
+        self._memory_room = ClientRoom(self.memory)
+        self.silent: Silent[Client] = Silent()
+        self._rate = Rate(limits.connections_per_ip_per_s, boot_ns)
+        self.waiting: dict[Client, None] = {}
+        """Whose next request waits for memory, first come, first served."""
+        self._short_seen = False
+        """Whether somebody waited for memory when housekeeping last looked."""
+        self.connections_max = limits.connections_max
         self._journal, self._boot_ns = journal, boot_ns
         self._by_host: Counter[str] = Counter()
         self.round_boot_ns = boot_ns()
@@ -336,33 +316,77 @@ class Clients:
         """How many more bytes a group's held back clients may send."""
         self.crowds: dict[GroupId | None, Crowd] = {}
         """Who waits until a group, or the node, has less to do."""
-        self.unanswered_bytes = 0
         self.wary: dict[Client, None] = {}
         """Who was refused something, and may not know it yet."""
         self.accepted_total = 0
+        self.displaced_total = 0
         self.refused_total = 0
 
+    @property
+    def unanswered_bytes(self) -> int:
+        return self.memory.requests
+
     def accept(self, sock: socket.socket, host: str) -> None:
+        limit = self._keeps_out(host)
+        if limit:
+            self._refuse(sock, host, limit)
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = Client(self, host)
+        client.active_boot_ns = client.opened_boot_ns = self.round_boot_ns
+        client.channel = Channel(
+            self._plane,
+            sock,
+            self.limits.frames,
+            on_frame=client.on_frame,
+            on_closed=client.on_closed,
+            unsent_bytes_max=UNSENT_BYTES_MAX,
+            room=self._memory_room,
+            on_short=client.on_short,
+            on_sent=client.sent,
+            on_over=client.on_over,
+        )
+        self.connections.add(client)
+        self.silent.add(client)
+        self._by_host[host] += 1
+        self.accepted_total += 1
+
+    def _keeps_out(self, host: str) -> str:
+        """Which limit does not let in one more connection of this address; "" for none. Before
+        that, who has said nothing gives up its place."""
         limits = self.limits
-        if len(self.connections) >= limits.connections_max:
-            self._refuse(sock, host, "connections_max")
-        elif self._by_host[host] >= limits.connections_per_ip_max:
-            self._refuse(sock, host, "connections_per_ip_max")
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            client = Client(self, host)
-            client.active_boot_ns = self.round_boot_ns
-            client.channel = Channel(
-                self._plane,
-                sock,
-                limits.frames,
-                on_frame=client.on_frame,
-                on_closed=client.on_closed,
-                unsent_bytes_max=UNSENT_BYTES_MAX,
-            )
-            self.connections.add(client)
-            self._by_host[host] += 1
-            self.accepted_total += 1
+        if not self._rate.takes(host):
+            return "connections_per_ip_per_s"
+        if self._by_host[host] >= limits.connections_per_ip_max:
+            self._make_place(self.silent.oldest(host))
+        if self._by_host[host] >= limits.connections_per_ip_max:
+            return "connections_per_ip_max"
+        if len(self.connections) >= self.connections_max:
+            self._make_place(self.silent.oldest(host) or self.silent.oldest())
+        return "connections_max" if len(self.connections) >= self.connections_max else ""
+
+    def _make_place(self, client: Client | None) -> None:
+        if client is not None:
+            self.displaced_total += 1
+            client.close("it has not asked anything, and its place is wanted")
+
+    def fit(self, connections_max: int) -> None:
+        """The process may open fewer files than it hoped for: so many connections at most."""
+        self.connections_max = min(self.limits.connections_max, connections_max)
+        self.spare(len(self.connections) - self.connections_max)
+
+    def spare(self, count: int) -> None:
+        """Close so many: the files that they keep open are needed for something else."""
+        for client in self._dispensable(count):
+            client.close("file descriptors are scarce")
+
+    def _dispensable(self, count: int) -> list[Client]:
+        """Those that say nothing, then those that have said nothing for longest."""
+        if count <= 0:
+            return []
+        return sorted(
+            self.connections, key=lambda one: (one.spoke, one.active_boot_ns, one.opened_boot_ns)
+        )[:count]
 
     def _refuse(self, sock: socket.socket, host: str, limit: str) -> None:
         sock.close()
@@ -377,7 +401,7 @@ class Clients:
     @property
     def full(self) -> bool:
         """Whether all clients together have as much unanswered as this node wants to hold."""
-        return self.unanswered_bytes > self.limits.pending_bytes_per_node
+        return self.memory.requests > self.limits.pending_bytes_per_node
 
     def bug(self, client: Client, error: Exception) -> None:
         """Ours, and loud; but it costs only the connection that led to it."""
@@ -392,6 +416,8 @@ class Clients:
                 self._flush(client)
         if self.crowds:
             self._relieve()
+        if self.waiting:
+            self._make_room()
 
     def hold_back(self, client: Client, group: GroupId | None) -> None:
         """Read no more of a client until the group, or for None the node, has less to do."""
@@ -415,6 +441,33 @@ class Clients:
             if not crowd.clients and not crowd.released_bytes:
                 del self.crowds[group]
 
+    def _make_room(self) -> None:
+        """Read on the large requests that there is room for by now, in the order they came."""
+        memory, promised = self.memory, 0
+        for client in list(self.waiting):
+            if not memory.has_room(promised + client.short):
+                return
+            promised += client.short
+            del self.waiting[client]
+            client.short = 0
+            client.go_on()
+
+    def _give_way(self) -> None:
+        """Every second: who holds memory that others wait for goes on, or goes."""
+        short, self._short_seen = self._short_seen, bool(self.waiting)
+        full = self.memory.answers >= self.memory.outgoing_max // 2
+        for client in list(self.connections):
+            channel = client.channel
+            assert channel is not None
+            came = channel.received_bytes - client.received_seen
+            client.received_seen = channel.received_bytes
+            if short and self.waiting and channel.holds_bytes and came < HELD_PROGRESS_BYTES:
+                client.close("its request did not come, and others wait for the memory")
+            elif full and channel.unsent_bytes and client.sent_seen == channel.sent_bytes:
+                client.close("it does not read its answers, and others wait for the memory")
+            else:
+                channel.shrink()
+
     def _flush(self, client: Client) -> None:
         try:
             client.flush()
@@ -427,7 +480,11 @@ class Clients:
             self._by_host[client.host] -= 1
             if not self._by_host[client.host]:
                 del self._by_host[client.host]
-            self.unanswered_bytes -= client.unanswered_bytes
+            self.memory.requests -= client.unanswered_bytes
+            self.memory.answers -= client.answer_bytes
+            client.answer_bytes = client.queued_answer_bytes = 0
+            self.silent.discard(client)
+            self.waiting.pop(client, None)
             self.homes.changed(client.producer_id, NO_PRODUCER)
             client.producer_id = NO_PRODUCER
             client.queue.clear()  # answers to nobody
@@ -465,6 +522,7 @@ class Clients:
     def tick(self) -> None:
         """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""
         now = self.round_boot_ns = self._boot_ns()
+        self._give_way()
         for client in list(self.connections):
             reason = client.overdue(now, self.limits.idle_ns)
             if reason:

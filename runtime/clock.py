@@ -1,12 +1,8 @@
-"""The node's two clocks, and whether its peers agree with the first.
+"""The node's two clocks, and whether its peers agree with the first (paxos.trust).
 
 The wall clock is an anchor plus CLOCK_BOOTTIME, slewed slowly toward the system's wall clock, so it
 never jumps with a step of NTP or an operator's `date`. Peers exchange readings; a node whose clock
-is off from the median of all by nearly the configured margin gives its masters up (protocol.md 4).
-
-A clock that is wrong when the node starts is the one that does harm: every lease seems to be over,
-and one taken with it runs until nobody knows when. So a clock is not trusted at all before it has
-been compared with those of a majority, and it takes one that contradicts it to stay so.
+may be off by nearly the configured margin gives its masters up (protocol.md 4).
 """
 
 import time
@@ -14,12 +10,10 @@ from statistics import median
 from typing import Final, Protocol
 
 from paxos.ids import MS, NodeId, Now
+from paxos.trust import Trust
 
 SLEW_PER_SECOND_NS: Final = 1 * MS
 """Faster would use up the clock margin within one lease; slower could not follow a bad crystal."""
-
-SUSPECT_SHARE: Final = 0.8
-"""Masters are given up when this share of the margin is used (CockroachDB stops at 80 %)."""
 
 
 class SystemClock(Protocol):
@@ -48,21 +42,14 @@ class Clock:
     ) -> None:
         self._system = system or LinuxClock()
         self._read_boot_ns = self._system.boot_ns
-        self._margin_ns = margin_ns
         self._slewed_at_boot = self._system.boot_ns()
         self._offset = self._system.wall_ns() - self._slewed_at_boot
-        self._offsets: dict[NodeId, int] = {}
-        self._others_needed = others_needed
-        self._agreed: set[NodeId] = set()
-        """Who has not contradicted us, until they are enough for the first time."""
-        self.compared = others_needed == 0
-        """Whether enough have been asked what time it is."""
-        self.trusted = self.compared
+        self.trust = Trust(margin_ns, others_needed=others_needed)
 
     def now(self) -> Now:
         boot = self._read_boot_ns()
         # Several times in every request, and so less than half of what `Now(...)` takes.
-        return tuple.__new__(Now, (boot + self._offset, boot, self.trusted))
+        return tuple.__new__(Now, (boot + self._offset, boot, self.trust.trusted))
 
     def slew(self) -> None:
         """Follow the system's wall clock, at most SLEW_PER_SECOND_NS per second; call regularly."""
@@ -71,48 +58,60 @@ class Clock:
         wanted = self._system.wall_ns() - boot - self._offset
         self._offset += max(-most, min(most, wanted))
         self._slewed_at_boot = boot
+        self.trust.look(boot)
+
+    # -- what peers say ------------------------------------------------------------------------
+
+    def needs(self, others: int) -> None:
+        """The cluster has grown or shrunk: so many others make a majority with this node."""
+        self.trust.needs(others, self._read_boot_ns())
 
     def on_reading(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         """A peer's wall clock is ahead of ours by `offset_ns`, give or take `error_ns`."""
-        most = SUSPECT_SHARE * self._margin_ns
-        if error_ns <= self._margin_ns // 2:
-            self._offsets[node] = offset_ns
-        elif abs(offset_ns) - error_ns < most:
-            offset_ns = 0  # too slow an exchange to say anything but that it may well be right
-        if not self.compared:
-            self._compare(node, agrees=abs(offset_ns) < most)
-        self._judge()
+        self.trust.on_answer(node, offset_ns, error_ns, self._read_boot_ns())
 
-    def _compare(self, node: NodeId, *, agrees: bool) -> None:
-        if agrees:
-            self._agreed.add(node)
-        else:
-            self._agreed.discard(node)
-        self.compared = len(self._agreed) >= self._others_needed
-
-    def _judge(self) -> None:
-        off = abs(self.off_by_ns())
-        self.trusted = self.compared and off < SUSPECT_SHARE * self._margin_ns
+    def on_told(self, node: NodeId, wall_ns: int) -> None:
+        """A peer's wall clock has shown this, who knows how long ago: it shows no less by now."""
+        boot = self._read_boot_ns()
+        self.trust.on_told(node, wall_ns - boot - self._offset, boot)
 
     def forget(self, node: NodeId) -> None:
-        """The peer is gone: its last reading must not vote any more."""
-        if self._offsets.pop(node, None) is not None:
-            self._judge()
+        """The link to the peer is gone."""
+        self.trust.unlinked(node)
 
-    def off_by_ns(self) -> int:
-        """How far the middle of all clocks, ours included, is ahead of ours."""
-        return int(median([0, *self._offsets.values()])) if len(self._offsets) > 1 else 0
+    def drop(self, node: NodeId) -> None:
+        """It is none of the cluster's nodes any more."""
+        self.trust.drop(node, self._read_boot_ns())
+
+    # -- what is said of it --------------------------------------------------------------------
+
+    @property
+    def trusted(self) -> bool:
+        return self.trust.trusted
+
+    @trusted.setter
+    def trusted(self, trusted: bool) -> None:
+        self.trust.trusted = trusted
+
+    @property
+    def compared(self) -> bool:
+        """Whether it was trusted ever."""
+        return self.trust.compared
+
+    @compared.setter
+    def compared(self, compared: bool) -> None:
+        self.trust.compared = compared
 
     @property
     def complaint(self) -> str:
         """Why this clock is not trusted, or ""."""
-        if self.trusted:
-            return ""
-        most = SUSPECT_SHARE * self._margin_ns
-        if self.compared or any(abs(offset) >= most for offset in self._offsets.values()):
-            return "this node's clock is off: check its time synchronisation"
-        return "its clock has not been compared with others yet: is a majority of the nodes up?"
+        return self.trust.complaint(self._read_boot_ns())
 
     @property
     def offsets_ns(self) -> dict[NodeId, int]:
-        return dict(self._offsets)
+        return self.trust.offsets_ns
+
+    def off_by_ns(self) -> int:
+        """How far the middle of all clocks, ours included, is ahead of ours."""
+        offsets = self.offsets_ns.values()
+        return int(median([0, *offsets])) if len(offsets) > 1 else 0

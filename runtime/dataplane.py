@@ -8,7 +8,7 @@ After each round `end_of_round` runs once: what the round produced leaves in one
 import os
 import select
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 import attrs
@@ -19,6 +19,11 @@ ROUNDS_PER_TURN_MAX: Final = 64
 TURN_NS: Final = 4_000_000
 """While there is more to do, so many rounds, or rounds for so long, pass before other tasks get a
 turn."""
+ROUND_NS: Final = 8_000_000
+"""So long sockets are served in one round. Those that are left come first in the next one; peers,
+and threads that have finished something, need not wait for that."""
+CANCELLED_SLACK: Final = 1_000
+"""Cancelled timers that are not worth cleaning up."""
 LINGER_S: Final = 0.001
 """How long a busy data plane waits by itself for what comes next (epoll knows nothing shorter)."""
 BUSY_NS: Final = 1_000_000
@@ -33,7 +38,9 @@ Callback = Callable[[int], None]
 class Plane(Protocol):
     """What sockets need; tests replace it."""
 
-    def register(self, fd: int, events: int, callback: Callback) -> None: ...
+    def register(
+        self, fd: int, events: int, callback: Callback, *, urgent: bool = False
+    ) -> None: ...
 
     def modify(self, fd: int, events: int) -> None: ...
 
@@ -57,12 +64,20 @@ class DataPlane:
         self._boot_ns, self._on_bug = boot_ns, on_bug
         self._timers: list[tuple[int, int, TimerHandle]] = []
         self._timer_count = 0
+        self._cancelled = 0
+        """Of the timers, at least: those that are due meanwhile are not taken off."""
+        self._urgent: set[int] = set()
+        self._waiting: dict[int, tuple[Callback, int]] = {}
+        """Sockets that the last round had no time for, and what they are ready for."""
         self.rounds = 0
 
     # -- sockets ------------------------------------------------------------------------------
 
-    def register(self, fd: int, events: int, callback: Callback) -> None:
+    def register(self, fd: int, events: int, callback: Callback, *, urgent: bool = False) -> None:
+        """`urgent`: it is served in the round in which it is ready, however much there is to do."""
         self._callbacks[fd] = callback
+        if urgent:
+            self._urgent.add(fd)
         self._epoll.register(fd, events)
 
     def modify(self, fd: int, events: int) -> None:
@@ -70,6 +85,8 @@ class DataPlane:
 
     def unregister(self, fd: int) -> None:
         if self._callbacks.pop(fd, None) is not None:
+            self._urgent.discard(fd)
+            self._waiting.pop(fd, None)
             self._epoll.unregister(fd)
 
     # -- timers -------------------------------------------------------------------------------
@@ -83,22 +100,32 @@ class DataPlane:
 
     def cancel(self, handle: object) -> None:
         assert isinstance(handle, TimerHandle)
-        handle.callback = None
+        if handle.callback is not None:
+            handle.callback = None
+            self._cancelled += 1
+            if self._cancelled > CANCELLED_SLACK + len(self._timers) // 2:
+                self._timers = [timer for timer in self._timers if timer[2].callback is not None]
+                heapify(self._timers)
+                self._cancelled = 0
 
     def run_timers(self) -> None:
         """Call back what is due. A timer serves requests of clients, so what goes wrong in one must
         cost neither the node nor those that are due with it (our own bug: said loudly)."""
-        timers = self._timers
-        if not timers:
+        if not self._timers:
             return
         now = self._boot_ns()
-        while timers and timers[0][0] <= now:
-            callback = heappop(timers)[2].callback
+        while self._timers and self._timers[0][0] <= now:  # a callback may replace the heap
+            handle = heappop(self._timers)[2]
+            callback, handle.callback = handle.callback, None
             if callback is not None:
                 try:
                     callback()
                 except Exception as error:  # noqa: BLE001  told with its traceback
                     self._on_bug("timer", error)
+
+    def _is_due(self) -> bool:
+        """Whether a timer was set for now: it is for the next round."""
+        return bool(self._timers) and self._timers[0][0] <= self._boot_ns()
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -134,20 +161,38 @@ class DataPlane:
         A round for what waits takes place after a millisecond at most."""
         poll, callbacks = self._epoll.poll, self._callbacks
         until_ns = self._boot_ns() + TURN_NS
+        waiting = self._waiting
         for _ in range(ROUNDS_PER_TURN_MAX):
-            polled = poll(LINGER_S if waits else linger_s, EVENTS_PER_ROUND_MAX)
-            if not polled and not waits:
+            patience_s = 0 if waiting else LINGER_S if waits else linger_s
+            polled = poll(patience_s, EVENTS_PER_ROUND_MAX)
+            if not polled and not waits and not waiting:
                 return False
             for ready, events in polled:
                 callback = callbacks.get(ready)
-                if callback is not None:
+                if callback is None:
+                    continue
+                if ready in self._urgent:
                     callback(events)
+                else:
+                    waiting[ready] = callback, events  # one that waits keeps its place
+            self._serve_waiting()
             self.run_timers()
-            waits = end_of_round()
+            waits = end_of_round() or bool(waiting) or self._is_due()
             self.rounds += 1
             if self._boot_ns() >= until_ns:
                 break
         return waits
+
+    def _serve_waiting(self) -> None:
+        """Sockets that are ready, for as long as a round may take; one at least."""
+        waiting, clock = self._waiting, self._boot_ns
+        until_ns = clock() + ROUND_NS
+        while waiting:
+            ready = next(iter(waiting))
+            callback, events = waiting.pop(ready)
+            callback(events)
+            if clock() >= until_ns:
+                return
 
     async def run_ticks(self, tick: Callable[[], None]) -> None:
         """Call `tick` every TICK_S, for what happens because time passes."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.catchup.messages import Message as CatchUpMessage
+from broker.disk_watch import DiskWatch
 from broker.intake import Intake, IntakeConfig
 from paxos import rejoin
 from paxos.base import Base
@@ -19,18 +20,20 @@ from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
-from paxos.step import Applied, Send, ServeLog, Step
+from paxos.step import Applied, Send, Step
 from runtime.admission import Admission, Life, Verdict
 from runtime.clock import Clock
 from runtime.engine_ports import CatchingUp, Hooks, Machine
 from runtime.greeting import Why as RefusedFor
 from runtime.journal import Journal
+from runtime.keeping import UnsafeOrder
+from runtime.lease_terms import LeaseTerms, LeaseTermsHeard
 from runtime.log_writer import LogWriter
 from runtime.masters import Word
 from runtime.masterships import Masterships
 from runtime.repair import Repairs
 from runtime.scrubber import Scrubber
-from runtime.serving import serve_log
+from runtime.serving import LogServer
 from runtime.submitting import Submitting
 from storage.format import Place
 from storage.wal import Wal
@@ -55,6 +58,10 @@ class Engine(Submitting):
         self.wal, self.writer = wal, writer
         self.machines: dict[GroupId, Machine] = {}
         self.hooks: Hooks | None = None
+        self.disk_watch = DiskWatch()
+        self.disk_health = self.disk_watch.health
+        self.disks_elsewhere: dict[NodeId, int] = {}
+        """Of peers: the class of their disks (storage.health)."""
         self.draining_peers: set[NodeId] = set()
         """Nodes that are giving their masters away: no good targets for ours."""
         self._step = Step()
@@ -65,13 +72,19 @@ class Engine(Submitting):
         self.masterships = Masterships(multi)
         self._ticked_boot_ns = 0
         self.admission: Admission | None = None
+        self.unsafe: UnsafeOrder | None = None
         """None: there is nobody to ask (a cluster of one, or a test)."""
         self._settles_at: Place | None = None
-        self.removed_by: NodeId | None = None
-        """A peer has said that this node was removed from the cluster."""
+        self.removed_by: set[NodeId] = set()
+        """Peers that have said that this node was removed from the cluster."""
+        self.answered: dict[NodeId, int] = {}
+        """When each peer last answered a question of ours: the link works in both directions."""
+        self.terms = LeaseTermsHeard(LeaseTerms.of(multi.timing), journal)
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
         self.catching_up: CatchingUp | None = None
+        self.log_server = LogServer(wal, self._suspect, journal)
+        self.log_server.applied = self._applied_in
 
     @property
     def step(self) -> Step:
@@ -98,12 +111,16 @@ class Engine(Submitting):
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.draining_peers.discard(node)
+        self.removed_by.discard(node)
         self.scarcity.heard(node, False)
+        self.disks_elsewhere.pop(node, None)
         self.multi.peer_up(self.clock.now(), node, incarnation)
 
     def peer_down(self, node: NodeId) -> None:
         self.clock.forget(node)
+        self.disks_elsewhere.pop(node, None)
         self.forwards.lost(node)
+        self.log_server.forget(node)
         if self.catching_up is not None:
             self.catching_up.peer_down(node)
 
@@ -133,11 +150,21 @@ class Engine(Submitting):
             self._level_ours()
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
-        self.multi.heard[node] = self.clock.now().boot_ns
+        self.multi.heard[node] = self.answered[node] = self.clock.now().boot_ns
         self.clock.on_reading(node, offset_ns, error_ns)
+
+    def on_time(self, node: NodeId, wall_ns: int) -> None:
+        """A peer's clock has shown this, some time ago."""
+        self.clock.on_told(node, wall_ns)
+
+    def on_terms(self, node: NodeId, terms: LeaseTerms) -> None:
+        self.terms.hear(node, terms)
 
     def on_low(self, node: NodeId, low: bool) -> None:
         self.scarcity.heard(node, low)
+
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        self.disks_elsewhere[node] = disk_class
 
     def on_draining(self, node: NodeId, draining: bool) -> None:
         if draining:
@@ -151,7 +178,7 @@ class Engine(Submitting):
 
     def on_refused(self, node: NodeId, why: RefusedFor) -> None:
         if why is RefusedFor.REMOVED:
-            self.removed_by = node
+            self.removed_by.add(node)
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         now = self.clock.now()
@@ -164,6 +191,12 @@ class Engine(Submitting):
     def boot_ns(self) -> int:
         return self.clock.now().boot_ns
 
+    def no_peer(self, node: NodeId) -> None:
+        """It is none of the cluster's nodes any more."""
+        self.clock.drop(node)
+        self.answered.pop(node, None)
+        self.terms.drop(node)
+
     # -- rounds -------------------------------------------------------------------------------
 
     def on_durable(self) -> None:
@@ -174,6 +207,7 @@ class Engine(Submitting):
         """
         batch = self.writer.take_done()
         if batch is not None:
+            self.disk_health.ended(self.clock.now().boot_ns)
             self.wal.written(batch)
             self._durable = batch.end
             self._try_to_settle()
@@ -203,11 +237,15 @@ class Engine(Submitting):
             self.statistics.loop_lag_ns_max = max(self.statistics.loop_lag_ns_max, lag)
         self._ticked_boot_ns = now.boot_ns
         self.clock.slew()
+        replicas = self.multi.replicas.values()
+        self.disk_watch.look(now, self.disks_elsewhere.values(), replicas)
         if self.scrubber is not None:
             for hole in self.scrubber.take():
                 self._damaged(now, hole)
         if self.takes_part:
             self.multi.tick(now, self._step)
+            if self.unsafe is not None:
+                self.unsafe.tick(now, self.multi.replicas, self._step)
             if not self.repairs.idle:
                 for place in self.repairs.tick(now, self._step):
                     self._suspect(place)
@@ -222,6 +260,7 @@ class Engine(Submitting):
             parked, self._parked_steals = self._parked_steals, []
             self._retry_steals(now, parked)
         self.forwards.time_out(now)
+        self.log_server.tick()
         self._watch_masters(now)
 
     def end_round(self) -> None:
@@ -251,6 +290,7 @@ class Engine(Submitting):
         batch = self.wal.take()
         if batch is not None:
             self.statistics.batches += 1
+            self.disk_health.begun(self.clock.now().boot_ns)
             self.writer.submit(batch)
             if self.wal.wants_segment:
                 self.writer.prepare_soon()
@@ -300,8 +340,12 @@ class Engine(Submitting):
             self._after.append((self.wal.end, step.after))
 
     def _conclude(self, step: Step) -> None:
-        for serve in step.serve:
-            self._serve(serve)
+        if step.serve:
+            assert self.links is not None
+            self.log_server.links = self.links
+            for serve in step.serve:
+                self.log_server.ask(serve)
+            self.log_server.tick()
         for fetch in step.fetch:
             if self.catching_up is not None:
                 self.catching_up.want(fetch)
@@ -366,12 +410,9 @@ class Engine(Submitting):
         if self.hooks is not None:
             self.hooks.groups_applied(now, {group})
 
-    def _serve(self, serve: ServeLog) -> None:
-        replica = self.multi.replicas.get(serve.group)
-        if replica is not None:
-            assert self.links is not None
-            applied = replica.learner.applied
-            serve_log(self.wal, self.links, serve, applied, self._suspect, self._journal)
+    def _applied_in(self, group: GroupId) -> Slot | None:
+        replica = self.multi.replicas.get(group)
+        return None if replica is None else replica.learner.applied
 
     # -- damage and amnesia -------------------------------------------------------------------
 

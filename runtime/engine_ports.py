@@ -11,6 +11,7 @@ from paxos.messages import Message, StealRequest
 from paxos.step import FetchState, Notice
 from runtime.admission import Life, Verdict
 from runtime.greeting import Why as RefusedFor
+from runtime.lease_terms import LeaseTerms
 from runtime.masters import Word
 
 
@@ -38,6 +39,13 @@ class Links(Protocol):
     """What the engine needs of the links to other nodes."""
 
     def send(self, to: NodeId, message: Message) -> None: ...
+
+    def send_bulk(self, to: NodeId, message: Message) -> None:
+        """Behind everything that is small."""
+
+    def takes_bulk(self, to: NodeId) -> bool:
+        """Whether what was sent before is on its way."""
+        ...
 
     def forward(
         self,
@@ -94,9 +102,17 @@ class Handler(Protocol):
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None: ...
 
+    def on_time(self, node: NodeId, wall_ns: int) -> None:
+        """Its wall clock has shown this, some time ago."""
+
+    def on_terms(self, node: NodeId, terms: LeaseTerms) -> None: ...
+
     def on_draining(self, node: NodeId, draining: bool) -> None: ...
 
     def on_low(self, node: NodeId, low: bool) -> None: ...
+
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        """How fast the node's disk is: a class of storage.health."""
 
     def on_life(self, node: NodeId, life: Life) -> None: ...
 

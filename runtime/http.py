@@ -8,6 +8,7 @@ reader keeps up.
 
 import json
 import select
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -18,10 +19,14 @@ import h11
 import trio
 
 from runtime.http_guard import ALL_HEADERS, Forbidden, Guard
+from runtime.memory import Memory
 
 REQUEST_BYTES_MAX: Final = 256 * 1024
 REQUEST_TIMEOUT_S: Final = 15.0
 CONNECTIONS_MAX: Final = 64
+"""With one more the oldest goes that is no stream: nobody who says nothing, or takes nothing, keeps
+the probe of a supervisor out."""
+STREAMS_MAX: Final = 32
 SEND_TIMEOUT_S: Final = 5.0
 """A piece of a stream that its reader has not taken by then was the last one."""
 QUERY_FIELDS_MAX: Final = 16
@@ -69,30 +74,57 @@ class HttpServer:
         routes: Mapping[tuple[str, str], Route],
         on_bug: Callable[[str, Exception], None],
         guard: Guard | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._routes, self._guard = routes, guard or Guard()
         self._on_bug = on_bug
-        self._limit = trio.CapacityLimiter(CONNECTIONS_MAX)
+        self._memory = memory or Memory(1 << 40, 1 << 40)
+        self._open: dict[trio.CancelScope, None] = {}
+        """Connections that are no streams, the oldest first."""
+        self._streams = 0
+        self.displaced_total = 0
+        self.nursery: trio.Nursery | None = None
+        """Where connections are served; None: nobody is let in yet."""
 
-    async def handle(self, stream: trio.SocketStream) -> None:
-        """Serve one connection: one request, one answer. What it raised would end the node."""
-        if not self._limit.available_tokens:
-            await trio.aclose_forcefully(stream)  # nobody waits: who waits holds a descriptor
+    def accept(self, sock: socket.socket, _host: str) -> None:
+        """A connection from a runtime.listener."""
+        if self.nursery is None:
+            sock.close()
             return
-        async with self._limit:
-            with trio.move_on_after(REQUEST_TIMEOUT_S) as scope:
-                try:
-                    await self._exchange(stream, scope)
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    pass  # whoever asked has gone
-                except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
-                    self._on_bug("HTTP", error)
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        self.nursery.start_soon(self.handle, stream, self._let_in())
+
+    def _let_in(self) -> trio.CancelScope:
+        """A place for one more connection, in the order in which they came: tasks begin in any."""
+        if len(self._open) + self._streams >= CONNECTIONS_MAX:
+            oldest = next(iter(self._open))  # STREAMS_MAX is smaller: there is one
+            del self._open[oldest]
+            oldest.cancel()
+            self.displaced_total += 1
+        scope = trio.CancelScope()
+        self._open[scope] = None
+        return scope
+
+    async def handle(
+        self, stream: trio.SocketStream, scope: trio.CancelScope | None = None
+    ) -> None:
+        """Serve one connection: one request, one answer. What it raised would end the node."""
+        with scope or self._let_in() as scope:
+            scope.deadline = trio.current_time() + REQUEST_TIMEOUT_S
+            try:
+                await self._exchange(stream, scope)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # whoever asked has gone
+            except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+                self._on_bug("HTTP", error)
+            finally:
+                self._open.pop(scope, None)
         await trio.aclose_forcefully(stream)
 
     async def _exchange(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         connection = h11.Connection(h11.SERVER)
         try:
-            request, body = await _read(stream, connection)
+            request, body = await _read(stream, connection, self._memory)
             if request.method != b"GET" and _has_hung_up(stream):
                 return
             answer = await self._answer(request, body)
@@ -102,10 +134,11 @@ class HttpServer:
             )
             if connection.our_state is h11.ERROR:
                 return
-        if isinstance(answer, Stream):
-            scope.deadline = inf
-            await _stream(stream, connection, answer)
+        if isinstance(answer, Stream) and self._streams < STREAMS_MAX:
+            await self._stream(stream, connection, answer, scope)
             return
+        if isinstance(answer, Stream):
+            answer = json_answer({"error": f"{STREAMS_MAX} streams are open already"}, 503)
         headers = [
             ("Content-Type", answer.content_type),
             ("Content-Length", str(len(answer.body))),
@@ -115,6 +148,21 @@ class HttpServer:
         ]
         head = connection.send(h11.Response(status_code=answer.status, headers=headers)) or b""
         await stream.send_all(head + answer.body)
+
+    async def _stream(
+        self,
+        stream: trio.SocketStream,
+        connection: h11.Connection,
+        answer: Stream,
+        scope: trio.CancelScope,
+    ) -> None:
+        self._open.pop(scope, None)
+        self._streams += 1
+        scope.deadline = inf
+        try:
+            await _stream(stream, connection, answer)
+        finally:
+            self._streams -= 1
 
     async def _answer(self, request: h11.Request, body: bytes) -> Answer | Stream:
         method = request.method.decode("ascii")
@@ -178,9 +226,20 @@ def _has_hung_up(stream: trio.abc.Stream) -> bool:
     return bool(poller.poll(0))
 
 
-async def _read(stream: trio.SocketStream, connection: h11.Connection) -> tuple[h11.Request, bytes]:
-    request: h11.Request | None = None
+async def _read(
+    stream: trio.SocketStream, connection: h11.Connection, memory: Memory
+) -> tuple[h11.Request, bytes]:
     body = bytearray()
+    try:
+        return await _read_into(body, stream, connection, memory)
+    finally:
+        memory.http -= len(body)
+
+
+async def _read_into(
+    body: bytearray, stream: trio.SocketStream, connection: h11.Connection, memory: Memory
+) -> tuple[h11.Request, bytes]:
+    request: h11.Request | None = None
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
@@ -189,6 +248,7 @@ async def _read(stream: trio.SocketStream, connection: h11.Connection) -> tuple[
             request = event
         elif isinstance(event, h11.Data):
             body += event.data
+            memory.http += len(event.data)
             if len(body) > REQUEST_BYTES_MAX:
                 raise BadRequest(f"a body over {REQUEST_BYTES_MAX} bytes")
         elif isinstance(event, h11.EndOfMessage) and request is not None:

@@ -5,9 +5,17 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final, TextIO
+from typing import Final, Protocol
 
 LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+class Stream(Protocol):
+    """What may be written to; it must not make the event loop wait (runtime.aside_stream)."""
+
+    def write(self, text: str, /) -> int: ...
+
+    def flush(self) -> None: ...
 
 
 class Journal:
@@ -16,7 +24,7 @@ class Journal:
     def __init__(
         self,
         level: str,
-        stream: TextIO | None = None,
+        stream: Stream | None = None,
         wall_s: Callable[[], float] = time.time,
         **context: object,
     ) -> None:

@@ -5,7 +5,6 @@ so a level-triggered listener would be called again for ever. One descriptor is 
 is given up for a moment to accept such a connection and close it, which tells the other side.
 """
 
-import errno
 import os
 import socket
 from collections.abc import Callable
@@ -15,9 +14,9 @@ from typing import Final
 from runtime.dataplane import READ, Plane
 from runtime.fields import Address
 from runtime.journal import Journal
+from storage.descriptors import DESCRIPTORS, OUT_OF_DESCRIPTORS
 
 ACCEPTS_PER_ROUND_MAX: Final = 64
-OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 REFUSED_LOGGED_EVERY: Final = 1_000
 
 OnAccept = Callable[[socket.socket, str], None]
@@ -25,7 +24,11 @@ OnAccept = Callable[[socket.socket, str], None]
 
 
 class Listener:
-    def __init__(self, sock: socket.socket, on_accept: OnAccept, journal: Journal) -> None:
+    def __init__(
+        self, plane: Plane, sock: socket.socket, on_accept: OnAccept, backlog: int, journal: Journal
+    ) -> None:
+        self._plane, self._backlog = plane, backlog
+        self.accepting = False
         self._sock, self._on_accept, self._journal = sock, on_accept, journal
         self._reserve = _reserve()
         self.refused = 0
@@ -35,6 +38,23 @@ class Listener:
     def port(self) -> int:
         return int(self._sock.getsockname()[1])
 
+    def accept_again(self) -> None:
+        """Also for the first time.
+
+        Raises:
+            OSError: the address is in use.
+        """
+        self._sock.listen(self._backlog)
+        self._sock.setblocking(False)
+        self._plane.register(self._sock.fileno(), READ, self.on_ready)
+        self.accepting = True
+
+    def refuse_all(self) -> None:
+        """Whoever calls is refused by the kernel, at once; the port stays ours."""
+        self._plane.unregister(self._sock.fileno())
+        self._sock.shutdown(socket.SHUT_RD)
+        self.accepting = False
+
     def on_ready(self, _events: int) -> None:
         for _ in range(ACCEPTS_PER_ROUND_MAX):
             try:
@@ -43,6 +63,7 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
+                    DESCRIPTORS.scarce = True  # connections are closed for it in the next tick
                     self._refuse()
                 continue  # or whoever called has hung up already
             try:
@@ -91,11 +112,9 @@ def listen(
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address.host, address.port))
-        sock.listen(backlog)
-        sock.setblocking(False)
+        listener = Listener(plane, sock, on_accept, backlog, journal)
+        listener.accept_again()
     except OSError:
         sock.close()
         raise
-    listener = Listener(sock, on_accept, journal)
-    plane.register(sock.fileno(), READ, listener.on_ready)
     return listener

@@ -7,7 +7,8 @@ It is told on every change, with a new link and once a second, since each renewa
 
 What was heard is believed for as long as the lease runs, by this node's clocks, and never longer
 than a lease can: like the lease itself it may be old, and costs a refused request then, never
-safety. Of two words about a group the one with the higher lease version is the newer one.
+safety. Of two nodes' words about a group the one with the higher lease version is the newer one,
+for as long as that lease runs: a number that was wrong is forgotten with it.
 """
 
 import struct
@@ -57,6 +58,8 @@ def decode_words(body: memoryview) -> list[Word]:
     for word in words:
         if not REGISTRY_GROUP <= word.group <= GROUPS_MAX or not 0 < word.epoch <= _EPOCH_MAX:
             raise PeerError(f"a master of group {word.group} in epoch {word.epoch}")
+        if not word.epoch <= word.lease_ver < 1 << 62:  # each epoch has a slot of its own
+            raise PeerError(f"a lease of group {word.group} in slot {word.lease_ver}")
     return words
 
 
@@ -75,7 +78,12 @@ class Masters:
         changed = False
         for word in words:
             known = self._heard.get(word.group)
-            if known is not None and known.lease_ver > word.lease_ver:
+            if (
+                known is not None
+                and known.lease_ver > word.lease_ver
+                and known.node != node  # who has the last word on its own
+                and known.until_boot_ns > now.boot_ns
+            ):
                 continue
             left_ns = min(max(0, word.expires_wall_ns - now.wall_ns), self._longest_ns)
             heard = Heard(node, word.epoch, word.lease_ver, now.boot_ns + left_ns)

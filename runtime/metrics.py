@@ -188,6 +188,11 @@ class NodeMetrics(Collector):
         yield _gauge("evenkeel_resident_bytes", "Resident memory.", rss_bytes())
         trusted = int(self._engine.clock.trusted)
         yield _gauge("evenkeel_clock_trusted", "0 while the clock is suspect.", trusted)
+        stops = self._engine.clock.trust.stood_still
+        yield _counter("evenkeel_clock_stood_still", "Seen by a peer: ours, or its own.", stops)
+        differing = len(self._engine.terms.differing)
+        text = "Nodes with other lease settings."
+        yield _gauge("evenkeel_lease_settings_differ", text, differing)
         steals = CounterMetricFamily(
             "evenkeel_steals", "Steals this node made, by outcome.", labels=["outcome"]
         )
@@ -213,6 +218,11 @@ class NodeMetrics(Collector):
         yield free
         yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.scarcity.low))
         yield _gauge("evenkeel_disk_stuck", "1: this node pauses.", int(engine.scarcity.stuck))
+        health = engine.disk_health
+        yield _gauge("evenkeel_disk_hung", "1: masters are given up.", int(health.hung))
+        yield _gauge("evenkeel_disk_slow", "1: masters are given away.", int(health.slow))
+        text = "What the batch under way has waited for the disk."
+        yield _gauge("evenkeel_disk_waiting_seconds", text, health.waited_ns / 1e9)
         refused = engine.statistics.refused_disk_full
         yield _counter("evenkeel_refused_disk_full", "Commands refused for it.", refused)
 
@@ -231,6 +241,20 @@ class NodeMetrics(Collector):
         yield _gauge("evenkeel_connections", "Kafka connections.", len(clients.connections))
         yield _counter("evenkeel_connections_accepted", "Ever.", clients.accepted_total)
         yield _counter("evenkeel_connections_refused", "Over a limit.", clients.refused_total)
+        yield _counter(
+            "evenkeel_connections_displaced",
+            "Had asked nothing when another wanted in.",
+            clients.displaced_total,
+        )
+        held = GaugeMetricFamily(
+            "evenkeel_buffer_bytes", "Memory held for connections, by what for.", labels=["kind"]
+        )
+        for kind, size in clients.memory.by_kind().items():
+            held.add_metric([kind], size)
+        yield held
+        yield _counter(
+            "evenkeel_memory_waits", "Requests that waited for memory.", clients.memory.waits
+        )
         unanswered = clients.unanswered_bytes
         yield _gauge("evenkeel_unanswered_bytes", "Requests under way, in bytes.", unanswered)
 

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from balancer.registry import Registry
 from runtime.clients import Clients
+from runtime.contact import Contact
 from runtime.engine import Engine
 from runtime.status import VERSION
 
@@ -22,6 +23,7 @@ class NodeFacts:
         self._engine, self._clients, self._registry = engine, clients, registry
         self._started_wall_ns = engine.now().wall_ns
         self.not_ready: Callable[[], str] = lambda: "only just starting"
+        self.contact: Contact | None = None
 
     def collect(self) -> Iterable[Metric]:
         engine, registry = self._engine, self._registry
@@ -45,6 +47,9 @@ class NodeFacts:
         most = limits.pending_bytes_per_node
         yield _gauge("evenkeel_unanswered_limit_bytes", "Then sockets are not read.", most)
         yield _gauge("evenkeel_connections_limit", "More are refused.", limits.connections_max)
+        if self.contact is not None:
+            text = "1: no majority answers this node, and it sends its clients to others."
+            yield _gauge("evenkeel_cut_off", text, int(self.contact.cut_off))
         yield self._nodes()
         yield _gauge("evenkeel_balancer_paused", "1: nothing is moved.", int(registry.paused))
         yield _gauge("evenkeel_groups_paused", "Left alone.", len(registry.paused_groups))

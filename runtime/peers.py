@@ -12,13 +12,12 @@ PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their
 VERDICT (whose directory a node has, and what the others know of it: runtime.admission), MASTERS
 (which groups the sender is master of: runtime.masters), CATCH_UP (what a member gets that the logs
 do not reach back to: broker.catchup), CONSOLE (what one node shows of all: runtime.console),
-REFUSED.
+TERMS (the settings of its leases: runtime.lease_terms), REFUSED.
 """
 
 import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
 from typing import Final
 
 import attrs
@@ -26,22 +25,30 @@ import trio
 
 from broker.catchup import codec as catchup_codec
 from broker.catchup.messages import Message as CatchUpMessage
-from broker.intake import LATE, Done, Elsewhere, Outcome, Why
+from broker.intake import LATE, Outcome
 from paxos import codec
 from paxos.codec import PeerError
 from paxos.entry import Buffer
-from paxos.ids import INCARNATION_ZERO, GroupId, NodeId
+from paxos.ids import GroupId, NodeId
 from paxos.messages import Message
 from runtime.admission import Life, Verdict
 from runtime.channel import Channel
+from runtime.connecting import connect
 from runtime.dataplane import Plane
+from runtime.door import Rate, Silent
 from runtime.engine_ports import Handler
 from runtime.fields import Address
 from runtime.forwarded import FORWARD_TIMEOUT_NS
+from runtime.frames import FRAME, Kind
 from runtime.greeting import Hello, Refusal, Refused
 from runtime.greeting import refusal as refusal_of
+from runtime.incoming import Incoming
 from runtime.journal import Journal
+from runtime.lease_terms import LeaseTerms
 from runtime.masters import Word, decode_words, encode_words
+from runtime.memory import Memory, PeerRoom
+from runtime.outcomes import decode_outcome, encode_outcome
+from runtime.outgoing import Outgoing
 from wire.framing import FrameLimits
 
 PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
@@ -51,66 +58,28 @@ PAXOS_FRAME_BYTES: Final = 1024 * 1024
 PEER_FRAME_STEP_BYTES: Final = 4 * 1024 * 1024
 """A peer's frame gets its memory at once up to here: that is nearly all of them."""
 CONNECT_EVERY_S: Final = 0.1
-CONNECT_TIMEOUT_S: Final = 2.0
 SHORT_LIFE_S: Final = 2.0
 """A link lost sooner was refused by the other side: it is opened again ever less often ..."""
 REFUSED_DOUBLINGS_MAX: Final = 5
 """... down to once in CONNECT_EVERY_S * 2**5."""
-SILENT_S: Final = 10.0
-"""A peer says something every 200 ms; a link on which nothing moves for so long is dead, whatever
-TCP hopes for (it would go on for a quarter of an hour)."""
 GREETING_BYTES_MAX: Final = 2048
 REFUSAL_BYTES_MAX: Final = 2048
 GREETING_S: Final = 5.0
 UNGREETED_MAX: Final = 64
 """Connections to the peer port that have not said yet who they are."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
-RESULT_BYTES_MAX: Final = 1024 * 1024
+CONNECTIONS_PER_IP_PER_S: Final = 200
+"""A peer opens one, and one more when it was lost. With UNGREETED_MAX places somebody who floods us
+from a peer's own address leaves that peer a fifth of a second to greet, which it does at once."""
 
 
-class Kind(IntEnum):
-    HELLO = 1
-    PAXOS = 2
-    PING = 3
-    PONG = 4
-    FORWARD = 5
-    FORWARDED = 6
-    LIFE = 7
-    VERDICT = 8
-    MASTERS = 9
-    CATCH_UP = 10
-    REFUSED = 11
-    CONSOLE = 12
-
-
-_FRAME: Final = struct.Struct(">IB")
 _PING: Final = struct.Struct(">qqB")
 _DRAINING: Final = 1
 _LOW: Final = 2
+_KNOWS_TERMS: Final = 4
+_DISK_SHIFT: Final = 4  # the upper half of the flags is the class of the disk (storage.health)
 _PONG: Final = struct.Struct(">qqq")
 _FORWARD: Final = struct.Struct(">QIBq")
-_FORWARDED: Final = struct.Struct(">QBi")
-_WHY: Final = tuple(Why)
-
-
-@attrs.define(eq=False)
-class Outgoing:
-    """The sending half of a link."""
-
-    node: NodeId
-    addresses: tuple[Address, ...]
-    """Tried in turn: the registry's first, then the configuration's."""
-    channel: Channel | None = None
-    buffers: list[Buffer] = attrs.Factory(list)
-    """Encoded Paxos messages of this round."""
-    size: int = 0
-    dropped: int = 0
-    reconnects: int = 0
-    lost: trio.Event = attrs.Factory(trio.Event)
-    scope: trio.CancelScope | None = None
-    """Of its task; None while there is none."""
-    refusal: str = ""
-    """Why the other side refused us last."""
 
 
 class Peers:
@@ -122,8 +91,11 @@ class Peers:
         addresses: dict[NodeId, Address],
         queue_bytes_max: int,
         journal: Journal,
+        memory: Memory | None = None,
     ) -> None:
         self._plane, self._handler, self._hello = plane, handler, hello
+        self._memory = memory or Memory(queue_bytes_max, queue_bytes_max)
+        self._room = PeerRoom(self._memory)
         self._queue_bytes_max = queue_bytes_max
         self._journal = journal
         self._configured = {
@@ -132,9 +104,13 @@ class Peers:
         self.outgoing: dict[NodeId, Outgoing] = {}
         self.removed: frozenset[NodeId] = frozenset()
         self._links_changed = trio.Event()
-        self._incoming: dict[NodeId, _Incoming] = {}
-        self._ungreeted: dict[_Incoming, None] = {}
-        self._flags = 0
+        self._incoming: dict[NodeId, Incoming] = {}
+        self._ungreeted: Silent[Incoming] = Silent()
+        self._rate = Rate(CONNECTIONS_PER_IP_PER_S, handler.boot_ns)
+        self._flags = _KNOWS_TERMS
+        self.terms: LeaseTerms | None = None
+        self._held: dict[Incoming, int] = {}
+        self.rounds = 0
         self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
         """What a peer asks and says for the console."""
         self._encoded: tuple[Message | None, list[Buffer], int] = (None, [], 0)
@@ -145,12 +121,15 @@ class Peers:
 
     # -- who there is -------------------------------------------------------------------------
 
-    def follow(self, registered: Mapping[NodeId, Address], removed: frozenset[NodeId]) -> None:
+    def follow(
+        self, registered: Mapping[NodeId, Address], removed: frozenset[NodeId]
+    ) -> list[NodeId]:
         """Have a link to each node of the registry and of the configuration, removed ones
-        excepted."""
+        excepted; returns whose links were dropped."""
         self.removed = removed
         wanted = sorted(({*registered, *self._configured} - removed) - {self._hello.node})
-        for node in [node for node in self.outgoing if node not in wanted]:
+        dropped = [node for node in self.outgoing if node not in wanted]
+        for node in dropped:
             self._drop(node)
         for node in wanted:
             named = (registered.get(node), self._configured.get(node))
@@ -165,6 +144,7 @@ class Peers:
             for node in sorted(removed & self._incoming.keys()):
                 caller = attrs.evolve(self._hello, node=node, to=self._hello.node)
                 self._incoming[node].refuse(self._refusal(caller))
+        return dropped
 
     def _drop(self, node: NodeId) -> None:
         link = self.outgoing.pop(node)
@@ -189,6 +169,19 @@ class Peers:
         if link.size >= PAXOS_FRAME_BYTES:
             self._seal(link)
 
+    def send_bulk(self, to: NodeId, message: Message) -> None:
+        """Queue one message behind all that is small; dropped where there is no link."""
+        link = self.outgoing.get(to)
+        if link is not None and link.channel is not None:
+            buffers: list[Buffer] = [b""]
+            size = codec.encode(message, buffers)
+            buffers[0] = FRAME.pack(1 + size, Kind.PAXOS)
+            link.add_bulk(buffers, FRAME.size + size)
+
+    def takes_bulk(self, to: NodeId) -> bool:
+        link = self.outgoing.get(to)
+        return link is not None and link.takes_bulk
+
     def forward(
         self,
         to: NodeId,
@@ -206,16 +199,11 @@ class Peers:
         self._seal(link)
         until_wall_ns = self._handler.wall_ns() + FORWARD_TIMEOUT_NS
         head = _FORWARD.pack(number, group, flags, until_wall_ns)
-        frame = _FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
+        frame = FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
         return link.channel.send([frame, *chunks], len(frame) + size)
 
     def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None:
-        if isinstance(outcome, Done):
-            body = _FORWARDED.pack(number, 0, 0 if outcome.at_home else -1) + outcome.result
-        else:
-            master = -1 if outcome.master is None else outcome.master
-            body = _FORWARDED.pack(number, 1 + _WHY.index(outcome.why), master)
-        self._send_small(to, Kind.FORWARDED, body)
+        self._send_small(to, Kind.FORWARDED, encode_outcome(number, outcome))
 
     def answer_life(self, to: NodeId, verdict: Verdict) -> None:
         self._send_small(to, Kind.VERDICT, verdict.encode())
@@ -238,18 +226,15 @@ class Peers:
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return
-        self._seal(link)
         buffers = catchup_codec.encode(message)
         size = sum(map(len, buffers))
-        if not link.channel.send(
-            [_FRAME.pack(1 + size, Kind.CATCH_UP), *buffers], size + _FRAME.size
-        ):
-            link.dropped += 1
+        link.add_bulk([FRAME.pack(1 + size, Kind.CATCH_UP), *buffers], size + FRAME.size)
 
-    def ping(self, *, draining: bool, low: bool = False) -> None:
-        """Ask every peer for its clock, and say whether this node still takes masters, and whether
-        its disk is nearly full."""
-        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0)
+    def ping(self, *, draining: bool, low: bool = False, disk_class: int = 0) -> None:
+        """Ask every peer for its clock, and say whether this node still takes masters, whether its
+        disk is nearly full, and how fast that is (storage.health)."""
+        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS_TERMS
+        self._flags |= disk_class << _DISK_SHIFT
         life = self._handler.life()
         for node in self.outgoing:
             if life is not None:
@@ -264,16 +249,23 @@ class Peers:
         link = self.outgoing.get(to)
         if link is not None and link.channel is not None:
             self._seal(link)
-            frame = _FRAME.pack(1 + len(body), kind) + body
+            frame = FRAME.pack(1 + len(body), kind) + body
             if not link.channel.send([frame], len(frame)):
                 link.dropped += 1
+
+    def _tell_terms(self, node: NodeId) -> None:
+        """Once on every link."""
+        link = self.outgoing.get(node)
+        if self.terms is not None and link is not None and not link.terms_told:
+            link.terms_told = link.channel is not None
+            self._send_small(node, Kind.TERMS, self.terms.encode())
 
     def _seal(self, link: Outgoing) -> None:
         """Close the frame of Paxos messages that is being filled."""
         if not link.size or link.channel is None:
             return
-        head = _FRAME.pack(1 + link.size, Kind.PAXOS)
-        if not link.channel.send([head, *link.buffers], _FRAME.size + link.size):
+        head = FRAME.pack(1 + link.size, Kind.PAXOS)
+        if not link.channel.send([head, *link.buffers], FRAME.size + link.size):
             link.dropped += 1
         link.buffers = []
         link.size = 0
@@ -286,6 +278,7 @@ class Peers:
                 self._seal(link)
                 if link.channel.unsent_bytes:
                     link.channel.flush()
+                link.feed()
 
     def connected(self, node: NodeId) -> bool:
         """Whether we can both send to and hear from the node."""
@@ -310,7 +303,7 @@ class Peers:
         refused = attempts = 0
         with scope:
             while True:
-                sock = await _connect(link.addresses[attempts % len(link.addresses)])
+                sock = await connect(link.addresses[attempts % len(link.addresses)])
                 attempts += 1
                 if sock is None:
                     await trio.sleep(CONNECT_EVERY_S)
@@ -326,7 +319,8 @@ class Peers:
     def greet(self, link: Outgoing, sock: socket.socket) -> None:
         """Use a connection we have opened: the first thing on it is who we are."""
         link.lost = trio.Event()
-        link.buffers, link.size = [], 0
+        link.clear()
+        link.terms_told = False
         link.channel = channel = Channel(
             self._plane,
             sock,
@@ -334,14 +328,15 @@ class Peers:
             on_frame=lambda frame, _owned: self._answered(link, frame),
             on_closed=lambda reason: self._outgoing_lost(link, reason),
             unsent_bytes_max=self._queue_bytes_max,
+            urgent=True,
         )
         link.reconnects += 1
         body = attrs.evolve(self._hello, to=link.node).encode()
-        frame = _FRAME.pack(1 + len(body), Kind.HELLO) + body
+        frame = FRAME.pack(1 + len(body), Kind.HELLO) + body
         life = self._handler.life()
         if life is not None:  # before any verdict of ours can travel on this link
             body = life.encode()
-            frame += _FRAME.pack(1 + len(body), Kind.LIFE) + body
+            frame += FRAME.pack(1 + len(body), Kind.LIFE) + body
         channel.send([frame], len(frame))
         if link.node in self._incoming:  # else the answer could not come
             self._ping_one(link.node)
@@ -365,7 +360,7 @@ class Peers:
 
     def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
         link.channel = None
-        link.buffers, link.size = [], 0
+        link.clear()
         link.lost.set()
         self._journal.info("peer link lost", peer=link.node, reason=reason)
         self._handler.peer_down(link.node)
@@ -374,12 +369,14 @@ class Peers:
 
     def accept(self, sock: socket.socket, host: str) -> None:
         """A connection to the peer port: it must greet first, briefly and soon."""
-        if len(self._ungreeted) >= UNGREETED_MAX:
+        if not self._rate.takes(host):
             sock.close()
-            self._refuse(host, "too many connections that have not greeted")
+            self._refuse(host, "too many connections a second")
             return
+        if len(self._ungreeted) >= UNGREETED_MAX:
+            self._make_place(host)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        incoming = _Incoming(self, host, self._handler.boot_ns())
+        incoming = Incoming(self, host, self._handler.boot_ns())
         incoming.channel = Channel(
             self._plane,
             sock,
@@ -387,10 +384,22 @@ class Peers:
             on_frame=incoming.on_frame,
             on_closed=incoming.on_closed,
             unsent_bytes_max=0,
+            room=self._room,
+            urgent=True,
         )
-        self._ungreeted[incoming] = None
+        self._ungreeted.add(incoming)
 
-    def greeted(self, incoming: "_Incoming", hello: Hello) -> None:
+    def _make_place(self, host: str) -> None:
+        """Silence keeps nobody out: the oldest that has not greeted goes. Those from an address
+        where a peer is stay as long as there are others, unless the new one is from there too."""
+        known = {one.host for link in self.outgoing.values() for one in link.addresses}
+        others = (one for one in self._ungreeted if one.host not in known)
+        oldest = self._ungreeted.oldest(host) if host in known else None
+        oldest = oldest or next(others, None) or self._ungreeted.oldest()
+        assert oldest is not None
+        oldest.close("it has not greeted, and its place is wanted")
+
+    def greeted(self, incoming: "Incoming", hello: Hello) -> None:
         """Check who is calling.
 
         Raises:
@@ -404,7 +413,7 @@ class Peers:
             FrameLimits(default=PEER_FRAME_BYTES_MAX, step=PEER_FRAME_STEP_BYTES)
         )
         incoming.node, incoming.incarnation = hello.node, hello.incarnation
-        del self._ungreeted[incoming]
+        self._ungreeted.discard(incoming)
         old = self._incoming.get(hello.node)
         self._incoming[hello.node] = incoming
         if old is not None:
@@ -423,10 +432,10 @@ class Peers:
             connected=None if old is None else old.incarnation,
         )
 
-    def incoming_lost(self, incoming: "_Incoming", reason: str) -> None:
+    def incoming_lost(self, incoming: "Incoming", reason: str) -> None:
         node = incoming.node
         if node is None:
-            self._ungreeted.pop(incoming, None)
+            self._ungreeted.discard(incoming)
             self._refuse(incoming.host, reason)
         elif self._incoming.get(node) is incoming:
             del self._incoming[node]
@@ -454,29 +463,22 @@ class Peers:
     # -- frames -------------------------------------------------------------------------------
 
     def on_frame(self, node: NodeId, kind: int, body: memoryview, owned: bool) -> None:
-        """Dispatch one frame of a greeted peer.
+        """Dispatch one frame of a greeted peer that holds no Paxos messages.
 
         Raises:
             PeerError: nonsense.
         """
         handler = self._handler
-        if kind == Kind.PAXOS:
-            kept = body if owned else memoryview(bytes(body))
-            handler.on_messages(node, codec.decode_all(kept))
-        elif kind == Kind.FORWARD and len(body) > _FORWARD.size:
+        if kind == Kind.FORWARD and len(body) > _FORWARD.size:
             number, group, flags, until_wall_ns = _FORWARD.unpack_from(body)
             flags |= LATE * (handler.wall_ns() > until_wall_ns)
             command = body[_FORWARD.size :]
             kept = command if owned else memoryview(bytes(command))
             handler.on_forward(node, number, GroupId(group), flags, kept)
-        elif kind == Kind.FORWARDED and len(body) >= _FORWARDED.size:
-            handler.on_forwarded(node, *_decode_outcome(body))
+        elif kind == Kind.FORWARDED:
+            handler.on_forwarded(node, *decode_outcome(body))
         elif kind == Kind.PING and len(body) == _PING.size:
-            asked_wall, asked_boot, flags = _PING.unpack(body)
-            handler.on_draining(node, bool(flags & _DRAINING))
-            handler.on_low(node, bool(flags & _LOW))
-            answer = _PONG.pack(asked_wall, asked_boot, handler.wall_ns())
-            self._send_small(node, Kind.PONG, answer)
+            self._on_ping(node, *_PING.unpack(body))
         elif kind == Kind.PONG and len(body) == _PONG.size:
             asked_wall, asked_boot, theirs = _PONG.unpack(body)
             half = (handler.boot_ns() - asked_boot) // 2
@@ -490,10 +492,44 @@ class Peers:
         elif kind == Kind.CATCH_UP:
             kept = body if owned else memoryview(bytes(body))
             handler.on_catch_up(node, catchup_codec.decode(kept))
+        elif kind == Kind.TERMS:
+            handler.on_terms(node, LeaseTerms.decode(body))
         elif kind == Kind.CONSOLE:
             self.on_console(node, body)
         else:
             raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
+
+    def _on_ping(self, node: NodeId, asked_wall: int, asked_boot: int, flags: int) -> None:
+        handler = self._handler
+        handler.on_time(node, asked_wall)
+        handler.on_draining(node, bool(flags & _DRAINING))
+        handler.on_low(node, bool(flags & _LOW))
+        handler.on_disk(node, flags >> _DISK_SHIFT)
+        if flags & _KNOWS_TERMS:
+            self._tell_terms(node)
+        self._send_small(node, Kind.PONG, _PONG.pack(asked_wall, asked_boot, handler.wall_ns()))
+
+    def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None:
+        """Paxos messages, as many as there is time for in this round."""
+        self._handler.on_messages(node, messages)
+
+    # -- rounds -------------------------------------------------------------------------------
+
+    def hold(self, incoming: "Incoming") -> None:
+        """It has had its time in this round."""
+        self._held[incoming] = self.rounds
+
+    def go_on(self) -> None:
+        """Once a round, before that ends: who had to stop in an earlier one goes on."""
+        for incoming in [one for one, since in self._held.items() if since != self.rounds]:
+            del self._held[incoming]
+            incoming.go_on()
+        self.rounds += 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody has not come to the end of what it said."""
+        return bool(self._held)
 
     def close(self) -> None:
         for link in self.outgoing.values():
@@ -501,85 +537,3 @@ class Peers:
                 link.channel.close("this node stops")
         for incoming in [*self._incoming.values(), *self._ungreeted]:
             incoming.close("this node stops")
-
-
-class _Incoming:
-    """The receiving half of a link."""
-
-    def __init__(self, peers: Peers, host: str, boot_ns: int) -> None:
-        self._peers, self.host = peers, host
-        self.channel: Channel | None = None
-        self.node: NodeId | None = None
-        self.incarnation = INCARNATION_ZERO
-        self.accepted_boot_ns = boot_ns
-        self._received_seen = 0
-        self._silent_looks = 0
-
-    def on_frame(self, frame: memoryview, owned: bool) -> None:
-        try:
-            if not len(frame):
-                raise PeerError("an empty frame")
-            kind, body = frame[0], frame[1:]
-            if self.node is not None:
-                self._peers.on_frame(self.node, kind, body, owned)
-            elif kind == Kind.HELLO:
-                self._peers.greeted(self, Hello.decode(body))
-            else:
-                raise PeerError("it did not greet")
-        except Refused as refused:
-            self.refuse(refused.refusal)
-        except PeerError as error:
-            self.close(str(error))
-
-    def refuse(self, refusal: Refusal | None) -> None:
-        """Say why, and close."""
-        assert self.channel is not None
-        assert refusal is not None
-        body = refusal.encode()
-        head = _FRAME.pack(1 + len(body), Kind.REFUSED)
-        self.channel.send([head + body], len(head) + len(body))
-        self.channel.flush()
-        self.close(refusal.text)
-
-    def look(self) -> None:
-        """Counted in looks, a second apart: a node that was stopped itself must not blame others
-        for the silence."""
-        assert self.channel is not None
-        if self.channel.received_bytes != self._received_seen:
-            self._received_seen, self._silent_looks = self.channel.received_bytes, 0
-        elif self._silent_looks >= SILENT_S:
-            self.close("it was silent")
-        else:
-            self._silent_looks += 1
-
-    def close(self, reason: str) -> None:
-        assert self.channel is not None
-        self.channel.close(reason)
-
-    def on_closed(self, reason: str) -> None:
-        self._peers.incoming_lost(self, reason)
-
-
-def _decode_outcome(body: memoryview) -> tuple[int, Outcome]:
-    number, code, master = _FORWARDED.unpack_from(body)
-    result = body[_FORWARDED.size :]
-    if code == 0 and len(result) <= RESULT_BYTES_MAX:
-        return number, Done(bytes(result), at_home=master >= 0)
-    if not 1 <= code <= len(_WHY):
-        raise PeerError(f"an outcome of code {code}")
-    return number, Elsewhere(_WHY[code - 1], None if master < 0 else NodeId(master))
-
-
-async def _connect(address: Address) -> socket.socket | None:
-    """A connected, non-blocking socket; None where nobody answers."""
-    with trio.move_on_after(CONNECT_TIMEOUT_S):
-        try:
-            stream = await trio.open_tcp_stream(address.host, address.port)
-            sock = socket.socket(fileno=stream.socket.detach())
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S * 1000))
-        except OSError:
-            return None
-        return sock
-    return None

@@ -5,7 +5,7 @@ replayed. Where both are, the group begins with nothing or with what the log sti
 vote, and gets its state from a peer (broker.catchup).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from balancer.registry import Registry
 from broker.image import ImageError, base_of, decode_chunk
@@ -27,9 +27,11 @@ from storage.wal import Wal
 
 
 def read_checkpoints(files: CheckpointFiles, journal: Journal) -> dict[GroupId, Checkpoint]:
-    """The newest intact checkpoint of every group that has one."""
+    """The newest intact checkpoint of every group that has one. What the older ones need of the log
+    is read as well: who retires it later must not wait for the disk."""
     found: dict[GroupId, Checkpoint] = {}
     for group in files.groups():
+        files.needs(group)
         checkpoint = files.load(group)
         if checkpoint is None:
             continue
@@ -102,19 +104,25 @@ def replay(wal: Wal, now: Now, replica: Replica, machine: GroupMachine, end: Slo
     machine.take_grown()
 
 
-def refuse_alone(config: Config, recovered: RecoveredLog) -> None:
+def refuse_alone(
+    config: Config, recovered: RecoveredLog, ordered: Collection[GroupId] = ()
+) -> None:
     """Damage is repaired from other nodes: where there is none, the data is lost.
 
     Raises:
         DirectoryRefused: this node may never vote again.
     """
-    silent = sorted(group for group, found in recovered.groups.items() if not found.voting)
+    silent = sorted(
+        group
+        for group, found in recovered.groups.items()
+        if not found.voting and group not in ordered
+    )
     if silent and len(config.peers) == 1:
         where = "; ".join(str(hole) for hole in recovered.damage) or "see an earlier start's log"
         raise DirectoryRefused(
             f"the log is damaged in groups {', '.join(map(str, silent))} and there is no other "
-            f"node to learn from: restore the directory from a copy made after the last stop "
-            f"({where})"
+            f"node to learn from: restore the directory from a copy made after the last stop, or "
+            f"go on without what was lost: evenkeel data unsafe-recover ({where})"
         )
 
 

@@ -13,6 +13,7 @@ behind it on our own disk is `recalled` once the peers have closed it, and never
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final, Protocol
 
 import attrs
@@ -31,6 +32,8 @@ from storage.wal import Wal
 from storage.walk import Hole
 
 ASK_EVERY_NS: Final = 500 * MS
+ASKING_MAX: Final = 4
+"""Groups that wait for answers at a time."""
 RECALL_BYTES: Final = 512 * 1024
 """Brought back from our own log in one tick and group: the loop has other things to do."""
 
@@ -64,7 +67,8 @@ class Repairs:
         """Where the logs of peers begin that were asked in vain."""
         self.given_up: Callable[[GroupId, Place], None] = lambda _group, _place: None
         """Told that no peer's log has what was lost here below a place: only data can be got."""
-        self._ask_at = 0
+        self._asked: dict[GroupId, int] = {}
+        """Until when each group waits for its answer."""
         self._turn = 0
         self.found = 0
         """Damaged places in the log, those of the restart included."""
@@ -82,7 +86,7 @@ class Repairs:
 
     def forget(self, group: GroupId) -> None:
         """This node is no member of the group any more."""
-        for one in (self._lost, self._proven, self._trimmed):
+        for one in (self._lost, self._proven, self._trimmed, self._asked):
             one.pop(group, None)
 
     # -- damage -------------------------------------------------------------------------------
@@ -124,21 +128,25 @@ class Repairs:
         applied = {slot: one for slot, one in slots.items() if slot <= replica.learner.applied}
         if applied:
             self._lost.setdefault(replica.group, {}).update(applied)
-            self._ask_at = 0
 
     # -- repair -------------------------------------------------------------------------------
 
     def tick(self, now: Now, step: Step) -> list[Place]:
         """Ask for what is missing, recall what is not; returns where more damage was met."""
-        if now.boot_ns >= self._ask_at and self._lost:
-            self._ask_at = now.boot_ns + ASK_EVERY_NS
-            self._ask(step)
+        if self._lost:
+            self._ask(now, step)
         return [place for group in [*self._proven] for place in self._recall(now, group, step)]
 
-    def _ask(self, step: Step) -> None:
-        self._turn += 1
-        for group, slots in self._lost.items():
-            replica = self._multi.replicas[group]
+    def _ask(self, now: Now, step: Step) -> None:
+        """One question of a group at a time, and of so many groups: what peers and links have to
+        bear does not grow with the damage."""
+        for group in [*islice(self._lost, ASKING_MAX)]:
+            if now.boot_ns < self._asked.get(group, 0):
+                continue
+            self._asked[group] = now.boot_ns + ASK_EVERY_NS
+            self._turn += 1
+            replica, slots = self._multi.replicas[group], self._lost.pop(group)
+            self._lost[group] = slots  # to the end: others ask after it
             others = replica.others(replica.members)
             if others:
                 node = others[self._turn % len(others)]
@@ -162,7 +170,7 @@ class Repairs:
                 self._repair(sender, replica, Slot(message.start + offset), one, entry)
         if not lost:
             del self._lost[message.group]
-        self._ask_at = 0
+        self._asked.pop(message.group, None)
 
     def on_trimmed(self, sender: NodeId, message: Trimmed) -> None:
         """A peer's log begins later. Where that is so with all of them, what was lost is not to be

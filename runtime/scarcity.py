@@ -1,5 +1,8 @@
 """What a node does while disks are nearly full: its own, and those of its peers.
 
+A disk that hangs, or is slower than what comes, fills the memory instead: what waits for it counts
+like a disk that gets full (`unwritten_bytes`).
+
 Three steps. *Low*: clients' commands are refused, and masters go where there is room. *Scarce*: the
 reserve is given up; now peers' large entries are not taken any more either, which is as legal as
 losing them on the way: leases, promises, steals and small commands go on in what is left. *Stuck*:
@@ -22,6 +25,9 @@ from storage.space import Room
 
 ENTRY_BYTES_MAX: Final = 512
 LEARNED_BYTES_MAX: Final = 64 * 1024
+UNWRITTEN_BYTES_MAX: Final = 64 << 20
+"""What waits in memory for the disk, before the node is low and scarce; twice as much, and it is
+stuck."""
 
 
 @attrs.define(eq=False)
@@ -29,13 +35,19 @@ class Scarcity:
     low: bool = False
     scarce: bool = False
     stuck: bool = False
+    swamped: bool = False
+    """For the sake of what waits in memory."""
     low_peers: set[NodeId] = attrs.Factory(set)
     """Those who say that they are low."""
 
-    def seen(self, room: Room | None) -> None:
-        """What was last measured; None: nothing yet."""
-        self.low = room is not None and room.low
-        self.scarce = self.low and room is not None and not room.reserve
+    def seen(self, room: Room | None, unwritten_bytes: int = 0, *, starved: bool = False) -> None:
+        """What was last measured of the disk (None: nothing yet), how much waits for it in memory,
+        and whether the next batch finds no room at all."""
+        full = room is not None and room.low
+        self.swamped = unwritten_bytes > UNWRITTEN_BYTES_MAX
+        self.low = full or self.swamped
+        self.scarce = self.swamped or (full and room is not None and not room.reserve)
+        self.stuck = starved or unwritten_bytes > 2 * UNWRITTEN_BYTES_MAX
 
     def heard(self, node: NodeId, low: bool) -> None:
         if low:

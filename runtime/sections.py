@@ -396,18 +396,24 @@ class LimitsSection:
     connections_per_ip_max: int = int_field(
         500, 1, 1_000_000, "client connections from one address"
     )
+    connections_per_ip_per_s: int = int_field(
+        500, 1, 1_000_000, "connections that one address may open a second, twice as many at once"
+    )
     frame_bytes_max: int = int_field(
         16 * MIB,
         2 * MIB,  # Java's default is 1 MiB a request, librdkafka's 1 MB a batch; neither asks first
         ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES,
-        "a larger request closes its connection; what clients send by default must fit it, and it "
-        "must fit one entry of the log",
+        "a larger request is refused (MESSAGE_TOO_LARGE); what clients send by default must fit "
+        "it, and it must fit one entry of the log",
     )
     pending_bytes_per_group: int = int_field(
         32 * MIB, 64 * KIB, 1 << 40, "produced and not yet chosen; above it sockets are not read"
     )
     pending_bytes_per_node: int = int_field(
-        128 * MIB, 64 * KIB, 1 << 40, "the same for all groups of this node together"
+        128 * MIB, 64 * KIB, 1 << 40, "all requests under way, from their first byte on"
+    )
+    answer_bytes_per_node: int = int_field(
+        128 * MIB, 1 * MIB, 1 << 40, "answers that clients have not read yet"
     )
     peer_queue_bytes: int = int_field(64 * MIB, 64 * KIB, 1 << 40, "waiting to be sent to one peer")
     tail_bytes: int = int_field(32 * MIB, 0, 1 << 40, "newest data kept in memory for consumers")

@@ -30,6 +30,8 @@ BURSTS_PER_S: Final = 20
 """What may be read or sent at once is what the rate gives in such a part of a second ..."""
 BURST_BYTES_MIN: Final = 256 * 1024
 """... and not less than this."""
+READ_OVER_BYTES_MAX: Final = 100 * 1024 * 1024
+"""Kafka's own limit of a request, socket.request.max.bytes: a longer one closes its connection."""
 REQUEST_OVERHEAD_BYTES: Final = 64 * 1024
 """What a produce request may hold beside its record batch."""
 
@@ -179,10 +181,14 @@ def clients(config: Config) -> ClientLimits:
     return ClientLimits(
         connections_max=limits.connections_max,
         connections_per_ip_max=limits.connections_per_ip_max,
+        connections_per_ip_per_s=limits.connections_per_ip_per_s,
         pending_bytes_per_node=limits.pending_bytes_per_node,
+        answer_bytes_per_node=limits.answer_bytes_per_node,
         idle_ns=limits.idle_connection_s * 1_000 * MS,
         frames=FrameLimits(
-            default=min(FRAME_BYTES_MAX, records), by_key={0: records, 1: FRAME_BYTES_MAX}
+            default=min(FRAME_BYTES_MAX, records),
+            by_key={0: records, 1: FRAME_BYTES_MAX},
+            read_over_max=READ_OVER_BYTES_MAX,
         ),
     )
 

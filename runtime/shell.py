@@ -11,27 +11,35 @@ from balancer.registry import Registry
 from broker.context import Broker
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealRequest
+from paxos.replica import Replica
 from paxos.step import Notice
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
 from runtime.console.console import Console
 from runtime.engine import Engine
 from runtime.fields import Address
+from runtime.gate import Gate
 from runtime.handovers import Arrivals, Handovers
 from runtime.hosting import Hosting
 from runtime.journal import Journal
+from runtime.keeping import Keeping
 from runtime.load_meter import LoadMeter
 from runtime.masters import Gossip, words_for
 from runtime.metrics import NodeMetrics
 from runtime.peers import Peers
 from runtime.planning import PlanningLoop, views
+from runtime.process import connections_for, descriptor_limit
 from runtime.registry_client import Joining
 from runtime.settings import first_guess
 from runtime.upkeep import Upkeep
+from storage.descriptors import DESCRIPTORS, RESERVE
 
 PING_EVERY_NS: Final = 200 * MS
 HOUSEKEEPING_NS: Final = 1_000 * MS
-LOUD: Final = frozenset({"diverged", "non-voting", "voting-again", "steal-settling"})
+LOUD: Final = frozenset(
+    {"diverged", "in-doubt", "out-of-doubt", "non-voting", "voting-again", "steal-settling"}
+)
+ALARMING: Final = frozenset({"hopeless", "unsafe-recovered"})
 """Notices of the core an operator should see at the default level."""
 
 
@@ -60,6 +68,8 @@ class Shell:
         self.engine, self.broker, self.loop, self.joining = engine, broker, loop, joining
         self.clients, self.peers, self.metrics = clients, peers, metrics
         self.handovers, self.hosting, self.upkeep = handovers, hosting, upkeep
+        self.gate = Gate(engine, broker, clients, journal)
+        peers.terms, metrics.facts.contact = engine.terms.ours, self.gate.contact
         metrics.facts.not_ready = self.not_ready
         clients.room = engine.room
         hosting.give, hosting.changed = handovers.give, self._groups_changed
@@ -75,8 +85,10 @@ class Shell:
         self._look_soon = True
         self._placement_seen = -1
         self._topics_seen = -1
+        self._disk_told = (False, False)
         self._nodes_seen = -1
         self.console: Console | None = None
+        self.keeping: Keeping | None = None
         self.removed = ""
         """Why this node is none of the cluster's any more, and stops."""
         self.on_removed: Callable[[], None] = lambda: None
@@ -89,6 +101,7 @@ class Shell:
 
     def end_of_round(self) -> bool:
         """Whether something waits that has to be looked at again within a millisecond."""
+        self.peers.go_on()
         self.engine.end_round()
         if self.handovers.busy:
             self.handovers.look(self.engine.now())
@@ -97,24 +110,32 @@ class Shell:
             self._balance(self.engine.now())
             self.engine.end_round()
         self.clients.flush()
-        return self.engine.gathering.waits
+        return self.engine.gathering.waits or self.peers.waits
 
     def tick(self) -> None:
         """Every runtime.dataplane.TICK_S."""
         engine = self.engine
         self._look_at_disk()
-        if engine.removed_by is not None and not self.removed:
-            self._remove(f"node {engine.removed_by} says so")
+        removed_by = engine.removed_by
+        if 2 * len(removed_by) > len(self.peers.outgoing) and not self.removed:
+            self._remove(f"nodes {sorted(removed_by)} say so")  # one alone may be wrong
         engine.tick()
         now = engine.now()
-        if now.boot_ns - self._pinged >= PING_EVERY_NS:
+        if now.boot_ns - self._pinged >= PING_EVERY_NS or engine.clock.trust.asks:
+            engine.clock.trust.asks = False
             self._pinged = now.boot_ns
-            low = engine.scarcity.low
-            self.peers.ping(draining=self.loop.draining or low, low=low)
+            low, health = engine.scarcity.low, engine.disk_health
+            self.peers.ping(
+                draining=self.loop.draining or low or health.ailing,
+                low=low,
+                disk_class=health.own_class,
+            )
+        self.gate.tick(now.boot_ns)
         self._tell_masters(now)
         if (
             self._look_soon
             or self.loop.busy
+            or engine.disk_health.hung  # while others can still take over at once
             or now.boot_ns - self._balanced >= self._balance_every_ns
         ):
             self._balance(now)
@@ -126,14 +147,28 @@ class Shell:
         self.broker.consumer_groups.tick(now)
         self.upkeep.tick(now)
         self.clients.look()
+        if DESCRIPTORS.scarce:
+            self._spare_descriptors()
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
             self._kept_house = now.boot_ns
+            self.clients.fit(connections_for(descriptor_limit()))
+            DESCRIPTORS.fill()
             self.clients.tick()
             self.peers.tick()
             self.metrics.tick()
+            if self.keeping is not None:
+                self.keeping.tick()
             if self.console is not None:
                 self.console.tick(now)
         self.end_of_round()
+
+    def _spare_descriptors(self) -> None:
+        """Somebody needed one more file than this process may have open: connections make room."""
+        DESCRIPTORS.scarce = False
+        self.clients.fit(connections_for(descriptor_limit()))
+        if not DESCRIPTORS.fill():
+            self.clients.spare(RESERVE)
+            DESCRIPTORS.fill()
 
     def _tell_masters(self, now: Now) -> None:
         """Nodes that are no members of our groups hear from us that we are their masters."""
@@ -144,22 +179,44 @@ class Shell:
     def _look_at_disk(self) -> None:
         """Full or not, as the threads that write have seen it; and what readers have met there."""
         engine, room = self.engine, self.engine.writer.room
-        was_low = engine.scarcity.low
-        engine.scarcity.seen(room)
+        was_low, was_stuck = engine.scarcity.low, engine.scarcity.stuck
+        unwritten = engine.wal.bytes_unwritten
+        engine.scarcity.seen(room, unwritten, starved=engine.writer.starved)
+        self._tell_of_disk()
         if engine.scarcity.low != was_low:
             self._pinged = 0  # peers should hear of it at once
             free = 0 if room is None else room.free_bytes
-            if not was_low:
+            if engine.scarcity.swamped:
+                self._journal.error("disk too slow: writes are refused", unwritten=unwritten)
+            elif not was_low:
                 self._journal.error("disk nearly full: clients' writes are refused", free=free)
             else:
                 self._journal.warning("disk has room again", free=free)
-        if engine.writer.starved != engine.scarcity.stuck:
-            engine.scarcity.stuck = engine.writer.starved
+        if engine.scarcity.stuck != was_stuck:
             log = self._journal.error if engine.scarcity.stuck else self._journal.warning
-            log("disk full: this node pauses" if engine.scarcity.stuck else "this node goes on")
+            pauses = "disk full: this node pauses"
+            if engine.scarcity.swamped:
+                pauses = "disk too slow: this node pauses"
+            log(pauses if engine.scarcity.stuck else "this node goes on")
         damaged_at = self.broker.statistics.damaged_at
         while damaged_at and engine.scrubber is not None:
             engine.scrubber.suspect(damaged_at.popleft())
+
+    def _tell_of_disk(self) -> None:
+        """Peers, and who reads the log, hear at once that the disk hangs, is slow, is well."""
+        health = self.engine.disk_health
+        now = (health.hung, health.slow)
+        if now == self._disk_told:
+            return
+        self._disk_told = now
+        self._pinged = 0
+        usual_ms = round(health.usual_ns / MS)
+        if health.hung:
+            self._journal.error("disk hangs: masters are given up", ms=health.waited_ns // MS)
+        elif health.slow:
+            self._journal.error("disk slow: masters are given away", usual_ms=usual_ms)
+        else:
+            self._journal.warning("disk is well again", usual_ms=usual_ms)
 
     def _balance(self, now: Now) -> None:
         self._look_soon = False
@@ -167,13 +224,18 @@ class Shell:
         groups = views(self.engine, now)
         self.planner.tick(now, groups)
         self.loop.tick(now, groups)
-        if self.engine.scarcity.low and not self.loop.draining:
-            self.loop.drain_next(now)  # our masters go where there is room, as long as there is
+        cramped = self.engine.scarcity.low or self.engine.disk_health.ailing
+        if cramped and not self.loop.draining:
+            self.loop.drain_next(now)  # our masters go where it is better, as long as it is
 
     # -- hooks of the engine ------------------------------------------------------------------
 
     def on_notice(self, now: Now, notice: Notice) -> None:
         log = self._journal.warning if notice.what in LOUD else self._journal.debug
+        if notice.what in ALARMING:
+            log = self._journal.error
+        if notice.what == "hopeless" and self.keeping is not None:
+            self.keeping.keep_evidence(notice.group)
         log(notice.what, group=notice.group, detail=notice.detail)
         self.loop.on_notice(now, notice)
 
@@ -232,7 +294,9 @@ class Shell:
         if me in registry.removed:
             self._remove("the registry says so")
         peers = {node: Address(*one) for node, one in registry.peers.items()}
-        self.peers.follow(peers, registry.removed)
+        for node in self.peers.follow(peers, registry.removed):
+            self.engine.no_peer(node)
+        self.engine.clock.needs((1 + len(self.peers.outgoing)) // 2)
 
     def _remove(self, why: str) -> None:
         self.removed = why
@@ -258,6 +322,16 @@ class Shell:
             ideal = placement.get(group, first_guess(group, self._founders))
             replica.election.preferred = ideal == me
 
+    @property
+    def _disk_complaint(self) -> str:
+        health, scarcity = self.engine.disk_health, self.engine.scarcity
+        if health.hung:
+            waited_s = health.waited_ns / 1e9
+            return f"the disk hangs: nothing has become durable for {waited_s:.1f} s"
+        if scarcity.stuck:
+            return "the disk is slower than what comes" if scarcity.swamped else "the disk is full"
+        return ""
+
     # -- readiness ----------------------------------------------------------------------------
 
     def not_ready(self) -> str:
@@ -267,17 +341,19 @@ class Shell:
         admission = self.engine.admission
         if admission is not None and not admission.settled:
             return f"waiting for {admission.waits_for} nodes to say that they know this directory"
-        if self.engine.scarcity.stuck:
-            return "the disk is full"
-        complaint = self.engine.clock.complaint
+        if self._disk_complaint:
+            return self._disk_complaint
+        for doubtful in self.engine.multi.replicas.values():
+            if doubtful.doubt:
+                return what_is_in_doubt(doubtful)
+        complaint = self.engine.clock.complaint or self.gate.complaint
         if complaint:  # first: whose clock is ahead sees no lease, so no master either
             return complaint
         if not self.joining.registered:
-            why = self.joining.refusal or "is a majority of the nodes up?"
-            return f"not registered with the cluster yet: {why}"
+            return self._not_registered()
         for group in map(GroupId, self.registry.groups):
             if self.engine.master(group) is None:
-                return f"group {group} has no master yet"
+                return why_no_master(group, self.engine.multi.replicas.get(group))
             replica = self.engine.multi.replicas.get(group)
             if replica is None or replica.me not in replica.members:
                 continue  # others keep it, or this node is only just learning it
@@ -285,3 +361,33 @@ class Shell:
             if behind > replica.timing.window:
                 return f"group {group} is {behind} slots behind"
         return ""
+
+    def _not_registered(self) -> str:
+        registrar = self.engine.multi.replicas.get(REGISTRY_GROUP)
+        if registrar is not None and registrar.rejoin is not None:
+            return why_no_master(REGISTRY_GROUP, registrar)
+        why = self.joining.refusal or "is a majority of the nodes up?"
+        return f"not registered with the cluster yet: {why}"
+
+
+def what_is_in_doubt(replica: Replica) -> str:
+    nodes = ", ".join(map(str, sorted(replica.diverged)))
+    more = "" if replica.hopeless else ", until a majority is known to have this node's log"
+    return (
+        f"the log of group {replica.group} differs from that of node {nodes}: this node neither "
+        f'acts nor votes in it{more} (docs/operations.md, "A log that differs")'
+    )
+
+
+def why_no_master(group: GroupId, replica: Replica | None) -> str:
+    """Also for who waits for its node: whether that may be for ever."""
+    text = f"group {group} has no master yet"
+    if replica is None or replica.rejoin is None:
+        return text
+    told = sorted(replica.rejoin.answers)
+    silent = [node for node in replica.others(replica.members) if node not in told]
+    return (
+        f"{text}: this node may have forgotten what it promised, and does not vote in it until "
+        f"enough others have answered that have not ({len(told)} have; not: "
+        f'{", ".join(map(str, silent)) or "nobody"}; docs/operations.md, "Recovering with a loss")'
+    )

@@ -46,11 +46,8 @@ def node_status(
         "durability": config.storage.durability,
         "kafka": str(config.listen.told_to_clients),
         "uptime_s": round((now.boot_ns - started_boot_ns) / 1e9, 3),
-        "clock_offset_ms": {
-            str(node): round(offset / MS, 3)
-            for node, offset in sorted(engine.clock.offsets_ns.items())
-        },
-        "clock_trusted": now.trusted,
+        **_clock(engine),
+        "clients": broker.clients_are(),
         "nodes": _nodes(config, engine, broker, now),
         "groups_count": config.groups.count,
         "placement_version": registry.versions.placement,
@@ -93,6 +90,21 @@ def node_status(
     }
 
 
+def _clock(engine: Engine) -> dict[str, Any]:
+    clock, terms = engine.clock, engine.terms
+    return {
+        "clock_offset_ms": {
+            str(node): round(offset / MS, 3) for node, offset in sorted(clock.offsets_ns.items())
+        },
+        "clock_trusted": clock.trusted,
+        "clock_complaint": clock.complaint,
+        "lease_settings": {
+            "ours": terms.ours._asdict(),
+            "differing": {str(node): what for node, what in terms.differing.items()},
+        },
+    }
+
+
 def _nodes(config: Config, engine: Engine, broker: Broker, now: Now) -> list[dict[str, Any]]:
     there = engine.alive()
     registered = broker.registry.nodes
@@ -131,6 +143,7 @@ def _groups(engine: Engine, broker: Broker, upkeep: Upkeep, now: Now) -> list[di
             "lease_version": one.lease_ver,
             "chain": f"{one.chain:08x}",
             "diverged": list(one.diverged),
+            "in_doubt": one.doubt,
             "lag": {
                 str(node): max(0, one.applied - applied)
                 for node, applied in one.peers_applied.items()

@@ -8,7 +8,8 @@ themselves. All of it in threads of its own and in small pieces on the loop; not
 | `evenkeel-checkpoint` | writes checkpoint files, tries and writes those that come from a peer |
 | `evenkeel-settle` | appends to the cold store, mends and drops what is there: its one writer |
 | `evenkeel-search` | looks into batches for clients that ask for times (broker.searches) |
-| `evenkeel-help` | reads for peers, and what somebody has found damaged; counts what files take |
+| `evenkeel-help` | reads states and data for peers, and what is damaged; counts what files take |
+| `evenkeel-serve` | reads the log for peers (runtime.serving) |
 | `evenkeel-compact` | writes anew what is compacted (runtime.compacting) |
 """
 
@@ -80,7 +81,8 @@ class Upkeep:
         self._mover = Worker("evenkeel-settle", wake)
         self.reader = Worker("evenkeel-help", wake)
         self.searcher = Worker("evenkeel-search", wake)
-        self._workers = (self._saver, self._mover, self.reader, self.searcher)
+        engine.log_server.reader = self._server = Worker("evenkeel-serve", wake)
+        self._workers = (self._saver, self._mover, self.reader, self.searcher, self._server)
         self.settling = Settling(
             engine.wal,
             machines,

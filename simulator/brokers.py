@@ -120,6 +120,10 @@ class _Reply:
     def refused(self, topic: str, index: int) -> None:
         self._refusals += (self._connection.memory.refused(topic, index),)
 
+    @property
+    def room(self) -> int:
+        return 1 << 40
+
     def hold_back(self, group: GroupId) -> None:
         self._connection.held_by = group
 

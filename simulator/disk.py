@@ -50,11 +50,12 @@ class Boot:
 class Disk(Protocol):
     """`durable` lists what has become durable since it was last emptied, for the checkers.
 
-    `slow_ns`: an fsync takes up to so long, 0: as usual.
+    `slow_ns`: an fsync takes up to so long, 0: as usual. `hung`: none ends.
     """
 
     durable: list[Record]
     slow_ns: int
+    hung: bool
 
     def boot(self, groups: Collection[GroupId]) -> Boot:
         """Recover, and count the boot durably.
@@ -150,6 +151,7 @@ class RecordDisk:
     def __init__(self, archive: Archive = NO_ARCHIVE) -> None:
         self.durable: list[Record] = []
         self.slow_ns = 0
+        self.hung = False
         self._platter: list[Record] = []
         self._cached: list[Record] = []
         self._syncing = 0
@@ -276,7 +278,7 @@ class RecordDisk:
         self._full = True
 
     def mend(self) -> None:
-        self._failing = self._full = False
+        self._failing = self._full = self.hung = False
         self.slow_ns = 0
 
     def remember(self) -> None:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from broker.intake import Forward, Intake, IntakeConfig, Outcome
 from paxos.entry import Buffer, Entry
-from paxos.ids import Epoch, GroupId, Incarnation, Slot
+from paxos.ids import Epoch, GroupId, Incarnation, Now, Slot
 from paxos.replica import Replica
 from simulator.recovery import Saved
 
@@ -77,6 +77,17 @@ class Group:
         self.suspended_seen = Slot(0)
         self.mastership_seen: tuple[bool, Epoch] = (False, Epoch(Slot(-1)))
         """Whether we act, and the lease's epoch."""
+
+        self.since_boot_ns = 0
+        """When this node was first seen to act under that epoch."""
+
+    def see_mastership(self, acting: bool, now: Now) -> bool:
+        """Whether that, or under which epoch, is something new."""
+        seen = (acting, self.replica.lease.epoch)
+        if seen == self.mastership_seen:
+            return False
+        self.mastership_seen, self.since_boot_ns = seen, now.boot_ns
+        return True
 
     def entries(self, start: Slot, end: Slot) -> tuple[Entry, ...]:
         return tuple(self.log[start - self.log_start : end - self.log_start + 1])

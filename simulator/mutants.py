@@ -15,17 +15,18 @@ from paxos import counted, handover, membership, quorum, timers
 from paxos.acceptor import Acceptor
 from paxos.learner import Learner
 from paxos.lease import Lease
-from paxos.progress import on_progress
 from paxos.proposer import Proposer
-from paxos.rejoin import Rejoin
+from paxos.rejoin import Rejoin, on_witnessed
 from paxos.replica import Replica
 from simulator import planting
 from simulator.commands import CommandNode
 from simulator.mutants_broker import CLAIMS, DATA, GROUPS, PRODUCERS, WRITERS
+from simulator.mutants_clocks import CLOCKS
 from simulator.mutants_cold import COLD
 from simulator.mutants_fences import FENCES
 from simulator.mutants_order import ORDER
-from simulator.mutants_state import MEMBERS, STATES
+from simulator.mutants_state import DISKS, MEMBERS, STATES
+from simulator.mutants_words import WORDS
 from simulator.node import SimNode
 from simulator.planting import Mutant, plant
 from simulator.recovery import Found
@@ -62,7 +63,7 @@ BALLOTS: Final[Mapping[str, Mutant]] = {
         "a new Prepare uses the last ballot's round again",
         (
             Replica.prepare,
-            "1 + max(self._round_seen, self.acceptor.promised.round)",
+            "1 + max(self.round_seen, self.acceptor.promised.round)",
             "max(1, self.acceptor.promised.round)",
         ),
         (
@@ -403,12 +404,12 @@ LEARNING: Final[Mapping[str, Mutant]] = {
     "told-by-the-past": mutant(
         "ADR 4",
         "what was sent to an earlier life counts as told to this one",
-        (on_progress, "message.incarnation == replica.incarnation", "True"),
+        (on_witnessed, "message.incarnation == replica.incarnation", "True"),
     ),
     "lost-disk-unnoticed": mutant(
         "ADR 4",
         "a node that has forgotten promises goes on voting",
-        (on_progress, "message.witnessed > replica.acceptor.promised", "False"),
+        (on_witnessed, "message.witnessed > replica.acceptor.promised", "False"),
     ),
     "rejoin-at-once": mutant(
         "ADR 4",
@@ -422,7 +423,7 @@ LEARNING: Final[Mapping[str, Mutant]] = {
     "rejoin-unpassed": mutant(
         "ADR 4",
         "a node that has forgotten promises votes before the others have passed the bar",
-        (Rejoin.may_vote, "if slot > bar", "if slot >= 0"),
+        (Rejoin.may_vote, "if one.applied > bar", "if one.applied >= 0"),
         why_not="a candidate sleeps through a whole rejoin, a third has a gap: scenario 27",
     ),
     "amnesia-unnoticed": mutant(
@@ -571,7 +572,10 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **FENCES,
     **CLAIMS,
     **ORDER,
+    **DISKS,
     **STATES,
     **MEMBERS,
     **COLD,
+    **CLOCKS,
+    **WORDS,
 }

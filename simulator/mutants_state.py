@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from broker.disk_watch import DiskWatch
 from broker.machine import GroupMachine
 from broker.writers import Writers
-from paxos import base, membership
+from paxos import base, membership, progress, rejoin
 from paxos.rejoin import Rejoin
 from paxos.replica import Replica
 from simulator import planting
@@ -19,6 +20,26 @@ from simulator.planting import Mutant
 SCENARIOS: Final = "tests/paxos/scenarios"
 
 mutant = partial(planting.mutant, tests="tests/paxos/test_base.py")
+
+DISKS: Final[Mapping[str, Mutant]] = {
+    "hung-master-stays": mutant(
+        "disks",
+        "masters are kept while the disk hangs",
+        (
+            DiskWatch.look,
+            "replica.election.abstaining = health.hung or self.leaving",
+            "pass",
+        ),
+        settings=("faults=SLOW_DISK", "steal_gap_ns=60000000000"),
+        tests="tests/runtime/test_ailing_disk.py",
+    ),
+    "abstains-for-ever": mutant(
+        "disks",
+        "who has abstained for its disk's sake does so for ever",
+        (DiskWatch.look, "health.hung or self.leaving", "True"),
+        tests="tests/runtime/test_ailing_disk.py",
+    ),
+}
 
 STATES: Final[Mapping[str, Mutant]] = {
     "install-takes-over": mutant(
@@ -63,6 +84,59 @@ STATES: Final[Mapping[str, Mutant]] = {
         "R8",
         "who goes on from a base knows of no lease",
         (base.begin_with, "replica.lease = lease_of(base)", "replica.lease = Lease()"),
+    ),
+    "doubt-ignored": mutant(
+        "ADR 39",
+        "a member whose log differs from another's acts and votes on",
+        (
+            progress.look_at_doubt,
+            "replica.doubt = bool(wrong) and not rejoin.agrees(replica, since)",
+            "pass",
+        ),
+        why_not="no world has two logs",
+        tests="tests/paxos/test_doubt.py",
+    ),
+    "doubt-lifted-by-the-past": mutant(
+        "ADR 39",
+        "that others agreed with a log before it differed counts for it",
+        (rejoin.agrees, "agreed >= since", "agreed >= 0"),
+        why_not="no world has two logs",
+        tests="tests/paxos/test_doubt.py",
+    ),
+    "hopeless-and-taught": mutant(
+        "ADR 39",
+        "a member whose log is wrong goes on applying what others send",
+        (Replica.learn, "if self.hopeless:", "if False:"),
+        why_not="no world has two logs",
+        tests="tests/paxos/test_doubt.py",
+    ),
+    "pair-ballots-again": mutant(
+        "R1",
+        "one of two that has forgotten its ballots begins them again",
+        (rejoin._vote_again, "if jump:", "if False:"),
+        why_not="a frame of the earlier life has to come late, with a ballot that was used again",
+        tests=f"{SCENARIOS}/test_s31_two_members.py",
+        settings=("members=2",),
+    ),
+    "pair-votes-unread": mutant(
+        "R10",
+        "one of two votes again before it knows what the other does, members too",
+        (Rejoin.may_vote, "applied >= told[0] >= configured", "True"),
+        why_not="a third member has to come or go just while one of two forgets",
+        tests="tests/paxos/test_rejoin.py",
+        settings=("members=2",),
+    ),
+    "pair-answers-with-a-config": mutant(
+        "R10",
+        "one of two answers though there may be a third member that it does not know of",
+        (
+            rejoin.answer,
+            "if is_pair(replica.me, replica.members) and acceptor.voted_config():",
+            "if False:",
+        ),
+        why_not="a third member has to come or go just while one of two forgets",
+        tests="tests/paxos/test_rejoin.py",
+        settings=("members=2",),
     ),
     "chain-begins-anew": mutant(
         "I3",
@@ -141,7 +215,7 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
     "bar-of-older-members": mutant(
         "ADR 22",
         "a change of members does not raise the bar of who may not vote",
-        (Rejoin.may_vote, "max(self.bar, configured)", "self.bar"),
+        (Rejoin.may_vote, "max(self.bar_of(members), configured)", "self.bar_of(members)"),
         why_not="it takes members none of whom was one when the bar was set",
     ),
     "anybody-added": mutant(

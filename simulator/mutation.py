@@ -49,6 +49,7 @@ CHECKERS: Final = {
     "I8": "I8 lease never shorter",
     "I9": "I9 one steal",
     "I10": "I10 progress",
+    "I11": "I11 gives up",
     "group": "one lease per version",
     "G1a": "no refused write",
     "aim": "steals aim at the living",

@@ -19,6 +19,7 @@ from simulator.hosting import leave
 from simulator.nemesis_clocks import ClockFaults
 from simulator.nemesis_disks import DiskFaults
 from simulator.nemesis_network import NetworkFaults
+from simulator.nemesis_words import Words
 from simulator.options import Fault
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Nemesis:
             **self.network.strikes(),
             **self.clocks.strikes(),
             **self.disks.strikes(),
+            **Words(world, self).strikes(),
         }
         assert everything.keys() == set(Fault)
         faults = [everything[fault] for fault in Fault if fault in world.options.faults]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 HALF: Final = Quality(loss=0.5)
 SLOW_MS: Final = (50, 200, 2_000)
+HANGS: Final = 0
+"""Instead of a time: no fsync ends."""
 APART_NS: Final = 300 * MS
 """How long a plot lets a slot be chosen by those who will fail."""
 HEARD_NS: Final = 400 * MS
@@ -47,9 +49,30 @@ class DiskFaults:
 
     def _slow(self, chance: Random) -> None:
         node = self._world.somebody(chance)
-        node.disk.slow_ns = chance.choice(SLOW_MS) * MS
+        slow_ms = chance.choice((*SLOW_MS, HANGS))
+        if slow_ms == HANGS:
+            self._hang(node, chance)
+            return
+        node.disk.slow_ns = slow_ms * MS
         self._nemesis.note("slow disk", node.me, node.disk.slow_ns)
         self._nemesis.later(between(chance, 200, 3_000) * MS, node.disk.mend)
+
+    def _hang(self, node: "SimNode", chance: Random) -> None:
+        """Below a master, half of the time, and often as the only thing that goes wrong: then the
+        others can go on, and nothing but its own good sense ends what it is master of."""
+        world, nemesis = self._world, self._nemesis
+        masters = world.all_masters()
+        if masters and chance.random() < 0.5:
+            node, _ = chance.choice(masters)
+        for_ns = between(chance, 200, 12_000) * MS
+        end_ns = world.loop.now_ns + for_ns
+        if chance.random() < 0.5 and end_ns < world.options.heal_at_ns:
+            nemesis.busy_until = max(nemesis.busy_until, end_ns)
+            world.network.heal()
+        node.disk.hung = True
+        world.statistics["disks hung"] += 1
+        nemesis.note("hung disk", node.me, for_ns)
+        nemesis.later(for_ns, node.disk.mend)
 
     def _fill(self, chance: Random) -> None:
         node = self._world.somebody(chance)
@@ -81,10 +104,11 @@ class DiskFaults:
 
     def may_lose(self, node: "SimNode") -> bool:
         """Whether in every group those who have lost something are still a minority, of those who
-        are its members and of those who may be soon."""
+        are its members and of those who may be soon; or one of two (paxos.rejoin)."""
         would_be = self.impaired() | {node.me}
         return all(
-            2 * len(would_be.intersection(members)) < len(members)
+            len(would_be.intersection(members))
+            <= (1 if len(members) == 2 else (len(members) - 1) // 2)
             for group in self._world.members
             for members in self._world.configurations(group)
         )

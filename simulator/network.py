@@ -56,6 +56,8 @@ class Network:
         self._held: list[tuple[int, int, object]] = []
         self._past: deque[tuple[int, int, object]] = deque(maxlen=PAST_MAX)
         self.sent = 0
+        self.spoil: Callable[[int, int, object], object] | None = None
+        """What a faulty peer makes of what it sends."""
 
     def attach(self, address: int, deliver: Callable[[int, object], None]) -> None:
         self._deliver[address] = deliver
@@ -79,6 +81,9 @@ class Network:
             if len(self._held) < HELD_MAX:
                 self._held.append((source, target, what))
             return
+        if self.spoil is not None and (said := self.spoil(source, target, what)) is not what:
+            self._loop.after(self._delay_min_ns, self._deliver[target], source, said)  # once
+            return
         copies = 2 if quality.duplication and chance() < quality.duplication else 1
         for _ in range(copies):
             delay = self._delay_min_ns + int(chance() * self._delay_span_ns)
@@ -92,6 +97,7 @@ class Network:
         self.cut.clear()
         self.links.clear()
         self.quality = GOOD
+        self.spoil = None
         for address in sorted(self.clogged):
             self.unclog(address)
         for link in sorted(self.stalled):

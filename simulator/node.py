@@ -25,6 +25,7 @@ from simulator.checkpointing import Checkpoints
 from simulator.clock import Clock
 from simulator.dice import between, dice
 from simulator.disk import Disk, DiskFailed
+from simulator.disk_watch import SimDiskWatch
 from simulator.doom import Boundary, Doom
 from simulator.held import AskState, CatchUp, Forwarded, Frame, GiveState, Group, Settled
 from simulator.kinds import NodeKind
@@ -56,15 +57,15 @@ class SimNode(NodeKind):
         """When, in true time, a frame of each node was last delivered here."""
         self.told: set[tuple[GroupId, NodeId]] = set()
         """Who has told this life what it remembers of the ones before it."""
+        self.disk_watch = SimDiskWatch()
         self.groups: dict[GroupId, Group] = {}
         self.core = MultiGroup(me, Incarnation(0), world.options.timing, world.dice_for(me, 0))
         self._waiting: deque[tuple[int, list[Send]]] = deque()
         self._appended = self._synced = self._syncing_to = 0
-        self._syncing = False
+        self._syncing = self._in_round = False
         self._local: deque[Message] = deque()
         self._forwarded: dict[int, Pending] = {}
         self._forwards = 0
-        self._in_round = False
         self._busy: dict[Group, None] = {}
         """Groups that got commands while a round was under way."""
         self._chance = dice(world.options.seed, "node", me)
@@ -98,9 +99,9 @@ class SimNode(NodeKind):
         self.told.clear()
         self._forwarded.clear()
         self._busy.clear()
-        self._in_round = False
         self._appended = self._synced = self._syncing_to = 0
-        self._syncing = False
+        self._syncing = self._in_round = False
+        self.disk_watch = SimDiskWatch()
         self.groups = {}
         world.trace.note(world.loop.now_ns, "boot", self.me, incarnation)
         now, step = self.now(), Step()
@@ -207,6 +208,7 @@ class SimNode(NodeKind):
             loop.at(self.paused_until, self._tick, life)
             return
         now, step = self.now(), Step()
+        self.disk_watch.tick(now, self.core.replicas.values())
         self.core.tick(now, step)
         for group in self.groups.values():
             group.intake.tick(now)
@@ -246,16 +248,16 @@ class SimNode(NodeKind):
         self.heard_at[source] = self.world.loop.now_ns
         if frame.incarnation > self.core.incarnations.get(source, 0):
             self.core.peer_up(now, source, frame.incarnation)
-        messages = [*codec.decode_all(memoryview(frame.data))]
+        touched, messages = {}, [*codec.decode_all(memoryview(frame.data))]
         self._received(source, messages)
-        touched = {}
         for message in messages:
-            if type(message) is StealRequest and not self._admits(now, source, message):
-                continue
             if type(message) is StealRequest:
+                if not self._admits(now, source, message):
+                    continue
                 self.before_handover(message.group)
-            self.core.on_message(now, source, message, step)
             touched[message.group] = self.groups[message.group]
+            if not self.world.said(self, now, source, message, step):
+                break
             if type(message) is StealAbort:
                 self._steal_aborted(now, message)
         self.finish(now, step, touched.values())
@@ -477,6 +479,7 @@ class SimNode(NodeKind):
             self._synced = self._syncing_to = self._appended
         else:
             self._syncing_to = self._appended
+            self.disk_watch.health.begun(self.now().boot_ns)
             delay = self.world.fsync_ns(self.me)
             self.world.loop.after(delay, self._sync_ended, self.life)
 
@@ -499,7 +502,7 @@ class SimNode(NodeKind):
         if not self._alive(life):
             return
         try:
-            done = self.disk.end()
+            done = not self.disk.hung and self.disk.end()
         except DiskFailed as failed:
             self.fail(failed)
             return
@@ -507,6 +510,7 @@ class SimNode(NodeKind):
             self.world.loop.after(FULL_RETRY_NS, self._sync_ended, life)
             return
         self._note_durable()
+        self.disk_watch.health.ended(self.now().boot_ns)
         self._synced = self._syncing_to
         self._begin_sync()
         self._release(life)
@@ -590,8 +594,7 @@ class SimNode(NodeKind):
             acting = replica.acting(now)
             if acting:
                 world.acts(replica.group, begins=not group.mastership_seen[0])
-            if (acting, replica.lease.epoch) != group.mastership_seen:
-                group.mastership_seen = (acting, replica.lease.epoch)
-                changed = True
+            changed |= group.see_mastership(acting, now)
+            self.disk_watch.check(now, replica, group.since_boot_ns, world.options.timing)
         if changed:
             self.enter(self.masters_changed, now)

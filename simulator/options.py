@@ -26,6 +26,7 @@ JUDGED_SHARE: Final = 0.25
 """... and so many are judged by the specification, which knows of no checkpoints: it sees slots."""
 MEMBERS_SHARE: Final = 0.4
 STALL_SHARE: Final = 0.4
+WORDS_SHARE: Final = 0.3
 CHECKPOINT_SLOTS: Final = (0, 20, 60, 200)
 RECOVERY_LEASES_MAX: Final = 10
 """I10 as a number (exam.md D2): within so many lease times of the heal every group has a master."""
@@ -91,9 +92,10 @@ class Fault(Enum):
     DAMAGE = "flipped bits"
     LOST_DISK = "lost or old directory"
     AMNESIA = "a vote is forgotten when it is needed"
+    WORDS = "a peer says something wrong"
 
 
-_DRAWN: Final = [fault for fault in Fault if fault is not Fault.STALL]
+_DRAWN: Final = [fault for fault in Fault if fault not in (Fault.STALL, Fault.WORDS)]
 
 
 @attrs.frozen(kw_only=True)
@@ -301,7 +303,7 @@ def draw(
         clocks=d.choice((Clocks.EXACT, Clocks.WITHIN, Clocks.WITHIN, Clocks.WITHIN, Clocks.BEYOND)),
         boot_ppm_max=d.choice((0, 200, 200, 20_000)),
         disk=drawn if disk is None else disk,
-        faults=_faults(d, narrow=narrow) | _members_change(seed, narrow=narrow) | _stalls(seed),
+        faults=_faults(d, narrow=narrow) | _members_change(seed, narrow=narrow) | _on_top(seed),
         fault_gap_ns=between(d, 100, 600 if hostile else 2_500) * MS,
         steal_gap_ns=between(d, 50, 400 if hostile else 1_500) * MS,
         temper=temper,
@@ -355,10 +357,13 @@ def _members_change(seed: int, *, narrow: bool) -> frozenset[Fault]:
     return frozenset((Fault.MEMBERS,) if often else ())
 
 
-def _stalls(seed: int) -> frozenset[Fault]:
-    """With dice of its own: what the worlds before there were stalls drew, they draw still."""
-    stalls = dice(seed, "stalls").random() < STALL_SHARE
-    return frozenset((Fault.STALL,) if stalls else ())
+def _on_top(seed: int) -> frozenset[Fault]:
+    """With dice of their own: what the worlds before there were such faults drew, they draw
+    still."""
+    shares = {Fault.STALL: ("stalls", STALL_SHARE), Fault.WORDS: ("words", WORDS_SHARE)}
+    return frozenset(
+        fault for fault, (name, share) in shares.items() if dice(seed, name).random() < share
+    )
 
 
 def _timing(d: random.Random, *, hostile: bool, window: int) -> Timing:

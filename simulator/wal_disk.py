@@ -45,6 +45,7 @@ class WalDisk:
     def __init__(self, node: NodeId, *, settles: bool = False) -> None:
         self.durable: list[Record] = []
         self.slow_ns = 0
+        self.hung = False
         self._node = node
         self._files = MemoryDisk()
         self._copy: MemoryDisk | None = None
@@ -259,7 +260,7 @@ class WalDisk:
         files.capacity_bytes = sum(len(files.content(name)) for name in files.names())
 
     def mend(self) -> None:
-        self._failing = False
+        self._failing = self.hung = False
         self._files.capacity_bytes = None
         self.slow_ns = 0
 

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from balancer.registry import Registry
+from paxos.codec import PeerError
 from paxos.entry import Config, Entry, EntryKind
-from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, NodeId, Slot
+from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, NodeId, Now, Slot
 from paxos.messages import Accept, Message, Prepare
 from paxos.quorum import is_quorum
 from paxos.replica import Replica
-from paxos.step import Notice
+from paxos.step import Notice, Step
 from paxos.timing import WINDOW_MAX
 from simulator.admin import Admin
 from simulator.balancing import StealBudget
@@ -462,6 +463,17 @@ class World:
         self.value.seen(group, slot, ballot, entry)
         if isinstance(entry.control, Config):
             self._changes[group][slot, entry.control.members] = encoding(entry)
+
+    def said(self, node: SimNode, now: Now, peer: NodeId, message: Message, step: Step) -> bool:
+        """Whether a peer may go on: what no honest one says costs it the link, and the rest of
+        its frame is lost."""
+        try:
+            node.core.on_message(now, peer, message, step)
+        except PeerError as why:
+            self.statistics["frames refused"] += 1
+            self.trace.note(self.loop.now_ns, "refused", node.me, peer, why)
+            return False
+        return True
 
     def noticed(self, node: NodeId, notice: Notice) -> None:
         self.statistics[f"notice {notice.what}"] += 1

@@ -32,7 +32,7 @@ import attrs
 from paxos.entry import Buffer
 from storage.errors import UNREADABLE
 from storage.kernel_queue import LATER, REFUSALS
-from storage.kernel_writes import KernelWrites
+from storage.kernel_writes import Following, KernelWrites
 
 BLOCK_BYTES: Final = 4096
 STAGING_BYTES: Final = 8 << 20
@@ -102,10 +102,10 @@ class DirectFile:
         self.supported = self._direct >= 0
         self._begun: _Staged | None = None
 
-    def close(self) -> None:
-        if self._direct >= 0:
-            os.close(self._direct)
-            self._direct = -1
+    def let_go(self) -> int:
+        """Of its descriptor (-1: it has none), for whoever closes it."""
+        descriptor, self._direct = self._direct, -1
+        return descriptor
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write a beginning of `buffers` and return its length; 0: use an ordinary write instead.
@@ -132,23 +132,30 @@ class DirectFile:
             self._reached(staged)
             return staged.end - staged.start
 
-    def begin(self, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
-        """Have all of `buffers` written and made durable while the caller goes on; False, and
-        nothing happens, where that cannot be now. `finish` when the eventfd `wakeup` is set.
+    def begin(
+        self,
+        buffers: Sequence[Buffer],
+        offset: int,
+        wakeup: int,
+        following: Following | None = None,
+    ) -> bool:
+        """Have all of `buffers` written and made durable, then what follows, while the caller goes
+        on; False, and nothing happens, where that cannot be now, or not without a look at the
+        file. `finish` when the eventfd `wakeup` is set.
 
         Raises:
             OSError: the device failed.
         """
         staging = self._staging
         size = offset % BLOCK_BYTES + sum(map(len, buffers))
-        if size > STAGING_BYTES or not staging.kernel.supported:
+        if size > STAGING_BYTES or not staging.kernel.supported or offset != self._frontier:
             return False
         if not staging.lock.acquire(blocking=False):
             return False
         try:
             staged = self._stage(buffers, offset)
             if staged is not None and staging.kernel.begin(
-                self._direct, staging.address, staged.stop, staged.position, wakeup
+                self._direct, (staging.address, staged.stop), staged.position, wakeup, following
             ):
                 self._begun = staged
         finally:
@@ -229,10 +236,10 @@ class GrowingFile:
         self._direct: int | None = None
         """None: there was nothing long to write yet; -1: the file system refuses."""
 
-    def close(self) -> None:
-        if self._direct is not None and self._direct >= 0:
-            os.close(self._direct)
-        self._direct = -1
+    def let_go(self) -> int:
+        """Of its descriptor (-1: it has none), for whoever closes it."""
+        descriptor, self._direct = self._direct, -1
+        return -1 if descriptor is None else descriptor
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write a beginning of `buffers` and return its length.

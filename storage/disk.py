@@ -15,9 +15,11 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from paxos.entry import Buffer
+from storage.closing import close_soon
+from storage.descriptors import DESCRIPTORS
 from storage.direct import (
     BLOCK_BYTES,
     LONG_READ_BYTES,
@@ -31,6 +33,7 @@ from storage.direct import (
 )
 from storage.errors import UNREADABLE, DirectoryLocked, StorageFailed, storage_failed
 from storage.format import SEGMENT_SUFFIX
+from storage.kernel_writes import Following
 from storage.read_ahead import ReadAhead
 
 IOV_MAX: Final = 1024
@@ -65,10 +68,13 @@ class File(Protocol):
         """Write up to IOV_MAX buffers; may write less than asked, never nothing."""
         ...
 
-    def begin_write(self, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
-        """Have all of `buffers` written and made durable while the caller goes on; the eventfd
-        `wakeup` is set when `finish_write` has something to say. False, and nothing happens, where
-        that cannot be here or now: write it in the usual way. One write of a disk at a time."""
+    def begin_write(
+        self, buffers: Sequence[Buffer], offset: int, wakeup: int, then: "Then | None" = None
+    ) -> bool:
+        """Have all of `buffers` written and made durable, and `then` written, while the caller goes
+        on: it never waits for the disk. The eventfd `wakeup` is set when `finish_write` has
+        something to say. False, and nothing happens, where that cannot be here or now, as for the
+        first write: write it in the usual way. One write of a disk at a time."""
         ...
 
     def finish_write(self, wait_s: float = 0.0) -> bool | None:
@@ -85,6 +91,10 @@ class File(Protocol):
         ...
 
     def fdatasync(self) -> None: ...
+
+
+Then: TypeAlias = tuple[File, bytes, int]
+"""What is written when a write is durable: a few bytes, at this offset of this file."""
 
 
 class Disk(Protocol):
@@ -149,7 +159,9 @@ class RealFile:
         self._direct: DirectFile | None = None
         self._reads_directly = True
         try:
-            self._descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._descriptor = DESCRIPTORS.have(
+                lambda: os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            )
         except OSError as error:
             raise storage_failed("open", path.name, error) from error
         self._growing = GrowingFile(self._descriptor, growing)
@@ -159,12 +171,8 @@ class RealFile:
         # closed, or worse, reused. Errors of close say nothing: all that counts was fdatasynced.
         if self._descriptor < 0:
             return
-        self._growing.close()
-        if self._direct is not None:
-            self._direct.close()
-        if self._reading >= 0:
-            os.close(self._reading)
-        os.close(self._descriptor)
+        direct = -1 if self._direct is None else self._direct.let_go()
+        close_soon((self._growing.let_go(), direct, self._reading, self._descriptor))
 
     def size(self) -> int:
         try:
@@ -235,12 +243,19 @@ class RealFile:
         direct = self._opened_directly()
         return direct.write(buffers, offset) if direct.supported else 0
 
-    def begin_write(self, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
-        if self._staging is None:
-            return False
-        direct = self._opened_directly()
+    def begin_write(
+        self, buffers: Sequence[Buffer], offset: int, wakeup: int, then: Then | None = None
+    ) -> bool:
+        direct = self._direct
+        if direct is None or not direct.supported:
+            return False  # whoever writes in the usual way opens it, and may wait for that
+        following = None
+        if then is not None:
+            file, data, place = then
+            assert isinstance(file, RealFile)
+            following = Following(file._descriptor, data, place)
         try:
-            return direct.supported and direct.begin(buffers, offset, wakeup)
+            return direct.begin(buffers, offset, wakeup, following)
         except OSError as error:
             raise storage_failed("write", self.name, error) from error
 
@@ -328,14 +343,18 @@ class RealDisk:
 
     def names(self) -> list[str]:
         try:
-            return sorted(name for name in os.listdir(self.directory) if name != LOCK_NAME)
+            return sorted(
+                name
+                for name in DESCRIPTORS.have(lambda: os.listdir(self.directory))
+                if name != LOCK_NAME
+            )
         except OSError as error:
             raise storage_failed("list", str(self.directory), error) from error
 
     def sizes(self) -> dict[str, int]:
         found = {}
         try:
-            with os.scandir(self.directory) as entries:
+            with DESCRIPTORS.have(lambda: os.scandir(self.directory)) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):  # removed while we look
                         found[entry.name] = entry.stat().st_size

@@ -18,14 +18,14 @@ class LogWrites:
 
     def __init__(self, files: SegmentFiles, mark: SyncedMark, config: WalConfig) -> None:
         self._files, self._mark, self._config = files, mark, config
-        self._begun: tuple[WriteBatch, File] | None = None
+        self._begun: File | None = None
         self.failure: StorageFailed | None = None
         self.batches = self.syncs = 0
 
     def begin(self, batch: WriteBatch, wakeup: int) -> bool:
         """Have the batch written and made durable by the kernel while the loop goes on; the eventfd
         `wakeup` is set when `finish` has something to say. False: give it to `write`, for it is
-        long or crosses into a new segment, or this disk knows no such writes.
+        long, or the first in its segment, or this disk knows no such writes. Never waits.
 
         Raises:
             StorageFailed: the disk failed; so does every later call.
@@ -40,10 +40,13 @@ class LogWrites:
             or part.offset + batch.size > self._config.segment_bytes
         ):
             return False
-        file = self._files.file(part.number)
+        file = self._files.opened(part.number)
+        if file is None:
+            return False
+        then = self._mark.next(batch.end)
         try:
-            if file.begin_write(join_small(part.buffers), part.offset, wakeup):
-                self._begun = batch, file
+            if file.begin_write(join_small(part.buffers), part.offset, wakeup, then):
+                self._begun = file
         except StorageFailed as failure:
             self.failure = failure
             raise
@@ -57,7 +60,7 @@ class LogWrites:
             StorageFailed: the disk failed; so does every later call.
         """
         assert self._begun is not None, "nothing was begun"
-        batch, file = self._begun
+        file = self._begun
         try:
             durable = file.finish_write(wait_s)
             if durable is not None:
@@ -65,7 +68,6 @@ class LogWrites:
             if durable:
                 self.syncs += 1
                 self.batches += 1
-                self._mark.store(batch.end)
         except StorageFailed as failure:
             self.failure = failure
             raise

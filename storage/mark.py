@@ -6,6 +6,9 @@ itself, so it is exact after a crash of the process, a lower bound after a power
 higher than the truth. Two copies are written in turn, in different sectors, so that a torn one
 leaves the other.
 
+It is written by whoever wrote the log: by the kernel, linked to the write of the log, or by the
+writer's thread (storage.log_writes). Never by the event loop: a hung disk hangs this write as well.
+
 Written with pwrite and not through a mapping: it costs 3 us instead of 1 us behind an fdatasync of
 90 us (measured on ext4), and in return an I/O error is an exception instead of a SIGBUS, and the
 simulated disk needs no memory maps.
@@ -16,7 +19,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.disk import Disk, File, write_all
+from storage.disk import Disk, File, Then, write_all
 from storage.errors import UNREADABLE, StorageFailed
 from storage.format import Place
 
@@ -55,11 +58,18 @@ class SyncedMark:
                     known = max(known, place)
         return known
 
-    def store(self, place: Place) -> None:
+    def next(self, place: Place) -> Then:
+        """What is to be written when everything below `place` is durable. It is written before the
+        one after it, or never."""
         self._turn ^= 1
         body = _BODY.pack(place)
         copy = body + crc32c(body, self._seed).to_bytes(4, "big")
-        self._file.pwritev([copy], _COPIES[self._turn])
+        return self._file, copy, _COPIES[self._turn]
+
+    def store(self, place: Place) -> None:
+        """Write it now; not on the event loop, for it may wait for the disk."""
+        _, copy, offset = self.next(place)
+        self._file.pwritev([copy], offset)
 
 
 def open_mark(disk: Disk, seed: int) -> SyncedMark:

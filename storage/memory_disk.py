@@ -16,7 +16,7 @@ import attrs
 
 from paxos.entry import Buffer
 from storage.direct import BLOCK_BYTES
-from storage.disk import IOV_MAX, File
+from storage.disk import IOV_MAX, File, Then
 from storage.errors import DirectoryLocked, StorageFailed, storage_failed
 from storage.read_ahead import AHEAD_MAX
 
@@ -146,7 +146,9 @@ class MemoryFile:
         self._inode.write(offset, data)
         return len(data)
 
-    def begin_write(self, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
+    def begin_write(
+        self, buffers: Sequence[Buffer], offset: int, wakeup: int, then: Then | None = None
+    ) -> bool:
         return False  # here is no kernel that would do it
 
     def finish_write(self, wait_s: float = 0.0) -> bool | None:

@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 
 from storage.direct import BLOCK_BYTES, KeptMemory, whole_blocks
-from storage.kernel_queue import READ, KernelQueue
+from storage.kernel_queue import READ, KernelQueue, Operation
 
 AHEAD_MAX: Final = 4
 """At a time, of a disk. Each holds a piece of the memory for direct reads (1 MiB)."""
@@ -69,11 +69,10 @@ class ReadAhead:
             if memory is None:
                 return False
             address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-            where = (address, len(memory))
+            where = (address, len(memory), offset - start)
+            operation = Operation(READ, descriptor, *where, number=self._wanted)
             try:
-                begun = self._queue.submit(
-                    READ, 0, descriptor, where, offset - start, number=self._wanted
-                )
+                begun = self._queue.submit([operation])
             except OSError:  # whoever reads it in the usual way will see, and can say what it means
                 return False
             if begun:

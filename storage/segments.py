@@ -59,13 +59,21 @@ class SegmentFiles:
 
     def file(self, number: int) -> File:
         """The file of a segment, opened if need be."""
+        file = self.opened(number)
+        if file is None:
+            file = self._disk.open(segment_name(number))  # without the lock: this may take long
+            with self._open_lock:
+                file = self._open.setdefault(number, file)
+                if len(self._open) > FILES_OPEN_MAX:
+                    del self._open[next(iter(self._open))]
+        return file
+
+    def opened(self, number: int) -> File | None:
+        """The file of a segment, if it is open; never waits for the disk."""
         with self._open_lock:
             file = self._open.pop(number, None)
-            if file is None:
-                file = self._disk.open(segment_name(number))
-                if len(self._open) >= FILES_OPEN_MAX:
-                    del self._open[next(iter(self._open))]
-            self._open[number] = file  # youngest last
+            if file is not None:
+                self._open[number] = file  # youngest last
             return file
 
     def ensure(self, number: int, end: int = 0) -> File:

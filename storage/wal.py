@@ -194,6 +194,11 @@ class Wal:
         return self._synced
 
     @property
+    def bytes_unwritten(self) -> int:
+        """Staged and not yet reported written: held in memory."""
+        return self._bytes_staged - self._bytes_written
+
+    @property
     def end(self) -> Place:
         """Where the next record goes, unless it begins a segment."""
         return self._base | self._offset
@@ -251,7 +256,7 @@ class Wal:
             batches=self._writes.batches,
             syncs=self._writes.syncs,
             segments=self._number - self._kept.oldest + 1,
-            bytes_unwritten=self._bytes_staged - self._bytes_written,
+            bytes_unwritten=self.bytes_unwritten,
             synced=self._synced,
             end=self.end,
             bytes_left=self._segment_end - self._offset + ready * self._config.segment_bytes,

@@ -62,7 +62,7 @@ class _Decoder:
         source = self._source
         with source.block("def decode(view, pos):"):
             source.line("end = len(view)")
-            source.line(f"left = {ITEMS_MAX}")
+            source.line(f"left = {getattr(spec.struct, 'ITEMS_MAX', ITEMS_MAX)}")
             with source.block("try:"):
                 self._value(spec, "result", "")
                 self._flush()

@@ -12,6 +12,10 @@ rest of it is received directly, so its records can be kept for ever without a c
 large one the next read is offered little room, because another is likely to follow and what lands
 in the shared buffer has to be copied out.
 
+Memory is asked for before it is given: a large frame begins when there is room for all of it
+(`Room`), so that those that have begun can always be finished; until then nothing more is taken,
+and `short` says how much is wanted.
+
 Limits hold before memory is given: a length over the cap is refused when its four bytes have
 arrived (six, where the cap depends on the API key); a large frame gets its memory in steps, as it
 fills, so that a length alone costs us at most LARGE_STEP_BYTES. Nothing is ever shifted but the
@@ -20,11 +24,12 @@ head of one unfinished small frame, once per buffer.
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import attrs
 
 from wire.errors import ProtocolError
+from wire.hollow import Hollow
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -47,6 +52,10 @@ DIRECT_OVER_BYTES: Final = 64 * KIB
 AFTER_LARGE_BYTES: Final = 16 * KIB
 """Room offered to the read that follows such a frame."""
 
+HEAD_BYTES: Final = 2048
+"""Kept of a frame that is too long: the header of a request is shorter."""
+PRODUCE_KEY: Final = 0
+
 _LENGTH: Final = struct.Struct(">I")
 _LENGTH_AND_KEY: Final = struct.Struct(">Ih")
 
@@ -57,6 +66,9 @@ class FrameLimits:
 
     default: int
     by_key: Mapping[int, int] = attrs.Factory(dict)
+    read_over_max: int = 0
+    """A longer frame than is accepted, up to here, is read and not kept, so that its sender can be
+    told what is wrong with it (`FrameAssembler.over`)."""
     step: int = LARGE_STEP_BYTES
     """Memory given to a large frame before it comes. Who is trusted, as our own nodes are, may get
     it all at once: growing costs a copy of nearly every frame that is a little longer."""
@@ -72,6 +84,35 @@ CLIENT_LIMITS: Final = FrameLimits(
 UNAUTHENTICATED_LIMITS: Final = FrameLimits(default=UNAUTHENTICATED_FRAME_BYTES_MAX)
 
 
+class Room(Protocol):
+    """Whom an assembler asks for the memory that it gives to what comes."""
+
+    def begin(self, size: int) -> bool:
+        """Whether a large frame of this size may begin now."""
+
+    def end(self, size: int) -> None:
+        """Such a frame was handed on, or given up."""
+
+    def grow(self, size: int) -> bool:
+        """Whether the receive buffer may become so much larger; what shrinks always may."""
+
+
+class _Endless:
+    """For clients, who know whom they have asked."""
+
+    def begin(self, _size: int) -> bool:
+        return True
+
+    def end(self, _size: int) -> None:
+        pass
+
+    def grow(self, _size: int) -> bool:
+        return True
+
+
+ENDLESS: Final = _Endless()
+
+
 class Frame(NamedTuple):
     """`data` without its length. Unless `owned`, it dies with the next `buffer_to_fill`."""
 
@@ -79,11 +120,35 @@ class Frame(NamedTuple):
     owned: bool
 
 
+class _Over:
+    """A frame that is too long, of which its head is kept, or of a Produce all but the records."""
+
+    def __init__(self, size: int, key: int) -> None:
+        self.size = self.left = size
+        self._hollow = Hollow() if key == PRODUCE_KEY else None
+        self._head = bytearray()
+
+    def feed(self, data: memoryview) -> None:
+        self.left -= len(data)
+        if self._hollow is not None:
+            self._hollow.feed(data)
+        elif len(self._head) < HEAD_BYTES:
+            self._head += data[: HEAD_BYTES - len(self._head)]
+
+    @property
+    def kept(self) -> bytearray:
+        return self._head if self._hollow is None else self._hollow.kept
+
+
 class FrameAssembler:
     """The receiving half of one connection. `limits` may be replaced, say after authentication."""
 
-    def __init__(self, limits: FrameLimits) -> None:
+    def __init__(self, limits: FrameLimits, room: Room = ENDLESS) -> None:
         self.limits = limits
+        self._room = room
+        self.short = 0
+        """Bytes that the next frame has no room for: ask again when there may be some."""
+        room.grow(BUFFER_BYTES_MIN)
         self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
         self._start = 0
         """Where the first byte not yet taken is."""
@@ -95,6 +160,11 @@ class FrameAssembler:
         """Memory of a large frame that is being received, of which `_filled` bytes are there."""
         self._large_size = 0
         self._filled = 0
+        self._over: _Over | None = None
+        """A frame that is too long, going by."""
+        self.over = 0
+        """The length of the frame just handed on, if it was too long: then it is only what was
+        kept of it."""
 
     def buffer_to_fill(self) -> memoryview:
         """Where to receive into; never empty. Take all frames first: this ends unowned ones."""
@@ -131,6 +201,7 @@ class FrameAssembler:
         Raises:
             ProtocolError: if a frame is longer than allowed; the stream is then useless.
         """
+        self.over = 0
         while True:
             if self._large is not None:
                 if self._filled < self._large_size:
@@ -138,13 +209,27 @@ class FrameAssembler:
                 yield self._take_large(self._large)
                 continue
             start = self._start
+            over = self._over
+            if over is not None:
+                if not self._pass_by(over):
+                    return
+                self.over, self._over = over.size, None
+                yield Frame(memoryview(bytes(over.kept)), True)
+                self.over = 0
+                continue
             there = self._stop - start - 4
             if there < 0:
                 return
             size: int = _LENGTH.unpack_from(self._buffer, start)[0]
             if size > self.limits.default and not self._allowed(size, there):
-                return
+                if self._over is None:
+                    return
+                continue
             if size > OWNED_OVER_BYTES:
+                if not self._room.begin(size):
+                    self.short = size
+                    return
+                self.short = 0
                 self._begin_large(size, there)
             elif there < size:
                 return
@@ -160,7 +245,31 @@ class FrameAssembler:
         Its length counts: who has sent only that is in the middle of a frame, and may hold a step
         of memory for it.
         """
+        if self._over is not None:
+            return 4 + self._over.size - self._over.left
         return 4 + self._filled if self._large is not None else self._stop - self._start
+
+    @property
+    def holds_bytes(self) -> int:
+        """Room that an unfinished large frame has."""
+        return self._large_size if self._large is not None else 0
+
+    def shrink(self) -> None:
+        """A buffer that has grown and is empty becomes a small one again."""
+        if self._start == self._stop and len(self._buffer) > BUFFER_BYTES_MIN:
+            self._room.grow(BUFFER_BYTES_MIN - len(self._buffer))
+            self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
+            self._start = self._stop = 0
+            self._grow = False
+
+    def drop(self) -> None:
+        """Nothing more comes: let all memory go."""
+        if self._large is not None:
+            self._room.end(self._large_size)
+            self._large = None
+        self._room.grow(-len(self._buffer))
+        self._buffer = memoryview(b"")
+        self._start = self._stop = self._filled = self.short = 0
 
     def _allowed(self, size: int, there: int) -> bool:
         """False while the API key has not arrived; raises if the frame is too long for it."""
@@ -170,10 +279,24 @@ class FrameAssembler:
                 return False
             key = _LENGTH_AND_KEY.unpack_from(self._buffer, self._start)[1]
             cap = self.limits.by_key.get(key, self.limits.default)
+        if cap < size <= self.limits.read_over_max:
+            key = _LENGTH_AND_KEY.unpack_from(self._buffer, self._start)[1] if there >= 2 else None
+            if key is not None:
+                self._over = _Over(size, key)
+                self._start += 4
+            return False
         if size > cap:
             signed = size - (1 << 32) if size >> 31 else size
             raise ProtocolError(f"a frame of {signed} bytes, at most {cap} allowed", "frame", 0)
         return True
+
+    def _pass_by(self, over: "_Over") -> bool:
+        """Let go by what has come of it; whether that was all."""
+        stop = min(self._stop, self._start + over.left)
+        over.feed(self._buffer[self._start : stop])
+        self._start = stop
+        self._grow = False
+        return not over.left
 
     def _begin_large(self, size: int, there: int) -> None:
         """Give a large frame its own memory and move what has arrived of it there."""
@@ -195,6 +318,7 @@ class FrameAssembler:
     def _take_large(self, large: memoryview) -> Frame:
         self._large = None
         self._filled = 0
+        self._room.end(self._large_size)
         self._after_large = self._large_size > DIRECT_OVER_BYTES
         return Frame(large, True)
 
@@ -207,7 +331,8 @@ class FrameAssembler:
         start, stop, buffer = self._start, self._stop, self._buffer
         left = stop - start
         target = buffer
-        if self._grow and len(buffer) < BUFFER_BYTES_MAX:
+        wanted = self._grow and len(buffer) < BUFFER_BYTES_MAX
+        if wanted and self._room.grow(len(buffer)):
             target = memoryview(bytearray(2 * len(buffer)))
         elif left and len(buffer) - stop > OWNED_OVER_BYTES + 4:
             return

@@ -125,6 +125,15 @@ class Network:
                 self._switch.run("tc", [_queue(f"port{number}", receives)])
         self._limited = bits_per_s, both_ways
 
+    def cut(self, sender: int, receiver: int) -> None:
+        """Nothing that one machine sends to the other arrives any more, and neither is told."""
+        route = f"route add blackhole {SUBNET}{receiver}"
+        self.machines[sender - 1].run("ip", [route])
+
+    def heal(self, sender: int, receiver: int) -> None:
+        route = f"route delete blackhole {SUBNET}{receiver}"
+        self.machines[sender - 1].run("ip", [route])
+
     def _numbers(self) -> range:
         return range(1, len(self.machines) + 1)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from broker.catchup.messages import (
+    ASKED_BYTES_MAX,
     PARTS_MAX,
     PAYLOAD_BYTES_MAX,
     AskData,
@@ -119,8 +120,8 @@ def _data(fields: tuple[Any, ...], payload: memoryview) -> Data:
 
 
 def _ask_data(fields: tuple[Any, ...], _payload: memoryview) -> AskData:
-    if fields[3] < 0:
-        raise PeerError(f"a question for offset {fields[3]}")
+    if fields[3] < 0 or not 0 < fields[4] <= ASKED_BYTES_MAX:
+        raise PeerError(f"a question for {fields[4]} bytes at offset {fields[3]}")
     return AskData(*fields)
 
 

@@ -18,6 +18,9 @@ PARTS_MAX: Final = 65_536
 PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of one answer: a batch is sent whole, and there are none larger."""
 
+ASKED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of one question for data: a sink asks for `sink.PULL_BYTES`."""
+
 
 class Why(IntEnum):
     """Why a question is not answered, and what the sink makes of it (sink.py)."""

@@ -16,10 +16,11 @@ import attrs
 from balancer.records import Topic
 from balancer.registry_commands import Command, ConfigureTopic, Done
 from broker.context import Broker, Request
-from broker.guard import gather, refuse_more_than
+from broker.guard import gather
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import ResourceType, replicas_of
 from broker.handlers.known_names import no_such_topic, when_known
+from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer
 from broker.topic_configs import (
     TOPIC_CONFIGS,
@@ -72,24 +73,28 @@ class _Resource:
 def handle_replace(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, AlterConfigsRequest)
+    if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
+        return
     resources = [
         _Resource(one.resource_type, one.resource_name, partial(_replaced, one.configs))
         for one in message.resources
     ]
     named = [config for one in message.resources for config in one.configs]
-    if not refuse_more_than(CONFIGS_MAX, named, request):
+    if not refuse_more_than(CONFIGS_MAX, named, broker, request):
         _alter(broker, request, resources, message.validate_only, AlterConfigsResponse)
 
 
 def handle_incremental(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, IncrementalAlterConfigsRequest)
+    if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
+        return
     resources = [
         _Resource(one.resource_type, one.resource_name, partial(_changed, broker, one.configs))
         for one in message.resources
     ]
     named = [config for one in message.resources for config in one.configs]
-    if not refuse_more_than(CONFIGS_MAX, named, request):
+    if not refuse_more_than(CONFIGS_MAX, named, broker, request):
         _alter(broker, request, resources, message.validate_only, IncrementalAlterConfigsResponse)
 
 
@@ -156,8 +161,6 @@ def _alter(
     validate_only: bool,
     response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
 ) -> None:
-    if refuse_more_than(RESOURCES_MAX, resources, request):
-        return
     deadline = deadline_of(broker, TIMEOUT_MS)
     names = [one.name for one in resources if one.type == ResourceType.TOPIC]
     go_on = partial(_alter_known, broker, request, resources, validate_only, response, deadline)

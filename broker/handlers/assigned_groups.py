@@ -6,8 +6,9 @@ from typing import Final
 
 from broker.consumer_groups import paxos_group_of
 from broker.context import Broker, Request
-from broker.guard import gather, guarded, refuse_more_than
+from broker.guard import gather, guarded
 from broker.handlers.operations import GROUP_OPERATIONS, told
+from broker.refusals import refuse_more_than
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
 from wire.apis import encode_response
@@ -38,7 +39,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ConsumerGroupHeartbeatRequest)
     held = [one for topic in message.topic_partitions or () for one in topic.partitions]
-    if refuse_more_than(PARTITIONS_MAX, held, request):
+    if refuse_more_than(PARTITIONS_MAX, held, broker, request):
         return
     topics = message.subscribed_topic_names
     owned = message.topic_partitions
@@ -86,7 +87,7 @@ def _beaten(request: Request, answer: model.Response) -> None:
 def handle_describe(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ConsumerGroupDescribeRequest)
-    if refuse_more_than(GROUPS_MAX, message.group_ids, request):
+    if refuse_more_than(GROUPS_MAX, message.group_ids, broker, request):
         return
     asked_operations = message.include_authorized_operations
     act = guarded(broker, request, partial(_described, broker, request, asked_operations))

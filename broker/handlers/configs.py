@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from balancer.records import Topic
 from broker.context import Broker, Request
-from broker.guard import refuse_more_than
+from broker.refusals import refuse_more_than
 from broker.topic_configs import TOPIC_CONFIGS, ConfigType
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -49,7 +49,7 @@ class Setting(NamedTuple):
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeConfigsRequest)
-    if refuse_more_than(RESOURCES_MAX, message.resources, request):
+    if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
         return
     results = [_describe(broker, one, message) for one in message.resources]
     response = DescribeConfigsResponse(results=results)

@@ -10,7 +10,8 @@ from typing import Final
 
 from broker.consumer_groups import paxos_group_of
 from broker.context import Broker, Request
-from broker.guard import guarded, refuse_more_than
+from broker.guard import guarded
+from broker.refusals import refuse_more_than
 from paxos.ids import MS
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -33,7 +34,7 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, FindCoordinatorRequest)
     keys = message.coordinator_keys if request.header.api_version >= BATCHED_FROM else [message.key]
-    if refuse_more_than(KEYS_MAX, keys, request):
+    if refuse_more_than(KEYS_MAX, keys, broker, request):
         return
     act = guarded(broker, request, partial(_answer, broker, request, message.key_type, keys))
     if message.key_type != KEY_GROUP:

@@ -16,8 +16,9 @@ from typing import Final
 from balancer.records import PartitionPlace
 from broker.commands import DELETE_RECORDS_RESULT, EVERYTHING, delete_records
 from broker.context import Broker, Request
-from broker.guard import blame, refuse_more_than
+from broker.guard import blame
 from broker.intake import Done, Outcome, Why
+from broker.refusals import refuse_more_than
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.logs import (
@@ -41,7 +42,7 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DeleteRecordsRequest)
     named = [one for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(PARTITIONS_MAX, [*named, *message.topics], request):
+    if refuse_more_than(PARTITIONS_MAX, [*named, *message.topics], broker, request):
         return
     times = Counter(
         (topic.name, one.partition_index) for topic in message.topics for one in topic.partitions

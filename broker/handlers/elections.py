@@ -10,9 +10,10 @@ from typing import Final
 
 from balancer.records import PARTITIONS_MAX
 from broker.context import Broker, Request
-from broker.guard import guarded, refuse_more_than
+from broker.guard import guarded
 from broker.handlers.changes import DONE, Verdict, deadline_of
 from broker.handlers.places import UNKNOWN, Place, all_places, by_topic, group_of, is_home
+from broker.refusals import refuse_more_than
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.placement import (
@@ -38,7 +39,7 @@ def handle_elect(broker: Broker, request: Request) -> None:
         places = all_places(broker)
     else:
         named = [Place(one.topic, index) for one in asked for index in one.partitions]
-        if refuse_more_than(PARTITIONS_MAX, named, request):
+        if refuse_more_than(PARTITIONS_MAX, named, broker, request):
             return
         places = list(dict.fromkeys(named))
     deadline = deadline_of(broker, message.timeout_ms)

@@ -19,11 +19,12 @@ from typing import Final
 import attrs
 
 from broker.context import Broker, Request
-from broker.guard import blame, refuse_more_than
+from broker.guard import blame
 from broker.hints import endpoints, other_leader
 from broker.leaders import Leader
 from broker.partition import PartitionState
 from broker.reader import Reader, UnreadableError
+from broker.refusals import refuse_more_than
 from paxos.ids import GroupId
 from wire.apis import encode_response
 from wire.encoding import record_buffers
@@ -49,7 +50,8 @@ SESSION_BEGINS: Final = 0
 SESSION_ENDS: Final = -1
 READ_COMMITTED: Final = 1
 FULL_THROTTLE_MS: Final = 100
-"""How long a client is asked to pause where no more fetches may be parked."""
+"""How long a client is asked to pause where no more fetches may be parked, or there is no room for
+more answers."""
 
 SAID_OF_DATA: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 """What an answer says of what this node has: true under its lease only. A consumer that believes
@@ -63,7 +65,7 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, FetchRequest)
     named = [one for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(PARTITIONS_MAX, named, request):
+    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
         return
     broker.statistics.fetch_requests += 1
     refusal = _refusal(message)
@@ -233,6 +235,8 @@ class _Fetch:
             self._ask_for_progress(responses, self._message.progress.consumer)
         if broker.progress.first_fetch and size:
             broker.progress.fetched(self._with_records(responses))
+        if not self._request.reply.room:
+            throttle_ms = FULL_THROTTLE_MS  # it holds nothing, and nor would the next one
         hints = [data.current_leader for topic in responses for data in topic.partitions]
         self._count(responses, size)
         response = FetchResponse(
@@ -322,7 +326,8 @@ class _Fetch:
     ) -> tuple[list[FetchableTopicResponse], int]:
         """All partitions in the order of the request, within its limits."""
         broker, message = self._broker, self._message
-        left = min(message.max_bytes, broker.config.fetch_bytes_max)
+        room = self._request.reply.room
+        left = min(message.max_bytes, broker.config.fetch_bytes_max, room)
         size = 0
         responses = []
         for topic, wanted in self._topics:
@@ -333,7 +338,7 @@ class _Fetch:
                 if error is not ErrorCode.NONE:
                     answers.append(self._failure(one, error, leaders))
                     continue
-                data, read = self._read_one(reader, one, left, first=size == 0)
+                data, read = self._read_one(reader, one, left, first=size == 0 < room)
                 answers.append(data)
                 size += read
                 left -= read

@@ -6,8 +6,9 @@ from typing import Final
 
 from broker.consumer_groups import paxos_group_of
 from broker.context import Broker, Request
-from broker.guard import gather, guarded, refuse_more_than
+from broker.guard import gather, guarded
 from broker.handlers.operations import GROUP_OPERATIONS, told
+from broker.refusals import refuse_more_than
 from coordinator import model
 from coordinator.model import ConsumerGroupId
 from coordinator.states import STATE_NAMES
@@ -34,7 +35,7 @@ _STATES: Final = {name.lower(): name for name in STATE_NAMES.values()}
 def handle_describe(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeGroupsRequest)
-    if refuse_more_than(GROUPS_MAX, message.groups, request):
+    if refuse_more_than(GROUPS_MAX, message.groups, broker, request):
         return
     asked_operations = message.include_authorized_operations
     act = guarded(broker, request, partial(_described, request, asked_operations))
@@ -105,7 +106,7 @@ def handle_delete(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DeleteGroupsRequest)
     names = list(dict.fromkeys(message.groups_names))
-    if refuse_more_than(GROUPS_MAX, names, request):
+    if refuse_more_than(GROUPS_MAX, names, broker, request):
         return
     put = gather(len(names), guarded(broker, request, partial(_deleted, request, names)))
     for index, name in enumerate(names):

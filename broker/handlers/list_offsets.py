@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 import attrs
 
 from broker.context import Broker, Request
-from broker.guard import blame, refuse_more_than
+from broker.guard import blame
 from broker.leaders import Leader
 from broker.partition import PartitionState
 from broker.reader import Reader, UnreadableError
+from broker.refusals import refuse_more_than
 from broker.time_search import MAX_TIMESTAMP, Job, Search, Work, search
 from paxos.ids import GroupId
 from storage.errors import ColdDamaged, NotInLog, StorageError
@@ -75,7 +76,7 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ListOffsetsRequest)
     named = [one for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(PARTITIONS_MAX, named, request):
+    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
         return
     broker.statistics.list_offsets_requests += 1
     asked = _Asked(broker, request, message)

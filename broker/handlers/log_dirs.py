@@ -8,7 +8,7 @@ from typing import Final
 
 from balancer.records import Topic
 from broker.context import Broker, Request
-from broker.guard import refuse_more_than
+from broker.refusals import refuse_more_than
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.logs import (
@@ -31,7 +31,7 @@ def handle(broker: Broker, request: Request) -> None:
         wanted = [(one, range(len(one.partitions))) for one in broker.registry.topics.values()]
     else:
         named = [index for topic in message.topics for index in topic.partitions]
-        if refuse_more_than(PARTITIONS_MAX, [*named, *message.topics], request):
+        if refuse_more_than(PARTITIONS_MAX, [*named, *message.topics], broker, request):
             return
         known = [(broker.registry.topic(one.topic), one.partitions) for one in message.topics]
         wanted = [(topic, indexes) for topic, indexes in known if topic is not None]

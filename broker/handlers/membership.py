@@ -7,6 +7,7 @@ from broker.consumer_groups import paxos_group_of
 from broker.context import Broker, Request
 from broker.guard import guarded
 from coordinator import model
+from coordinator.limits import MEMBERS_MAX, PROTOCOLS_MAX
 from coordinator.model import ConsumerGroupId, MemberId
 from wire.apis import encode_response
 from wire.messages.membership import (
@@ -35,6 +36,9 @@ BATCHED_LEAVE_FROM: Final = 3
 def handle_join(broker: Broker, request: Request) -> None:
     message, header = request.message, request.header
     assert isinstance(message, JoinGroupRequest)
+    if len(message.protocols) > PROTOCOLS_MAX:
+        _joined(request, model.JoinGroupResponse(error=model.ErrorCode.INVALID_REQUEST))
+        return
     asked = model.JoinGroup(
         group=ConsumerGroupId(message.group_id),
         member_id=MemberId(message.member_id),
@@ -74,6 +78,9 @@ def _joined(request: Request, answer: model.Response) -> None:
 def handle_sync(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, SyncGroupRequest)
+    if len(message.assignments) > MEMBERS_MAX:
+        _synced(request, model.SyncGroupResponse(error=model.ErrorCode.INVALID_REQUEST))
+        return
     asked = model.SyncGroup(
         group=ConsumerGroupId(message.group_id),
         generation=message.generation_id,
@@ -124,6 +131,9 @@ def _heartbeat(request: Request, answer: model.Response) -> None:
 def handle_leave(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, LeaveGroupRequest)
+    if len(message.members) > MEMBERS_MAX:
+        _left(request, model.LeaveGroupResponse(error=model.ErrorCode.INVALID_REQUEST))
+        return
     if request.header.api_version >= BATCHED_LEAVE_FROM:
         members = tuple(
             model.LeavingMember(MemberId(one.member_id), one.group_instance_id, one.reason or "")

@@ -15,9 +15,10 @@ from balancer.catalogue import INTERNAL_TOPICS, name_problem
 from balancer.records import TOPICS_MAX, Topic
 from balancer.registry_commands import CreateTopic, Decided, TopicCreated
 from broker.context import Broker, Request
-from broker.guard import guarded, refuse_more_than
+from broker.guard import guarded
 from broker.handlers.configs import replicas_of
 from broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
+from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer, change_registry
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from wire.apis import encode_response
@@ -32,6 +33,7 @@ from wire.messages.metadata import (
 )
 from wire.schema import UUID_ZERO
 
+REBOOTSTRAP_FROM: Final = 13
 NULL_NAME_FROM: Final = 12
 """The first version in which a topic that is unknown by its id has a null name."""
 
@@ -40,7 +42,9 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, MetadataRequest)
     wanted = _wanted(message, request.header.api_version)
-    if wanted is not None and refuse_more_than(TOPICS_MAX, wanted, request):
+    if wanted is not None and refuse_more_than(TOPICS_MAX, wanted, broker, request):
+        return
+    if _sent_away(broker, request):
         return
     now = broker.groups.now()
     deadline = now.boot_ns + broker.config.no_coordinator_wait_ms * MS
@@ -68,12 +72,31 @@ def _find(broker: Broker, one: MetadataRequestTopic) -> Topic | None:
     return broker.registry.topic(one.name or "")
 
 
+def _sent_away(broker: Broker, request: Request) -> bool:
+    """A node that is cut off knows of no leaders, and nothing that could be trusted: the client is
+    to begin anew with its bootstrap servers (KIP-1102). Older versions cannot be told; they are
+    answered, and leave when their connections are closed (ADR 42)."""
+    header = request.header
+    if header.api_version < REBOOTSTRAP_FROM or not broker.sends_away():
+        return False
+    response = MetadataResponse(
+        brokers=[],
+        cluster_id=broker.config.cluster_id,
+        topics=[],
+        error_code=ErrorCode.REBOOTSTRAP_REQUIRED,
+    )
+    request.reply.complete(encode_response(header, response))
+    return True
+
+
 # -- waiting ---------------------------------------------------------------------------------------
 
 
 def _settled(broker: Broker, wanted: list[MetadataRequestTopic] | None, creating: set[str]) -> bool:
     """Whether waiting would not improve the answer."""
     registry = broker.registry
+    if broker.sends_away():
+        return True
     if not registry.nodes:
         return False
     groups: Iterable[GroupId]
@@ -125,6 +148,8 @@ def _answer(
     message: MetadataRequest,
     wanted: list[MetadataRequestTopic] | None,
 ) -> None:
+    if _sent_away(broker, request):
+        return
     header = request.header
     if wanted is not None:
         topics = [_asked_topic(broker, one, header.api_version) for one in wanted]

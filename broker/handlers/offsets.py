@@ -7,7 +7,8 @@ from typing import Final
 from balancer.registry import Registry
 from broker.consumer_groups import paxos_group_of
 from broker.context import Broker, Request
-from broker.guard import gather, guarded, refuse_more_than
+from broker.guard import gather, guarded
+from broker.refusals import refuse_more_than
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
 from paxos.ids import MS
@@ -119,7 +120,7 @@ def handle_fetch(broker: Broker, request: Request) -> None:
         if request.header.api_version >= BATCHED_FETCH_FROM
         else [OffsetFetchRequestGroup(message.group_id, topics=message.topics)]
     )
-    if refuse_more_than(GROUPS_MAX, groups, request):
+    if refuse_more_than(GROUPS_MAX, groups, broker, request):
         return
     put = gather(len(groups), guarded(broker, request, partial(_fetched, request, groups)))
     for index, one in enumerate(groups):
@@ -184,7 +185,7 @@ def handle_delete(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, OffsetDeleteRequest)
     named = [one.partition_index for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(DELETED_MAX, [*named, *message.topics], request):
+    if refuse_more_than(DELETED_MAX, [*named, *message.topics], broker, request):
         return
     asked = model.OffsetDelete(
         group=ConsumerGroupId(message.group_id),

@@ -23,9 +23,10 @@ from balancer.records import PartitionPlace, Topic
 from broker.batch_checks import check_aside, check_on_loop, rules_of
 from broker.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.context import Broker, Request
-from broker.guard import blame, refuse_more_than
+from broker.guard import blame
 from broker.hints import endpoints, other_leader
 from broker.intake import Done, Elsewhere, Outcome, Pending, Why
+from broker.refusals import refuse_more_than
 from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE
 from paxos.ids import MS
 from wire.apis import encode_response
@@ -73,7 +74,7 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ProduceRequest)
     named = [data for topic in message.topic_data for data in topic.partition_data]
-    if refuse_more_than(PARTITIONS_MAX, named, request):
+    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
         return
     broker.statistics.produce_requests += 1
     produce = Produce(broker, request, message.acks)

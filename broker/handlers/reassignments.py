@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 from balancer.records import PARTITIONS_MAX, TOPICS_MAX
 from balancer.registry_commands import Command, Done, PinGroup, SetReplicaSets
 from broker.context import Broker, Request
-from broker.guard import gather, refuse_more_than
+from broker.guard import gather
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.places import UNKNOWN, Place, all_places, by_topic, group_of, is_home
+from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
 from wire.apis import encode_response
@@ -64,7 +65,7 @@ def handle_reassign(broker: Broker, request: Request) -> None:
         for topic in message.topics
         for one in topic.partitions
     ]
-    if refuse_more_than(PARTITIONS_MAX, named, request):
+    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
         return
     answers: dict[Place, Verdict] = {}
     wishes: dict[Place, _Wish] = {}
@@ -262,13 +263,13 @@ def handle_reassignments(broker: Broker, request: Request) -> None:
     assert isinstance(message, ListPartitionReassignmentsRequest)
     if message.topics is None:
         places = all_places(broker)
-    elif refuse_more_than(TOPICS_MAX, message.topics, request):
+    elif refuse_more_than(TOPICS_MAX, message.topics, broker, request):
         return
     else:
         places = [
             Place(one.name, index) for one in message.topics for index in one.partition_indexes
         ]
-        if refuse_more_than(PARTITIONS_MAX, places, request):
+        if refuse_more_than(PARTITIONS_MAX, places, broker, request):
             return
     topics: dict[str, list[OngoingPartitionReassignment]] = defaultdict(list)
     for place in dict.fromkeys(places):

@@ -27,10 +27,11 @@ from balancer.registry_commands import (
     TopicDeleted,
 )
 from broker.context import Broker, Request
-from broker.guard import gather, guarded, refuse_more_than
+from broker.guard import gather, guarded
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import replicas_of, topic_settings
 from broker.handlers.known_names import is_certain, no_such_topic, when_known
+from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer
 from broker.topic_configs import problem as configs_problem
 from broker.topic_configs import relation_problem
@@ -54,6 +55,7 @@ from wire.messages.topics import (
 )
 from wire.schema import UUID_ZERO
 
+CONFIGS_PER_TOPIC_MAX: Final = 1_000
 TOPICS_PER_REQUEST_MAX: Final = 1_000
 BY_ID_FROM: Final = 6
 EVERYWHERE_NS: Final = 1_500 * MS
@@ -75,7 +77,10 @@ NO_ASSIGNMENT: Final = Verdict(
 def handle_create(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, CreateTopicsRequest)
-    if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, request):
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, broker, request):
+        return
+    most = max((one.configs for one in message.topics), key=len, default=[])
+    if refuse_more_than(CONFIGS_PER_TOPIC_MAX, most, broker, request):
         return
     named = Counter(topic.name for topic in message.topics)
     deadline = deadline_of(broker, message.timeout_ms)
@@ -200,7 +205,7 @@ def handle_delete(broker: Broker, request: Request) -> None:
         if request.header.api_version >= BY_ID_FROM
         else [DeleteTopicState(name) for name in message.topic_names]
     )
-    if refuse_more_than(TOPICS_PER_REQUEST_MAX, asked, request):
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, asked, broker, request):
         return
     deadline = deadline_of(broker, message.timeout_ms)
     names = [state.name for state in asked if state.name is not None]
@@ -314,7 +319,7 @@ def _answer_delete(request: Request, results: Sequence[DeletableTopicResult]) ->
 def handle_create_partitions(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, CreatePartitionsRequest)
-    if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, request):
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, broker, request):
         return
     deadline = deadline_of(broker, message.timeout_ms)
     names = [topic.name for topic in message.topics]

@@ -30,6 +30,7 @@ from paxos.ids import (
 from simulator.model import events
 from simulator.model.events import Event, Value
 
+PAIR: Final = 2
 FOR_EVER: Final = Slot(2**62)
 
 
@@ -197,6 +198,8 @@ class Specification:
         if len(self._configs) == 1 and event.node in members and 2 * told <= len(members):
             raise Refused("ADR 4", "no majority has told it what they remember", event)
         node.forgotten -= self.decided.keys()
+        if len(self._configs[max(self._configs)]) == PAIR:
+            node.forgotten.clear()  # the other has voted for all that counts (ADR 39)
         if node.forgotten:
             raise Refused("ADR 4", f"its votes in slots {sorted(node.forgotten)} are lost", event)
         if ballot < node.floor:

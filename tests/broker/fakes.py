@@ -79,6 +79,7 @@ class FakeReply:
     held_back: list[GroupId] = attrs.Factory(list)
     stopped: int = 0
     hung_up: bool = False
+    room: int = 1 << 40
     connection: Connection = attrs.Factory(Connection)
 
     @property

@@ -183,3 +183,36 @@ def test_there_is_a_controller_while_the_registry_has_no_master() -> None:
 def test_this_is_not_the_controllers_endpoint(endpoint: int, error: ErrorCode) -> None:
     response = World().ask(1, DescribeClusterRequest(endpoint_type=endpoint), 1)
     assert response.error_code == error
+
+
+# -- a node that is cut off -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "wanted", [MetadataRequest([]), by_name("orders"), by_name("orders", "nowhere")]
+)
+def test_a_node_that_is_cut_off_sends_clients_to_the_others(
+    version: int, wanted: MetadataRequest
+) -> None:
+    """By the code of KIP-1102, at once; who asks in an older version is answered as ever."""
+    world = world_with_topic()
+    world[2].broker.sends_away = lambda: True
+    response = world.ask(2, wanted, version)
+    if version >= 13:
+        assert response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
+        assert (response.brokers, response.topics) == ([], [])
+        assert response.cluster_id == "evenkeel-test"
+    else:
+        assert len(response.brokers) == 3
+    assert world.ask(1, wanted, 13).error_code == ErrorCode.NONE
+
+
+def test_what_was_kept_is_not_told_by_a_node_that_is_cut_off() -> None:
+    world = world_with_topic()
+    everything = MetadataRequest(None)
+    assert world.ask(2, everything, 13).error_code == ErrorCode.NONE
+    world[2].broker.sends_away = lambda: True
+    assert world.ask(2, everything, 13).error_code == ErrorCode.REBOOTSTRAP_REQUIRED
+    world[2].broker.sends_away = lambda: False
+    assert world.ask(2, everything, 13).error_code == ErrorCode.NONE

@@ -57,10 +57,10 @@ def failing_pwritev(descriptor: Any, buffers: Any, offset: int) -> int:
 
 
 class FailingWrites(KernelWrites):
-    def begin(self, descriptor: int, address: int, size: int, offset: int, eventfd: int) -> bool:
+    def begin(self, descriptor: int, *args: Any) -> bool:
         fail("eio-write", descriptor)
         self.descriptor = descriptor
-        return super().begin(descriptor, address, size, offset, eventfd)
+        return super().begin(descriptor, *args)
 
     def result(self, wait_s: float = 0.0) -> int | None:
         result = super().result(wait_s)

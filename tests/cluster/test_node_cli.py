@@ -1,5 +1,6 @@
 """`evenkeel node`: what it shows, what it refuses, and the file it prints for another machine."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,45 @@ def test_progress_is_told_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> No
     ]
     with pytest.raises(node_cli.NodeError, match="not within 0 s: node 9 is here"):
         node_cli.Watch(Fake([]), 0.0, said.append).until("node 9 is here", lambda _view: False)
+
+
+def views(groups: Mapping[int, tuple[int, ...]], silent: Mapping[int, int]) -> dict[int, Any]:
+    """What each node says of its groups; `silent`: in which group a node does not vote."""
+    nodes = sorted({node for members in groups.values() for node in members})
+    return {
+        node: {
+            "groups": [
+                {"group": group, "members": list(members), "voting": silent.get(node) != group}
+                for group, members in groups.items()
+            ]
+        }
+        for node in nodes
+    }
+
+
+@pytest.mark.parametrize(
+    ("groups", "silent", "down", "problem"),
+    [
+        ({0: (1, 2, 3)}, {}, (), ""),
+        ({0: (1, 2, 3)}, {}, (2,), ""),  # it is itself away: the two others vote
+        ({0: (1, 2, 3)}, {}, (3,), "only [1] would vote, and 2 others"),
+        ({0: (1, 2, 3), 4: (1, 2, 3)}, {1: 4}, (), "group 4 would stand still for ever"),
+        ({0: (1, 3), 5: (2,)}, {}, (), "node 2 alone has group 5"),
+        ({0: (1, 2)}, {}, (), ""),  # the other tells it all
+        ({0: (1, 2)}, {}, (1,), "only none would vote, and 1 others"),
+        ({0: (1, 3)}, {}, (), ""),
+        ({0: (1, 2)}, {}, (1, 2), "no node answers"),
+    ],
+)
+def test_a_directory_is_not_taken_away_that_the_others_cannot_do_without(
+    groups: Mapping[int, tuple[int, ...]],
+    silent: Mapping[int, int],
+    down: tuple[int, ...],
+    problem: str,
+) -> None:
+    told = {node: one for node, one in views(groups, silent).items() if node not in down}
+    found = node_cli.what_would_be_lost(2, told)
+    assert (problem in found) if problem else not found
 
 
 # -- the cluster on this machine ------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """The smallest process that behaves to the launcher like a node: /readyz, SIGTERM, one config.
 
 TINY_NODE in the environment makes it misbehave: exit-3, never-ready, ignore-term; lonely: node 2
-ends, and the others are not ready without it.
+ends, and the others are not ready without it; pair: it is not ready while the other one is away.
 """
 
 import argparse
 import os
 import signal
+import socket
 import sys
 import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -16,13 +17,32 @@ from typing import Any
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        waiting = os.environ.get("TINY_NODE") in ("never-ready", "lonely")
+        misbehaviour = os.environ.get("TINY_NODE")
+        waiting = misbehaviour in ("never-ready", "lonely")
+        if misbehaviour == "pair":
+            waiting = not all(map(answers, PEERS))
         self.send_response(503 if waiting else 200)
         self.end_headers()
-        self.wfile.write(str(os.getpid()).encode())
+        self.wfile.write(b"is a majority up?" if waiting else str(os.getpid()).encode())
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+PEERS: list[str] = []
+
+
+def place(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def answers(peer: str) -> bool:
+    try:
+        socket.create_connection(place(peer), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def say(line: str) -> None:
@@ -45,8 +65,9 @@ def main() -> None:
         sys.exit(3)
     if misbehaviour == "ignore-term":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    host, _, port = config["listen"]["http"].rpartition(":")
-    HTTPServer((host, int(port)), Handler).serve_forever()
+    PEERS.extend(config["peers"].values())
+    with socket.create_server(place(config["listen"]["peer"])):
+        HTTPServer(place(config["listen"]["http"]), Handler).serve_forever()
 
 
 main()

@@ -524,15 +524,46 @@ def test_a_configuration_cannot_be_wrong(wrong: dict[str, int]) -> None:
 
 
 def test_ids_are_lent_to_a_bounded_number_of_clients() -> None:
-    """Each costs its client one request, in a group of its own, and is kept for a session."""
+    """Each costs its client one request, in a group of its own: the oldest gives way."""
     world = World(CoordinatorConfig(members_max=3))
-    names = [ConsumerGroupId(f"g{number}") for number in range(5)]
-    answers = []
-    for name in names:
-        token = Client(world, "x", group=name).send_join()
-        answers.append(world.answer(token, JoinGroupResponse).error)
-    lent, full = ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert answers == [lent, lent, lent, full, full]
-    world.pass_time(2 * SESSION_MS)
-    token = Client(world, "x", group=names[4]).send_join()
-    assert world.answer(token, JoinGroupResponse).error == lent
+    clients = [Client(world, "x", group=ConsumerGroupId(f"g{number}")) for number in range(5)]
+    lent = [world.answer(one.send_join(), JoinGroupResponse) for one in clients]
+    assert [one.error for one in lent] == [ErrorCode.MEMBER_ID_REQUIRED] * 5
+    for one, answer in zip(clients, lent, strict=True):
+        one.member_id = answer.member_id
+    late = world.answer(clients[0].send_join(), JoinGroupResponse)
+    assert late.error == ErrorCode.UNKNOWN_MEMBER_ID, "taken back: it asks for another"
+    token = clients[4].send_join()
+    world.pass_time(REBALANCE_MS)
+    assert clients[4].learn(token).generation == 1
+
+
+def test_ids_that_nobody_joins_with_fill_no_group() -> None:
+    """Somebody asks for ids and never comes back, each with the longest session there is."""
+    world = World(CoordinatorConfig(members_per_group_max=10))
+    for _ in range(50):
+        flood = Client(world, "flood", session_ms=1_800_000)
+        assert world.answer(flood.send_join(), JoinGroupResponse).error
+    honest = Client(world, "honest")
+    token = honest.join()
+    world.pass_time(REBALANCE_MS)
+    assert honest.learn(token).generation == 1
+
+
+def test_members_are_not_pushed_out_by_lent_ids() -> None:
+    """Only those that nobody has joined with are taken back."""
+    world = World(CoordinatorConfig(members_per_group_max=1))
+    member, other = Client(world, "member"), Client(world, "other")
+    token = member.join()
+    world.pass_time(1_000)
+    member.learn(token)
+    full = world.answer(other.send_join(), JoinGroupResponse)
+    assert full.error == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_lent_id_is_kept_for_a_minute_at_most() -> None:
+    world = World()
+    client = Client(world, "slow", session_ms=1_800_000)
+    client.member_id = world.answer(client.send_join(), JoinGroupResponse).member_id
+    world.pass_time(61_000)
+    assert world.answer(client.send_join(), JoinGroupResponse).error == ErrorCode.UNKNOWN_MEMBER_ID

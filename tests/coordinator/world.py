@@ -201,8 +201,10 @@ class Client:
         instance_id: str | None = None,
         protocols: tuple[Protocol, ...] = (Protocol("range", b"topics"),),
         skips: bool = True,
+        session_ms: int = SESSION_MS,
     ) -> None:
         self.world = world
+        self.session_ms = session_ms
         self.name = name
         self.group = group
         self.instance_id = instance_id
@@ -229,7 +231,7 @@ class Client:
                 instance_id=self.instance_id,
                 client_id=self.name,
                 client_host="10.0.0.1",
-                session_timeout_ms=SESSION_MS,
+                session_timeout_ms=self.session_ms,
                 rebalance_timeout_ms=REBALANCE_MS,
                 protocol_type="consumer",
                 protocols=self.protocols,

@@ -37,7 +37,7 @@ from runtime.peers import Peers
 from runtime.shell import Shell
 from storage.checkpoints import SUFFIX as CHECKPOINT_SUFFIX
 from storage.checkpoints import TEMPORARY_SUFFIX
-from storage.disk import RealDisk, RealFile
+from storage.disk import RealDisk, RealFile, Then
 from storage.format import SEGMENT_SUFFIX
 from storage.identity import IDENTITY_NAME
 from storage.mark import MARK_NAME
@@ -193,16 +193,20 @@ def kernel_writes(orders: Orders) -> None:
     """The same points where the kernel writes and syncs meanwhile: a write may be torn, and nobody
     knows how far it is from when it has begun until it is known to be durable."""
     begin, finish = RealFile.begin_write, RealFile.finish_write
+    following: list[Then] = []
 
-    def noted_begin(self: RealFile, buffers: Any, offset: int, wakeup: int) -> bool:
+    def noted_begin(
+        self: RealFile, buffers: Any, offset: int, wakeup: int, then: Then | None = None
+    ) -> bool:
         name = of_write(self, buffers, offset)
         orders.pass_by(f"{name}.before")
         if name == "wal-write" and orders.passing(TORN):
             data = b"".join(buffers)
             os.pwrite(self._descriptor, data[: len(data) // 2], offset)
             orders.die()
-        begun = begin(self, buffers, offset, wakeup)
+        begun = begin(self, buffers, offset, wakeup)  # the mark has points of its own: see below
         if begun:
+            following[:] = [] if then is None else [then]
             orders.pass_by(f"{name}.after")
         return begun
 
@@ -211,6 +215,8 @@ def kernel_writes(orders: Orders) -> None:
         durable = finish(self, wait_s)
         if durable:
             orders.pass_by("fsync.after")
+            for mark, data, place in following:
+                mark.pwritev([data], place)
         return durable
 
     setattr(RealFile, "begin_write", noted_begin)  # noqa: B010

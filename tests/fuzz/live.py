@@ -44,7 +44,7 @@ WAIT_S: Final = 0.02
 GAP_MS_MAX: Final = 2_000
 RSS_GROWN_KIB_MAX: Final = 256 << 10
 """Mutants create topics and consumer groups, which are kept: limited, but many."""
-QUICK: Final = ("limits.connections_per_ip_max=1000",)
+QUICK: Final = ("limits.connections_per_ip_max=1000", "limits.connections_per_ip_per_s=1000000")
 
 
 @attrs.define

@@ -49,6 +49,7 @@ from runtime.console import words as console_words
 from runtime.dataplane import READ
 from runtime.fields import Address
 from runtime.greeting import Hello
+from runtime.lease_terms import LeaseTerms
 from runtime.masters import Word, decode_words, encode_words
 from runtime.peers import PEER_FRAME_BYTES_MAX, Kind, Peers
 from tests.balancer.literals import founded
@@ -156,6 +157,7 @@ def link_frames() -> list[bytes]:
         frame(Kind.VERDICT, Verdict(Incarnation(1), Judgement.KNOWN, Incarnation(1)).encode()),
         *(frame(Kind.CATCH_UP, b"".join(catchup_codec.encode(one))) for one in CATCH_UP),
         frame(Kind.MASTERS, encode_words([Word(GROUP, Epoch(3), Slot(40), 10**18)] * 2)),
+        frame(Kind.TERMS, LeaseTerms(3_000, 1_000, 200).encode()),
         frame(Kind.CONSOLE, console_words.encode_ask(console_words.Ask(console_words.What.DATA))),
         *(frame(Kind.CONSOLE, console_words.encode_tell(one)) for one in (STATE, DATA)),
         frame(Kind.FORWARD, forward),
@@ -228,8 +230,18 @@ class _Engine:
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.features.add("clock")
 
+    def on_time(self, node: NodeId, wall_ns: int) -> None:
+        self.features.add("time")
+
+    def on_terms(self, node: NodeId, terms: LeaseTerms) -> None:
+        assert LeaseTerms.decode(memoryview(terms.encode())) == terms
+        self.features.add("terms")
+
     def on_draining(self, node: NodeId, draining: bool) -> None:
         self.features.add(f"draining {draining}")
+
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        self.features.add(f"disk {disk_class}")
 
     def on_low(self, node: NodeId, low: bool) -> None:
         self.features.add(f"low {low}")
@@ -311,6 +323,7 @@ class Link(Target):
         while not sock.closed:
             (receive,) = plane.callbacks.values()
             receive(READ)
+            peers.go_on()
         reason = journal.lines[-1]["reason"]
         engine.features.add(feature_of(ProtocolError(reason, "", 0)))
         if reason == ENDED:

@@ -367,7 +367,8 @@ def forgetful_at(bar: int) -> Member:
     distrust(one.replica, one.now, (), "a test", Step())
     for node in (1, 2):
         for applied in (0, bar + 1):
-            told = RejoinAnswer(GROUP, LIFE, ballot(7, 1), Slot(bar), Slot(applied))
+            voted = Slot(max(bar, applied))
+            told = RejoinAnswer(GROUP, LIFE, ballot(7, 1), voted, Slot(applied))
             one.give(node, told)
     return one
 

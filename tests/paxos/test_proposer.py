@@ -170,7 +170,7 @@ def test_the_target_proposes_right_after_applying_the_steal() -> None:
 @pytest.mark.parametrize("promised", [ballot(5, 2), ballot(6, 0)])
 def test_a_target_that_has_promised_more_does_not_use_the_ballot(promised: tuple[int, int]) -> None:
     one = member(me=1)
-    one.give(2, Prepare(GROUP, ballot(*promised), Slot(1)))
+    one.give(promised[1], Prepare(GROUP, ballot(*promised), Slot(1)))
     taken = steal_entry(source=0, target=1, round_=5, expires=one.now_ns + 10**9)
     one.give(0, Learned(GROUP, Slot(1), (taken,)))
     assert one.replica.lease.holder == 1

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from paxos import handover
-from paxos.entry import NOOP, Entry
+from paxos.entry import NOOP, Config, Entry, config
 from paxos.ids import BALLOT_ZERO, MS, Incarnation, NodeId, Slot
 from paxos.messages import (
     Accept,
@@ -17,7 +17,8 @@ from paxos.messages import (
     RejoinAnswer,
     RejoinAsk,
 )
-from paxos.rejoin import SILENT_ASKS, Rejoin, distrust
+from paxos.progress import progress_for
+from paxos.rejoin import SILENT_ASKS, Rejoin, distrust, recover_unsafely
 from paxos.replica import Recovered, Replica
 from paxos.step import Step, VotingRecord
 from paxos.timing import WINDOW_MAX
@@ -33,8 +34,10 @@ def answer(one: Member, promised: int, voted: int, applied: int = 0) -> RejoinAn
 
 
 def forgetful() -> Member:
-    """It is told that it once promised (9, 1)."""
-    one = member()
+    """It is told, and told once more, that it once promised (9, 1)."""
+    one = member(verified=False)
+    one.give(2, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
+    assert not one.give(1, Progress(GROUP, Slot(0), Slot(0), ballot(9, 1), LIFE)).persist
     step = one.give(1, Progress(GROUP, Slot(0), Slot(0), ballot(9, 1), LIFE))
     (record,) = step.persist
     assert isinstance(record, VotingRecord)
@@ -95,7 +98,7 @@ def test_answers_to_an_earlier_life_do_not_count() -> None:
     old = RejoinAnswer(GROUP, type(one.replica.incarnation)(0), ballot(9, 1), Slot(0), Slot(0))
     one.give(1, old)
     assert one.replica.rejoin is not None
-    assert not one.replica.rejoin.applied
+    assert not one.replica.rejoin.answers
 
 
 def test_a_restart_finds_it_silent_still() -> None:
@@ -173,13 +176,13 @@ def test_others_who_have_not_passed_the_bar_are_waited_for() -> None:
     five = one.replica.members
     for node in (1, 2, 3):
         rejoin.on_answer(NodeId(node), answer(one, 3, 40, 30))
-    assert rejoin.bar == 40
+    assert rejoin.bar_of(five) == 40
     for node, applied in ((1, 120), (2, 120), (3, 40)):
         rejoin.on_answer(NodeId(node), answer(one, 4, 120, applied))
     assert not rejoin.may_vote(NodeId(0), five, Slot(200))
     rejoin.on_answer(NodeId(3), answer(one, 7, 120, 41))
     assert rejoin.may_vote(NodeId(0), five, Slot(200))
-    assert (rejoin.bar, rejoin.floor) == (40, ballot(7, 1))
+    assert (rejoin.bar_of(five), rejoin.floor_of(five)) == (40, ballot(7, 1))
 
 
 def choose_all(one: Member) -> list[Entry]:
@@ -223,7 +226,8 @@ def test_nobody_hands_a_group_to_a_member_that_may_not_vote() -> None:
     for _ in range(SILENT_ASKS + 1):
         one.tick(asks_ms)
         choose_all(one)
-        one.give(1, Progress(GROUP, one.replica.learner.applied, Slot(0), BALLOT_ZERO, LIFE))
+        applied = one.replica.learner.applied
+        one.give(1, Progress(GROUP, applied, applied, BALLOT_ZERO, LIFE))
     assert handover.steal_away(one.replica, one.now, NodeId(1)) == ""
 
 
@@ -285,5 +289,60 @@ def test_what_an_earlier_life_was_told_does_not_let_it_vote() -> None:
 def test_progress_names_the_life_it_is_meant_for() -> None:
     one = member()
     one.multi.peer_up(one.now, NodeId(2), Incarnation(7))
-    assert one.replica.progress_for(NodeId(2)).incarnation == 7
-    assert one.replica.progress_for(NodeId(1)).incarnation == 0, "no link to it came up yet"
+    assert progress_for(one.replica, NodeId(2)).incarnation == 7
+    assert progress_for(one.replica, NodeId(1)).incarnation == 0, "no link to it came up yet"
+
+
+# -- two members ----------------------------------------------------------------------------------
+
+TWO = (NodeId(0), NodeId(1))
+
+
+@pytest.mark.parametrize(
+    ("answers", "applied", "configured", "votes"),
+    [
+        ([], 90, 0, False),  # it has not answered
+        ([(1, 5)], 4, 0, False),  # there may be a Config among what it knows
+        ([(1, 5)], 5, 0, True),
+        ([(1, 5)], 9, 9, False),  # of slots before it knows these members it cannot tell
+        ([(7, 5)], 9, 0, False),  # outsiders know nothing
+    ],
+)
+def test_when_one_of_two_votes_again(
+    answers: list[tuple[int, int]], applied: int, configured: int, votes: bool
+) -> None:
+    one, rejoin = member(nodes=2), Rejoin()
+    for node, told in answers:
+        rejoin.on_answer(NodeId(node), answer(one, 9, 200, told))
+    assert rejoin.may_vote(NodeId(0), TWO, Slot(applied), Slot(configured)) is votes
+
+
+def test_who_is_to_become_a_third_waits_for_both() -> None:
+    one, rejoin = member(nodes=2), Rejoin()
+    far = Slot(5 + WINDOW_MAX + 1)
+    rejoin.on_answer(NodeId(0), answer(one, 9, 5, 5))
+    assert not rejoin.may_vote(NodeId(2), TWO, far)
+    rejoin.on_answer(NodeId(1), answer(one, 9, 5, 5))
+    for node in TWO:
+        rejoin.on_answer(node, answer(one, 9, 80, 6))
+    assert rejoin.may_vote(NodeId(2), TWO, far)
+    assert not rejoin.may_vote(NodeId(2), TWO, Slot(far - 1))
+
+
+def test_one_of_two_does_not_answer_while_there_may_be_a_third() -> None:
+    """It has voted for a Config and does not know whether the other counted that vote."""
+    one = member(nodes=2)
+    ask = RejoinAsk(GROUP, one.replica.incarnation)
+    one.give(1, accept(1, 1, 1, config(Config((NodeId(0), NodeId(1), NodeId(2))))))
+    assert not one.give(1, ask).after
+    one.give(1, Learned(GROUP, Slot(1), (NOOP,)))
+    assert one.give(1, ask).after
+
+
+def test_an_operator_may_let_it_vote_all_the_same() -> None:
+    one = forgetful()
+    step = Step()
+    recover_unsafely(one.replica, step)
+    assert [record.voting for record in step.persist if isinstance(record, VotingRecord)] == [True]
+    assert one.replica.can_vote()
+    assert one.replica.acceptor.promised.round > 9

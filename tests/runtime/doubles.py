@@ -96,7 +96,7 @@ class FakePlane:
         self.callbacks: dict[int, Callback] = {}
         self.events: dict[int, int] = {}
 
-    def register(self, fd: int, events: int, callback: Callback) -> None:
+    def register(self, fd: int, events: int, callback: Callback, *, urgent: bool = False) -> None:
         assert fd not in self.callbacks, "epoll refuses to register a descriptor twice"
         self.callbacks[fd], self.events[fd] = callback, events
 

@@ -143,6 +143,12 @@ class Links:
             self._net.sent.append(Sent(self._me, to, message))
             codec.encode(message, self._frames.setdefault(to, []))
 
+    def send_bulk(self, to: NodeId, message: Message) -> None:
+        self.send(to, message)
+
+    def takes_bulk(self, to: NodeId) -> bool:
+        return self.connected(to)
+
     def forward(
         self,
         to: NodeId,

@@ -12,6 +12,7 @@ from paxos.messages import Message
 from runtime import peers as module
 from runtime.fields import Address
 from runtime.greeting import Hello
+from runtime.lease_terms import LeaseTerms
 from runtime.peers import Peers
 from tests.runtime.doubles import FakePlane, FakeSystemClock, Lives, Recorder, Tcp
 
@@ -30,9 +31,12 @@ class Handler(Lives):
         self.messages: list[tuple[NodeId, Message]] = []
         self.forwards: list[tuple[Any, ...]] = []
         self.outcomes: list[tuple[NodeId, int, Outcome]] = []
+        self.times: list[tuple[NodeId, int]] = []
+        self.terms: list[tuple[NodeId, LeaseTerms]] = []
         self.clocks: list[tuple[NodeId, int, int]] = []
         self.draining: list[tuple[NodeId, bool]] = []
         self.low: list[tuple[NodeId, bool]] = []
+        self.disks: dict[NodeId, int] = {}
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.ups.append((node, incarnation))
@@ -58,8 +62,17 @@ class Handler(Lives):
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.clocks.append((node, offset_ns, error_ns))
 
+    def on_time(self, node: NodeId, wall_ns: int) -> None:
+        self.times.append((node, wall_ns))
+
+    def on_terms(self, node: NodeId, terms: LeaseTerms) -> None:
+        self.terms.append((node, terms))
+
     def on_draining(self, node: NodeId, draining: bool) -> None:
         self.draining.append((node, draining))
+
+    def on_disk(self, node: NodeId, disk_class: int) -> None:
+        self.disks[node] = disk_class
 
     def on_low(self, node: NodeId, low: bool) -> None:
         self.low.append((node, low))
@@ -124,10 +137,15 @@ class World:
 
     def flush(self) -> None:
         for node in self.nodes.values():
+            node.peers.go_on()
             node.peers.flush()
 
     def settle(self) -> None:
+        """Until nothing comes any more, not from those either whose time in a round was over."""
         self.plane.settle(self.flush)
+        while any(node.peers.waits for node in self.nodes.values()):
+            self.flush()
+            self.plane.settle(self.flush)
 
     def stranger(self, target: int = 1) -> socket.socket:
         """Somebody connects to a node's peer port."""

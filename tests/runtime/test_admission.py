@@ -11,6 +11,8 @@ from balancer.records import Address, Node
 from paxos.ids import Incarnation, NodeId
 from runtime.admission import Admission, Judgement, Life, Verdict
 from storage.errors import DirectoryRefused
+from storage.memory_disk import MemoryDisk
+from storage.witness import Witnessed, read_witness, write_witness
 from tests.runtime.engines import Member, Net
 from tests.runtime.links import World
 from tests.runtime.links import world as world  # a fixture
@@ -25,6 +27,7 @@ class Story:
 
     registered: dict[NodeId, Node] = attrs.Factory(dict)
     untouched: bool = False
+    witnessed: Witnessed = attrs.Factory(dict)
 
     def asked(self) -> Admission:
         """The node that is asked: number 1 of three."""
@@ -35,6 +38,7 @@ class Story:
             circles=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
             nodes=lambda: self.registered,
             untouched=lambda: self.untouched,
+            witnessed=self.witnessed,
         )
 
     def register(self, incarnation: int, node: int = 2) -> None:
@@ -208,6 +212,25 @@ def test_an_empty_directory_that_was_admitted_asks_no_further() -> None:
 def test_a_used_incarnation_must_not_run() -> None:
     with pytest.raises(DirectoryRefused, match="knows incarnation 50 of this node"):
         asking(99).on_verdict(NodeId(2), verdict(Judgement.OUTDATED))
+
+
+def test_two_old_copies_of_three_are_known_by_the_disk_of_the_third() -> None:
+    """Taken while the same incarnation ran, put back while all were down: the registry knows of
+    nothing, and in memory there is nothing after a restart."""
+    disk = MemoryDisk()
+    before = Story()
+    heard = before.asked()
+    for node in (2, 3):
+        heard.witness(NodeId(node), life(60, 59, LATE, settled=True))
+    write_witness(disk, heard.witnessed)
+    disk.crash(lambda: False)
+    story = Story(witnessed=read_witness(disk))
+    for node in (2, 3):
+        story.register(60, node)
+    asked = story.asked()
+    for node in (2, 3):
+        assert judged(asked, life(61, 60, LATE - 1), node) is Judgement.FORGETFUL
+        assert judged(asked, life(61, 60, LATE), node) is Judgement.KNOWN
 
 
 # -- what the engine makes of it ------------------------------------------------------------------

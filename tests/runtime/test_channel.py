@@ -416,3 +416,18 @@ def test_a_stray_call_is_harmless(plane: FakePlane) -> None:
         end.channel._on_ready(select.EPOLLIN | select.EPOLLOUT)
         assert end.closed == []
         assert end.wants == READ
+
+
+def test_one_connection_does_not_take_a_whole_round(
+    plane: FakePlane, tcp: Tcp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on in the next round, though nothing more comes, and whatever is flushed between."""
+    monkeypatch.setattr("runtime.channel.DELIVERS_NS", 0)
+    ours, theirs = tcp.pair()
+    end = End(plane, ours)
+    theirs.sendall(b"".join(frame(bytes([number])) for number in range(5)))
+    for count in range(1, 6):
+        plane.run_until(lambda count=count: len(end.frames) >= count)
+        assert len(end.frames) == count
+        end.channel.flush()
+    end.channel.close("the test is over")

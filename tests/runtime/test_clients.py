@@ -63,6 +63,16 @@ class Desk:
         self.clients.accept(accepted, host)
         return client
 
+    def customer(self, host: str = "10.0.0.1") -> socket.socket:
+        """A client that has asked something, and was answered: it is not taken for a silent one."""
+        client, asked = self.connect(host), len(self.asked)
+        client.sendall(frame(b"hello"))
+        self.until_asked(asked + 1)
+        self.asked.pop()[1].complete([frame(b"welcome")])
+        self.settle()
+        assert receive(client, 11) == frame(b"welcome")
+        return client
+
     def until_asked(self, count: int) -> None:
         self.plane.run_until(lambda: len(self.asked) >= count, self.clients.flush)
 
@@ -420,7 +430,7 @@ def test_who_goes_away_meanwhile_is_forgotten() -> None:
 
 def test_connections_of_one_address_are_limited(desk: Desk) -> None:
     """One client that leaks connections does not lock the others out."""
-    friends = [desk.connect("10.0.0.1") for _ in range(5)]
+    friends = [desk.customer("10.0.0.1") for _ in range(5)]
     refused = desk.connect("10.0.0.1")
     assert closed_by_us(refused)
     other = desk.connect("10.0.0.2")
@@ -436,14 +446,14 @@ def test_connections_of_one_address_are_limited(desk: Desk) -> None:
 
 def test_connections_are_limited(desk: Desk) -> None:
     for number in range(10):
-        desk.connect(f"10.0.0.{number}")
+        desk.customer(f"10.0.0.{number}")
     assert closed_by_us(desk.connect("10.0.0.99"))
 
 
 def test_refusals_are_logged_once_a_second(desk: Desk) -> None:
     """A flood of connections must not become a flood of lines."""
     for _ in range(5):
-        desk.connect()
+        desk.customer()
     for _ in range(3):
         desk.connect()
     desk.system.advance(2 * SECOND_NS)
@@ -457,7 +467,7 @@ def test_refusals_are_logged_once_a_second(desk: Desk) -> None:
 
 
 def test_a_silent_connection_is_closed(desk: Desk) -> None:
-    silent, talking = desk.connect(), desk.connect()
+    silent, talking = desk.customer(), desk.customer()
     desk.pass_seconds(IDLE_S)
     talking.sendall(frame(b"x"))
     desk.until_asked(1)
@@ -496,7 +506,7 @@ def test_half_a_request_is_not_waited_for_for_ever(desk: Desk) -> None:
 
 def test_a_request_after_a_long_silence_has_all_its_time(desk: Desk) -> None:
     """The clock of a request starts with it, not with the one before."""
-    client = desk.connect()
+    client = desk.customer()
     desk.pass_seconds(IDLE_S - 60)
     whole = frame(bytes(1000))
     client.sendall(whole[:500])

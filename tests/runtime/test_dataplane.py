@@ -3,14 +3,24 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from paxos.ids import MS
-from runtime.dataplane import READ, ROUNDS_PER_TURN_MAX, TICK_S, WRITE, DataPlane, Plane, Wakeup
+from runtime.dataplane import (
+    CANCELLED_SLACK,
+    READ,
+    ROUND_NS,
+    ROUNDS_PER_TURN_MAX,
+    TICK_S,
+    WRITE,
+    DataPlane,
+    Plane,
+    Wakeup,
+)
 from tests.runtime.doubles import FakePlane, FakeSystemClock, unix_pair
 
 GIVE_UP_S = 5.0
@@ -312,3 +322,49 @@ def test_a_callback_may_unregister_whom_it_likes(world: World) -> None:
         world.run_until(lambda: called)
         world.plane.unregister(one.fileno())  # twice is once
     assert len(called) == 1
+
+
+# -- what one may cost the others -----------------------------------------------------------------
+
+
+def test_timers_that_were_cancelled_do_not_pile_up(
+    plane: DataPlane, system: FakeSystemClock
+) -> None:
+    """A client may ask for a wait of weeks, and give it up at once, again and again."""
+    rung: list[str] = []
+    plane.call_at(system.boot + MS, lambda: rung.append("kept"))
+    for _ in range(10 * CANCELLED_SLACK):
+        plane.cancel(plane.call_at(system.boot + 10**9 * MS, lambda: None))
+    assert len(plane._timers) <= 2 * CANCELLED_SLACK
+    system.advance(2 * MS)
+    plane.run_timers()
+    assert rung == ["kept"]
+
+
+def test_a_round_ends_though_many_sockets_are_ready(
+    plane: DataPlane, system: FakeSystemClock
+) -> None:
+    """Those that are left come first in the next one; who is urgent does not wait."""
+    served: list[str] = []
+    with ExitStack() as stack:
+        for name in ("a", "b", "c", "d", "urgent"):
+            ours, theirs = stack.enter_context(unix_pair(0))
+            theirs.send(b"x")
+
+            def busy(_events: int, name: str = name) -> None:
+                served.append(name)
+                system.advance(ROUND_NS)
+
+            plane.register(ours.fileno(), READ, busy, urgent=name == "urgent")
+        rounds: list[list[str]] = []
+
+        def end_of_round() -> bool:
+            rounds.append(served[:])
+            served.clear()
+            return False
+
+        for _ in range(4):
+            plane._serve(end_of_round, waits=False, linger_s=0)
+    assert all("urgent" in one for one in rounds)
+    assert all(len(one) == 2 for one in rounds)
+    assert {one for served in rounds for one in served} == {"a", "b", "c", "d", "urgent"}

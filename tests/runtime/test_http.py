@@ -15,7 +15,6 @@ from paxos.ids import REGISTRY_GROUP, GroupId
 from runtime.admin import Admin
 from runtime.balancer_admin import PROPOSE_TIMEOUT_S, BalancerAdmin
 from runtime.http import (
-    CONNECTIONS_MAX,
     REQUEST_BYTES_MAX,
     REQUEST_TIMEOUT_S,
     SEND_TIMEOUT_S,
@@ -299,23 +298,6 @@ async def test_requests_of_other_sites_are_refused() -> None:
     for reply in (await exchange(server, form), await exchange(server, request("GET", "/x"))):
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in reply.headers
-
-
-async def test_connections_are_limited(autojump_clock: MockClock) -> None:
-    """Who comes when all places are taken is sent away, and does not wait with an open socket."""
-    server, _ = serving(get_x=echo)
-    async with trio.open_nursery() as nursery:
-        clients = []
-        for _ in range(CONNECTIONS_MAX):
-            client, node = memory_stream_pair()
-            clients.append(client)
-            nursery.start_soon(server.handle, node)
-        await trio.testing.wait_all_tasks_blocked()
-        assert (await exchange(server, request("GET", "/x"))).status == 0
-        await clients[0].send_all(request("GET", "/x"))
-        assert Reply(await read_all(clients[0].receive_stream)).status == 200
-        assert (await exchange(server, request("GET", "/x"))).status == 200
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_bug_in_a_route_costs_one_connection() -> None:

@@ -374,6 +374,24 @@ def staged_of(wal: Wal, first: int, count: int, size: int) -> WriteBatch:
     return staged
 
 
+def taken_when_told(wal: Wal, writer: LogWriter, wakeup: Wakeup, staged: WriteBatch) -> None:
+    """Wait for the eventfd; a kernel may have more than one thing to say of a batch."""
+    done = None
+    while done is None:
+        assert select.select([wakeup.fd], [], [], GIVE_UP_S)[0]
+        done = writer.take_done()
+    assert done is staged
+    wal.written(done)
+
+
+def begun_in_the_usual_way(wal: Wal, writer: LogWriter, wakeup: Wakeup) -> None:
+    """The first batch after a start: by the thread, which opens the file."""
+    staged = staged_of(wal, 1, 1, 10)
+    writer.submit(staged)
+    assert writer._begun is None
+    taken_when_told(wal, writer, wakeup, staged)
+
+
 def test_a_real_log_is_the_same_whoever_writes_a_batch(
     real: tuple[Wal, LogWriter, Wakeup], tmp_path: Path
 ) -> None:
@@ -385,10 +403,7 @@ def test_a_real_log_is_the_same_whoever_writes_a_batch(
         staged = staged_of(wal, first, 10, 700)
         writer.submit(staged)
         count_by_kernel += writer._begun is not None
-        assert select.select([wakeup.fd], [], [], GIVE_UP_S)[0]
-        done = writer.take_done()
-        assert done is staged
-        wal.written(done)
+        taken_when_told(wal, writer, wakeup, staged)
         if wal.wants_segment:
             writer.prepare_soon()
     assert wal.statistics().segments > 3
@@ -415,10 +430,11 @@ def test_what_the_kernel_cannot_finish_the_thread_writes(
     by_kernel: tuple[Wal, LogWriter, Wakeup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that was cut short: nobody knows how much of it is there."""
-    wal, writer, _ = by_kernel
+    wal, writer, wakeup = by_kernel
+    begun_in_the_usual_way(wal, writer, wakeup)
     finish = RealFile.finish_write
     monkeypatch.setattr(RealFile, "finish_write", lambda file, wait: finish(file, wait) and False)
-    staged = staged_of(wal, 1, 10, 700)
+    staged = staged_of(wal, 2, 10, 700)
     writer.submit(staged)
     assert writer._begun is not None
     until(lambda: writer._begun is None or writer.take_done())
@@ -430,7 +446,8 @@ def test_what_the_kernel_cannot_finish_the_thread_writes(
 def test_a_failure_of_what_the_kernel_writes_is_final(
     by_kernel: tuple[Wal, LogWriter, Wakeup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wal, writer, _ = by_kernel
+    wal, writer, wakeup = by_kernel
+    begun_in_the_usual_way(wal, writer, wakeup)
 
     def failing(file: RealFile, _wait_s: float = 0.0) -> bool:
         while RealFile.finish_write_for_real(file, GIVE_UP_S) is None:
@@ -439,7 +456,7 @@ def test_a_failure_of_what_the_kernel_writes_is_final(
 
     monkeypatch.setattr(RealFile, "finish_write_for_real", RealFile.finish_write, raising=False)
     monkeypatch.setattr(RealFile, "finish_write", failing)
-    writer.submit(staged_of(wal, 1, 10, 700))
+    writer.submit(staged_of(wal, 2, 10, 700))
     assert writer._begun is not None
     with pytest.raises(StorageFailed, match="injected"):
         writer.take_done()

@@ -14,18 +14,18 @@ from paxos import codec
 from paxos import entry as entries
 from paxos.ids import MS, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Commit, Learn
+from runtime.connecting import SILENT_S
 from runtime.dataplane import DataPlane
 from runtime.fields import Address
 from runtime.forwarded import FORWARD_TIMEOUT_NS
 from runtime.greeting import FORMAT, Hello, Refusal
 from runtime.greeting import Why as RefusedFor
 from runtime.listener import listen
+from runtime.outcomes import RESULT_BYTES_MAX
 from runtime.peers import (
     GREETING_BYTES_MAX,
     GREETING_S,
     PAXOS_FRAME_BYTES,
-    RESULT_BYTES_MAX,
-    SILENT_S,
     UNGREETED_MAX,
     Kind,
 )
@@ -133,17 +133,20 @@ def test_who_never_greets_is_closed(world: World) -> None:
 
 
 def test_many_strangers_cost_a_bounded_number_of_sockets(world: World) -> None:
-    """And peers are let in as soon as those are gone; links that are up do not notice."""
+    """They keep no peer out, though they stay: the oldest of them goes."""
     world.join(1, 2)
     crowd = [world.stranger() for _ in range(UNGREETED_MAX)]
-    assert is_closed(world.stranger())
+    newest = world.stranger()
+    assert is_closed(crowd[0])
+    world.connect(3, 1)
+    assert (3, 1) in world[1].handler.ups
+    assert is_closed(crowd[1])
     world[2].peers.send(NodeId(1), accept(1))
     world.settle()
     assert len(world[1].handler.messages) == 1
-    crowd[0].close()
+    newest.sendall(frame(b"x"))
     world.settle()
-    world.connect(3, 1)
-    assert (3, 1) in world[1].handler.ups
+    assert is_closed(newest), "it was there until it said something else than who it is"
 
 
 def test_refusals_are_logged_once_a_second(world: World) -> None:
@@ -387,6 +390,19 @@ def test_clocks_are_compared(world: World) -> None:
         node.clock.advance(1 * MS)
     world.settle()
     assert world[1].handler.clocks == [(2, 51 * MS, 2 * MS)]
+
+
+def test_a_ping_says_what_time_it_was_for_the_peer(world: World) -> None:
+    """However long it has been under way, it is no earlier for the peer by now."""
+    world.join(1, 2)
+    world.settle()
+    world[2].handler.times.clear()
+    asked = world[1].clock.wall_ns()
+    world[1].peers.ping(draining=False)
+    world[1].peers.flush()
+    world[2].clock.advance(7 * SECOND_NS)
+    world.settle()
+    assert world[2].handler.times == [(1, asked)]
 
 
 def test_draining_is_told_with_every_ping(world: World) -> None:

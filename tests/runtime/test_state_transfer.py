@@ -40,6 +40,7 @@ class Late:
         at = self.late.replica.learner.applied
         slots = range(at + 1, at + 1 + count)
         entries = tuple(self.master.wal.read_entry(GROUP, Slot(slot)) for slot in slots)
+        self.late.replica.peer(NodeId(1)).asked = True
         self.late.engine.on_messages(NodeId(1), [Learned(GROUP, Slot(at + 1), entries)])
 
     def take_over(self) -> Slot | None:

@@ -3,13 +3,12 @@ that a test is skipped for the machine's sake only, never for a bug of ours."""
 
 import ctypes
 import os
-import platform
 from pathlib import Path
 
 import pytest
 
-IO_SETUP = {"x86_64": 206, "aarch64": 0, "riscv64": 0}
-IO_DESTROY = {"x86_64": 207, "aarch64": 1, "riscv64": 1}
+IO_URING_SETUP = 425
+PARAMETERS_BYTES = 120
 FILE_SYSTEMS = ("ext4", "xfs")
 """That carry such writes out, and later; others may do or refuse."""
 
@@ -23,9 +22,6 @@ def skip_without_kernel_writes(directory: Path) -> None:
 
 def refusal_of_kernel_writes(directory: Path) -> str | None:
     """Why files of `directory` cannot be written to in that way; None if they can."""
-    machine = platform.machine()
-    if machine not in IO_SETUP:
-        return f"system calls of {machine} are not known"
     found = _file_system(directory)
     if found not in FILE_SYSTEMS:
         return f"a file system of kind {found}"
@@ -38,10 +34,10 @@ def refusal_of_kernel_writes(directory: Path) -> str | None:
     finally:
         probe.unlink()
     call = ctypes.CDLL(None, use_errno=True).syscall
-    context = ctypes.c_ulong(0)
-    if call(ctypes.c_long(IO_SETUP[machine]), ctypes.c_long(1), ctypes.byref(context)):
-        return f"io_setup: {os.strerror(ctypes.get_errno())}"
-    call(ctypes.c_long(IO_DESTROY[machine]), context)
+    ring = call(IO_URING_SETUP, 1, ctypes.create_string_buffer(PARAMETERS_BYTES))
+    if ring < 0:
+        return f"io_uring_setup: {os.strerror(ctypes.get_errno())}"
+    os.close(ring)
     return None
 
 

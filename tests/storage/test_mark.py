@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from paxos.ids import GroupId
-from storage.disk import Buffer, write_all
+from storage.disk import Buffer, Then, write_all
 from storage.mark import MARK_NAME, SyncedMark, open_mark
 from storage.memory_disk import MemoryDisk, MemoryFile
 from storage.wal import Wal
@@ -20,12 +20,19 @@ SECTOR = 512
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk whose kernel writes what is begun, as a direct write: durable when it is finished."""
 
-    def begin(file: MemoryFile, buffers: Sequence[Buffer], offset: int, wakeup: int) -> bool:
+    following: list[Then] = []
+
+    def begin(
+        file: MemoryFile, buffers: Sequence[Buffer], offset: int, wakeup: int, then: Then
+    ) -> bool:
         write_all(file, buffers, offset)
+        following.append(then)
         return True
 
     def finish(file: MemoryFile, wait_s: float = 0.0) -> bool:
         file.fdatasync()
+        other, data, place = following.pop()
+        write_all(other, [data], place)
         return True
 
     monkeypatch.setattr(MemoryFile, "begin_write", begin)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from storage import kernel_queue
 from storage.direct import LONG_READ_BYTES, LONG_READ_BYTES_MAX
 from storage.disk import RealDisk, RealFile, write_all
 from storage.kernel_queue import KernelQueue
@@ -141,9 +142,9 @@ def test_whoever_reads_in_the_usual_way_sees_what_the_device_says(disk: RealDisk
         assert ahead_of(file)._ahead == {}
 
 
-def test_a_kernel_without_it_is_asked_once(tmp_path: Path) -> None:
+def test_a_kernel_without_it_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_queue, "_SETUP", 10_000)  # no system call
     file, data = made(RealDisk(tmp_path))
-    ahead_of(file)._queue._setup.value = 10_000  # no system call
     for offset in (1, 2):
         file.read_soon(LONG, offset)
         assert file.read_long(LONG, offset) == data[offset : offset + LONG]

@@ -6,6 +6,8 @@ compression without them (KAFKA-18659), but not accepted. Version 10 adds the ne
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
 
+from typing import ClassVar
+
 import attrs
 
 from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
@@ -29,6 +31,9 @@ class TopicProduceData:
 @attrs.define
 class ProduceRequest:
     """`acks` is -1 for all, 1 for the leader, 0 for no response at all."""
+
+    ITEMS_MAX: ClassVar = 12_000
+    """Topics and partitions together: they are decoded while everybody else waits."""
 
     transactional_id: str | None = string(nullable="0+")
     acks: int = int16()

@@ -42,6 +42,7 @@ def eighteen_steps() -> Script:
     script.drop(Accept, Commit, source=2, target=1)
     steal = script.held(2).log[steal_slot - 1]
     node = script.node(1)
+    script.replica(1).peer(NodeId(2)).asked = True
     script.wire.deliver(
         next(iter(script.sent(Promise)))._replace(
             source=NodeId(2), target=NodeId(1), message=Learned(GROUP, steal_slot, (steal,))

@@ -1,0 +1,354 @@
+"""Requests that name much: served in portions, round by round, so that nobody waits for them.
+
+A request may name 100,000 things in a frame of a megabyte. What each of them costs is known (`WAYS`
+has how many fit a few milliseconds), so a request that names more is cut into smaller ones of its
+kind, which the same handlers answer; a round serves one of those, whoever
+sent them, in turns. Their answers are read, joined and written again aside. While portions are left
+nothing more is read of the connection: what follows must not overtake them.
+
+What is asked twice in one request is answered once, where the answer says whose it is.
+
+Changes that are decided as a whole (CreateTopics and its like) are not cut, but bounded.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import attrs
+
+from broker.ports import Connection, Reply
+from paxos.ids import MS, GroupId
+from wire.apis import APIS, ApiKey, decode_response, encode_response
+from wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from broker.context import Broker, Request
+    from wire.apis import RequestHeader
+
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+ROOMS_MAX: Final = 2
+"""A joined answer is not longer than this, nor than twice what the account of all answers would
+give one; the connection that asks for more closes."""
+
+
+LOOKED_AT_MAX: Final = 2_000
+"""Things of a request that are looked at in one round, though they are named already."""
+
+
+class Way(NamedTuple):
+    """How requests of one API are cut: at `asked`, in their items at `inner`; `size` of either
+    make a portion. The answers are joined at `answered` and `answered_inner`."""
+
+    size: int
+    asked: str
+    answered: str
+    inner: str = ""
+    answered_inner: str = ""
+    once: Callable[[Any], Hashable] | None = None
+    """By what one item is told from another, where one answer does for all of its kind."""
+
+
+def _itself(name: str) -> Hashable:
+    return name
+
+
+def _resource(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.configs.DescribeConfigsResource
+    keys = one.configuration_keys
+    return one.resource_type, one.resource_name, None if keys is None else tuple(keys)
+
+
+WAYS: Final[Mapping[int, Way]] = {
+    ApiKey.PRODUCE: Way(400, "topic_data", "responses", "partition_data", "partition_responses"),
+    ApiKey.FETCH: Way(800, "topics", "responses", "partitions", "partitions"),
+    ApiKey.LIST_OFFSETS: Way(1_000, "topics", "topics", "partitions", "partitions"),
+    ApiKey.METADATA: Way(500, "topics", "topics"),
+    ApiKey.OFFSET_COMMIT: Way(500, "topics", "topics", "partitions", "partitions"),
+    ApiKey.OFFSET_FETCH: Way(20, "groups", "groups"),
+    ApiKey.FIND_COORDINATOR: Way(1_000, "coordinator_keys", "coordinators", once=_itself),
+    ApiKey.DESCRIBE_GROUPS: Way(10, "groups", "groups", once=_itself),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Way(10, "group_ids", "groups", once=_itself),
+    ApiKey.DELETE_GROUPS: Way(200, "groups_names", "results", once=_itself),
+    ApiKey.DESCRIBE_CONFIGS: Way(40, "resources", "results", once=_resource),
+    ApiKey.DELETE_RECORDS: Way(500, "topics", "topics", "partitions", "partitions"),
+    ApiKey.OFFSET_DELETE: Way(1_000, "topics", "topics", "partitions", "partitions"),
+    ApiKey.ELECT_LEADERS: Way(
+        500, "topic_partitions", "replica_election_results", "partitions", "partition_result"
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Way(
+        500, "topics", "responses", "partitions", "partitions"
+    ),
+}
+
+
+class Portions:
+    """The requests of one node that are being served in portions."""
+
+    def __init__(self) -> None:
+        self._turns: deque[_Serving] = deque()
+        self._armed = False
+        self.served = 0
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def serve(
+        self, broker: "Broker", request: "Request", handler: "Callable[[Broker, Request], None]"
+    ) -> bool:
+        """False where the request is small enough for its handler."""
+        way = WAYS.get(request.header.api_key)
+        if way is None:
+            return False
+        items = getattr(request.message, way.asked)
+        if not items or _weight(items, way.inner) <= way.size:
+            return False
+        request.reply.stop_reading()
+        self.served += 1
+        self._turns.append(_Serving(broker, request, handler, way, items))
+        self._arm(broker)
+        return True
+
+    def _arm(self, broker: "Broker") -> None:
+        if not self._armed and self._turns:
+            self._armed = True
+            broker.timers.call_at(broker.groups.now().boot_ns, partial(self._round, broker))
+
+    def _round(self, broker: "Broker") -> None:
+        self._armed = False
+        serving = self._turns.popleft()
+        if serving.next_portion():
+            self._turns.append(serving)
+        self._arm(broker)
+
+
+def _weight(items: list[Any], inner: str) -> int:
+    """How many things are named."""
+    if not inner:
+        return len(items)
+    return len(items) + sum(len(getattr(one, inner) or ()) for one in items)
+
+
+def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
+    """Portions of `way.size`: an item that names too much for one is cut itself."""
+    portion: list[Any] = []
+    room = way.size
+    seen: set[Hashable] = set()
+    for number, one in enumerate(items, 1):
+        if number % LOOKED_AT_MAX == 0:  # they may all be the same
+            yield portion
+            portion, room = [], way.size
+        if way.once is not None:
+            if (key := way.once(one)) in seen:
+                continue
+            seen.add(key)
+        named = (getattr(one, way.inner) or []) if way.inner else []
+        if len(named) < room:
+            portion.append(one)
+            room -= 1 + len(named)
+        else:
+            for start in range(0, len(named) or 1, way.size):
+                some = named[start : start + way.size]
+                if len(some) >= room and portion:
+                    yield portion
+                    portion, room = [], way.size
+                portion.append(attrs.evolve(one, **{way.inner: some}) if way.inner else one)
+                room -= 1 + len(some)
+        if room <= 0:
+            yield portion
+            portion, room = [], way.size
+    if portion:
+        yield portion
+
+
+class _Serving:
+    """One request that is being served."""
+
+    def __init__(
+        self,
+        broker: "Broker",
+        request: "Request",
+        handler: "Callable[[Broker, Request], None]",
+        way: Way,
+        items: list[Any],
+    ) -> None:
+        self.broker, self.request, self.way = broker, request, way
+        self._handler = handler
+        self._portions = _cut(items, way)
+        self._parts: list[_Part] = []
+        self._left = 0
+        self._all_begun = self._over = False
+        message: Any = request.message
+        self.fetch_left = message.max_bytes if request.header.api_key == ApiKey.FETCH else None
+        if not request.owned:  # the frame dies with the round that it came in
+            request.frame, request.owned = memoryview(bytes(request.frame)), True
+
+    def next_portion(self) -> bool:
+        """Serve the next one; whether there are more."""
+        portion = next(self._portions, None)
+        if portion == [] and not self._over:
+            return True
+        if portion is None or self._over:
+            self._all_begun = True
+            self.request.reply.read_on()
+            self._maybe_join()
+            return False
+        request = self.request
+        part = _Part(self)
+        self._parts.append(part)
+        self._left += 1
+        changed: dict[str, Any] = {self.way.asked: portion}
+        if self.fetch_left is not None:
+            changed |= {"max_wait_ms": 0, "max_bytes": max(0, self.fetch_left)}
+        message: Any = request.message
+        message = attrs.evolve(message, **changed)
+        one = attrs.evolve(request, message=message, reply=part)
+        try:
+            self._handler(self.broker, one)
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self.broker.on_bug(f"a portion of {APIS[request.header.api_key].name}", error)
+            self.close(f"internal error: {type(error).__name__}")
+        return True
+
+    def answered(self, size: int) -> None:
+        self._left -= 1
+        if self.fetch_left is not None:
+            self.fetch_left -= size
+        self._maybe_join()
+
+    def _maybe_join(self) -> None:
+        if not self._all_begun or self._left or self._over:
+            return
+        self._over = True
+        parts = [b"".join(part.chunks) for part in self._parts if part.chunks is not None]
+        self._parts.clear()
+        if not parts:
+            self.request.reply.nothing()
+        elif (size := sum(map(len, parts))) > self._answer_bytes_max:
+            self.request.reply.close(f"its answer would have {size} bytes")
+        else:
+            items = getattr(self.request.message, self.way.asked)
+            rest = self.broker.aside.rest
+            work = partial(_joined, self.request.header, self.way, parts, items, rest)
+            self.broker.aside.submit(work, self._complete)
+
+    @property
+    def _answer_bytes_max(self) -> int:
+        if self.fetch_left is not None:
+            return 1 << 40  # each part has taken what room there was
+        return min(ANSWER_BYTES_MAX, ROOMS_MAX * self.request.reply.room)
+
+    def _complete(self, chunks: list[Buffer]) -> None:
+        """A fetch that has found nothing says so no sooner than it would have."""
+        wait_ms = 0
+        if self.fetch_left is not None:
+            message: Any = self.request.message
+            waits = self.fetch_left > message.max_bytes - message.min_bytes
+            wait_ms = min(message.max_wait_ms, self.broker.config.fetch_wait_ms_max) * waits
+        if wait_ms > 0:
+            at = self.broker.groups.now().boot_ns + wait_ms * MS
+            self.broker.timers.call_at(at, partial(self.request.reply.complete, chunks))
+        else:
+            self.request.reply.complete(chunks)
+
+    def close(self, reason: str) -> None:
+        self._over = True
+        self._parts.clear()
+        self.request.reply.close(reason)
+
+
+class _Part(Reply):
+    """The answer to one portion."""
+
+    def __init__(self, serving: _Serving) -> None:
+        self._serving = serving
+        self._reply = serving.request.reply
+        self.chunks: list[Buffer] | None = None
+
+    @property
+    def connection(self) -> Connection:
+        return self._reply.connection
+
+    @property
+    def room(self) -> int:
+        left = self._serving.fetch_left
+        return self._reply.room if left is None or left > 0 else 0
+
+    def complete(self, chunks: list[Buffer]) -> None:
+        assert self.chunks is None, "a request is answered once"
+        self.chunks = chunks
+        self._serving.answered(sum(map(len, chunks)))
+
+    def nothing(self) -> None:
+        self._serving.answered(0)
+
+    def when_waited(self, hurry: Callable[[], None]) -> None:
+        self._reply.when_waited(hurry)
+
+    def produces(self, producer_id: int) -> None:
+        self._reply.produces(producer_id)
+
+    def refused(self, topic: str, index: int) -> None:
+        self._reply.refused(topic, index)
+
+    def hold_back(self, group: GroupId) -> None:
+        self._reply.hold_back(group)
+
+    def stop_reading(self) -> None:
+        self._reply.stop_reading()
+
+    def read_on(self) -> None:
+        self._reply.read_on()
+
+    def close(self, reason: str) -> None:
+        self._serving.close(reason)
+
+    def has_hung_up(self) -> bool:
+        return self._reply.has_hung_up()
+
+
+def _joined(
+    header: "RequestHeader",
+    way: Way,
+    parts: list[bytes],
+    asked: list[Any],
+    rest: Callable[[], None],
+) -> list[Buffer]:
+    """One answer from those to the portions, in their order. What was asked is not needed any more,
+    and to free it takes a while: here."""
+    while asked:
+        del asked[-LOOKED_AT_MAX:]
+    answers: list[Any] = []
+    for part in parts:
+        answers.append(decode_response(header.api_key, header.api_version, memoryview(part)[4:]))
+        rest()
+    whole = answers[0]
+    items: list[Any] = []
+    for answer in answers:
+        for one in getattr(answer, way.answered):
+            last = items[-1] if items and way.inner else None
+            if last is not None and _same(last, one):
+                getattr(last, way.answered_inner).extend(getattr(one, way.answered_inner))
+            else:
+                items.append(one)
+        if answer is not whole and hasattr(whole, "node_endpoints"):
+            known = {one.node_id for one in whole.node_endpoints}
+            whole.node_endpoints += [
+                one for one in answer.node_endpoints if one.node_id not in known
+            ]
+        with suppress(AttributeError):
+            whole.error_code = whole.error_code or answer.error_code
+        with suppress(AttributeError):
+            whole.throttle_time_ms = max(whole.throttle_time_ms, answer.throttle_time_ms)
+    setattr(whole, way.answered, items)
+    return encode_response(header, whole)
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401  items of any answer
+    """Whether both are of one topic: all that names it is equal."""
+    return all(
+        getattr(one, field.name) == getattr(other, field.name)
+        for field in attrs.fields(type(one))
+        if field.name in ("name", "topic", "topic_id", "topic_name")
+    )

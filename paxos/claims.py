@@ -1,0 +1,106 @@
+"""What no honest member says: numbers that are not possible (docs/peer-work.md has all of them).
+
+An honest member's messages may be lost, late, repeated and from an earlier life; they never say
+what is refused here. A frame that does costs its sender the link, and nobody anything else. What is
+possible and still wrong is met where it is used: a peer's newest word replaces the one before it,
+and only answers to our own questions change what is durable (protocol.md, F3).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from paxos.codec import PeerError
+from paxos.ids import Ballot, NodeId
+from paxos.messages import (
+    Accept,
+    Accepted,
+    Commit,
+    Message,
+    Nack,
+    Prepare,
+    Progress,
+    Promise,
+    RejoinAnswer,
+)
+from paxos.timing import ACCEPT_AHEAD_SLOTS_MAX, ROUND_AHEAD_MAX, WINDOW_MAX
+
+if TYPE_CHECKING:
+    from paxos.replica import Replica
+
+
+def check(replica: "Replica", sender: NodeId, message: Message) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        PeerError: saying what.
+    """
+    rule = _RULES.get(type(message))
+    if rule is not None and sender != replica.me:
+        rule(replica, sender, message)
+
+
+def _round(replica: "Replica", ballot: Ballot) -> None:
+    if ballot[0] > replica.round_seen + ROUND_AHEAD_MAX:
+        raise PeerError(f"round {ballot[0]} in group {replica.group}: {replica.round_seen} is seen")
+
+
+def _prepare(replica: "Replica", sender: NodeId, message: Prepare) -> None:
+    _round(replica, message.ballot)
+    if message.ballot.node != sender:
+        raise PeerError(f"a Prepare with {message.ballot}, which is another node's")
+
+
+def _promise(replica: "Replica", sender: NodeId, message: Promise) -> None:
+    """Who promises has applied nothing from the start of the Prepare on, so it has no vote further
+    than so many slots behind that, and none above the ballot that it promises."""
+    proposer = replica.proposer
+    if message.ballot != proposer.ballot:
+        return  # of a Prepare that is over; nobody looks into it
+    first = proposer.lo
+    for slot, ballot, _ in message.votes:
+        if not first <= slot < first + ACCEPT_AHEAD_SLOTS_MAX or ballot > message.ballot:
+            raise PeerError(f"a vote in slot {slot} at {ballot}: asked from {first} on")
+
+
+def _nack(replica: "Replica", sender: NodeId, message: Nack) -> None:
+    _round(replica, message.promised)
+
+
+def _accept(replica: "Replica", sender: NodeId, message: Accept) -> None:
+    _round(replica, message.ballot)
+    if message.counted_to > message.slot + WINDOW_MAX:
+        raise PeerError(f"slots counted to {message.counted_to} when {message.slot} is proposed")
+
+
+def _accepted(replica: "Replica", sender: NodeId, message: Accepted) -> None:
+    _round(replica, message.ballot)
+
+
+def _commit(replica: "Replica", sender: NodeId, message: Commit) -> None:
+    _round(replica, message.ballot)
+    if message.counted_to < message.counted_from:
+        raise PeerError(f"slots counted from {message.counted_from} to {message.counted_to}")
+
+
+def _progress(replica: "Replica", sender: NodeId, message: Progress) -> None:
+    _round(replica, message.witnessed)
+    if message.chosen_to < message.applied:
+        raise PeerError(f"applied to {message.applied}, and chosen to {message.chosen_to} only")
+
+
+def _rejoin_answer(replica: "Replica", sender: NodeId, message: RejoinAnswer) -> None:
+    _round(replica, message.promised)
+    if message.last_voted < message.applied:
+        raise PeerError(f"voted to {message.last_voted}, and applied to {message.applied}")
+
+
+_RULES: Final[Mapping[type[Any], Callable[[Any, Any, Any], None]]] = {
+    Prepare: _prepare,
+    Promise: _promise,
+    Nack: _nack,
+    Accept: _accept,
+    Accepted: _accepted,
+    Commit: _commit,
+    Progress: _progress,
+    RejoinAnswer: _rejoin_answer,
+}

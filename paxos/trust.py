@@ -1,0 +1,221 @@
+"""Whether a node's clock may be trusted, by what its peers say of theirs (protocol.md 4).
+
+A clock that is wrong is the one that does harm: every lease seems to be over, and one taken with it
+runs until nobody knows when. So a clock that a peer contradicts is trusted only while a majority,
+this node included, may agree with it, and after that, as at the start, only when a majority has
+proved anew that it does:
+
+* What is known of a peer is an interval, in which the difference of the two clocks lies, from one
+  of its answers. With time it widens. Another answer takes its place if it says more by then, or
+  contradicts it; two answers are never put together, for a clock may have been set in between.
+* A peer contradicts us when all of its interval is too far off, and proves us right when none of it
+  is: |offset| - error to doubt, |offset| + error to trust. What lies between keeps trust, and does
+  not give it back.
+* A link that is lost says nothing about the time: neither doubt nor trust ends with it. But nobody
+  speaks for or against us for longer than READING_LASTS_NS.
+* Where both clocks of this machine stood still (a virtual machine that its host stopped), nothing
+  on the machine tells, and the lease seems to run on. All peers are ahead by as much, and say so in
+  their first word: then the clock is doubted at once, whatever others have said before.
+
+Pure: `boot_ns`, the reading of a clock that never steps, is an argument.
+"""
+
+from typing import Final
+
+import attrs
+
+from paxos.ids import MS, NodeId
+
+SUSPECT_SHARE: Final = 0.8
+"""Masters are given up when this share of the margin is used (CockroachDB stops at 80 %)."""
+
+WIDENING_PER_SECOND_NS: Final = 3 * MS
+"""Two clocks come apart by no more: both are slewed, and each crystal is off by a little."""
+
+READING_LASTS_NS: Final = 30_000 * MS
+"""A peer that has not answered for so long does not vouch for our clock any more."""
+
+STOPS_TOLD_EVERY_NS: Final = 10_000 * MS
+"""So often can a peer say that we stood still, if it was the only one to see it: its own clock may
+be the one that jumps about."""
+
+_NEVER: Final = 1 << 80
+"""More nanoseconds than there will be: an interval without an end."""
+
+
+@attrs.frozen
+class _Interval:
+    """By how much a peer's clock is ahead of ours, at least and at most, as of `boot_ns`."""
+
+    least: int
+    most: int
+    boot_ns: int
+    asked_boot_ns: int
+    """When we asked for this answer."""
+    answer: int
+    """Its number, counted over all peers."""
+    heard_boot_ns: int
+    """When the peer last answered at all."""
+
+    def at(self, boot_ns: int) -> tuple[int, int]:
+        wider = WIDENING_PER_SECOND_NS * max(0, boot_ns - self.boot_ns) // 1_000_000_000
+        return self.least - wider, self.most + wider
+
+
+class Trust:
+    """`others_needed`: how many other nodes make a majority with this one."""
+
+    def __init__(self, margin_ns: int, *, others_needed: int) -> None:
+        self._most_ns = int(SUSPECT_SHARE * margin_ns)
+        self._intervals: dict[NodeId, _Interval] = {}
+        self._linked: set[NodeId] = set()
+        self._answers = self._doubted_at_answer = 0
+        self._stopped_boot_ns = 0
+        """What was asked before is no proof: our clocks may have stood still since."""
+        self._stop_told_boot_ns: dict[NodeId, int] = {}
+        self._others_needed = others_needed
+        self.trusted = others_needed == 0
+        self.compared = self.trusted
+        """Whether it was trusted ever."""
+        self.stood_still = 0
+        """How often a peer has shown that this machine's clocks had stood still."""
+        self.asks = False
+        """Whether readings are wanted sooner than usual; whoever asks takes it back."""
+
+    # -- what peers say ------------------------------------------------------------------------
+
+    def needs(self, others: int, boot_ns: int) -> None:
+        """The cluster has grown or shrunk: so many others make a majority with this node."""
+        if others != self._others_needed:
+            self._others_needed = others
+            self._judge(boot_ns)
+
+    def on_answer(self, node: NodeId, offset_ns: int, error_ns: int, boot_ns: int) -> None:
+        """A peer's wall clock is ahead of ours by `offset_ns`, give or take `error_ns`, which is
+        half the time that asking took."""
+        if error_ns < 0:
+            return  # an answer to a question of later on: no peer's clock explains that
+        self._linked.add(node)
+        self._answers += 1
+        least, most = offset_ns - error_ns, offset_ns + error_ns
+        asked = boot_ns - 2 * error_ns
+        self._learn(node, _Interval(least, most, boot_ns, asked, self._answers, boot_ns))
+
+    def on_told(self, node: NodeId, least_ns: int, boot_ns: int) -> None:
+        """A peer's wall clock is ahead of ours by at least so much: it showed that much, who knows
+        how long ago."""
+        known = self._intervals.get(node)
+        if known is not None and least_ns > known.at(boot_ns)[1]:
+            told = attrs.evolve(known, least=least_ns, most=_NEVER, boot_ns=boot_ns)
+            self._learn(node, told)
+
+    def unlinked(self, node: NodeId) -> None:
+        """The link to the peer is gone; what it has said of our clock was true all the same."""
+        self._linked.discard(node)
+
+    def drop(self, node: NodeId, boot_ns: int) -> None:
+        """It is none of the cluster's nodes any more."""
+        self._linked.discard(node)
+        self._stop_told_boot_ns.pop(node, None)
+        if self._intervals.pop(node, None) is not None:
+            self._judge(boot_ns)
+
+    def look(self, boot_ns: int) -> None:
+        """Time passes, which may end trust and never begins it; call regularly."""
+        if self.trusted:
+            self._judge(boot_ns)
+
+    def _learn(self, node: NodeId, heard: _Interval) -> None:
+        known, boot = self._intervals.get(node), heard.boot_ns
+        if known is not None:
+            least, most = known.at(boot)
+            if heard.least > most and most < self._most_ns <= heard.least:
+                self._seems_stopped(node, boot)
+            agree = heard.least <= most and least <= heard.most
+            if agree and heard.most - heard.least > most - least:
+                heard = attrs.evolve(known, heard_boot_ns=boot)
+        self._intervals[node] = heard
+        self._judge(boot)
+
+    def _seems_stopped(self, node: NodeId, boot: int) -> None:
+        """All at once this peer is far ahead. Its clock was set, or ours stood still; which of the
+        two the others can tell, but not by what they said before."""
+        told = self._stop_told_boot_ns.get(node)
+        if told is None or boot - told >= STOPS_TOLD_EVERY_NS:
+            self._stop_told_boot_ns[node] = self._stopped_boot_ns = boot
+            self.stood_still += 1
+            self._doubt()
+
+    def _doubt(self) -> None:
+        self._doubted_at_answer = self._answers
+        if self._needed:
+            self.trusted = False
+            self.asks = True
+
+    def _judge(self, boot: int) -> None:
+        vouching = proving = against = 0
+        for known in self._intervals.values():
+            if boot - known.heard_boot_ns >= READING_LASTS_NS:
+                continue
+            least, most = known.at(boot)
+            vouches = least < self._most_ns and most > -self._most_ns
+            vouching += vouches
+            against += not vouches
+            if known.answer > self._doubted_at_answer and (
+                known.asked_boot_ns >= self._stopped_boot_ns
+            ):
+                proving += -self._most_ns < least and most < self._most_ns
+        needed = self._needed
+        if self.trusted:
+            if against and vouching < needed:
+                self._doubt()
+        elif proving >= needed:
+            self.trusted = self.compared = True
+            if self._stop_told_boot_ns:  # who was right may say so again at any time
+                wrong = self._contradicted_by(boot)
+                told = self._stop_told_boot_ns.items()
+                self._stop_told_boot_ns = {node: at for node, at in told if node in wrong}
+
+    @property
+    def _needed(self) -> int:
+        """At least as many as the peers that are known make necessary."""
+        return max(self._others_needed, len(self._intervals) // 2)
+
+    # -- what is said of it -------------------------------------------------------------------
+
+    def complaint(self, boot_ns: int) -> str:
+        """Why this clock is not trusted, or ""."""
+        if self.trusted:
+            return ""
+        against = self._contradicted_by(boot_ns)
+        if len(against) > 1 and len(against) >= self._needed:
+            return "this node's clock is off: check its time synchronisation"
+        if against:
+            node, offset = next(iter(sorted(against.items())))
+            return (
+                f"this node's clock is off from that of node {node} by {abs(offset) // MS} ms, and "
+                "no majority says whose is right: check the time synchronisation of both"
+            )
+        if self.compared:
+            return (
+                "this node's clock is off, or was: no majority of the nodes has confirmed it since"
+            )
+        return "its clock has not been compared with others yet: is a majority of the nodes up?"
+
+    def _contradicted_by(self, boot_ns: int) -> dict[NodeId, int]:
+        """Peers that are proved to be off, and by how much at least."""
+        found = {}
+        for node, interval in self._intervals.items():
+            least, most = interval.at(boot_ns)
+            if least >= self._most_ns or most <= -self._most_ns:
+                found[node] = least if least > 0 else most
+        return found
+
+    @property
+    def offsets_ns(self) -> dict[NodeId, int]:
+        """Of the peers with links, as far as their answers tell."""
+        return {
+            node: (interval.least + interval.most) // 2
+            for node, interval in self._intervals.items()
+            if node in self._linked and interval.most < _NEVER // 2
+        }

@@ -1,0 +1,42 @@
+"""Closing files away from the event loop.
+
+The last reference to a file may go anywhere, and closing may wait for the disk: where the file was
+removed meanwhile, its blocks are given back then; on other file systems it may be written first.
+A process that has a loop says so (`close_aside`); all others close where they are, also at their
+very end, when no thread may be started any more.
+"""
+
+import os
+import queue
+import threading
+from collections.abc import Iterable
+
+_ASIDE: list["queue.SimpleQueue[int]"] = []
+
+
+def close_aside() -> None:
+    """From now on what the main thread closes is closed by another one."""
+    if _ASIDE:
+        return
+    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+    threading.Thread(target=_close, args=(todo,), name="close-files", daemon=True).start()
+    _ASIDE.append(todo)
+
+
+def close_soon(descriptors: Iterable[int]) -> None:
+    """Close those that are open (not negative): here, or aside where this is the loop's thread.
+
+    Errors say nothing: all that counts was made durable before.
+    """
+    aside = _ASIDE and threading.current_thread() is threading.main_thread()
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            if aside:
+                _ASIDE[0].put(descriptor)
+            else:
+                os.close(descriptor)
+
+
+def _close(todo: "queue.SimpleQueue[int]") -> None:
+    while True:
+        os.close(todo.get())

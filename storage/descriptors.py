@@ -1,0 +1,79 @@
+"""Opening files where file descriptors are scarce: that is "later", and not a disk that failed.
+
+All descriptors of a process come from one bound, and connections may have taken the last. So a few
+are kept in reserve. Where there is none left one of the reserve is given up for the file, and
+`scarce` tells the loop, which closes connections and fills the reserve up again. A thread that
+finds the reserve empty as well waits for that; the loop itself cannot.
+"""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+RESERVE: Final = 16
+STEP_S: Final = 0.02
+TRIES: Final = 1_500
+"""So often, half a minute, a thread waits for one; then the failure is told, as any other."""
+
+
+class Descriptors:
+    """Of this process. `fill` and `scarce` are the loop's, `have` is anybody's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reserve: list[int] = []
+        self._loop: int | None = None
+        self.scarce = False
+        """One was missing since this was set to False."""
+
+    def fill(self) -> bool:
+        """On the loop's thread, now and then: have the reserve full. False where it cannot be."""
+        self._loop = threading.get_ident()
+        with self._lock:
+            while len(self._reserve) < RESERVE:
+                try:
+                    self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                except OSError:
+                    return False
+        return True
+
+    def drop(self) -> None:
+        with self._lock:
+            while self._reserve:
+                os.close(self._reserve.pop())
+
+    def have(self, act: Callable[[], T]) -> T:
+        """Do what takes a descriptor, with one of the reserve if there is no other.
+
+        Raises:
+            OSError: as `act`; for want of descriptors only when there was none for a long time.
+        """
+        pause, tries = threading.Event(), 0
+        while True:
+            try:
+                return act()
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
+                self.scarce = True
+                if self._give_up_one():
+                    continue  # unless another thread is quicker: then with the next one
+                if threading.get_ident() == self._loop or tries >= TRIES:
+                    raise
+                tries += 1
+                pause.wait(STEP_S)
+
+    def _give_up_one(self) -> bool:
+        with self._lock:
+            if not self._reserve:
+                return False
+            os.close(self._reserve.pop())
+            return True
+
+
+DESCRIPTORS: Final = Descriptors()

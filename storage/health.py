@@ -1,0 +1,85 @@
+"""How the disk does, judged by how long the log's batches take to become durable.
+
+*Hung*: the batch under way has waited for HUNG_NS. *Slow*: the middle one of the last batches took
+SLOW_NS or more, and half of the other nodes are far better, as they say of themselves. Where all
+disks are alike, on one machine say, none is slow: there is nowhere to go.
+
+Time is an argument. It is counted in steps between ticks, and a step counts for STEP_NS_MAX at
+most: while a process stands still (SIGSTOP, a collection of garbage) nobody hears of the disk, and
+that is not the disk's fault.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from statistics import median_low
+from typing import Final
+
+HUNG_NS: Final = 1_000_000_000
+SLOW_NS: Final = 40_000_000
+FAR_BETTER: Final = 2
+"""Classes below ours: two to four times as fast, or more."""
+SLOW_FOR_NS: Final = 30_000_000_000
+"""Who was slow stays so for so long, lest masters go to and fro."""
+BATCHES_KEPT: Final = 15
+BATCHES_NEEDED: Final = 5
+STEP_NS_MAX: Final = 100_000_000
+CLASS_MAX: Final = 15
+
+
+def class_of(ns: int) -> int:
+    """Doublings of half a millisecond, 0 to CLASS_MAX: how nodes tell each other of their disks."""
+    return min(CLASS_MAX, (2 * ns // 1_000_000).bit_length())
+
+
+class DiskHealth:
+    def __init__(self) -> None:
+        self.hung = self.slow = False
+        self.waited_ns = 0
+        """How long the batch under way has taken so far."""
+        self._under_way = False
+        self._looked_ns = 0
+        self._taken: deque[int] = deque(maxlen=BATCHES_KEPT)
+        self._slow_until_ns = 0
+
+    @property
+    def ailing(self) -> bool:
+        """Masters are better off elsewhere."""
+        return self.hung or self.slow
+
+    @property
+    def usual_ns(self) -> int:
+        """What the middle one of the last batches took; 0 while too few are known."""
+        return median_low(self._taken) if len(self._taken) >= BATCHES_NEEDED else 0
+
+    @property
+    def own_class(self) -> int:
+        return CLASS_MAX if self.hung else class_of(self.usual_ns)
+
+    def begun(self, boot_ns: int) -> None:
+        """A batch goes to the disk."""
+        self._step(boot_ns)
+        self._under_way = True
+        self.waited_ns = 0
+
+    def ended(self, boot_ns: int) -> None:
+        """It is durable."""
+        self._step(boot_ns)
+        self._taken.append(self.waited_ns)
+        self._under_way = self.hung = False
+        self.waited_ns = 0
+
+    def look(self, boot_ns: int, others: Iterable[int] = ()) -> None:
+        """Every tick, with the classes that the other nodes have told of their disks."""
+        self._step(boot_ns)
+        self.hung = self.waited_ns >= HUNG_NS
+        known = sorted(others)
+        better = bool(known) and median_low(known) + FAR_BETTER <= class_of(self.usual_ns)
+        if self.usual_ns >= SLOW_NS and better:
+            self.slow, self._slow_until_ns = True, boot_ns + SLOW_FOR_NS
+        elif boot_ns >= self._slow_until_ns:
+            self.slow = False
+
+    def _step(self, boot_ns: int) -> None:
+        if self._under_way:
+            self.waited_ns += min(boot_ns - self._looked_ns, STEP_NS_MAX)
+        self._looked_ns = boot_ns

@@ -1,0 +1,89 @@
+"""Requests that are as dear as a frame may be, for every API: each of their arrays filled up.
+
+Made from the schema, so a new API or field is on the list without anybody thinking of it. What is
+in an array is once always the same, and once all different: a handler may look things up, sort
+them, or answer each of them at length.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import attrs
+
+from tests.broker.test_hostile import REQUESTS, sensible
+from wire.apis import Api, Request, encode_request
+
+FRAME_BYTES: int = 1024 * 1024
+COUNTS = (1_000, 10_000, 1 << 18)
+"""Around the usual limits, and as many as the frame takes."""
+
+
+class Dear(NamedTuple):
+    name: str
+    api: Api
+    version: int
+    frame: bytes
+    """Without its length."""
+
+
+def dear_requests(frame_bytes: int = FRAME_BYTES) -> Iterator[Dear]:
+    """For each API its newest version; for each array in it, several lengths."""
+    newest = {api.key: (api, max(api.accepted)) for api, _ in REQUESTS}
+    for api, version in newest.values():
+        for path in _arrays(sensible(api)):
+            for distinct in (False, True):
+                seen = 0
+                for count in COUNTS:
+                    dear = _filled(api, version, path, count, distinct, frame_bytes)
+                    if len(dear.frame) > seen:
+                        seen = len(dear.frame)
+                        yield dear
+
+
+def _filled(
+    api: Api, version: int, path: tuple[str, ...], count: int, distinct: bool, frame_bytes: int
+) -> Dear:
+    """As many items as asked for and as fit."""
+    few = len(_frame(_grown(sensible(api), path, 64, distinct), version))
+    none = len(_frame(_grown(sensible(api), path, 0, distinct), version))
+    each = max((few - none) / 64, 0.01) + (4 if distinct else 0)
+    fits = min(count, int((frame_bytes - none) / each))
+    frame = _frame(_grown(sensible(api), path, fits, distinct), version)
+    kind = "different" if distinct else "the same"
+    return Dear(f"{api.name} v{version} {'.'.join(path)} {fits} {kind}", api, version, frame)
+
+
+def _frame(request: Request, version: int) -> bytes:
+    return b"".join(encode_request(request, version, 7, "dear"))[4:]
+
+
+def _arrays(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for field in attrs.fields(type(value)):
+        one = getattr(value, field.name)
+        if isinstance(one, list) and one:
+            yield (*path, field.name)
+            if attrs.has(type(one[0])):
+                yield from _arrays(one[0], (*path, field.name))
+
+
+def _grown(value: Any, path: tuple[str, ...], count: int, distinct: bool) -> Any:
+    """The same, with `count` of the first item of the array at `path`."""
+    items = getattr(value, path[0])
+    if len(path) > 1:
+        return attrs.evolve(value, **{path[0]: [_grown(items[0], path[1:], count, distinct)]})
+    more = [_other(items[0], at) if distinct else items[0] for at in range(count)]
+    return attrs.evolve(value, **{path[0]: more})
+
+
+def _other(item: Any, at: int) -> Any:
+    """An item that differs in what names it."""
+    if isinstance(item, str):
+        return f"{item}{at}"
+    if isinstance(item, int):
+        return at
+    values = {field.name: getattr(item, field.name) for field in attrs.fields(type(item))}
+    for kind in (str, int):
+        for name, value in values.items():
+            if type(value) is kind:
+                return attrs.evolve(item, **{name: _other(value, at)})
+    return item

@@ -1,0 +1,133 @@
+"""No request, whatever it names, holds the loop for long: measured for all APIs.
+
+What is measured is the time on the processor, not on the wall, of each stretch in which nobody else
+is served: the handling of a frame, a timer's callback, the taking of what was done aside. What is
+done aside is not measured: another thread does it. A stretch that is too long is measured again, so
+that what the machine did beside it is not taken for ours.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from node import YOUNG_OBJECTS_MAX
+from storage.errors import StorageError
+from tests.broker.fakes import FakeReply
+from tests.broker.hostile_list import Dear, dear_requests
+from tests.broker.world import CLIENT_HOST, World
+from wire.messages import topics
+
+STRETCH_MS_MAX = 20.0
+TRIES = 5
+USUAL_S = 0.005
+"""What `slowness` takes on a machine of two cores of 2020 that does nothing else."""
+PARTITIONS = 100
+
+
+class Stretches:
+    """The longest time that nobody else had a turn."""
+
+    def __init__(self) -> None:
+        self.longest_ms = 0.0
+
+    def measured(self, act: Callable[[], object]) -> None:
+        began = time.thread_time()
+        act()
+        self.longest_ms = max(self.longest_ms, (time.thread_time() - began) * 1e3)
+
+
+def slowness() -> float:
+    """How much slower than usual the processor is just now: others share its caches and cores."""
+    began = time.thread_time()
+    sum(len(str(number)) for number in range(100_000))
+    return max(1.0, (time.thread_time() - began) / USUAL_S)
+
+
+class Aside:
+    """Works at once, outside of what is measured; what comes of it is taken later."""
+
+    def __init__(self, stretches: Stretches) -> None:
+        self._stretches = stretches
+        self.done: list[Callable[[], None]] = []
+
+    def submit(
+        self,
+        work: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Callable[[StorageError], None] | None = None,
+    ) -> None:
+        self.done.append(lambda: self._finish(work, done))
+
+    def _finish(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        result = work()
+        self._stretches.measured(partial(done, result))
+
+    def rest(self) -> None:
+        pass
+
+
+class Measured:
+    """A world whose node 1 is measured."""
+
+    def __init__(self) -> None:
+        self.world = World(nodes=3, groups=4)
+        self.world.ask(
+            1, topics.CreateTopicsRequest([topics.CreatableTopic("t", PARTITIONS, 1)], 5_000), 5
+        )
+        self.stretches = Stretches()
+        self.aside = Aside(self.stretches)
+        node = self.world[1]
+        node.broker.aside = self.aside
+        node.broker.searches._aside = self.aside
+        timers: Any = self.world.cluster.timers
+        call_at = timers.call_at
+        timers.call_at = lambda at, callback: call_at(at, lambda: self.stretches.measured(callback))
+
+    def longest_ms(self, dear: Dear) -> float:
+        """Of all that the request leads to, what is written down by the log excepted."""
+        self.stretches.longest_ms = 0.0
+        node, reply = self.world[1], FakeReply()
+        gc.collect()
+        gc.freeze()
+        view = memoryview(dear.frame)
+        self.stretches.measured(lambda: node.api.handle_frame(view, True, CLIENT_HOST, reply))
+        for _ in range(20_000):
+            if reply.settled and not self.aside.done:
+                break
+            while self.aside.done:
+                self.aside.done.pop(0)()
+            self.world.cluster.settle()
+            self.world.cluster.advance(1, step_ms=1)
+        assert reply.settled, dear.name
+        assert not node.bugs, (dear.name, node.bugs)
+        return self.stretches.longest_ms
+
+
+@pytest.fixture(autouse=True)
+def _collects_as_a_node() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(YOUNG_OBJECTS_MAX, *before[1:])
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+ALL = list(dear_requests())
+
+
+@pytest.mark.parametrize("api", sorted({dear.api.name for dear in ALL}))
+def test_no_request_holds_the_loop(api: str) -> None:
+    measured = Measured()
+    for dear in ALL:
+        if dear.api.name == api:
+            longest = measured.longest_ms(dear)
+            tries = 1
+            allowed = STRETCH_MS_MAX * slowness()
+            while longest > allowed and tries < TRIES:
+                measured, tries = Measured(), tries + 1
+                longest = min(longest, measured.longest_ms(dear))
+            assert longest <= max(allowed, STRETCH_MS_MAX * slowness()), dear.name

@@ -1,0 +1,214 @@
+"""One real node with little of something, floods against it, and a quiet client beside them."""
+
+import os
+import resource
+import socket
+import statistics
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.broker.batches import batch
+from tests.runtime.test_node import Place, Process, running, started
+from wire.apis import APIS, Request, decode_response, encode_request
+from wire.error_codes import ErrorCode
+from wire.messages import metadata, produce, topics
+
+TOPIC: Final = "quiet"
+GIVE_UP_S: Final = 60.0
+PAUSE_S: Final = 0.01
+CGROUPS: Final = Path("/sys/fs/cgroup")
+MIB: Final = 1024 * 1024
+
+
+class Caller:
+    """A connection that speaks in whole requests, and waits for each answer."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), GIVE_UP_S, (host, 0))
+
+    def send(self, message: Request, version: int) -> None:
+        self.sock.sendall(b"".join(encode_request(message, version, 1, "flood")))
+
+    def receive(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            more = self.sock.recv(min(size - len(data), MIB))
+            if not more:
+                raise ConnectionError("closed")
+            data += more
+        return bytes(data)
+
+    def ask(self, message: Request, version: int) -> Any:
+        self.send(message, version)
+        (key,) = (api.key for api in APIS.values() if api.request is type(message))
+        return decode_response(int(key), version, memoryview(self.receive()))
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+class Quiet:
+    """Produces a record every few milliseconds, and remembers how long each took."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._caller = Caller(port, "127.0.0.200")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.took_ms: list[float] = []
+        self.errors: list[str] = []
+
+    def __enter__(self) -> "Quiet":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(GIVE_UP_S)
+        self._caller.close()
+
+    def _run(self) -> None:
+        while not self._stop.wait(PAUSE_S):
+            began = time.monotonic()
+            try:
+                error = self.produce(self._caller)
+            except OSError as failure:
+                self.errors.append(repr(failure))
+                return
+            if error:
+                self.errors.append(ErrorCode(error).name)
+            self.took_ms.append((time.monotonic() - began) * 1e3)
+
+    @staticmethod
+    def produce(caller: Caller) -> int:
+        data = produce.PartitionProduceData(0, memoryview(batch("x")))
+        asked = produce.ProduceRequest(None, -1, 30_000, [produce.TopicProduceData(TOPIC, [data])])
+        answer = caller.ask(asked, 9)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    def until(self, count: int) -> list[float]:
+        """So many more, and how long they took."""
+        start, until = len(self.took_ms), time.monotonic() + GIVE_UP_S
+        while len(self.took_ms) < start + count and not self.errors:
+            assert time.monotonic() < until, "the quiet client is not served"
+            time.sleep(PAUSE_S)
+        return self.took_ms[start:]
+
+
+def p99(took_ms: list[float]) -> float:
+    return statistics.quantiles(took_ms, n=100)[98]
+
+
+class Flooded:
+    def __init__(self, place: Place, process: Process) -> None:
+        self.place, self.process = place, process
+        self.port = place.ports
+        self._held: list[socket.socket] = []
+        self._callers: list[Caller] = []
+
+    @property
+    def alive(self) -> bool:
+        return self.process._process.poll() is None
+
+    @property
+    def rss(self) -> int:
+        fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        return int(fields[1]) * resource.getpagesize()
+
+    def prepare(self) -> None:
+        until = time.monotonic() + GIVE_UP_S
+        while self.place.get("/readyz")[0] != 200:
+            assert time.monotonic() < until
+            time.sleep(PAUSE_S)
+        caller = Caller(self.port)
+        asked = topics.CreateTopicsRequest([topics.CreatableTopic(TOPIC, 1, 1)], 30_000)
+        assert caller.ask(asked, 5).topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)
+        while Quiet.produce(caller):
+            assert time.monotonic() < until
+            time.sleep(PAUSE_S)
+        caller.close()
+
+    def hold(self, data: bytes, count: int, hosts: int = 4) -> int:
+        """So many connections that send this and then nothing; how many took all of it at once."""
+        sent = 0
+        for number in range(count):
+            sock = socket.socket()
+            sock.bind((f"127.0.0.{2 + number % hosts}", 0))
+            sock.settimeout(GIVE_UP_S)
+            with suppress(OSError):
+                sock.connect(("127.0.0.1", self.port))
+                sock.settimeout(0.2)
+                sock.sendall(data)
+                sent += 1
+            self._held.append(sock)
+        return sent
+
+    def let_go(self) -> None:
+        for sock in self._held:
+            sock.close()
+        self._held.clear()
+
+    def caller(self, host: str = "127.0.0.1") -> Caller:
+        """A connection that is closed in the end."""
+        caller = Caller(self.port, host)
+        self._callers.append(caller)
+        return caller
+
+    def close(self) -> None:
+        self.let_go()
+        for caller in self._callers:
+            caller.close()
+
+    def metadata(self) -> int:
+        """Whether a new client is served: how many brokers it is told of."""
+        caller = Caller(self.port, "127.0.0.201")
+        answer = caller.ask(metadata.MetadataRequest([]), 9)
+        caller.close()
+        return len(answer.brokers)
+
+
+@contextmanager
+def flooded(place: Place, *settings: str, **options: Any) -> Iterator[Flooded]:
+    """A node that is ready, with a topic for its quiet client."""
+    arguments = [word for one in settings for word in ("--set", one)]
+    with running(place, *arguments, **options) as process:
+        node = Flooded(place, started(process))
+        node.prepare()
+        try:
+            yield node
+        finally:
+            node.close()
+
+
+@contextmanager
+def memory_group(limit: int) -> Iterator[Path]:
+    """A control group of this size; skips, with words, where none can be made."""
+    parent = CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
+    name = parent / f"evenkeel-test-{os.getpid()}"
+    file = "memory.limit_in_bytes" if parent.name == "memory" else "memory.max"
+    try:
+        name.mkdir()
+        (name / file).write_text(str(limit))
+    except OSError as error:
+        with suppress(OSError):
+            name.rmdir()
+        pytest.skip(f"no control group for memory can be made here: {error}")
+    try:
+        yield name
+    finally:
+        until = time.monotonic() + GIVE_UP_S
+        while name.exists() and time.monotonic() < until:
+            with suppress(OSError):
+                name.rmdir()
+            time.sleep(PAUSE_S)

@@ -1,0 +1,79 @@
+"""Small files beside the log: what was witnessed of others, an operator's order, evidence."""
+
+from pathlib import Path
+
+import pytest
+
+from paxos.ids import GroupId, Incarnation, NodeId
+from storage.errors import DirectoryRefused
+from storage.evidence import evidence_name, keep_evidence
+from storage.format import segment_name
+from storage.memory_disk import MemoryDisk
+from storage.unsafe import UNSAFE_NAME, give_order, take_order
+from storage.witness import WITNESS_NAME, read_witness, write_witness
+
+SEEN = {NodeId(2): (Incarnation(70), 1 << 40), NodeId(3): (Incarnation(71), 9)}
+
+
+def test_what_was_witnessed_is_there_after_a_power_cut() -> None:
+    disk = MemoryDisk()
+    assert read_witness(disk) == {}
+    write_witness(disk, {NodeId(2): (Incarnation(1), 1)})
+    write_witness(disk, SEEN)
+    disk.crash(lambda: False)
+    assert read_witness(disk) == SEEN
+
+
+def test_a_damaged_witness_says_nothing() -> None:
+    disk = MemoryDisk()
+    write_witness(disk, SEEN)
+    for offset in range(disk.open(WITNESS_NAME).size()):
+        hurt = disk.clone()
+        hurt.corrupt(WITNESS_NAME, offset, 4)
+        assert read_witness(hurt) == {}, offset
+
+
+def test_a_write_that_was_cut_off_leaves_what_was_there() -> None:
+    disk = MemoryDisk()
+    write_witness(disk, SEEN)
+    disk.create("witness.tmp")
+    assert read_witness(disk) == SEEN
+    write_witness(disk, {})
+    assert read_witness(disk) == {}
+
+
+def test_an_order_is_taken_once() -> None:
+    disk = MemoryDisk()
+    assert take_order(disk) == frozenset()
+    give_order(disk, [GroupId(7)])
+    give_order(disk, [GroupId(3), GroupId(0)])
+    disk.crash(lambda: False)
+    assert take_order(disk) == {0, 3}
+    disk.crash(lambda: False)
+    assert take_order(disk) == frozenset()
+
+
+@pytest.mark.parametrize("offset", [0, 27])
+def test_what_is_no_order_is_refused(offset: int) -> None:
+    disk = MemoryDisk()
+    give_order(disk, [GroupId(3)])
+    size = disk.open(UNSAFE_NAME).size()
+    disk.corrupt(UNSAFE_NAME, min(offset, size - 2), 0x40)
+    with pytest.raises(DirectoryRefused, match="no order"):
+        take_order(disk)
+
+
+def test_evidence_outlives_what_the_log_lets_go_and_costs_no_copy(tmp_path: Path) -> None:
+    others = "checkpoint-0000000004-00000000000000000009-0000000001.checkpoint"
+    names = [segment_name(1), segment_name(2), "identity", others, "unrelated"]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    assert keep_evidence(tmp_path, GroupId(3)) == evidence_name(GroupId(3))
+    folder = tmp_path / evidence_name(GroupId(3))
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names[:3])
+    (tmp_path / segment_name(1)).unlink()
+    assert (folder / segment_name(1)).read_text() == segment_name(1)
+    assert (folder / segment_name(2)).stat().st_nlink == 2
+    (tmp_path / segment_name(3)).write_text("later")
+    keep_evidence(tmp_path, GroupId(3))
+    assert not (folder / segment_name(3)).exists(), "what came first is kept"

@@ -1,0 +1,142 @@
+"""A Produce request that is too large to be held, without its records: for whom to answer.
+
+The frame goes by in pieces and is not kept; what is, is a smaller one of the same request in which
+all records are missing. Read like any other it says which partitions it was for.
+"""
+
+import struct
+from collections.abc import Generator
+from typing import Final
+
+from wire.errors import ProtocolError
+from wire.primitives import read_uvarint
+
+KEPT_BYTES_MAX: Final = 256 * 1024
+FLEXIBLE_FROM: Final = 9
+_HEAD: Final = struct.Struct(">hhih")
+_INT: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
+NO_RECORDS: Final = b"\x00\x00\x00\x00"
+NO_RECORDS_FLEXIBLE: Final = b"\x01"
+
+Parser = Generator[int, bytes, None]
+"""Says how many bytes it wants to have, or as a negative number to be without."""
+
+
+class Hollow:
+    """Fed with all of a frame without its length. `kept` is the smaller one, once it is done."""
+
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self._piece = bytearray()
+        self._parser: Parser | None = self._parse()
+        self._wants = next(self._parser)
+
+    @property
+    def is_whole(self) -> bool:
+        return self._parser is None
+
+    def feed(self, data: memoryview) -> None:
+        """
+        Raises:
+            ProtocolError: it is no Produce, or names more than anybody has.
+        """
+        at = 0
+        while at < len(data) and self._parser is not None:
+            if self._wants < 0:
+                step = min(-self._wants, len(data) - at)
+                self._wants += step
+                at += step
+                if self._wants == 0:
+                    self._go_on(b"")
+                continue
+            step = min(self._wants - len(self._piece), len(data) - at)
+            self._piece += data[at : at + step]
+            at += step
+            if len(self._piece) == self._wants:
+                piece, self._piece = bytes(self._piece), bytearray()
+                self._go_on(piece)
+
+    def _go_on(self, piece: bytes) -> None:
+        assert self._parser is not None
+        try:
+            self._wants = self._parser.send(piece)
+            while self._wants == 0:
+                self._wants = self._parser.send(b"")
+        except StopIteration:
+            self._parser = None
+        if len(self.kept) > KEPT_BYTES_MAX:
+            raise ProtocolError("a Produce that names too much", "frame", 0)
+
+    # -- the layout -----------------------------------------------------------------------------
+
+    def _parse(self) -> Parser:
+        head = yield from self._keep(_HEAD.size)
+        _key, version, _correlation, client = _HEAD.unpack(head)
+        yield from self._keep(max(0, client))
+        flexible = version >= FLEXIBLE_FROM
+        if flexible:
+            yield from self._tags()
+        yield from self._text(flexible)  # a transactional id
+        yield from self._keep(6)  # acks and the timeout
+        for _ in range((yield from self._count(flexible))):
+            yield from self._text(flexible)
+            for _ in range((yield from self._count(flexible))):
+                yield from self._keep(4)  # the partition
+                yield from self._drop_records(flexible)
+                if flexible:
+                    yield from self._tags()
+            if flexible:
+                yield from self._tags()
+        if flexible:
+            yield from self._tags()
+
+    def _keep(self, size: int) -> Generator[int, bytes, bytes]:
+        piece = (yield size) if size else b""
+        self.kept += piece
+        return piece
+
+    def _varint(self) -> Generator[int, bytes, bytes]:
+        """The bytes of one, which are not kept yet."""
+        data = b""
+        while True:
+            data += yield 1
+            if data[-1] < 0x80:
+                return data
+            if len(data) == 5:
+                raise ProtocolError("a varint of more than five bytes", "frame", 0)
+
+    def _count(self, flexible: bool) -> Generator[int, bytes, int]:
+        if not flexible:
+            return max(0, int(_INT.unpack((yield from self._keep(4)))[0]))
+        data = yield from self._varint()
+        self.kept += data
+        return max(0, read_uvarint(memoryview(data), 0)[0] - 1)
+
+    def _text(self, flexible: bool) -> Generator[int, bytes, None]:
+        if flexible:
+            size = yield from self._count(flexible)
+        else:
+            size = max(0, int(_SHORT.unpack((yield from self._keep(2)))[0]))
+        if size > KEPT_BYTES_MAX:
+            raise ProtocolError("a name that is none", "frame", 0)
+        yield from self._keep(size)
+
+    def _drop_records(self, flexible: bool) -> Generator[int, bytes, None]:
+        if flexible:
+            data = yield from self._varint()
+            size = read_uvarint(memoryview(data), 0)[0] - 1
+        else:
+            size = int(_INT.unpack((yield 4))[0])
+        if size > 0:
+            yield -size
+        self.kept += NO_RECORDS_FLEXIBLE if flexible else NO_RECORDS
+
+    def _tags(self) -> Generator[int, bytes, None]:
+        data = yield from self._varint()
+        self.kept += data
+        for _ in range(read_uvarint(memoryview(data), 0)[0]):
+            self.kept += yield from self._varint()
+            data = yield from self._varint()
+            self.kept += data
+            yield from self._keep(min(read_uvarint(memoryview(data), 0)[0], KEPT_BYTES_MAX + 1))
