@@ -19,7 +19,7 @@ from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Learned, Message, Progress, StealAbort, StealRequest, Trimmed
 from paxos.multigroup import MultiGroup
 from paxos.replica import Recovered
-from paxos.step import AcceptRecord, Send, ServeLog, Step
+from paxos.step import Send, ServeLog, Step
 from simulator.balancing import SimBalancing
 from simulator.checkpointing import Checkpoints
 from simulator.clock import Clock
@@ -27,6 +27,7 @@ from simulator.dice import between, dice
 from simulator.disk import Disk, DiskFailed
 from simulator.disk_watch import SimDiskWatch
 from simulator.doom import Boundary, Doom
+from simulator.durable import Durable
 from simulator.held import AskState, CatchUp, Forwarded, Frame, GiveState, Group, Settled
 from simulator.kinds import NodeKind
 from simulator.loop import Died
@@ -57,6 +58,7 @@ class SimNode(NodeKind):
         """When, in true time, a frame of each node was last delivered here."""
         self.told: set[tuple[GroupId, NodeId]] = set()
         """Who has told this life what it remembers of the ones before it."""
+        self.durable = Durable(world, me)
         self.disk_watch = SimDiskWatch()
         self.groups: dict[GroupId, Group] = {}
         self.core = MultiGroup(me, Incarnation(0), world.options.timing, world.dice_for(me, 0))
@@ -121,6 +123,7 @@ class SimNode(NodeKind):
             for slot, (ballot, entry) in recovered.votes.items():
                 world.chosen.voted(self.me, ident, slot, ballot, entry)
             replica.replayed(now, step)
+            self.durable.members[ident] = replica.members
             if ident in booted.forgotten and self.knows_it_forgot():
                 rejoin.distrust(replica, now, (), "not the directory the peers know", step)
         self.booted()
@@ -534,12 +537,7 @@ class SimNode(NodeKind):
                 self._reach(Boundary.TOLD, released)
 
     def _note_durable(self) -> None:
-        for record in self.disk.durable:
-            if type(record) is AcceptRecord:
-                slot, ballot = record.slot, record.ballot
-                self.world.proposal_seen(record.group, slot, ballot, record.entry)
-                self.world.chosen.voted(self.me, record.group, slot, ballot, record.entry)
-        self.disk.durable.clear()
+        self.durable.note(self.disk)
 
     # -- what others make it do ---------------------------------------------------------------
 

@@ -318,7 +318,7 @@ class World:
         until a majority has heard of the last change, those of before in whom the others believe
         (seed 1005 with brokers: all crashed when one had heard of it, and it was left out)."""
         most, log = self._most_advanced(group), self.agreement.logs[group]
-        believed = {node: self.nodes[node].groups[group].replica.members for node in most.members}
+        believed = {node: self._believed_members(self.nodes[node], group) for node in most.members}
         know = [node for node, members in believed.items() if members == most.members]
         older = set() if is_quorum(know, most.members) else set(believed.values())
         return [most.members, *sorted(older - {most.members})] + [
@@ -326,6 +326,10 @@ class World:
             for (slot, members), value in self._changes[group].items()
             if slot > most.learner.applied and (slot > len(log) or log[slot - 1] == value)
         ]
+
+    def _believed_members(self, node: SimNode, group: GroupId) -> tuple[NodeId, ...]:
+        """By what it knows, or will know when it is up again."""
+        return node.groups[group].replica.members if node.up else node.durable.members[group]
 
     def _most_advanced(self, group: GroupId) -> Replica:
         replicas = (node.groups[group].replica for node in self.nodes.values() if node.groups)
