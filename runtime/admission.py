@@ -16,6 +16,13 @@ Whoever is told that it has forgotten something becomes non-voting in all its gr
 by the rule of paxos.rejoin. Until that is settled, a node says nothing in any group. It goes on
 asking those who have not answered: better late than never.
 
+One wrong word must not do that (docs/adr/0045). A verdict counts as the answer to a question, if it
+is possible. What would cost this node its votes, or its life, has to be said twice: from the first
+time on it takes part in nothing, and asks again, as it asked when it started. It is believed when a
+second node says so as well, and when the one that said it is not heard any more or was born again.
+How far a log goes has to be said twice, too: the word is kept on the disk, and will be held against
+the node that it is about.
+
 How many have to answer. Usually as many members of the registry's group as make a majority with
 this node: more would keep a cluster from restarting that has lost a node. For an empty directory
 all of [peers], or one that knows better: then every quorum it may ever have been part of has a
@@ -36,13 +43,13 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
 from balancer.records import Node
 from paxos.codec import PeerError
-from paxos.ids import Incarnation, NodeId
+from paxos.ids import INCARNATION_MAX, INCARNATION_ZERO, Incarnation, NodeId
 from paxos.quorum import quorum_size
 from storage.errors import DirectoryRefused
 from storage.format import Place
@@ -84,6 +91,8 @@ class Life:
         incarnation, previous, place, flags = _LIFE.unpack(body)
         if flags & ~(_SETTLED | _ASKS):
             raise PeerError(f"a life with flags {flags}")
+        if not previous < incarnation < INCARNATION_MAX:
+            raise PeerError(f"a life {incarnation} after {previous}")
         settled, asks = bool(flags & _SETTLED), bool(flags & _ASKS)
         return cls(Incarnation(incarnation), Incarnation(previous), place, settled, asks)
 
@@ -107,6 +116,15 @@ class Verdict:
         if not 1 <= judgement <= len(Judgement):
             raise PeerError(f"a verdict of kind {judgement}")
         return cls(Incarnation(incarnation), Judgement(judgement), Incarnation(known))
+
+
+class Claim(NamedTuple):
+    """A peer says that this node has forgotten something, or must not run: when, and in which life
+    of its own."""
+
+    since_boot_ns: int
+    life: Incarnation | None
+    verdict: Verdict
 
 
 class Admission:
@@ -134,6 +152,13 @@ class Admission:
         self._met: dict[NodeId, Incarnation] = {}
         """Whose empty directory we heard of while our own log was untouched."""
         self._witnessed = dict(witnessed)
+        self._last_words: dict[NodeId, tuple[Incarnation, Place]] = {}
+        """How far each node's log goes by its last word, which is believed when said again."""
+        self._claims: dict[NodeId, Claim] = {}
+        self._asked: set[NodeId] = set()
+        """Whose answer is on its way."""
+        self._found: Place | None = None
+        """How far our log went when we said so for the first time."""
         self.settled = self._missing() == 0
         """Admitted, or durably non-voting: this node may take part."""
         self.forgetful = False
@@ -143,7 +168,14 @@ class Admission:
         """Whether there is anybody left whose verdict would change something."""
         if self.forgetful:
             return False
+        if self._claims:
+            return True
         return not self.settled or (self.previous > 0 and not self._others() <= self._known_by)
+
+    @property
+    def doubted(self) -> bool:
+        """Somebody has said once what would cost this node its votes: it takes part in nothing."""
+        return bool(self._claims)
 
     @property
     def waits_for(self) -> int:
@@ -168,7 +200,18 @@ class Admission:
         return max(0, needed - len(self._known_by & others))
 
     def life(self, place: Place) -> Life:
+        """What to say of ourselves. Who doubts us is asked what it was asked at first: it answers
+        by how far our log goes, which is further now."""
+        if self._found is None:
+            self._found = place
+        if self._claims:
+            return Life(self.incarnation, self.previous, self._found, settled=False, asks=True)
         return Life(self.incarnation, self.previous, place, self.settled, self.asks)
+
+    def asked(self, node: NodeId) -> None:
+        """Our life was sent to it."""
+        if self.asks:
+            self._asked.add(node)
 
     # -- others ask us ------------------------------------------------------------------------
 
@@ -194,12 +237,12 @@ class Admission:
         return Judgement.KNOWN if met else Judgement.FORGETFUL
 
     def witness(self, node: NodeId, life: Life) -> None:
-        """A settled node says how far its log goes."""
-        seen = self._witnessed.get(node)
-        if seen is None or seen[0] < life.incarnation:
-            self._witnessed[node] = (life.incarnation, life.place)
-        elif seen[0] == life.incarnation:
-            self._witnessed[node] = (life.incarnation, max(life.place, seen[1]))
+        """A settled node says how far its log goes. The last two words count, by the lesser: what
+        is wrong once is not kept, and what was wrong twice is put right by the next two."""
+        before = self._last_words.get(node)
+        self._last_words[node] = (life.incarnation, life.place)
+        if before is not None and before[0] == life.incarnation:
+            self._witnessed[node] = (life.incarnation, min(before[1], life.place))
 
     @property
     def witnessed(self) -> dict[NodeId, tuple[Incarnation, Place]]:
@@ -208,22 +251,71 @@ class Admission:
 
     # -- they answer --------------------------------------------------------------------------
 
-    def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
-        """One answer; `settled` or `forgetful` may be true now, or both.
+    def on_verdict(
+        self, node: NodeId, verdict: Verdict, boot_ns: int = 0, life: Incarnation | None = None
+    ) -> None:
+        """One answer, of this `life` of the node's; `settled`, `doubted` or `forgetful` may have
+        changed now.
 
         Raises:
+            PeerError: no honest node answers so.
             DirectoryRefused: this incarnation was used before.
         """
         if verdict.incarnation != self.incarnation or not self.asks or node not in self._others():
             return
-        if verdict.judgement is Judgement.KNOWN:
+        self._check(verdict)
+        if node not in self._asked:
+            return  # it is the answer to nothing
+        self._asked.discard(node)
+        claim = self._claims.get(node)
+        if claim is not None and claim.life != life:  # who is born again may have forgotten
+            self._believe(node)
+        elif verdict.judgement is Judgement.KNOWN:
+            self._claims.pop(node, None)
             self._known_by.add(node)
             self.settled |= self._missing() == 0
-        elif verdict.judgement is Judgement.FORGETFUL:
-            self.forgetful = True
         else:
-            raise DirectoryRefused(
-                f"node {node} knows incarnation {verdict.known} of this node, and this is "
-                f"{self.incarnation}: the directory is an old copy, or the clock was set back. Set "
-                "the clock right and start again; the node then learns from its peers"
-            )
+            said_before = bool(self._claims)  # by the same node, or by another
+            self._claims[node] = Claim(boot_ns, life, verdict)
+            if said_before:
+                self._believe(node)
+
+    def tick(
+        self, boot_ns: int, patience_ns: int, is_heard: Callable[[NodeId, Incarnation | None], bool]
+    ) -> None:
+        """Who cannot be asked once more is believed: it may have been the only one to know.
+        `is_heard`: whether a node is there, and in that life.
+
+        Raises:
+            DirectoryRefused: this incarnation was used before.
+        """
+        for node, claim in self._claims.items():
+            if boot_ns - claim.since_boot_ns > patience_ns and not is_heard(node, claim.life):
+                self._believe(node)
+                return
+
+    def _check(self, verdict: Verdict) -> None:
+        """Refuse what does not follow from what this node says of itself (`_judgement`).
+
+        Raises:
+            PeerError: saying what.
+        """
+        known, judgement = verdict.known, verdict.judgement
+        outdated = judgement is Judgement.OUTDATED
+        known_of = known in (INCARNATION_ZERO, self.incarnation) or self.previous >= known
+        if outdated != (self.incarnation < known) or (
+            judgement is Judgement.KNOWN and not known_of
+        ):
+            raise PeerError(f"a verdict {judgement.name} of one that knows life {known}")
+
+    def _believe(self, node: NodeId) -> None:
+        verdict = self._claims[node].verdict
+        self._claims.clear()
+        if verdict.judgement is Judgement.FORGETFUL:
+            self.forgetful = True
+            return
+        raise DirectoryRefused(
+            f"node {node} knows incarnation {verdict.known} of this node, and this is "
+            f"{self.incarnation}: the directory is an old copy, or the clock was set back. Set "
+            "the clock right and start again; the node then learns from its peers"
+        )

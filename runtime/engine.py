@@ -16,6 +16,7 @@ from broker.disk_watch import DiskWatch
 from broker.intake import Intake, IntakeConfig
 from paxos import rejoin
 from paxos.base import Base
+from paxos.codec import PeerError
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest
 from paxos.multigroup import MultiGroup
@@ -76,7 +77,9 @@ class Engine(Submitting):
         """None: there is nobody to ask (a cluster of one, or a test)."""
         self._settles_at: Place | None = None
         self.removed_by: set[NodeId] = set()
-        """Peers that have said that this node was removed from the cluster."""
+        """Peers that have said twice that this node was removed from the cluster."""
+        self._refused_by: set[NodeId] = set()
+        """... and once: a single wrong word ends nobody."""
         self.answered: dict[NodeId, int] = {}
         """When each peer last answered a question of ours: the link works in both directions."""
         self.terms = LeaseTermsHeard(LeaseTerms.of(multi.timing), journal)
@@ -112,6 +115,7 @@ class Engine(Submitting):
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.draining_peers.discard(node)
         self.removed_by.discard(node)
+        self._refused_by.discard(node)
         self.scarcity.heard(node, False)
         self.disks_elsewhere.pop(node, None)
         self.multi.peer_up(self.clock.now(), node, incarnation)
@@ -177,8 +181,10 @@ class Engine(Submitting):
             self.catching_up.on_message(node, message)
 
     def on_refused(self, node: NodeId, why: RefusedFor) -> None:
-        if why is RefusedFor.REMOVED:
+        if why is RefusedFor.REMOVED and node in self._refused_by:
             self.removed_by.add(node)
+        elif why is RefusedFor.REMOVED:
+            self._refused_by.add(node)
 
     def on_masters(self, node: NodeId, words: list[Word]) -> None:
         now = self.clock.now()
@@ -242,6 +248,7 @@ class Engine(Submitting):
         if self.scrubber is not None:
             for hole in self.scrubber.take():
                 self._damaged(now, hole)
+        self._look_at_claims(now)
         if self.takes_part:
             self.multi.tick(now, self._step)
             if self.unsafe is not None:
@@ -419,7 +426,10 @@ class Engine(Submitting):
     @property
     def takes_part(self) -> bool:
         """Whether this node may say anything in its groups, and could write it down."""
-        return not self.scarcity.stuck and (self.admission is None or self.admission.settled)
+        if self.scarcity.stuck:
+            return False
+        admission = self.admission
+        return admission is None or (admission.settled and not admission.doubted)
 
     def _suspect(self, place: Place) -> None:
         if self.scrubber is not None:
@@ -433,7 +443,14 @@ class Engine(Submitting):
             self.wal.note_damage(hole.start, hole.end)
 
     def on_life(self, node: NodeId, life: Life) -> None:
-        """A peer says whose directory it has, and may want to know what we know of that."""
+        """A peer says whose directory it has, and may want to know what we know of that.
+
+        Raises:
+            PeerError: it greeted us as another one.
+        """
+        greeted = self.multi.incarnations.get(node, life.incarnation)
+        if life.incarnation != greeted:
+            raise PeerError(f"a life {life.incarnation} of one that greeted as {greeted}")
         if self.admission is None:
             return
         if life.asks:  # before this very life is what we know
@@ -446,28 +463,54 @@ class Engine(Submitting):
         """A peer says whether it knows our directory.
 
         Raises:
+            PeerError: no honest node answers so.
             DirectoryRefused: this node must not run.
         """
         admission = self.admission
         if admission is None:
             return
-        admission.on_verdict(node, verdict)
-        if admission.forgetful and self._settles_at is None:
-            self._journal.error("directory is not the one the peers know", peer=node)
-            now, step = self.clock.now(), Step()
-            for replica in self.multi.replicas.values():
-                rejoin.distrust(replica, now, (), f"forgotten, says node {node}", step)
-            self._carry_out(step)
-            self._settles_at = self.wal.end
-            self._try_to_settle()
+        now, was_doubted = self.clock.now(), admission.doubted
+        admission.on_verdict(node, verdict, now.boot_ns, self.multi.incarnations.get(node))
+        if admission.doubted and not was_doubted:
+            self._journal.warning("peer does not know this directory: asked again", peer=node)
+        self._stop_voting_if_forgetful(now)
+
+    def _look_at_claims(self, now: Now) -> None:
+        """A peer may have said once that this directory is not ours."""
+        admission = self.admission
+        if admission is None or not admission.doubted:
+            return
+        multi, heard_ns = self.multi, self.multi.timing.heard_ns
+
+        def is_heard(node: NodeId, life: Incarnation | None) -> bool:
+            since = multi.heard.get(node)
+            heard = since is not None and now.boot_ns - since < heard_ns
+            return heard and multi.incarnations.get(node) == life
+
+        admission.tick(now.boot_ns, heard_ns, is_heard)
+        self._stop_voting_if_forgetful(now)
+
+    def _stop_voting_if_forgetful(self, now: Now) -> None:
+        if self.admission is None or not self.admission.forgetful or self._settles_at is not None:
+            return
+        self._journal.error("directory is not the one the peers know")
+        step = Step()
+        for replica in self.multi.replicas.values():
+            rejoin.distrust(replica, now, (), "forgotten, say the peers", step)
+        self._carry_out(step)
+        self._settles_at = self.wal.end
+        self._try_to_settle()
 
     def _try_to_settle(self) -> None:
         """Once it is durable that we do not vote, we may take part as one that does not."""
         if self.admission is not None and self._settles_at is not None:
             self.admission.settled |= self._durable >= self._settles_at
 
-    def life(self) -> Life | None:
-        return None if self.admission is None else self.admission.life(self.wal.reached)
+    def life(self, to: NodeId) -> Life | None:
+        if self.admission is None:
+            return None
+        self.admission.asked(to)
+        return self.admission.life(self.wal.reached)
 
     # -- masters ------------------------------------------------------------------------------
 

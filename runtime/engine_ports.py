@@ -124,7 +124,7 @@ class Handler(Protocol):
 
     def on_refused(self, node: NodeId, why: RefusedFor) -> None: ...
 
-    def life(self) -> Life | None:
+    def life(self, to: NodeId) -> Life | None:
         """What we say of ourselves, first of all and from time to time."""
         ...
 

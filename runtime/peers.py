@@ -235,8 +235,8 @@ class Peers:
         disk is nearly full, and how fast that is (storage.health)."""
         self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS_TERMS
         self._flags |= disk_class << _DISK_SHIFT
-        life = self._handler.life()
-        for node in self.outgoing:
+        for node in self.linked:
+            life = self._handler.life(node)
             if life is not None:
                 self._send_small(node, Kind.LIFE, life.encode())
             self._ping_one(node)
@@ -333,7 +333,7 @@ class Peers:
         link.reconnects += 1
         body = attrs.evolve(self._hello, to=link.node).encode()
         frame = FRAME.pack(1 + len(body), Kind.HELLO) + body
-        life = self._handler.life()
+        life = self._handler.life(link.node)
         if life is not None:  # before any verdict of ours can travel on this link
             body = life.encode()
             frame += FRAME.pack(1 + len(body), Kind.LIFE) + body

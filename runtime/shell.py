@@ -323,6 +323,15 @@ class Shell:
             replica.election.preferred = ideal == me
 
     @property
+    def _directory_complaint(self) -> str:
+        admission = self.engine.admission
+        if admission is not None and not admission.settled:
+            return f"waiting for {admission.waits_for} nodes to say that they know this directory"
+        if admission is not None and admission.doubted:
+            return "a node says that this directory is not the one it knew: it is asked again"
+        return ""
+
+    @property
     def _disk_complaint(self) -> str:
         health, scarcity = self.engine.disk_health, self.engine.scarcity
         if health.hung:
@@ -338,11 +347,9 @@ class Shell:
         """Why this node should not be sent clients yet, or "" if it may."""
         if self.loop.draining:
             return "draining"
-        admission = self.engine.admission
-        if admission is not None and not admission.settled:
-            return f"waiting for {admission.waits_for} nodes to say that they know this directory"
-        if self._disk_complaint:
-            return self._disk_complaint
+        complaint = self._directory_complaint or self._disk_complaint
+        if complaint:
+            return complaint
         for doubtful in self.engine.multi.replicas.values():
             if doubtful.doubt:
                 return what_is_in_doubt(doubtful)

@@ -26,6 +26,7 @@ from evenkeel.tasks.member import Member
 from evenkeel.tasks.slices import Positions, SliceReader, _Reading
 from paxos.lease import Lease
 from runtime import forwarded, settings
+from runtime.admission import Admission
 from runtime.clients import Client
 from runtime.handovers import Handovers
 from runtime.submitting import Submitting
@@ -57,6 +58,23 @@ BUGS: Final = {
             "refusal = Elsewhere(Why.OVERLOADED, self.multi.me)",
             "return answer(Elsewhere(Why.OVERLOADED, self.multi.me))",
         ),
+    ),
+    "F3: one verdict takes all votes": Row(
+        "tests/runtime/test_admission.py::test_one_forged_verdict_costs_a_moment_and_no_vote",
+        (Admission.on_verdict, "if said_before:", "if True:"),
+    ),
+    "F3: a verdict counts that nobody has asked for": Row(
+        "tests/runtime/test_admission.py::test_what_was_not_asked_is_not_answered",
+        (Admission.on_verdict, "node not in self._asked", "False"),
+    ),
+    "F3: who has doubts is asked by how far the log goes now": Row(
+        "tests/runtime/test_admission.py::test_who_has_doubts_is_asked_what_it_was_asked_at_first",
+        (Admission.life, "self._found, settled=False", "place, settled=False"),
+    ),
+    "F3: how far a log goes is kept when it is said once": Row(
+        "tests/runtime/test_admission.py"
+        "::test_how_far_a_log_goes_is_believed_when_it_is_said_again",
+        (Admission.witness, "min(before[1], life.place)", "life.place"),
     ),
     "D10: what is being assigned is read": Row(
         f"{CLIENT}test_assigned.py::test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek",

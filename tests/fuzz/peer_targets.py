@@ -263,7 +263,7 @@ class _Engine:
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
         self.features.add(f"verdict {verdict.judgement.name}")
 
-    def life(self) -> Life | None:
+    def life(self, to: NodeId) -> Life | None:
         return None
 
     def wall_ns(self) -> int:

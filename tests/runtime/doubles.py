@@ -85,7 +85,7 @@ class Lives:
     def on_refused(self, node: NodeId, why: Why) -> None:
         self.refusals.append((node, why))
 
-    def life(self) -> Life | None:
+    def life(self, to: NodeId) -> Life | None:
         return self.own_life
 
 

@@ -8,8 +8,10 @@ import attrs
 import pytest
 
 from balancer.records import Address, Node
-from paxos.ids import Incarnation, NodeId
+from paxos.codec import PeerError
+from paxos.ids import INCARNATION_MAX, Incarnation, NodeId
 from runtime.admission import Admission, Judgement, Life, Verdict
+from runtime.greeting import Why
 from storage.errors import DirectoryRefused
 from storage.memory_disk import MemoryDisk
 from storage.witness import Witnessed, read_witness, write_witness
@@ -82,14 +84,36 @@ def test_a_copy_taken_while_the_same_incarnation_ran_is_too_short() -> None:
     story = Story()
     story.register(50)
     asked = story.asked()
-    asked.witness(NodeId(2), life(50, 49, EARLY, settled=True))
-    asked.witness(NodeId(2), life(50, 49, LATE, settled=True))
+    for place in (EARLY, LATE, LATE):
+        asked.witness(NodeId(2), life(50, 49, place, settled=True))
     assert judged(asked, life(51, 50, EARLY)) is Judgement.FORGETFUL
     assert judged(asked, life(51, 50, LATE)) is Judgement.KNOWN
     # once it has come to terms with that, its new log counts
-    asked.witness(NodeId(2), life(51, 50, EARLY, settled=True))
+    for _ in range(2):
+        asked.witness(NodeId(2), life(51, 50, EARLY, settled=True))
     story.register(51)
     assert judged(asked, life(52, 51, EARLY)) is Judgement.KNOWN
+
+
+def test_how_far_a_log_goes_is_believed_when_it_is_said_again() -> None:
+    """What is kept will be held against the node: one wrong word must not take its votes."""
+    story = Story()
+    story.register(50)
+    asked = story.asked()
+    for place in (EARLY, EARLY, LATE, EARLY):
+        asked.witness(NodeId(2), life(50, 49, place, settled=True))
+        assert asked.witnessed.get(NodeId(2), (50, EARLY)) == (50, EARLY)
+    assert judged(asked, life(51, 50, EARLY)) is Judgement.KNOWN
+    for place in (LATE, LATE, EARLY, EARLY):  # twice in a row, and put right
+        asked.witness(NodeId(2), life(50, 49, place, settled=True))
+    assert judged(asked, life(51, 50, EARLY)) is Judgement.KNOWN
+
+
+def test_a_word_of_an_earlier_life_and_one_of_this_are_not_the_same_word_twice() -> None:
+    asked = Story().asked()
+    asked.witness(NodeId(2), life(50, 49, LATE, settled=True))
+    asked.witness(NodeId(2), life(51, 50, LATE, settled=True))
+    assert asked.witnessed == {}
 
 
 def test_an_empty_directory_is_the_first_one_only_where_nobody_has_a_log() -> None:
@@ -123,7 +147,16 @@ def asking(previous: int, others: int = 2) -> Admission:
 
 
 def verdict(judgement: Judgement, incarnation: int = 100) -> Verdict:
-    return Verdict(Incarnation(incarnation), judgement, Incarnation(50))
+    known = {Judgement.KNOWN: 0, Judgement.FORGETFUL: 50, Judgement.OUTDATED: 150}[judgement]
+    return Verdict(Incarnation(incarnation), judgement, Incarnation(known))
+
+
+def answer(
+    admission: Admission, node: int, judgement: Judgement, at_ns: int = 0, life: int = 7
+) -> None:
+    """A node is asked, and answers."""
+    admission.asked(NodeId(node))
+    admission.on_verdict(NodeId(node), verdict(judgement), at_ns, Incarnation(life))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +169,8 @@ def test_how_many_have_to_know_it(previous: int, others: int, needed: int) -> No
     for node in range(needed):
         assert not admission.settled
         assert admission.waits_for == needed - node
-        admission.on_verdict(NodeId(2 + node), verdict(Judgement.KNOWN))
-        admission.on_verdict(NodeId(2 + node), verdict(Judgement.KNOWN))  # counts once
+        answer(admission, 2 + node, Judgement.KNOWN)
+        answer(admission, 2 + node, Judgement.KNOWN)  # counts once
     assert admission.settled
     assert not admission.forgetful
 
@@ -165,27 +198,143 @@ def test_a_node_outside_the_registrys_group_needs_a_majority_of_it() -> None:
 
 def test_one_that_remembers_more_is_enough_to_be_careful() -> None:
     admission = asking(0)
-    admission.on_verdict(NodeId(2), verdict(Judgement.KNOWN))
-    admission.on_verdict(NodeId(3), verdict(Judgement.FORGETFUL))
+    answer(admission, 2, Judgement.KNOWN)
+    answer(admission, 3, Judgement.FORGETFUL)
+    assert admission.doubted, "at once"
+    assert not admission.forgetful, "when it has said so again"
+    answer(admission, 3, Judgement.FORGETFUL)
     assert admission.forgetful
     assert not admission.settled
 
 
+@pytest.mark.parametrize("judgement", [Judgement.FORGETFUL, Judgement.OUTDATED])
+def test_one_wrong_word_takes_no_vote(judgement: Judgement) -> None:
+    admission = asking(99)
+    answer(admission, 2, Judgement.KNOWN)
+    answer(admission, 3, judgement)
+    assert admission.doubted
+    admission.on_verdict(NodeId(3), verdict(judgement))  # it comes twice: nothing was asked since
+    assert admission.doubted
+    answer(admission, 3, Judgement.KNOWN)
+    assert not admission.doubted
+    assert not admission.forgetful
+    assert admission.settled
+    assert not admission.asks
+
+
+def test_what_was_not_asked_is_not_answered() -> None:
+    admission = asking(99)
+    for judgement in Judgement:
+        admission.on_verdict(NodeId(2), verdict(judgement))
+    assert not admission.doubted
+    assert not admission.settled
+
+
+def test_two_nodes_that_say_the_same_are_believed() -> None:
+    admission = asking(99)
+    answer(admission, 2, Judgement.FORGETFUL)
+    answer(admission, 3, Judgement.FORGETFUL)
+    assert admission.forgetful
+
+
+def test_who_has_doubts_is_asked_what_it_was_asked_at_first() -> None:
+    """It compares how far our log goes, which has grown since."""
+    admission = asking(99)
+    assert admission.life(EARLY).place == EARLY
+    answer(admission, 2, Judgement.KNOWN)
+    usual = admission.life(LATE)
+    assert (usual.place, usual.settled) == (LATE, True)
+    answer(admission, 3, Judgement.FORGETFUL)
+    again = admission.life(LATE)
+    assert again.place == EARLY
+    assert again.asks
+    assert not again.settled, "else it would be kept as how far the log goes"
+
+
+def test_who_said_it_and_is_not_heard_any_more_is_believed() -> None:
+    admission = asking(99)
+    answer(admission, 2, Judgement.FORGETFUL, at_ns=10)
+    admission.tick(111, 100, lambda node, life: True)
+    assert not admission.forgetful, "it will say so again, or not"
+    admission.tick(110, 100, lambda node, life: False)
+    assert not admission.forgetful, "it was heard a moment ago"
+    admission.tick(111, 100, lambda node, life: (node, life) != (2, 7))
+    assert admission.forgetful
+
+
+def test_who_said_it_and_was_born_again_may_have_forgotten_it() -> None:
+    admission = asking(99)
+    answer(admission, 2, Judgement.FORGETFUL, life=7)
+    answer(admission, 2, Judgement.KNOWN, life=8)
+    assert admission.forgetful
+
+
+@pytest.mark.parametrize(
+    ("judgement", "known"),
+    [
+        (Judgement.KNOWN, 101),  # a later life is registered: it would be outdated
+        (Judgement.FORGETFUL, 1 << 50),
+        (Judgement.OUTDATED, 100),
+        (Judgement.OUTDATED, 0),
+        (Judgement.KNOWN, 99),  # not in this directory's past
+    ],
+)
+def test_an_impossible_verdict_costs_the_link(judgement: Judgement, known: int) -> None:
+    admission = asking(98)
+    admission.asked(NodeId(2))
+    with pytest.raises(PeerError, match="a verdict"):
+        admission.on_verdict(NodeId(2), Verdict(Incarnation(100), judgement, Incarnation(known)))
+    assert not admission.doubted
+    assert not admission.settled
+
+
+def test_every_verdict_that_a_node_gives_is_possible() -> None:
+    """What is refused as impossible is exactly what `judge` never says."""
+    for registered in (0, 49, 50, 51, 60, 99):
+        for incarnation, previous in ((50, 49), (50, 0), (60, 50), (60, 49)):
+            for place in (EARLY, LATE):
+                story = Story(witnessed={NodeId(2): (Incarnation(50), LATE)})
+                if registered:
+                    story.register(registered)
+                said = story.asked().judge(NodeId(2), life(incarnation, previous, place))
+                admission = Admission(
+                    NodeId(2),
+                    Incarnation(incarnation),
+                    Incarnation(previous),
+                    circles=lambda: [(NodeId(1), NodeId(2))],
+                    nodes=dict,
+                    untouched=bool,
+                )
+                admission.asked(NodeId(1))
+                admission.on_verdict(NodeId(1), said)
+                assert admission.settled == (said.judgement is Judgement.KNOWN)
+                assert admission.doubted == (said.judgement is not Judgement.KNOWN)
+
+
+@pytest.mark.parametrize(("incarnation", "previous"), [(5, 5), (5, 6), (INCARNATION_MAX, 5)])
+def test_an_impossible_life_costs_the_link(incarnation: int, previous: int) -> None:
+    with pytest.raises(PeerError, match="a life"):
+        Life.decode(memoryview(life(incarnation, previous).encode()))
+
+
 def test_verdicts_on_other_lives_and_from_strangers_mean_nothing() -> None:
     admission = asking(99)
+    for node in (1, 2, 9):
+        admission.asked(NodeId(node))
     admission.on_verdict(NodeId(2), verdict(Judgement.KNOWN, incarnation=99))
     admission.on_verdict(NodeId(9), verdict(Judgement.KNOWN))
     admission.on_verdict(NodeId(1), verdict(Judgement.FORGETFUL))
     assert not admission.settled
-    assert not admission.forgetful
+    assert not admission.doubted
 
 
 def test_who_remembers_more_is_heard_however_late() -> None:
     admission = asking(99)
-    admission.on_verdict(NodeId(2), verdict(Judgement.KNOWN))
+    answer(admission, 2, Judgement.KNOWN)
     assert admission.settled
     assert admission.life(LATE).asks, "of node 3"
-    admission.on_verdict(NodeId(3), verdict(Judgement.FORGETFUL))
+    answer(admission, 3, Judgement.FORGETFUL)
+    answer(admission, 3, Judgement.FORGETFUL)
     assert admission.forgetful
     assert not admission.asks
 
@@ -194,7 +343,7 @@ def test_when_all_have_answered_nobody_is_asked() -> None:
     admission = asking(99)
     for node in (2, 3):
         assert admission.asks
-        admission.on_verdict(NodeId(node), verdict(Judgement.KNOWN))
+        answer(admission, node, Judgement.KNOWN)
     assert not admission.asks
 
 
@@ -203,15 +352,17 @@ def test_an_empty_directory_that_was_admitted_asks_no_further() -> None:
     admission = asking(0, others=4)
     for node in (2, 3, 4, 5):
         assert admission.asks
-        admission.on_verdict(NodeId(node), verdict(Judgement.KNOWN))
+        answer(admission, node, Judgement.KNOWN)
     assert not admission.asks
-    admission.on_verdict(NodeId(5), verdict(Judgement.FORGETFUL))
-    assert not admission.forgetful
+    answer(admission, 5, Judgement.FORGETFUL)
+    assert not admission.doubted
 
 
 def test_a_used_incarnation_must_not_run() -> None:
-    with pytest.raises(DirectoryRefused, match="knows incarnation 50 of this node"):
-        asking(99).on_verdict(NodeId(2), verdict(Judgement.OUTDATED))
+    admission = asking(99)
+    answer(admission, 2, Judgement.OUTDATED)
+    with pytest.raises(DirectoryRefused, match="knows incarnation 150 of this node"):
+        answer(admission, 2, Judgement.OUTDATED)
 
 
 def test_two_old_copies_of_three_are_known_by_the_disk_of_the_third() -> None:
@@ -221,7 +372,8 @@ def test_two_old_copies_of_three_are_known_by_the_disk_of_the_third() -> None:
     before = Story()
     heard = before.asked()
     for node in (2, 3):
-        heard.witness(NodeId(node), life(60, 59, LATE, settled=True))
+        for _ in range(2):
+            heard.witness(NodeId(node), life(60, 59, LATE, settled=True))
     write_witness(disk, heard.witnessed)
     disk.crash(lambda: False)
     story = Story(witnessed=read_witness(disk))
@@ -260,14 +412,21 @@ def test_who_is_not_admitted_says_nothing() -> None:
     master.submit("x")
     net.advance(2_000)
     assert not [one for one in net.sent[before:] if one.source == 3]
-    life = member.engine.life()
+    life = member.engine.life(NodeId(1))
     assert life is not None
     assert life.asks
-    incarnation = member.multi.incarnation
-    known = Verdict(incarnation, Judgement.KNOWN, incarnation)
-    member.engine.on_verdict(NodeId(1), known)
+    tells(member, 1, Judgement.KNOWN)
     net.until(lambda: member.ledger.texts() == ["x"])
     assert member.replica.can_vote()
+
+
+def tells(member: Member, node: int, judgement: Judgement) -> None:
+    """A node answers the member's next question."""
+    incarnation = member.multi.incarnation
+    member.engine.life(NodeId(node))
+    known = incarnation + (judgement is Judgement.OUTDATED)
+    answer = Verdict(incarnation, judgement, Incarnation(known))
+    member.engine.on_verdict(NodeId(node), answer)
 
 
 def test_who_has_forgotten_takes_part_when_it_is_durable_that_it_does_not_vote() -> None:
@@ -276,8 +435,8 @@ def test_who_has_forgotten_takes_part_when_it_is_durable_that_it_does_not_vote()
     master.submit("x")
     member = newcomer(net)
     member.writer.held = True
-    incarnation = member.multi.incarnation
-    member.engine.on_verdict(NodeId(1), Verdict(incarnation, Judgement.FORGETFUL, incarnation))
+    for _ in range(2):
+        tells(member, 1, Judgement.FORGETFUL)
     net.advance(200)
     assert not member.engine.takes_part
     member.writer.held = False
@@ -293,12 +452,61 @@ def test_a_late_word_still_takes_the_vote_away() -> None:
     net = Net()
     net.elect(1)
     member = newcomer(net)
-    incarnation = member.multi.incarnation
-    member.engine.on_verdict(NodeId(1), Verdict(incarnation, Judgement.KNOWN, incarnation))
+    tells(member, 1, Judgement.KNOWN)
     net.until(lambda: member.replica.can_vote())
-    member.engine.on_verdict(NodeId(2), Verdict(incarnation, Judgement.FORGETFUL, incarnation))
+    tells(member, 2, Judgement.FORGETFUL)
+    assert not member.engine.takes_part, "until it has said so again"
+    assert member.replica.rejoin is None
+    tells(member, 2, Judgement.FORGETFUL)
     assert member.replica.rejoin is not None
     assert member.engine.takes_part, "as one that does not vote"
+
+
+@pytest.mark.parametrize("judgement", [Judgement.FORGETFUL, Judgement.OUTDATED])
+def test_one_forged_verdict_costs_a_moment_and_no_vote(judgement: Judgement) -> None:
+    net = Net()
+    master = net.elect(1)
+    member = newcomer(net)
+    tells(member, 1, Judgement.KNOWN)
+    net.until(lambda: member.replica.can_vote())
+    tells(member, 2, judgement)
+    tells(member, 2, Judgement.KNOWN)
+    assert member.engine.takes_part
+    assert member.replica.can_vote()
+    assert member.recorder.said("peer does not know this directory: asked again")
+    master.submit("x")
+    net.until(lambda: member.ledger.texts() == ["x"])
+
+
+def test_who_said_it_and_fell_silent_was_perhaps_the_only_one_to_know() -> None:
+    net = Net()
+    net.elect(1)
+    member = newcomer(net)
+    tells(member, 1, Judgement.KNOWN)
+    net.until(lambda: member.replica.can_vote())
+    tells(member, 2, Judgement.FORGETFUL)
+    net.crash(2)
+    net.until(lambda: member.replica.rejoin is not None)
+    assert member.engine.takes_part
+
+
+def test_one_that_greeted_as_another_is_no_witness() -> None:
+    net = Net()
+    net.elect(1)
+    member = newcomer(net)
+    greeted = member.multi.incarnations[NodeId(1)]
+    with pytest.raises(PeerError, match="greeted as"):
+        member.engine.on_life(NodeId(1), life(greeted + 1, greeted, settled=True))
+
+
+def test_being_removed_has_to_be_said_twice() -> None:
+    engine = Net()[1].engine
+    engine.on_refused(NodeId(2), Why.REMOVED)
+    assert not engine.removed_by
+    engine.on_refused(NodeId(2), Why.UNKNOWN)
+    assert not engine.removed_by
+    engine.on_refused(NodeId(2), Why.REMOVED)
+    assert engine.removed_by == {2}
 
 
 # -- on the wire ----------------------------------------------------------------------------------
