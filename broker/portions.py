@@ -2,9 +2,10 @@
 
 A request may name 100,000 things in a frame of a megabyte. What each of them costs is known (`WAYS`
 has how many fit a few milliseconds), so a request that names more is cut into smaller ones of its
-kind, which the same handlers answer; a round serves one of those, whoever
-sent them, in turns. Their answers are read, joined and written again aside. While portions are left
-nothing more is read of the connection: what follows must not overtake them.
+kind, each a fourth of that, which the same handlers answer; a round serves one of those, whoever
+sent them, in turns. (What is served beside them takes several rounds to become durable and be
+answered, so rounds have to be short.) The answers are read, joined and written again aside. While
+portions are left nothing more is read of the connection: what follows must not overtake them.
 
 What is asked twice in one request is answered once, where the answer says whose it is.
 
@@ -34,13 +35,17 @@ ROOMS_MAX: Final = 2
 give one; the connection that asks for more closes."""
 
 
-LOOKED_AT_MAX: Final = 2_000
+LOOKED_AT_MAX: Final = 1_000
 """Things of a request that are looked at in one round, though they are named already."""
+PORTIONS_OF_A_PIECE: Final = 4
+"""What is cut at all is cut smaller than what is served in one piece."""
+REST_BYTES: Final = 16 * 1024
+"""Of answers that are joined between two rests: about a millisecond's work."""
 
 
 class Way(NamedTuple):
-    """How requests of one API are cut: at `asked`, in their items at `inner`; `size` of either
-    make a portion. The answers are joined at `answered` and `answered_inner`."""
+    """How requests of one API are cut: at `asked`, in their items at `inner`; up to `size` of
+    either are served in one piece. The answers are joined at `answered` and `answered_inner`."""
 
     size: int
     asked: str
@@ -49,6 +54,10 @@ class Way(NamedTuple):
     answered_inner: str = ""
     once: Callable[[Any], Hashable] | None = None
     """By what one item is told from another, where one answer does for all of its kind."""
+
+    @property
+    def portion(self) -> int:
+        return max(1, self.size // PORTIONS_OF_A_PIECE)
 
 
 def _itself(name: str) -> Hashable:
@@ -131,14 +140,15 @@ def _weight(items: list[Any], inner: str) -> int:
 
 
 def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
-    """Portions of `way.size`: an item that names too much for one is cut itself."""
+    """Portions of `way.portion`: an item that names too much for one is cut itself."""
     portion: list[Any] = []
-    room = way.size
+    size = way.portion
+    room = size
     seen: set[Hashable] = set()
     for number, one in enumerate(items, 1):
         if number % LOOKED_AT_MAX == 0:  # they may all be the same
             yield portion
-            portion, room = [], way.size
+            portion, room = [], size
         if way.once is not None:
             if (key := way.once(one)) in seen:
                 continue
@@ -148,16 +158,16 @@ def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
             portion.append(one)
             room -= 1 + len(named)
         else:
-            for start in range(0, len(named) or 1, way.size):
-                some = named[start : start + way.size]
+            for start in range(0, len(named) or 1, size):
+                some = named[start : start + size]
                 if len(some) >= room and portion:
                     yield portion
-                    portion, room = [], way.size
+                    portion, room = [], size
                 portion.append(attrs.evolve(one, **{way.inner: some}) if way.inner else one)
                 room -= 1 + len(some)
         if room <= 0:
             yield portion
-            portion, room = [], way.size
+            portion, room = [], size
     if portion:
         yield portion
 
@@ -320,9 +330,13 @@ def _joined(
     while asked:
         del asked[-LOOKED_AT_MAX:]
     answers: list[Any] = []
+    since_rest = 0
     for part in parts:
         answers.append(decode_response(header.api_key, header.api_version, memoryview(part)[4:]))
-        rest()
+        since_rest += len(part)
+        if since_rest > REST_BYTES:
+            since_rest = 0
+            rest()
     whole = answers[0]
     items: list[Any] = []
     for answer in answers:

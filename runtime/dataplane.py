@@ -22,6 +22,10 @@ turn."""
 ROUND_NS: Final = 8_000_000
 """So long sockets are served in one round. Those that are left come first in the next one; peers,
 and threads that have finished something, need not wait for that."""
+HEAVY_NS: Final = 1_000_000
+"""A socket whose callback takes longer is served behind the others the next time ..."""
+HEAVY_ROUND_NS: Final = 2_000_000
+"""... and all of those together for so long in a round."""
 CANCELLED_SLACK: Final = 1_000
 """Cancelled timers that are not worth cleaning up."""
 LINGER_S: Final = 0.001
@@ -69,6 +73,9 @@ class DataPlane:
         self._urgent: set[int] = set()
         self._waiting: dict[int, tuple[Callback, int]] = {}
         """Sockets that the last round had no time for, and what they are ready for."""
+        self._heavy: set[int] = set()
+        """Those that took long when they were served last; they wait by themselves."""
+        self._heavy_waiting: dict[int, tuple[Callback, int]] = {}
         self.rounds = 0
 
     # -- sockets ------------------------------------------------------------------------------
@@ -87,6 +94,8 @@ class DataPlane:
         if self._callbacks.pop(fd, None) is not None:
             self._urgent.discard(fd)
             self._waiting.pop(fd, None)
+            self._heavy.discard(fd)
+            self._heavy_waiting.pop(fd, None)
             self._epoll.unregister(fd)
 
     # -- timers -------------------------------------------------------------------------------
@@ -161,11 +170,12 @@ class DataPlane:
         A round for what waits takes place after a millisecond at most."""
         poll, callbacks = self._epoll.poll, self._callbacks
         until_ns = self._boot_ns() + TURN_NS
-        waiting = self._waiting
+        waiting, heavy, heavy_waiting = self._waiting, self._heavy, self._heavy_waiting
         for _ in range(ROUNDS_PER_TURN_MAX):
-            patience_s = 0 if waiting else LINGER_S if waits else linger_s
+            left = waiting or heavy_waiting
+            patience_s = 0 if left else LINGER_S if waits else linger_s
             polled = poll(patience_s, EVENTS_PER_ROUND_MAX)
-            if not polled and not waits and not waiting:
+            if not polled and not waits and not left:
                 return False
             for ready, events in polled:
                 callback = callbacks.get(ready)
@@ -173,26 +183,36 @@ class DataPlane:
                     continue
                 if ready in self._urgent:
                     callback(events)
+                elif ready in heavy:
+                    heavy_waiting[ready] = callback, events
                 else:
                     waiting[ready] = callback, events  # one that waits keeps its place
-            self._serve_waiting()
+            self._serve_waiting(waiting, ROUND_NS)
+            self._serve_waiting(heavy_waiting, HEAVY_ROUND_NS)
             self.run_timers()
-            waits = end_of_round() or bool(waiting) or self._is_due()
+            waits = end_of_round() or bool(waiting or heavy_waiting) or self._is_due()
             self.rounds += 1
             if self._boot_ns() >= until_ns:
                 break
         return waits
 
-    def _serve_waiting(self) -> None:
+    def _serve_waiting(self, waiting: dict[int, tuple[Callback, int]], for_ns: int) -> None:
         """Sockets that are ready, for as long as a round may take; one at least."""
-        waiting, clock = self._waiting, self._boot_ns
-        until_ns = clock() + ROUND_NS
+        clock, heavy = self._boot_ns, self._heavy
+        began_ns = clock()
+        until_ns = began_ns + for_ns
         while waiting:
             ready = next(iter(waiting))
             callback, events = waiting.pop(ready)
             callback(events)
-            if clock() >= until_ns:
+            ended_ns = clock()
+            if ended_ns - began_ns <= HEAVY_NS:
+                heavy.discard(ready)
+            elif ready in self._callbacks:
+                heavy.add(ready)
+            if ended_ns >= until_ns:
                 return
+            began_ns = ended_ns
 
     async def run_ticks(self, tick: Callable[[], None]) -> None:
         """Call `tick` every TICK_S, for what happens because time passes."""
