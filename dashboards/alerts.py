@@ -112,6 +112,34 @@ NODES: Final[Sequence[Alert]] = (
         description="At 80 % off the middle of all clocks a node gives its masters up.",
     ),
     Alert(
+        name="EvenkeelClockStoodStill",
+        value="increase(evenkeel_clock_stood_still_total[1h])",
+        when="> 0",
+        severity=WARNING,
+        summary=f"{NODE}: clocks stood still {VALUE} times in the last hour",
+        description="Its machine was frozen while the others went on, or a peer's was. It gives "
+        "its masters up when it notices.",
+    ),
+    Alert(
+        name="EvenkeelLeaseSettingsDiffer",
+        value="evenkeel_lease_settings_differ",
+        when="> 0",
+        lasts="15m",
+        severity=WARNING,
+        summary=f"{NODE}: {VALUE} nodes have other settings of the lease than it has",
+        description="Each node judges clocks and leases by its own settings, and safety needs "
+        "all to judge alike.",
+    ),
+    Alert(
+        name="EvenkeelCutOff",
+        value="evenkeel_cut_off",
+        when="== 1",
+        lasts="15s",
+        severity=CRITICAL,
+        summary=f"{NODE} is cut off from a majority of the nodes",
+        description="It sends its clients to others and takes none until it hears a majority.",
+    ),
+    Alert(
         name="EvenkeelNotDurable",
         value='(sum by (cluster, node) (evenkeel_node_info{durability!="fsync"})'
         " or sum by (cluster, node) (evenkeel_node_info) * 0)",
@@ -247,6 +275,23 @@ STORAGE: Final[Sequence[Alert]] = (
         severity=CRITICAL,
         summary=f"{NODE}: its disk is full, it pauses",
         description="There is no room for another record. It goes on by itself with more room.",
+    ),
+    Alert(
+        name="EvenkeelDiskHung",
+        value="evenkeel_disk_hung",
+        when="== 1",
+        severity=CRITICAL,
+        summary=f"{NODE}: its disk hangs",
+        description="Nothing becomes durable. The node has given its masters up, and answers.",
+    ),
+    Alert(
+        name="EvenkeelDiskSlow",
+        value="evenkeel_disk_slow",
+        when="== 1",
+        lasts="1m",
+        severity=WARNING,
+        summary=f"{NODE}: its disk is much slower than those of the others",
+        description="It gives its masters to nodes with better disks.",
     ),
     Alert(
         name="EvenkeelDiskWillBeFull",
@@ -404,6 +449,24 @@ CLIENTS: Final[Sequence[Alert]] = (
         severity=WARNING,
         summary=f"{NODE} refused {VALUE} connections in 5 minutes",
         description="A limit is reached: limits.connections_max, or of one address.",
+    ),
+    Alert(
+        name="EvenkeelMemoryWaits",
+        value="increase(evenkeel_memory_waits_total[5m])",
+        when="> 0",
+        lasts="5m",
+        severity=WARNING,
+        summary=f"{NODE}: {VALUE} requests waited for memory in 5 minutes",
+        description="Requests and answers fill what connections may hold: large requests are "
+        "not read until there is room.",
+    ),
+    Alert(
+        name="EvenkeelConnectionsDisplaced",
+        value="increase(evenkeel_connections_displaced_total[5m])",
+        when="> 20",
+        severity=WARNING,
+        summary=f"{NODE} closed {VALUE} silent connections in 5 minutes for want of places",
+        description="Connections that ask nothing fill limits.connections_max, or an address's.",
     ),
     Alert(
         name="EvenkeelConsumerStuck",

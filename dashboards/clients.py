@@ -222,10 +222,39 @@ LIMITS: Final = Row(
     ],
 )
 
+FLOODS: Final = Row(
+    "Floods",
+    [
+        Panel(
+            title="Memory held for connections",
+            description="What has come and is not answered, answers not read, buffers, and what "
+            "waits for peers, of all chosen nodes. It is bounded: EvenkeelMemoryWaits.",
+            queries=[
+                Query(f"sum by (kind) (evenkeel_buffer_bytes{{{NODES}}})", "{{kind}}"),
+            ],
+            unit=Unit.BYTES,
+            stacked=True,
+        ),
+        Panel(
+            title="Requests that waited for memory",
+            description="Large ones are not read while there is no room for all of them.",
+            queries=[Query(rate("evenkeel_memory_waits_total"), BY_NODE)],
+            unit=Unit.PER_S,
+        ),
+        Panel(
+            title="Silent connections closed for want of places",
+            description="They had asked nothing when another wanted in: "
+            "EvenkeelConnectionsDisplaced.",
+            queries=[Query(rate("evenkeel_connections_displaced_total"), BY_NODE)],
+            unit=Unit.PER_S,
+        ),
+    ],
+)
+
 CLIENTS_DASHBOARD: Final = Dashboard(
     uid="evenkeel-clients",
     title="Clients",
     description="What producers and consumers do and feel.",
-    rows=[PRODUCERS, CONSUMERS, GROUPS, LIMITS],
+    rows=[PRODUCERS, CONSUMERS, GROUPS, LIMITS, FLOODS],
     variables=[panels.CLUSTER, panels.NODE, panels.CONSUMER_GROUP],
 )

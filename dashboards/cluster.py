@@ -194,10 +194,40 @@ HEALTH: Final = Row(
     ],
 )
 
+DOUBT: Final = Row(
+    "What nodes doubt",
+    [
+        Panel(
+            title="Cut off",
+            description="No majority answers the node, and it takes no clients: EvenkeelCutOff.",
+            queries=[Query(f"evenkeel_cut_off{{{NODES}}}", BY_NODE)],
+            kind=Kind.STATES,
+            words=[(0, "no", GREEN), (1, "cut off", RED)],
+        ),
+        Panel(
+            title="Clock trusted",
+            description="Without that a node is master of nothing: EvenkeelClockUntrusted.",
+            queries=[Query(f"evenkeel_clock_trusted{{{NODES}}}", BY_NODE)],
+            kind=Kind.STATES,
+            words=[(0, "doubted", RED), (1, "trusted", GREEN)],
+        ),
+        Panel(
+            title="Clocks that stood still, settings that differ",
+            description="How often a clock was seen to have stood still "
+            "(EvenkeelClockStoodStill), and how many nodes have other lease settings "
+            "(EvenkeelLeaseSettingsDiffer).",
+            queries=[
+                Query(f"evenkeel_clock_stood_still_total{{{NODES}}}", "stood still, node {{node}}"),
+                Query(f"evenkeel_lease_settings_differ{{{NODES}}}", "differ, node {{node}}"),
+            ],
+        ),
+    ],
+)
+
 CLUSTER_DASHBOARD: Final = Dashboard(
     uid="evenkeel-cluster",
     title="Cluster",
     description="Is all well, what is going on, how do the nodes fare. Begin here.",
-    rows=[STATE, TRAFFIC, HEALTH],
+    rows=[STATE, TRAFFIC, HEALTH, DOUBT],
     variables=[panels.CLUSTER, panels.NODE],
 )

@@ -3,7 +3,7 @@
 from typing import Final
 
 from dashboards import panels
-from dashboards.panels import RED, YELLOW, Dashboard, Kind, Panel, Query, Row, Step, Unit
+from dashboards.panels import GREEN, RED, YELLOW, Dashboard, Kind, Panel, Query, Row, Step, Unit
 from dashboards.queries import BY_NODE, NODES, nought, quantiles, rate, share
 
 TOPICS_SHOWN: Final = 10
@@ -94,6 +94,37 @@ LOG: Final = Row(
             "for long: EvenkeelLogNotTrimmed.",
             queries=[Query(rate("evenkeel_settled_bytes_total"), BY_NODE)],
             unit=Unit.BYTES_PER_S,
+        ),
+    ],
+)
+
+HANGS: Final = Row(
+    "Disks that hang, or are slow",
+    [
+        Panel(
+            title="The batch under way has waited",
+            description="For the disk. A second: the node gives its masters up, EvenkeelDiskHung.",
+            queries=[Query(f"evenkeel_disk_waiting_seconds{{{NODES}}}", BY_NODE)],
+            unit=Unit.SECONDS,
+            steps=[Step(1, RED)],
+        ),
+        Panel(
+            title="Hangs, slow",
+            description="Nodes whose disk hangs (EvenkeelDiskHung), or is far slower than the "
+            "others' (EvenkeelDiskSlow): neither has masters.",
+            queries=[
+                Query(f"evenkeel_disk_hung{{{NODES}}}", "hangs, node {{node}}"),
+                Query(f"evenkeel_disk_slow{{{NODES}}}", "slow, node {{node}}"),
+            ],
+            kind=Kind.STATES,
+            words=[(0, "no", GREEN), (1, "yes", RED)],
+        ),
+        Panel(
+            title="Commands refused for the disk's sake",
+            description="It is nearly full, or more waits for it than memory may hold. Producers "
+            "send them again: EvenkeelDiskLow.",
+            queries=[Query(rate("evenkeel_refused_disk_full_total"), BY_NODE)],
+            unit=Unit.PER_S,
         ),
     ],
 )
@@ -234,6 +265,6 @@ STORAGE_DASHBOARD: Final = Dashboard(
     uid="evenkeel-storage",
     title="Storage",
     description="The log, checkpoints, room, damage and catching up.",
-    rows=[LOG, ROOM, DAMAGE],
+    rows=[LOG, HANGS, ROOM, DAMAGE],
     variables=[panels.CLUSTER, panels.NODE],
 )

@@ -199,6 +199,9 @@ NODES = [
         labels={"cluster": "c", "node": "1"},
         quiet=("4m",),
     ),
+    of_counter("EvenkeelClockStoodStill", "evenkeel_clock_stood_still_total", healed="80m"),
+    of_node("EvenkeelLeaseSettingsDiffer", "evenkeel_lease_settings_differ", 1, 0, "21m", "19m"),
+    of_node("EvenkeelCutOff", "evenkeel_cut_off", 1, 0, "6m", "5m"),
     Story(
         alert="EvenkeelNotDurable",
         series={
@@ -316,6 +319,8 @@ REPLICAS = [
 STORAGE = [
     of_node("EvenkeelDiskLow", "evenkeel_disk_low", 1, 0, "6m", "4m30s"),
     of_node("EvenkeelDiskStuck", "evenkeel_disk_stuck", 1, 0, "6m", "4m30s"),
+    of_node("EvenkeelDiskHung", "evenkeel_disk_hung", 1, 0, "5m15s", "4m30s"),
+    of_node("EvenkeelDiskSlow", "evenkeel_disk_slow", 1, 0, "7m", "5m45s"),
     of_node("EvenkeelDiskWillBeFull", "evenkeel_disk_full_seconds", 7e4, 9e4, "21m", "19m"),
     Story(
         alert="EvenkeelDiskQuota",
@@ -455,6 +460,28 @@ CLIENTS = [
         quiet=("4m", "6m30s"),
     ),
     of_counter("EvenkeelConnectionsRefused", "evenkeel_connections_refused_total", healed="30m"),
+    Story(
+        alert="EvenkeelMemoryWaits",
+        series={
+            'evenkeel_memory_waits_total{cluster="c",node="1"}': rising(4, 20),
+            'evenkeel_memory_waits_total{cluster="c",node="2"}': f"{rising(4, 2)} "
+            + steady((8, 18)),
+        },
+        fires="8m",
+        labels={"cluster": "c", "node": "1"},
+        quiet=("4m",),
+    ),
+    Story(
+        alert="EvenkeelConnectionsDisplaced",
+        series={
+            'evenkeel_connections_displaced_total{cluster="c",node="1"}': f"{rising(30, 10)} "
+            + steady((300, 10)),
+            'evenkeel_connections_displaced_total{cluster="c",node="2"}': rising(3, 20),
+        },
+        fires="8m",
+        labels={"cluster": "c", "node": "1"},
+        quiet=("0m30s", "19m"),
+    ),
     Story(
         alert="EvenkeelConsumerStuck",
         series={
