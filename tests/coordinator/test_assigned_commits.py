@@ -107,9 +107,19 @@ def test_what_is_to_be_given_up_may_still_be_committed() -> None:
     one.beat()
     two.beat()
     one.beat()  # told to give up two
-    member = world.stores[0].get(GROUP)
-    assert member is not None
     assert commit_all(world, "one", 1, 10) == [TAKEN] * 4
+
+
+def test_what_is_to_be_given_up_may_be_committed_under_an_older_epoch_as_well() -> None:
+    world = world_of()
+    one, _ = shared_in_two(world)
+    kept = one.numbers
+    Consumer(world, "three").beat()
+    one.beat()
+    assert (one.epoch, len(one.held)) == (2, 1), "told to give up one"
+    assert commit_all(world, "one", 1, 10) == [
+        TAKEN if number in kept else STALE for number in range(4)
+    ]
 
 
 def test_a_commit_that_a_heartbeat_overtook_is_taken() -> None:
@@ -146,7 +156,16 @@ def test_a_static_member_that_comes_back_commits_from_its_first_epoch_on() -> No
     again.beat()
     assert len(again.held) == 4
     assert commit_all(world, "one", 1, 10) == [ErrorCode.UNKNOWN_MEMBER_ID] * 4
-    assert commit_all(world, "again", again.epoch, 11) == [TAKEN] * 4
+    first = again.epoch
+    assert commit_all(world, "again", first, 11) == [TAKEN] * 4
+    two = Consumer(world, "two")
+    for _ in range(4):
+        two.beat()
+        again.beat()
+    assert again.epoch > first
+    assert commit_all(world, "again", first, 12) == [
+        TAKEN if number in again.numbers else STALE for number in range(4)
+    ]
 
 
 def test_another_topic_of_the_name_was_never_held() -> None:

@@ -176,8 +176,13 @@ def test_a_mastership_in_doubt_does_not_keep_a_dead_member(every_ms: int) -> Non
     assert SESSION_MS <= took_ms <= SESSION_MS + GRACE_MS + every_ms
 
 
-def test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace() -> None:
+@pytest.mark.parametrize("written", [True, False])
+def test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace(
+    written: bool,
+) -> None:
+    """Whether or not the log has heard of the silence."""
     watch = Watch()
+    watch.world.auto_commit = written
     watch.pass_time(SESSION_MS - 100)
     watch.world.now_ms += 100
     watch.world.coordinator.tick(watch.world.now_ms)  # what it proposes is never chosen

@@ -3,7 +3,8 @@
 What is refused is the middle of a pipeline, again and again: what was sent behind it, when there is
 room again, must not be let through before its client could see the refusal. Disks are full by what
 they say of themselves (tests.cluster.faulty_node), or small file systems of their own that somebody
-else fills, which takes root.
+else fills, which takes root. Clients send again at once what was refused: with their usual pause
+there is seldom a pipeline under way when there is room, and nodes that let all overtake pass.
 """
 
 import contextlib
@@ -47,11 +48,11 @@ DONE_S: Final = 240.0
 Fill = Callable[[int, bool], None]
 """Fill the disk of a node, or make room there."""
 
-TASTE: Final = (Dose(4, 20_000, 1_500, acks=-1), Dose(4, 20_000, 1_500, acks=0))
+TASTE: Final = tuple(Dose(4, 20_000, 800, acks, eager=True) for acks in (-1, 0))
 WHOLE: Final[Mapping[str, tuple[Dose, ...]]] = {
     **{
         name: tuple(
-            Dose(producers, size, count // producers, acks)
+            Dose(producers, size, count // producers, acks, eager=True)
             for producers in (1, 4, 40)
             for acks in (-1, 0, 1)
         )
@@ -61,7 +62,9 @@ WHOLE: Final[Mapping[str, tuple[Dose, ...]]] = {
             ("900 KB", 900_000, 40),
         )
     },
-    "idempotent": tuple(Dose(4, size, 2_000, -1, idempotent=True) for size in (1_000, 20_000)),
+    "idempotent": tuple(
+        Dose(4, size, 2_000, -1, idempotent=True, eager=True) for size in (1_000, 20_000)
+    ),
 }
 
 

@@ -39,6 +39,8 @@ class Dose(NamedTuple):
     acks: int
     idempotent: bool = False
     steals: bool = False
+    eager: bool = False
+    """Small batches, and what is refused is sent again at once: so there is always a pipeline."""
     repeats: bool = False
     """Whether some may be there twice: a producer without sequences was told that nobody knows."""
 
@@ -76,7 +78,9 @@ WHOLE: Final[Mapping[str, tuple[Dose, ...]]] = {
 
 
 def settings(dose: Dose) -> Mapping[str, str | int | bool]:
+    eager = {"batch.size": max(20_000, 2 * dose.message_bytes), "retry.backoff.ms": 1}
     return {
+        **(eager if dose.eager else {}),
         "acks": dose.acks,
         "enable.idempotence": dose.idempotent,
         "message.max.bytes": LARGE + 1_000_000,

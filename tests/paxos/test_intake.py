@@ -235,12 +235,21 @@ def test_what_only_this_mastership_may_do_waits_for_the_handover_to_end() -> Non
     assert desk.intake.waiting == (0, 0)
 
 
-def test_what_only_this_mastership_may_do_is_refused_when_it_is_over() -> None:
+@pytest.mark.parametrize("ends", ["its lease ends", "a steal"])
+def test_what_only_this_mastership_may_do_is_refused_when_it_is_over(ends: str) -> None:
+    """By this node, whose clients are told for sure; it is not for whoever comes next."""
     desk = Desk()
     fence = fenced(1, opaque(CommandKind.CONSUMER_GROUP, b"x"))
     answers: list[Outcome] = []
-    desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
-    desk.lose_lease()
+    if ends == "a steal":
+        assert handover.steal_away(desk.one.replica, desk.one.now, NodeId(1)) == ""
+        slot = accepted_slot(desk.flush())
+        desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
+        desk.one.accepted(Slot(slot), 0, 1)
+        desk.intake.handover_seen(desk.one.now)
+    else:
+        desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
+        desk.lose_lease()
     desk.intake.tick(desk.one.now)
     desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
     assert [one.why for one in answers if isinstance(one, Elsewhere)] == [Why.NOT_MASTER] * 2

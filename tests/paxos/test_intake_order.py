@@ -3,7 +3,17 @@ that was refused."""
 
 import attrs
 
-from broker.intake import Done, Elsewhere, Intake, IntakeConfig, Outcome, Pending, Why
+from broker.intake import (
+    FORWARD_AGAIN_NS,
+    FORWARD_PATIENCE_NS,
+    Done,
+    Elsewhere,
+    Intake,
+    IntakeConfig,
+    Outcome,
+    Pending,
+    Why,
+)
 from paxos import handover
 from paxos.entry import batch
 from paxos.ids import MS, NodeId, Slot
@@ -145,18 +155,22 @@ def test_one_that_nobody_takes_looks_for_its_master_in_steps_and_not_for_ever() 
     """acks=0: refused here and there, until its patience is over."""
     desk = Desk()
     desk.hand_over()
+    began_ns, tries = desk.one.now_ns, 0
     desk.submit("a", anywhere=True)
     desk.flush()
-    for _ in range(1_000):
+    for _ in range(10_000):
         if desk.outcomes:
             break
         while desk.intake.forwards:
+            tries += 1
             desk.answer(0, Elsewhere(Why.NOT_MASTER))
             del desk.intake.forwards[0]
-        desk.one.now_ns += 10 * MS
+        desk.one.now_ns += MS
         desk.flush()
     assert desk.said() == [("a", "not master")]
-    assert desk.one.now_ns > 3_000 * MS
+    took_ns = desk.one.now_ns - began_ns
+    assert FORWARD_PATIENCE_NS < took_ns <= FORWARD_PATIENCE_NS + FORWARD_AGAIN_NS
+    assert took_ns // (2 * FORWARD_AGAIN_NS) <= tries <= took_ns // FORWARD_AGAIN_NS + 1
 
 
 def guest(desk: Desk, text: str, *, first: bool, handing: bool = True) -> None:

@@ -419,6 +419,7 @@ def test_who_goes_away_meanwhile_is_forgotten() -> None:
         desk.until_asked(1)
         _, first = desk.asked[0]
         first.close("gone")
+        desk.settle()
         first.read_on()
         desk.settle()
         assert closed_by_us(client)

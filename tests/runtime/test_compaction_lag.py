@@ -7,7 +7,7 @@ import pytest
 
 from balancer.registry_commands import CreateTopic
 from broker.commands import records
-from broker.compaction_lag import EVERY_NS
+from broker.compaction_lag import EVERY_NS, EVERYTHING
 from broker.reader import Reader
 from node import Node
 from tests.broker.batches import whole_batches
@@ -37,6 +37,14 @@ def produce(node: Node, age_ms: int, *keys: bytes) -> None:
     uid, group = topic.partitions[0]
     node.engine.submit(group, records(uid, memoryview(batch)), outcomes.append)
     run_until(node, lambda: outcomes)
+
+
+def settle(node: Node) -> None:
+    """Have what is in the log moved into the partition's file, as when the log is full."""
+    topic = node.registry.topic("t")
+    assert topic is not None
+    uid, group = topic.partitions[0]
+    node.upkeep.settling.settle_early(group, uid, EVERYTHING)
 
 
 def left(node: Node) -> list[tuple[int, bytes | None]]:
@@ -82,6 +90,12 @@ def test_what_may_wait_does(tmp_path: Path, limit: dict[str, str]) -> None:
         run_until(node, lambda: node.engine.now().boot_ns > looked_at_ns)
         assert left(node) == [(0, b"a"), (1, b"a"), (2, b"a")]
         assert node.upkeep.settling.statistics.batches_settled == 0
+        settle(node)
+        settled = node.upkeep.settling.statistics
+        run_until(node, lambda: settled.batches_settled == 3)
+        looked_at_ns = node.engine.now().boot_ns + 2 * EVERY_NS
+        run_until(node, lambda: node.engine.now().boot_ns > looked_at_ns)
+        assert left(node) == [(0, b"a"), (1, b"a"), (2, b"a")], "its file is still appended to"
 
 
 def test_what_is_too_young_is_not_taken_along(tmp_path: Path) -> None:

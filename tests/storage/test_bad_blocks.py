@@ -43,6 +43,13 @@ def written() -> tuple[MemoryDisk, Wal]:
     return disk, wal
 
 
+def forget_syncs(disk: MemoryDisk, place: Place) -> None:
+    """What is known to be synced ends here, in both copies of the mark."""
+    mark = open_mark(disk, SEED)
+    for _ in range(2):
+        mark.store(place)
+
+
 def lose(disk: MemoryDisk, wal: Wal) -> set[int]:
     """Lose the block where the victim's entry lies; which slots that concerns."""
     place = wal.entry_place(GROUP, Slot(VICTIM)) + 512
@@ -136,7 +143,7 @@ def test_the_log_goes_on_behind_a_bad_sector_near_its_end(back_bytes: int, mark_
     The mark may be older than the last sync, and then what lies behind it is what proves it."""
     disk, wal = written()
     disk.lose_block(segment_name(1), (wal.end & OFFSET_MASK) - back_bytes)
-    open_mark(disk, SEED).store(Place(wal.end - mark_bytes))
+    forget_syncs(disk, Place(wal.end - mark_bytes))
     disk.kill()
     wal, recovered = start(disk, CONFIG)
     assert recovered.damage
@@ -158,7 +165,7 @@ def test_a_block_that_could_be_read_a_moment_ago_is_not_written_over(
     """Its records are not known as damage; the next start finds that they are."""
     disk, wal = written()
     lost_at = wal.end & OFFSET_MASK
-    open_mark(disk, SEED).store(Place(wal.end - 3 * BLOCK_BYTES))
+    forget_syncs(disk, Place(wal.end - 1_500))
     disk.kill()
     make_harmless = Recovery._make_harmless
 
@@ -181,7 +188,7 @@ def test_a_bad_sector_where_only_zeros_were_has_lost_nothing() -> None:
     wal.stage(accept(1, bytes(10_000)))
     sync(wal)
     disk.lose_block(segment_name(1), 5_000)
-    open_mark(disk, SEED).store(Place(SEGMENT_HEADER_BYTES))
+    forget_syncs(disk, Place(SEGMENT_HEADER_BYTES))
     disk.kill()
     for _ in range(2):
         wal, recovered = start(disk, CONFIG)

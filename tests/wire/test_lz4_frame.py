@@ -9,6 +9,7 @@ from tests.wire.test_record_check import LIMIT, NOW_MS, batch, record, refused, 
 from wire.batch import BatchError, Compression, iterate_records
 from wire.compression import compress, decompress
 from wire.error_codes import ErrorCode
+from wire.lz4_frame import check_frame
 from wire.record_check import READABLE, check_records
 
 ONE = record(0, value=b"\x90\x03" + b"v" * 200)
@@ -71,6 +72,8 @@ def test_a_frame_that_is_cut_short_is_refused(cut: int, checksum: bool) -> None:
     stored = frame(BOTH, checksum=checksum)[:-cut]
     error = refused(batch(stored, 2, codec=Compression.LZ4))
     assert error.code is ErrorCode.INVALID_RECORD
+    with pytest.raises(BatchError, match=r"cut short|begin with a frame"):
+        check_frame(memoryview(stored))
 
 
 @pytest.mark.parametrize("checksum", [False, True])
