@@ -14,9 +14,13 @@ from typing import Final, NamedTuple
 import pytest
 
 from balancer.steal import Balancing
-from broker.handlers import produce_usual, topics
+from broker.handlers import known_names, produce_usual, topics
 from broker.handlers.known_names import when_known
 from broker.handlers.produce import Produce
+from broker.intake import Intake
+from coordinator.assigned_group import AssignedMember
+from coordinator.membership import Membership as Joining
+from coordinator.stamps import Stamps
 from evenkeel.autocommit import AutoCommit
 from evenkeel.consumer import Consumer
 from evenkeel.fetcher import Fetcher
@@ -33,7 +37,8 @@ from runtime.submitting import Submitting
 from simulator.planting import Edit, Mutant, Where, plant
 from storage.log_writes import LogWrites
 from storage.mark import SyncedMark
-from wire import record_check
+from storage.recovery import Recovery
+from wire import lz4_frame, record_check
 
 QUICKLY: Final = (
     *("-q", "-x", "-p", "no:cacheprovider"),
@@ -75,6 +80,48 @@ BUGS: Final = {
         "tests/runtime/test_admission.py"
         "::test_how_far_a_log_goes_is_believed_when_it_is_said_again",
         (Admission.witness, "min(before[1], life.place)", "life.place"),
+    ),
+    "F4: what nobody takes is tried without a pause": Row(
+        "tests/paxos/test_intake_order.py"
+        "::test_one_that_nobody_takes_looks_for_its_master_in_steps_and_not_for_ever",
+        (Intake._take_back, "self._again_at = now.boot_ns + FORWARD_AGAIN_NS", "pass"),
+    ),
+    "F1: what only this mastership may do goes to the next master": Row(
+        "tests/paxos/test_intake.py"
+        "::test_what_only_this_mastership_may_do_is_refused_when_it_is_over",
+        (Intake._way, "if fenced:", "if False:"),
+    ),
+    "ownership: an instance of a classic group is two members": Row(
+        "tests/coordinator/test_ownership.py::test_whatever_is_claimed_a_classic_group_goes_on",
+        (Joining._join_unknown, "if former is not None:", "if False:"),
+    ),
+    "KIP-1251: what is to be given up is not held any more": Row(
+        "tests/coordinator/test_assigned_commits.py"
+        "::test_what_is_to_be_given_up_may_be_committed_under_an_older_epoch_as_well",
+        (AssignedMember.held_since, " and part not in self.revoking", ""),
+    ),
+    "KIP-1251: what is kept counts from the new epoch on": Row(
+        "tests/coordinator/test_assigned_commits.py"
+        "::test_a_static_member_that_comes_back_commits_from_its_first_epoch_on",
+        (AssignedMember._since, "else max(0, at)", "else group_epoch"),
+    ),
+    "an eviction that a doubt forgets begins a session": Row(
+        "tests/coordinator/test_waits.py"
+        "::test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace",
+        (Stamps.left, "if member not in group.members:", "if False:"),
+    ),
+    "the registry is asked for names that no topic can have": Row(
+        "tests/broker/test_known_names.py::test_no_topic_can_have_such_a_name",
+        (known_names._could_be, " and name_problem(name) is None", ""),
+    ),
+    "an LZ4 frame may be cut short": Row(
+        "tests/wire/test_lz4_frame.py::test_a_frame_that_is_cut_short_is_refused",
+        (lz4_frame.check_frame, "if end != size:", "if end < size:"),
+    ),
+    "a bad sector that is known keeps a node from starting": Row(
+        "tests/storage/test_bad_blocks.py"
+        "::test_a_bad_sector_where_only_zeros_were_has_lost_nothing",
+        (Recovery._piece, "if not self._is_as_found(log, number):", "if True:"),
     ),
     "D10: what is being assigned is read": Row(
         f"{CLIENT}test_assigned.py::test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek",

@@ -3,8 +3,8 @@
 What is refused is the middle of a pipeline, again and again: what was sent behind it, when there is
 room again, must not be let through before its client could see the refusal. Disks are full by what
 they say of themselves (tests.cluster.faulty_node), or small file systems of their own that somebody
-else fills, which takes root. Clients send again at once what was refused: with their usual pause
-there is seldom a pipeline under way when there is room, and nodes that let all overtake pass.
+else fills, which takes root. Clients that are told send again at once: with their usual pause there
+is seldom a pipeline under way when there is room, and nodes that let all overtake pass.
 """
 
 import contextlib
@@ -48,11 +48,11 @@ DONE_S: Final = 240.0
 Fill = Callable[[int, bool], None]
 """Fill the disk of a node, or make room there."""
 
-TASTE: Final = tuple(Dose(4, 20_000, 800, acks, eager=True) for acks in (-1, 0))
+TASTE: Final = tuple(Dose(4, 20_000, 800, acks, eager=acks != 0) for acks in (-1, 0))
 WHOLE: Final[Mapping[str, tuple[Dose, ...]]] = {
     **{
         name: tuple(
-            Dose(producers, size, count // producers, acks, eager=True)
+            Dose(producers, size, count // producers, acks, eager=acks != 0)
             for producers in (1, 4, 40)
             for acks in (-1, 0, 1)
         )
