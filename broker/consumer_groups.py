@@ -175,10 +175,17 @@ class ConsumerGroups:
         self._swept: dict[GroupId, int] = {}
         """When this node has looked for old offsets last; not once per mastership, or masters that
         move often would never look."""
+        self._latest_ms = 0
         self._unsettled = True
         """Some office is suspended, or is to be opened as soon as the group has caught up."""
 
     # -- mastership and time ------------------------------------------------------------------
+
+    def _ms(self, now: Now) -> int:
+        """The time for coordinators, for which it never goes back. In one round several read the
+        clock, a handover or a refusal at once after a tick began: then theirs is the time."""
+        self._latest_ms = max(self._latest_ms, now.boot_ns // MS)
+        return self._latest_ms
 
     def masters_changed(self, now: Now) -> None:
         """Acting or epoch of some group may have changed: open and close offices accordingly."""
@@ -193,19 +200,19 @@ class ConsumerGroups:
         """
         if self._unsettled:
             self.masters_changed(now)
-        now_ms, wall_ms = now.boot_ns // MS, now.wall_ns // MS
+        wall_ms = now.wall_ns // MS
         for office in list(self._offices.values()):
             if office.suspended_boot_ns is not None:
                 continue
             coordinator = office.coordinator
             due_ms = coordinator.next_deadline()
-            if due_ms is not None and due_ms <= now_ms:
-                self._carry_out(office, coordinator.tick(now_ms))
+            if due_ms is not None and due_ms <= self._ms(now):
+                self._carry_out(office, coordinator.tick(self._ms(now)))
             swept = self._swept.get(office.group)
             due = swept is None or now.boot_ns - swept >= SWEEP_EVERY_NS
             if due and self._is_open(office):
                 self._swept[office.group] = now.boot_ns
-                self._carry_out(office, coordinator.sweep(now_ms, wall_ms))
+                self._carry_out(office, coordinator.sweep(self._ms(now), wall_ms))
         self._look_for_deleted()
 
     def _look_for_deleted(self) -> None:
@@ -275,7 +282,7 @@ class ConsumerGroups:
             known = (store, Coordinator(store, self._config, self._topics, matching))
             self._coordinators[group] = known
         office = self._offices[group] = _Office(group, epoch, known[1])
-        office.coordinator.elected(now.boot_ns // MS, Slot(epoch), self._secret())
+        office.coordinator.elected(self._ms(now), Slot(epoch), self._secret())
 
     def _suspend(self, office: _Office, now: Now) -> None:
         """We may not act, and nobody else does: wait for what comes of it, but not for long."""
@@ -311,7 +318,7 @@ class ConsumerGroups:
         office = self._offices.get(group)
         if office is None or office.suspended_boot_ns is not None:
             return False
-        effects = office.coordinator.handing_over(self._groups.now().boot_ns // MS)
+        effects = office.coordinator.handing_over(self._ms(self._groups.now()))
         self._carry_out(office, effects)
         return bool(effects.proposals)
 
@@ -345,7 +352,7 @@ class ConsumerGroups:
         office = self._look(group, now)
         asked = _Asked(request, answered)
         if office is not None and office.suspended_boot_ns is None:
-            effects = office.coordinator.handle(now.boot_ns // MS, request, asked)
+            effects = office.coordinator.handle(self._ms(now), request, asked)
             self._carry_out(office, effects)
             return
         loading = self._loading.get(group)
@@ -410,7 +417,7 @@ class ConsumerGroups:
                 verdict = ProposalFailure.NOT_MASTER
             case Elsewhere():
                 verdict = ProposalFailure.UNKNOWN
-        now_ms = self._groups.now().boot_ns // MS
+        now_ms = self._ms(self._groups.now())
         self._carry_out(office, office.coordinator.on_committed(now_ms, proposal_id, verdict))
 
     def _on_late_outcome(self, office: _Office, proposal_id: ProposalId, outcome: Outcome) -> None:

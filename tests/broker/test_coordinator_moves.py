@@ -2,7 +2,9 @@
 
 import pytest
 
+from broker.consumer_groups import SWEEP_EVERY_NS
 from broker.intake import Elsewhere, Why
+from paxos.ids import MS
 from tests.broker.group_members import (
     Member,
     commit_under_way,
@@ -215,3 +217,24 @@ def test_who_waits_for_a_master_that_loses_the_group_looks_elsewhere() -> None:
     assert not commit.settled
     world.cluster.install(paxos_group(world), 3)
     assert error_of(commit) == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("meanwhile", ["handed over", "refused at once"])
+def test_a_round_that_began_earlier_does_not_turn_time_back(meanwhile: str) -> None:
+    """Seen with full disks: the balancer gave a group away in the tick in which its coordinator was
+    to look for old offsets, by a later reading of the clock, and the node ended."""
+    world = world_with_topic()
+    two_members(world)
+    groups, clock = world[1].broker.consumer_groups, world.cluster.clock
+    clock.boot_ns += SWEEP_EVERY_NS
+    began = clock.now()
+    clock.boot_ns += 5 * MS
+    if meanwhile == "handed over":
+        assert groups.handing_over(paxos_group(world))
+    else:
+        world[1].groups.refuse = Why.OVERLOADED
+    for _ in range(20):
+        groups.tick(began)
+    world[1].groups.refuse = None
+    world.advance(100)
+    assert not world[1].bugs
