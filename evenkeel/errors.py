@@ -75,7 +75,8 @@ class BrokerError(EvenkeelError):
     def __init__(self, what: str, *, why: str = "", advice: str = "", code: int = -1) -> None:
         super().__init__(what, why=why, advice=advice)
         self.code = ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR
-        self.retriable = self.code.retriable
+        # Kafka's own client never shows this one: it begins anew with its bootstrap servers
+        self.retriable = self.code.retriable or self.code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 class DeliveryError(EvenkeelError):

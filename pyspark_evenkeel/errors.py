@@ -74,7 +74,8 @@ class RefusedError(EvenkeelSparkError):
         told = f"{name}, {message}" if message else name
         super().__init__(what, why=f"{told}; {why}" if why else told, advice=advice)
         self.code = ErrorCode.UNKNOWN_SERVER_ERROR if known is None else known
-        self.retriable = self.code.retriable
+        # Kafka's own client never shows this one: it begins anew with its bootstrap servers
+        self.retriable = self.code.retriable or self.code == ErrorCode.REBOOTSTRAP_REQUIRED
         if not advice and known is not None:
             self.advice = _ADVICE.get(known, "")
 

@@ -183,6 +183,5 @@ _RETRIABLE: Final = frozenset(
         ErrorCode.SHARE_SESSION_NOT_FOUND,
         ErrorCode.INVALID_SHARE_SESSION_EPOCH,
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
-        ErrorCode.REBOOTSTRAP_REQUIRED,
     }
 )

@@ -116,6 +116,8 @@ class Victim:
             while (frame := assembler.take()) is not None:
                 if self.handle(frame.data, frame.owned):
                     return
+                if self.asked[-1][2].stopped:  # nothing more is read before it is served
+                    self.finish()
 
     def handle(self, frame: memoryview, owned: bool) -> bool:
         """One frame, and the end of its round; True if it cost the connection."""
@@ -139,17 +141,21 @@ class Victim:
         return decode_response(key, version, memoryview(reply.frame)[4:])
 
     def finish(self) -> None:
-        """What is under way comes to its end, on the loop and aside."""
-        self.world.cluster.settle()
-        while self.node.aside.jobs:
-            self.node.aside.do_one()
-            self.world.cluster.settle()
+        """What is under way comes to its end, round by round (portions), and what is aside."""
+        cluster, aside = self.world.cluster, self.node.aside
+        while True:
+            cluster.timers.fire()
+            cluster.settle()
+            if not aside.jobs:
+                return
+            aside.do_one()
 
     def check(self) -> None:
         """All is answered in the end, no handler has failed, and the next client is served."""
         world, node = self.world, self.node
         self.finish()
         world.advance(PATIENCE_MS, step_ms=5_000)
+        self.finish()
         for group in range(1, 3):
             world.cluster.install(group, _ELSEWHERE)  # who still waits in a group is sent away
         node.broker.parked.masters_changed()

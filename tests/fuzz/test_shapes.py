@@ -21,12 +21,13 @@ from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.framing import KIB, MIB
+from wire.messages.produce import ProduceRequest
 
 SMALL_CPU_MS_MAX = 50
 """For a frame of up to 64 KiB."""
-LARGE_CPU_MS_MAX = 300
-"""For a frame of 1 MiB. The exam's bar for the loop's lag is 200 ms, which they keep on a machine
-of their own; here others are at work."""
+LARGE_CPU_MS_MAX = 1_200
+"""For a frame of 1 MiB, in all its rounds together: it may name 116,000 consumer groups. How long
+one round takes, which is what others wait for, is measured in tests/broker/test_stretches.py."""
 MEMORY_BYTES_MAX = 32 * MIB
 TRIES = 3
 YARDSTICK_MS = 3.0
@@ -66,16 +67,19 @@ def cpu_ms_of(
     frame: bytes, prepare: Callable[[Victim], None], victims: list[Victim], enough_ms: float
 ) -> float:
     """The least processor time of several tries, each against a cluster of its own, in
-    milliseconds of the reference machine."""
+    milliseconds of the reference machine: the loop's, in all rounds until it is answered."""
     best = float("inf")
     for _ in range(TRIES):
         victim = Victim()
         prepare(victim)
         gc.collect()
         gc.disable()
+        before = victim.node.aside.worked_ns
         began = time.thread_time_ns()
         victim.handle(memoryview(frame), True)
-        best = min(best, (time.thread_time_ns() - began) / 1e6 / slowness())
+        victim.finish()
+        took = time.thread_time_ns() - began - (victim.node.aside.worked_ns - before)
+        best = min(best, took / 1e6 / slowness())
         gc.enable()
         victims.append(victim)
         if best < enough_ms:
@@ -83,8 +87,9 @@ def cpu_ms_of(
     return best
 
 
-def handled(frame: bytes, prepare: Callable[[Victim], None]) -> Victim:
-    """A victim that has handled the frame within the limits and is healthy."""
+def handled(frame: bytes, prepare: Callable[[Victim], None], *, inflated: bool = False) -> Victim:
+    """A victim that has handled the frame within the limits and is healthy. What is inflated aside
+    has bounds of its own (broker.batch_checks), however many come."""
     victims: list[Victim] = []
     cpu_ms = cpu_ms_of(frame, prepare, victims, SMALL_CPU_MS_MAX)
     assert cpu_ms < SMALL_CPU_MS_MAX, f"{cpu_ms:.0f} ms for {len(frame)} bytes"
@@ -92,6 +97,8 @@ def handled(frame: bytes, prepare: Callable[[Victim], None]) -> Victim:
     prepare(weighed)
     with traced() as peak:
         weighed.handle(memoryview(frame), True)
+        if not inflated:
+            weighed.finish()
         assert peak() < MEMORY_BYTES_MAX, f"{peak() >> 20} MiB for {len(frame)} bytes"
     victims[-1].check()
     return victims[-1]
@@ -186,12 +193,12 @@ def a_bomb(victim: Victim) -> None:
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_bomb_in_offsets_for_times(count: int) -> None:
     """It is not inflated on the loop."""
-    handled(shapes.look_up_times(count), a_bomb)
+    handled(shapes.look_up_times(count), a_bomb, inflated=True)
 
 
 def test_a_bomb_is_not_set_off_on_the_loop_when_it_comes() -> None:
     data = shapes.bomb(55)
-    victim = handled(shapes.produce(data), nothing)
+    victim = handled(shapes.produce(data), nothing, inflated=True)
     (answer,) = victim.answer(-1).responses[0].partition_responses
     assert answer.error_code == ErrorCode.NONE
 
@@ -227,10 +234,14 @@ def test_a_client_that_plays_broker() -> None:
 
 
 def test_more_partitions_than_any_producer_has() -> None:
+    """A topic and its partitions are more things than a Produce may name: they would be decoded
+    while everybody waits."""
     victim = Victim()
-    victim.handle(memoryview(shapes.tiny_batches(10_001)), True)
+    victim.handle(memoryview(shapes.tiny_batches(ProduceRequest.ITEMS_MAX)), True)
     (_, _, reply) = victim.asked[-1]
-    assert reply.closed == "Produce names 10001 things, at most 10000 are answered"
+    assert reply.closed is not None
+    assert "partition_data" in reply.closed
+    assert f"array of {ProduceRequest.ITEMS_MAX} elements" in reply.closed
     victim.check()
 
 

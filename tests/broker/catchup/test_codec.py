@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker.catchup import codec
 from broker.catchup.messages import (
+    ASKED_BYTES_MAX,
     AskData,
     AskManifest,
     AskState,
@@ -34,7 +35,7 @@ parts = st.builds(lambda uid, a, b: Part(uid, min(a, b), max(a, b)), uids, offse
 messages = st.one_of(
     st.builds(AskManifest, numbers, groups, slots),
     st.builds(Manifest, numbers, groups, slots, st.lists(parts, max_size=4).map(tuple)),
-    st.builds(AskData, numbers, groups, uids, offsets, st.integers(0, 2**32 - 1)),
+    st.builds(AskData, numbers, groups, uids, offsets, st.integers(1, ASKED_BYTES_MAX)),
     st.builds(Data, numbers, groups, uids, offsets, st.booleans(), payloads),
     st.builds(AskState, numbers, groups, uids, slots),
     st.builds(
@@ -60,6 +61,13 @@ def encoded(message: Message) -> bytes:
 @given(messages)
 def test_every_message_comes_back(message: Message) -> None:
     assert codec.decode(memoryview(encoded(message))) == message
+
+
+@pytest.mark.parametrize("size", [0, ASKED_BYTES_MAX + 1, 2**32 - 1])
+def test_no_node_asks_for_nothing_or_for_very_much(size: int) -> None:
+    """Nor is it answered."""
+    with pytest.raises(PeerError, match=f"a question for {size} bytes"):
+        codec.decode(memoryview(encoded(AskData(1, GroupId(1), 1, 0, size))))
 
 
 @given(messages, st.data())
