@@ -7,7 +7,9 @@ sent them, in turns. (What is served beside them takes several rounds to become 
 answered, so rounds have to be short.) The answers are read, joined and written again aside. While
 portions are left nothing more is read of the connection: what follows must not overtake them.
 
-What is asked twice in one request is answered once, where the answer says whose it is.
+What is asked twice in one request is answered once, where the answer says whose it is. Where a
+handler judges a place that is named twice (`Way.together`), it gets it in one portion, so that it
+judges as it would of the whole.
 
 Changes that are decided as a whole (CreateTopics and its like) are not cut, but bounded.
 """
@@ -22,7 +24,8 @@ import attrs
 
 from broker.ports import Connection, Reply
 from paxos.ids import MS, GroupId
-from wire.apis import APIS, ApiKey, decode_response, encode_response
+from wire.apis import APIS, ApiKey, decode_request, decode_response, encode_response
+from wire.batch import may_be_one
 from wire.primitives import Buffer
 
 if TYPE_CHECKING:
@@ -54,6 +57,12 @@ class Way(NamedTuple):
     answered_inner: str = ""
     once: Callable[[Any], Hashable] | None = None
     """By what one item is told from another, where one answer does for all of its kind."""
+    together: bool = False
+    """Whether a partition that is named more than once is another matter than one named once."""
+    counts: Callable[[Any], bool] | None = None
+    """Of a partition named more than once: the last of these alone counts, else the last."""
+    enough: int | None = None
+    """So many of them are as good as all: there is one answer."""
 
     @property
     def portion(self) -> int:
@@ -69,11 +78,23 @@ def _resource(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.configs.Desc
     return one.resource_type, one.resource_name, None if keys is None else tuple(keys)
 
 
+def _topic(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.metadata.MetadataRequestTopic
+    return one.topic_id if one.name is None else one.name
+
+
 WAYS: Final[Mapping[int, Way]] = {
-    ApiKey.PRODUCE: Way(400, "topic_data", "responses", "partition_data", "partition_responses"),
+    ApiKey.PRODUCE: Way(
+        400,
+        "topic_data",
+        "responses",
+        "partition_data",
+        "partition_responses",
+        together=True,
+        counts=lambda data: may_be_one(data.records),
+    ),
     ApiKey.FETCH: Way(800, "topics", "responses", "partitions", "partitions"),
-    ApiKey.LIST_OFFSETS: Way(1_000, "topics", "topics", "partitions", "partitions"),
-    ApiKey.METADATA: Way(500, "topics", "topics"),
+    ApiKey.LIST_OFFSETS: Way(1_000, "topics", "topics", "partitions", "partitions", together=True),
+    ApiKey.METADATA: Way(500, "topics", "topics", once=_topic),
     ApiKey.OFFSET_COMMIT: Way(500, "topics", "topics", "partitions", "partitions"),
     ApiKey.OFFSET_FETCH: Way(20, "groups", "groups"),
     ApiKey.FIND_COORDINATOR: Way(1_000, "coordinator_keys", "coordinators", once=_itself),
@@ -81,13 +102,19 @@ WAYS: Final[Mapping[int, Way]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: Way(10, "group_ids", "groups", once=_itself),
     ApiKey.DELETE_GROUPS: Way(200, "groups_names", "results", once=_itself),
     ApiKey.DESCRIBE_CONFIGS: Way(40, "resources", "results", once=_resource),
-    ApiKey.DELETE_RECORDS: Way(500, "topics", "topics", "partitions", "partitions"),
+    ApiKey.DELETE_RECORDS: Way(500, "topics", "topics", "partitions", "partitions", together=True),
     ApiKey.OFFSET_DELETE: Way(1_000, "topics", "topics", "partitions", "partitions"),
     ApiKey.ELECT_LEADERS: Way(
-        500, "topic_partitions", "replica_election_results", "partitions", "partition_result"
+        500,
+        "topic_partitions",
+        "replica_election_results",
+        "partitions",
+        "partition_result",
+        together=True,
+        counts=lambda _: True,
     ),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Way(
-        500, "topics", "responses", "partitions", "partitions"
+        500, "topics", "responses", "partitions", "partitions", together=True, enough=2
     ),
 }
 
@@ -115,8 +142,22 @@ class Portions:
             return False
         request.reply.stop_reading()
         self.served += 1
-        self._turns.append(_Serving(broker, request, handler, way, items))
-        self._arm(broker)
+        if (
+            not request.owned
+        ):  # the frame dies with the round that it came in, and what is read of it
+            frame = memoryview(bytes(request.frame))
+            message = decode_request(request.header, frame)
+            request = attrs.evolve(request, frame=frame, owned=True, message=message)
+            items = getattr(message, way.asked)
+
+        def begin(items: list[Any]) -> None:
+            self._turns.append(_Serving(broker, request, handler, way, items))
+            self._arm(broker)
+
+        if way.together:
+            broker.aside.submit(partial(_sorted_out, items, way, broker.aside.rest), begin)
+        else:
+            begin(items)
         return True
 
     def _arm(self, broker: "Broker") -> None:
@@ -140,7 +181,8 @@ def _weight(items: list[Any], inner: str) -> int:
 
 
 def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
-    """Portions of `way.portion`: an item that names too much for one is cut itself."""
+    """Portions of `way.portion`: an item that names too much for one is cut itself. An empty one
+    stands for a round in which items were only looked at."""
     portion: list[Any] = []
     size = way.portion
     room = size
@@ -172,6 +214,63 @@ def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
         yield portion
 
 
+_Place = tuple[str, int]
+
+
+def _place(topic: Any, one: Any) -> _Place:  # noqa: ANN401  a partition of any request
+    name = topic.topic if hasattr(topic, "topic") else topic.name
+    if isinstance(one, int):
+        return name, one
+    return name, one.index if hasattr(one, "index") else one.partition_index
+
+
+def _named_twice(items: list[Any], way: Way, rest: Callable[[], None]) -> set[_Place]:
+    """The partitions that are named more than once."""
+    seen: set[_Place] = set()
+    twice: set[_Place] = set()
+    looked_at = 0
+    for topic in items:
+        for one in getattr(topic, way.inner):
+            place = _place(topic, one)
+            (twice if place in seen else seen).add(place)
+            looked_at += 1
+            if looked_at % LOOKED_AT_MAX == 0:
+                rest()
+    return twice
+
+
+def _sorted_out(items: list[Any], way: Way, rest: Callable[[], None]) -> list[Any]:
+    """The same items; a partition that is named more than once is in one of its own, at the end."""
+    twice = _named_twice(items, way, rest)
+    if not twice:
+        return items
+    once: list[Any] = []
+    apart: dict[_Place, tuple[Any, list[Any]]] = {}
+    for number, topic in enumerate(items, 1):
+        left: list[Any] = []
+        for one in getattr(topic, way.inner):
+            place = _place(topic, one)
+            if place in twice:
+                apart.setdefault(place, (topic, []))[1].append(one)
+            else:
+                left.append(one)
+        if left or not getattr(topic, way.inner):
+            once.append(attrs.evolve(topic, **{way.inner: left}))
+        if number % LOOKED_AT_MAX == 0:
+            rest()
+    for number, (topic, named) in enumerate(apart.values(), 1):
+        some = named[: way.enough]
+        if way.counts is not None:
+            some = [next(filter(way.counts, reversed(named)), named[-1])]
+        parts = -(-len(some) // way.portion)  # each with two of them at least
+        for at in range(parts):
+            part = some[at * len(some) // parts : (at + 1) * len(some) // parts]
+            once.append(attrs.evolve(topic, **{way.inner: part}))
+        if number % LOOKED_AT_MAX == 0:
+            rest()
+    return once
+
+
 class _Serving:
     """One request that is being served."""
 
@@ -191,8 +290,6 @@ class _Serving:
         self._all_begun = self._over = False
         message: Any = request.message
         self.fetch_left = message.max_bytes if request.header.api_key == ApiKey.FETCH else None
-        if not request.owned:  # the frame dies with the round that it came in
-            request.frame, request.owned = memoryview(bytes(request.frame)), True
 
     def next_portion(self) -> bool:
         """Serve the next one; whether there are more."""

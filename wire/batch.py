@@ -190,6 +190,15 @@ def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
     return batches
 
 
+def may_be_one(records: RecordsField) -> bool:
+    """Whether it is one batch, by its length."""
+    view = as_view(records)
+    try:
+        return len(view) > 0 and len(split(view)) == 1
+    except BatchError:
+        return False
+
+
 def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
     """Whether a producer's batch may be appended: NONE, or the error to answer with.
 

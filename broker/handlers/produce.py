@@ -38,8 +38,8 @@ from wire.batch import (
     BatchHeader,
     Compression,
     as_view,
+    may_be_one,
     produced_batch,
-    split,
     stamped,
     with_greatest_time,
 )
@@ -109,7 +109,7 @@ def _each_once(topics: list[TopicProduceData], named: int) -> list[TopicProduceD
         for data in topic.partition_data:
             place = topic.name, data.index
             before = chosen.get(place)
-            if before is None or _may_be_one(data) or not _may_be_one(before):
+            if before is None or may_be_one(data.records) or not may_be_one(before.records):
                 chosen[place] = data
     if len(chosen) == named:
         return topics
@@ -117,14 +117,6 @@ def _each_once(topics: list[TopicProduceData], named: int) -> list[TopicProduceD
     for (name, _), data in chosen.items():
         once.setdefault(name, TopicProduceData(name, [])).partition_data.append(data)
     return list(once.values())
-
-
-def _may_be_one(data: PartitionProduceData) -> bool:
-    view = as_view(data.records)
-    try:
-        return len(view) > 0 and len(split(view)) == 1
-    except BatchError:
-        return False
 
 
 def _refusal(message: ProduceRequest) -> ErrorCode:
