@@ -104,13 +104,14 @@ DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
-YOUNG_OBJECTS_MAX: Final = 20_000
+YOUNG_OBJECTS_MAX: Final = 10_000
 """A round under load makes and drops thousands, none in a cycle; by Python's default of 700 the
 collector looked at them in every round: 3.5 % of a busy node's time."""
-YOUNG_LOOKS_MAX: Final = 2
-"""Then those that have outlived them are looked at too, while all threads wait: by Python's default
-of 10 that took 25 ms for a request that names 50,000 things; these 80,000 objects take 8."""
-MIDDLE_LOOKS_MAX: Final = 40
+YOUNG_LOOKS_MAX: Final = 1
+"""Then those that have outlived them are looked at too, while all threads wait: 30,000 objects in
+all, which takes 4 ms. By Python's default of 10, and after 20,000 young ones, it took 25 ms for a
+request that names 50,000 things, and more on a busy machine."""
+MIDDLE_LOOKS_MAX: Final = 80
 """Then all: as seldom as by default."""
 COLLECTOR: Final = (YOUNG_OBJECTS_MAX, YOUNG_LOOKS_MAX, MIDDLE_LOOKS_MAX)
 SWITCH_INTERVAL_S: Final = 1e-4
