@@ -79,7 +79,8 @@ def _resource(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.configs.Desc
 
 
 def _topic(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.metadata.MetadataRequestTopic
-    return one.topic_id if one.name is None else one.name
+    name: Hashable = one.topic_id if one.name is None else one.name
+    return name
 
 
 WAYS: Final[Mapping[int, Way]] = {
