@@ -485,7 +485,9 @@ def build_broker(node: Node) -> Broker:
         registry=node.registry,
         machines=node.machines,
         tail=node.tail,
-        parked=ParkedFetches(node.engine, node.plane, config.parked_fetches_max),
+        parked=ParkedFetches(
+            node.engine, node.plane, config.parked_fetches_max, config.parked_bytes_max
+        ),
         consumer_groups=ConsumerGroups(
             node.engine,
             node.machines,

@@ -103,6 +103,11 @@ def _decoded(header: RequestHeader, frame: memoryview) -> object:
         return error
 
 
+def _freed(last: list[object]) -> None:
+    """To free a quarter of a million things takes a while."""
+    last.clear()
+
+
 class ApiTable:
     """`requests` counts what was dispatched, by API key; `refused` frames that were not."""
 
@@ -149,18 +154,32 @@ class ApiTable:
         client_host: str,
         reply: Reply,
     ) -> None:
-        """Decode what may hold very many things in the helper thread: what follows waits."""
+        """Decode what may hold very many things in the helper thread, when there is room for it:
+        what follows waits."""
+        broker = self._broker
         kept = frame if len(frame) > OWNED_OVER_BYTES else memoryview(bytes(frame))
         reply.stop_reading()
+        end = partial(broker.burdens.decoded_end, len(kept))
+
+        def begin() -> None:
+            if reply.has_hung_up():
+                reply.read_on()
+                reply.close("it has hung up")
+                end()
+            else:
+                broker.aside.submit(partial(_decoded, header, kept), done)
 
         def done(message: object) -> None:
             reply.read_on()
             if isinstance(message, ProtocolError):
                 self._close(str(message), reply)
-            else:
-                self._handle(handler, Request(header, message, kept, True, client_host, reply))
+                end()
+                return
+            request = Request(header, message, kept, True, client_host, reply)
+            if not self._handle(handler, request, end):
+                broker.aside.submit(partial(_freed, [message]), lambda _: end())
 
-        self._broker.aside.submit(partial(_decoded, header, kept), done)
+        broker.burdens.decode(len(kept), begin)
 
     def handle_over(
         self, size: int, frame: memoryview, owned: bool, client_host: str, reply: Reply
@@ -186,17 +205,21 @@ class ApiTable:
             code = ErrorCode.MESSAGE_TOO_LARGE if produces else ErrorCode.INVALID_REQUEST
             refuse(self._broker, request, code, f"{name} of {size} bytes is too large", 0)
 
-    def _handle(self, handler: Handler, request: Request) -> None:
+    def _handle(
+        self, handler: Handler, request: Request, end: Callable[[], None] | None = None
+    ) -> bool:
+        """Whether it is served in portions; then `end` is called when they are."""
         key = request.header.api_key
         self.requests[key] += 1
         try:
-            if self._broker.portions.serve(self._broker, request, handler):
-                return
+            if self._broker.portions.serve(self._broker, request, handler, end):
+                return True
             handler(self._broker, request)
             if key == _PRODUCE:
                 produce_usual.remember(request.reply.connection, request, request.frame)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             blame(self._broker, request, error)
+        return False
 
     def _refuse(self, header: UnsupportedVersion, reply: Reply) -> None:
         """Only ApiVersions has an answer that any client can read (KIP-511)."""

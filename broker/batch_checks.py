@@ -3,8 +3,8 @@
 The node that a client talks to reads every record (`wire.record_check`). Small batches, which is
 nearly all, are read on the loop; what would hold that up for milliseconds, or turns out to be large
 when it is decompressed, is read aside. One thread does that, one batch after the other: so at any
-time at most one batch of a node is being decompressed aside, and at most DECOMPRESSED_BYTES_MAX of
-memory is used for it (twice that for a moment), however many clients send large ones. Those that
+time at most one batch of a node is being decompressed aside, and at most `unpacked_bytes_max` of
+memory (broker.burdens) is used for it, however many clients send large ones. Those that
 wait are frames of connections that are not read meanwhile (`Reply.stop_reading`), one for each: so
 nothing that a client sent later can overtake a batch that is still being read, and what waits is
 bounded.
@@ -88,13 +88,18 @@ def check_on_loop(batch: Batch, rules: Rules) -> int | None:
         return None
 
 
-def check_aside(batch: Batch, rules: Rules, rest: Callable[[], None]) -> int:
+def check_aside(
+    batch: Batch,
+    rules: Rules,
+    rest: Callable[[], None],
+    bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> int:
     """The greatest timestamp of its records, however long it takes.
 
     Raises:
         BatchError: as `check_records`.
     """
-    size = COMPACTED_BYTES_MAX if rules.keyed else DECOMPRESSED_BYTES_MAX
+    size = min(bytes_max, COMPACTED_BYTES_MAX) if rules.keyed else bytes_max
     return check_records(batch, rules, bytes_max=size, rest=rest)
 
 

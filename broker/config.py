@@ -2,6 +2,8 @@
 
 import attrs
 
+from wire.batch import DECOMPRESSED_BYTES_MAX
+
 
 @attrs.frozen(kw_only=True)
 class BrokerConfig:
@@ -17,6 +19,11 @@ class BrokerConfig:
     read_ahead_from_bytes: int = 256 * 1024
     """Who was given so much from the disk for one request will soon ask for more of it."""
     parked_fetches_max: int = 10_000
+    parked_bytes_max: int = 128 * 1024 * 1024
+    decoded_bytes_max: int = 256 * 1024 * 1024
+    portions_bytes_max: int = 128 * 1024 * 1024
+    unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    """See broker.burdens."""
     consumer_group_rebalance_delay_ms: int = 100
     no_coordinator_wait_ms: int = 1_000
     retention_ms: int = -1

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from broker.admissions import Admissions
+from broker.burdens import Burdens
 from broker.config import BrokerConfig
 from broker.gaps import Gaps
 from broker.holds import Holds
@@ -74,7 +75,8 @@ class Broker:
     metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
     producer_ids: ProducerIds = attrs.field(init=False)
     traffic: Traffic = attrs.field(init=False, factory=Traffic)
-    portions: Portions = attrs.field(init=False, factory=Portions)
+    portions: Portions = attrs.field(init=False)
+    burdens: Burdens = attrs.field(init=False)
     produces: Produces = attrs.field(init=False)
     progress: Progress = attrs.field(init=False)
     retainer: Retainer = attrs.field(init=False)
@@ -83,11 +85,14 @@ class Broker:
 
     def __attrs_post_init__(self) -> None:
         self.holds = Holds(self.groups, self.timers)
+        self.portions = Portions(self.config.portions_bytes_max)
+        self.burdens = Burdens(self.config.decoded_bytes_max)
         self.leaders = Leaders(self.groups)
         self.producer_ids = ProducerIds(self.me, self.groups, self.timers)
         self.produces = Produces(self.groups, self.timers)
         self.progress = Progress(self.groups, self.timers, self._wake_fetches)
-        self.searches = Searches(self.aside, self.groups, self.timers)
+        unpacked = self.config.unpacked_bytes_max
+        self.searches = Searches(self.aside, self.groups, self.timers, unpacked)
         self.retainer = Retainer(
             self.groups, self.registry, self.machines, self.config, self.statistics
         )

@@ -15,6 +15,10 @@ import attrs
 from broker.ports import Groups, Timers
 from paxos.ids import MS
 
+FETCH_BYTES: Final = 2_000
+PARTITION_BYTES: Final = 800
+"""What a parked fetch holds, and each partition of it: the request, what was looked up, and where
+it is woken (measured with `tracemalloc`)."""
 _STALE_MIN: Final = 256
 """Fewer answered fetches than this may stay in the queue of deadlines."""
 
@@ -33,6 +37,10 @@ class Sleeper(Protocol):
         """It must answer with what there is."""
 
 
+def _held_by(sleeper: Sleeper) -> int:
+    return FETCH_BYTES + PARTITION_BYTES * len(sleeper.uids)
+
+
 @attrs.define(eq=False)
 class _Parked:
     sleeper: Sleeper | None
@@ -40,10 +48,14 @@ class _Parked:
 
 
 class ParkedFetches:
-    def __init__(self, groups: Groups, timers: Timers, fetches_max: int) -> None:
+    def __init__(
+        self, groups: Groups, timers: Timers, fetches_max: int, bytes_max: int = 1 << 40
+    ) -> None:
         self._groups = groups
         self._timers = timers
-        self._fetches_max = fetches_max
+        self._fetches_max, self._bytes_max = fetches_max, bytes_max
+        self.bytes = 0
+        """What they hold, roughly."""
         self._by_uid: dict[int, dict[_Parked, None]] = {}
         self._all: dict[_Parked, None] = {}
         self._deadlines: list[tuple[int, int, _Parked]] = []
@@ -56,13 +68,14 @@ class ParkedFetches:
 
     @property
     def full(self) -> bool:
-        return len(self._all) >= self._fetches_max
+        return len(self._all) >= self._fetches_max or self.bytes >= self._bytes_max
 
     def park(self, sleeper: Sleeper, wait_ms: int) -> Callable[[], None]:
         """Keep it until it has answered; not while `full`. What is returned ends its time."""
         assert not self.full
         parked = _Parked(sleeper)
         self._all[parked] = None
+        self.bytes += _held_by(sleeper)
         for uid in sleeper.uids:
             self._by_uid.setdefault(uid, {})[parked] = None
         deadline = self._groups.now().boot_ns + wait_ms * MS
@@ -101,6 +114,7 @@ class ParkedFetches:
         sleeper = parked.sleeper
         assert sleeper is not None
         parked.sleeper = None
+        self.bytes -= _held_by(sleeper)
         del self._all[parked]
         for uid in sleeper.uids:
             waiting = self._by_uid[uid]

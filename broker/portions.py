@@ -123,18 +123,26 @@ WAYS: Final[Mapping[int, Way]] = {
 class Portions:
     """The requests of one node that are being served in portions."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self._turns: deque[_Serving] = deque()
         self._armed = False
         self.served = 0
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        """Of answers to portions that wait to be joined."""
 
     def __len__(self) -> int:
         return len(self._turns)
 
     def serve(
-        self, broker: "Broker", request: "Request", handler: "Callable[[Broker, Request], None]"
+        self,
+        broker: "Broker",
+        request: "Request",
+        handler: "Callable[[Broker, Request], None]",
+        end: Callable[[], None] | None = None,
     ) -> bool:
-        """False where the request is small enough for its handler."""
+        """False where the request is small enough for its handler; else `end` is called when it is
+        answered."""
         way = WAYS.get(request.header.api_key)
         if way is None:
             return False
@@ -152,7 +160,9 @@ class Portions:
             items = getattr(message, way.asked)
 
         def begin(items: list[Any]) -> None:
-            self._turns.append(_Serving(broker, request, handler, way, items))
+            serving = _Serving(broker, request, handler, way, items)
+            serving.end = end or _nobody
+            self._turns.append(serving)
             self._arm(broker)
 
         if way.together:
@@ -169,8 +179,13 @@ class Portions:
     def _round(self, broker: "Broker") -> None:
         self._armed = False
         serving = self._turns.popleft()
-        if serving.next_portion():
+        if not serving.next_portion():
+            self._arm(broker)
+            return
+        if self.bytes < self._bytes_max:
             self._turns.append(serving)
+        else:  # what is held is soonest given back by who is served to the end
+            self._turns.appendleft(serving)
         self._arm(broker)
 
 
@@ -272,6 +287,10 @@ def _sorted_out(items: list[Any], way: Way, rest: Callable[[], None]) -> list[An
     return once
 
 
+def _nobody() -> None:
+    """Nobody waits for its end."""
+
+
 class _Serving:
     """One request that is being served."""
 
@@ -289,6 +308,8 @@ class _Serving:
         self._parts: list[_Part] = []
         self._left = 0
         self._all_begun = self._over = False
+        self._bytes = 0
+        self.end: Callable[[], None] = _nobody
         message: Any = request.message
         self.fetch_left = message.max_bytes if request.header.api_key == ApiKey.FETCH else None
 
@@ -323,6 +344,12 @@ class _Serving:
         self._left -= 1
         if self.fetch_left is not None:
             self.fetch_left -= size
+        if self._over:
+            return
+        self._bytes += size
+        self.broker.portions.bytes += size
+        if self._bytes > self._answer_bytes_max:
+            self.close(f"its answer would have more than {self._bytes} bytes")
         self._maybe_join()
 
     def _maybe_join(self) -> None:
@@ -332,9 +359,8 @@ class _Serving:
         parts = [b"".join(part.chunks) for part in self._parts if part.chunks is not None]
         self._parts.clear()
         if not parts:
+            self._ended()
             self.request.reply.nothing()
-        elif (size := sum(map(len, parts))) > self._answer_bytes_max:
-            self.request.reply.close(f"its answer would have {size} bytes")
         else:
             items = getattr(self.request.message, self.way.asked)
             rest = self.broker.aside.rest
@@ -349,6 +375,7 @@ class _Serving:
 
     def _complete(self, chunks: list[Buffer]) -> None:
         """A fetch that has found nothing says so no sooner than it would have."""
+        self._ended()
         wait_ms = 0
         if self.fetch_left is not None:
             message: Any = self.request.message
@@ -360,9 +387,19 @@ class _Serving:
         else:
             self.request.reply.complete(chunks)
 
+    def _ended(self) -> None:
+        """Nothing is held for it any more."""
+        self.broker.portions.bytes -= self._bytes
+        self._bytes = 0
+        end, self.end = self.end, _nobody
+        end()
+
     def close(self, reason: str) -> None:
+        if self._over:
+            return
         self._over = True
         self._parts.clear()
+        self._ended()
         self.request.reply.close(reason)
 
 

@@ -48,7 +48,14 @@ class _Turn:
 
 
 class Searches:
-    def __init__(self, aside: Aside, groups: Groups, timers: Timers) -> None:
+    def __init__(
+        self,
+        aside: Aside,
+        groups: Groups,
+        timers: Timers,
+        unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
+        self._unpacked_bytes_max = unpacked_bytes_max
         self._aside, self._groups, self._timers = aside, groups, timers
         self._turns: deque[_Turn] = deque()
         self._waiting = 0
@@ -92,7 +99,7 @@ class Searches:
             return
         self._busy = True
         heard = partial(self._heard, turn)
-        self._aside.submit(partial(_do, work, turn), heard, heard)
+        self._aside.submit(partial(_do, work, turn, self._unpacked_bytes_max), heard, heard)
 
     def _heard(self, turn: _Turn, outcome: Timed | Exception | None) -> None:
         self._busy = False
@@ -114,9 +121,9 @@ class Searches:
         self._waiting -= 1
 
 
-def _do(work: Work, turn: _Turn) -> Timed | Exception | None:
+def _do(work: Work, turn: _Turn, bytes_max: int) -> Timed | Exception | None:
     try:
-        return work(turn, DECOMPRESSED_BYTES_MAX)
+        return work(turn, bytes_max)
     except BatchError as error:
         return error
     except StorageError:

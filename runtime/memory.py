@@ -36,7 +36,7 @@ class Memory:
     answers: int = 0
     """Answers that are not sent."""
     peers: int = 0
-    """What waits to be sent to peers, and large frames of theirs; bounded by their own limits."""
+    """Large frames of peers that have begun."""
     waits: int = 0
     """How often somebody had to wait for room."""
 

@@ -251,12 +251,27 @@ class NodeMetrics(Collector):
         )
         for kind, size in clients.memory.by_kind().items():
             held.add_metric([kind], size)
+        held.add_metric(["to-peers"], self._peers.unsent_bytes)
         yield held
+        yield self._burdens()
         yield _counter(
             "evenkeel_memory_waits", "Requests that waited for memory.", clients.memory.waits
         )
         unanswered = clients.unanswered_bytes
         yield _gauge("evenkeel_unanswered_bytes", "Requests under way, in bytes.", unanswered)
+
+    def _burdens(self) -> Metric:
+        broker = self._broker
+        held = GaugeMetricFamily(
+            "evenkeel_request_memory_bytes",
+            "Memory that requests take beyond their bytes, roughly.",
+            labels=["kind"],
+        )
+        held.add_metric(["decoded"], broker.burdens.decoded)
+        held.add_metric(["decompressed"], broker.burdens.unpacked)
+        held.add_metric(["parked"], broker.parked.bytes)
+        held.add_metric(["portions"], broker.portions.bytes)
+        return held
 
     def _links(self) -> Iterable[Metric]:
         up = GaugeMetricFamily("evenkeel_peer_up", "1 where the link works.", labels=["peer"])

@@ -48,6 +48,12 @@ class Outgoing:
         """Whether what it was given is on its way."""
         return self.channel is not None and not self._bulk
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the peer; each of its parts is bounded."""
+        channel = self.channel
+        return self.size + self._bulk_bytes + (0 if channel is None else channel.unsent_bytes)
+
     def add_bulk(self, frame: list[Buffer], size: int) -> None:
         if self._bulk and self._bulk_bytes + size > BULK_BYTES_MAX:
             self.dropped += 1

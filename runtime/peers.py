@@ -119,6 +119,11 @@ class Peers:
         self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
         self.follow({}, frozenset())
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits to be sent, to all peers."""
+        return sum(link.unsent_bytes for link in self.outgoing.values())
+
     # -- who there is -------------------------------------------------------------------------
 
     def follow(

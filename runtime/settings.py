@@ -24,6 +24,7 @@ from runtime.fields import Address
 from runtime.upkeep import UpkeepConfig
 from storage.model import Durability, WalConfig
 from storage.space import SpaceConfig
+from wire.batch import DECOMPRESSED_BYTES_MAX
 from wire.framing import FRAME_BYTES_MAX, FrameLimits
 
 BURSTS_PER_S: Final = 20
@@ -149,7 +150,12 @@ def planning(config: Config) -> PlanningConfig:
 
 def broker(config: Config) -> BrokerConfig:
     section, limits = config.broker, config.limits
+    pending = limits.pending_bytes_per_node
     return BrokerConfig(
+        parked_bytes_max=pending // 2,
+        decoded_bytes_max=pending // 2,
+        portions_bytes_max=pending // 2,
+        unpacked_bytes_max=min(DECOMPRESSED_BYTES_MAX, pending),
         cluster_id=config.node.cluster_id,
         groups_count=config.groups.count,
         replication=min(section.default_replication, len(config.peers)),

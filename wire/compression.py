@@ -46,7 +46,13 @@ def compress(payload: bytearray, codec: Compression) -> Buffer:
 
 
 def decompress(batch: Batch, bytes_max: int) -> bytes:
-    """The records of a batch, whatever its codec.
+    """As `unpack`, for who needs bytes: a copy where they are something else."""
+    payload = unpack(batch, bytes_max)
+    return payload if isinstance(payload, bytes) else bytes(payload)
+
+
+def unpack(batch: Batch, bytes_max: int) -> Buffer:
+    """The records of a batch, whatever its codec, in no more memory than they take.
 
     Raises:
         TooMuchError: CORRUPT_MESSAGE if they are longer than `bytes_max`.
@@ -77,7 +83,9 @@ def _too_much(limit: int) -> TooMuchError:
     return TooMuchError(ErrorCode.CORRUPT_MESSAGE, f"more than {limit} bytes when decompressed")
 
 
-def _in_steps(into: Callable[[Buffer, bytearray], int], payload: memoryview, limit: int) -> bytes:
+def _in_steps(
+    into: Callable[[Buffer, bytearray], int], payload: memoryview, limit: int
+) -> bytearray:
     """Four times the memory as long as it does not suffice, up to `limit`."""
     room = min(limit, max(GUESS_BYTES_MIN, FIRST_GUESS_FACTOR * len(payload)))
     while True:
@@ -90,11 +98,13 @@ def _in_steps(into: Callable[[Buffer, bytearray], int], payload: memoryview, lim
             if room == limit:
                 raise _too_much(limit) from error
             room = min(limit, FIRST_GUESS_FACTOR * room)
+            del out  # before the larger one is made
         else:
-            return bytes(memoryview(out)[:size])
+            del out[size:]
+            return out
 
 
-def _snappy(payload: memoryview, limit: int) -> bytes:
+def _snappy(payload: memoryview, limit: int) -> bytearray:
     if bytes(payload[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _snappy_block(payload, limit)
     out = bytearray()
@@ -108,10 +118,10 @@ def _snappy(payload: memoryview, limit: int) -> bytes:
             raise _corrupt(f"a snappy block of {size} bytes with {len(payload) - at} left")
         out += _snappy_block(payload[at : at + size], limit - len(out))
         at += size
-    return bytes(out)
+    return out
 
 
-def _snappy_block(block: memoryview, limit: int) -> bytes:
+def _snappy_block(block: memoryview, limit: int) -> bytearray:
     """A block says how long its contents are."""
     size = cramjam.snappy.decompress_raw_len(block)
     if size > limit:
@@ -120,7 +130,7 @@ def _snappy_block(block: memoryview, limit: int) -> bytes:
     written = cramjam.snappy.decompress_raw_into(block, out)
     if written != size:
         raise _corrupt(f"a snappy block of {written} bytes instead of {size}")
-    return bytes(out)
+    return out
 
 
 def _compress_snappy(payload: bytearray) -> bytes:

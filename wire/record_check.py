@@ -31,7 +31,7 @@ from wire.batch import (
     TooMuchError,
     read_varint,
 )
-from wire.compression import decompress
+from wire.compression import unpack
 from wire.error_codes import ErrorCode
 from wire.lz4_frame import check_frame
 from wire.primitives import Buffer
@@ -120,7 +120,7 @@ def _payload(batch: Batch, bytes_max: int) -> Buffer:
     if codec == Compression.LZ4:
         check_frame(data[HEADER_BYTES:])
     try:
-        return decompress(batch, bytes_max)
+        return unpack(batch, bytes_max)
     except TooMuchError as error:
         raise TooMuchError(ErrorCode.MESSAGE_TOO_LARGE, error.what) from error
     except BatchError as error:

@@ -14,7 +14,6 @@ things: what is there already is told as DUPLICATE_SEQUENCE_NUMBER, and acks=0 i
 wants every chunk once has to hear what has become of it.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -162,12 +161,17 @@ def _blame(answer: PartitionProduceResponse, error: BatchError) -> None:
         answer.record_errors = [BatchIndexAndErrorMessage(*one) for one in error.records]
 
 
-def _read_aside(batch: Batch, rules: Rules, rest: Callable[[], None]) -> int | Exception:
-    """What `check_aside` says, in another thread."""
+def _read_aside(batch: Batch, rules: Rules, broker: Broker) -> int | Exception:
+    """What `check_aside` says, in another thread; the only one that counts what is unpacked."""
+    burdens, bytes_max = broker.burdens, broker.config.unpacked_bytes_max
+    if batch.header.attributes & COMPRESSION_MASK:
+        burdens.unpacked = bytes_max
     try:
-        return check_aside(batch, rules, rest)
+        return check_aside(batch, rules, broker.aside.rest, bytes_max)
     except Exception as error:  # noqa: BLE001  told to whoever asked
         return error
+    finally:
+        burdens.unpacked = 0
 
 
 class Produce:
@@ -253,10 +257,11 @@ class Produce:
         self.reading += 1
         answer.error_code = ErrorCode.REQUEST_TIMED_OUT
         self.request.reply.stop_reading()
-        aside = self.broker.aside
-        self.broker.statistics.produce_read_aside += 1
+        broker = self.broker
+        aside = broker.aside
+        broker.statistics.produce_read_aside += 1
         aside.submit(
-            partial(_read_aside, batch, rules, aside.rest),
+            partial(_read_aside, batch, rules, broker),
             partial(self._was_read, topic, place, batch, answer),
         )
 
