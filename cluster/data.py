@@ -70,7 +70,9 @@ def _unsafe_recover(options: Any) -> int:  # noqa: ANN401 (argparse's)
     """Leave an order to the next start of the node."""
     with _opened(options) as disk:
         found = inspect(disk, entries=False)
-        silent = [one.group for one in found.groups if found.problems or not one.voting]
+        silent = [
+            one.group for one in found.groups if found.problems or not one.voting or one.missing
+        ]
         wanted = sorted(silent if options.groups is None else options.groups)
         names = ", ".join(map(str, wanted))
         if not wanted:

@@ -25,8 +25,9 @@ An idle group would keep it waiting for as many renewals of the lease. So a mast
 has nothing else to propose fills slots with nothing.
 
 What was lost is noticed in three ways: a peer has witnessed a higher ballot than our disk knows,
-the shell has found damage in the log (`distrust`), or the peers say that the whole directory is not
-the one they know (docs/storage-format.md, "Damage" and "A directory that is not the one").
+the shell has found damage in the log that may have been a promise or a vote (`distrust`), or the
+peers say that the whole directory is not the one they know (docs/storage-format.md, "Damage" and "A
+directory that is not the one").
 """
 
 from collections.abc import Iterable, Iterator
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 ROUNDS_FORGOTTEN: Final = 1 << 16
 """More ballots than one of a pair can have begun without the other: it prepares only while it hears
 that one, which then answers or outbids it."""
+GAP_PATIENCE: Final = 2
+"""In times of Timing.heard_ns: so long the other one of a pair may take to know what was lost."""
 FILLED_PER_ASK: Final = 8
 """Slots an idle master fills with nothing when it is asked (every Timing.progress_every_ns)."""
 SILENT_ASKS: Final = 4
@@ -210,6 +213,37 @@ def tick_doubts(replica: "Replica", now: Now, step: Step) -> None:
             return
 
 
+def has_gap(replica: "Replica") -> bool:
+    """Votes for slots that are chosen were lost from our log, and the entries are not learned again
+    yet: a Promise would not tell of them, and another value might be chosen there."""
+    return replica.learner.applied < replica.proven
+
+
+def _give_up_gap(replica: "Replica") -> None:
+    """What was voted there can do no harm, or an operator takes that upon him; who is alone has to
+    fill it with nothing first."""
+    if len(replica.members) > 1:
+        replica.proven = SLOT_ZERO
+
+
+def tick_gap(replica: "Replica", now: Now, step: Step) -> None:
+    """Of two members: what was lost here the other may have voted for, and not know to be chosen.
+    It cannot find out without this one's promise, and this one gives none that leaves it out. Then
+    it is the other's vote that counts, as the rule for two has it."""
+    if not has_gap(replica) or not is_pair(replica.me, replica.members):
+        return
+    (other,) = replica.others(replica.members)
+    peer, applied = replica.peer(other), replica.learner.applied
+    has_none = peer.told_boot_ns is not None and max(peer.applied, peer.chosen) <= applied
+    stalled_ns = now.boot_ns - replica.stalled_since
+    if (
+        has_none
+        and replica.is_heard(other, now)
+        and stalled_ns > GAP_PATIENCE * replica.timing.heard_ns
+    ):
+        stop_voting(replica, now, replica.acceptor.promised, "nobody knows what was lost", step)
+
+
 def _believe(replica: "Replica", now: Now, node: NodeId, step: Step) -> None:
     """Its number goes nowhere: what has to be kept, a majority will say (Rejoin.floor_of)."""
     why = f"lost a promise, says node {node}"
@@ -260,7 +294,9 @@ def try_to_vote_again(replica: "Replica", step: Step) -> None:
 def recover_unsafely(replica: "Replica", step: Step) -> None:
     """An operator knows that what was forgotten is worth less than a group without a vote."""
     replica.wake()
-    _vote_again(replica, "unsafe-recovered", step, jump=True)
+    _give_up_gap(replica)
+    if replica.rejoin is not None:
+        _vote_again(replica, "unsafe-recovered", step, jump=True)
 
 
 def _vote_again(replica: "Replica", what: str, step: Step, *, jump: bool) -> None:
@@ -271,6 +307,7 @@ def _vote_again(replica: "Replica", what: str, step: Step, *, jump: bool) -> Non
         floor = Ballot(floor.round + ROUNDS_FORGOTTEN, floor.node)
     acceptor.promised, acceptor.voting = floor, True
     replica.rejoin = None
+    _give_up_gap(replica)
     replica.told.update(replica.peers)  # whatever they remember, it can do no harm any more
     step.persist.append(VotingRecord(replica.group, True, floor))
     step.notices.append(Notice(replica.group, what, f"floor {floor}"))

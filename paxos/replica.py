@@ -74,6 +74,9 @@ class Recovered:
     voting: bool = True
     floor: Ballot = BALLOT_ZERO
     base: Base | None = None
+    proven: Slot = SLOT_ZERO
+    """All slots up to here are chosen; where that is beyond what can be replayed, damage has left a
+    gap, and `votes` has none of what was voted there."""
 
 
 class Replica:
@@ -130,6 +133,7 @@ class Replica:
         self.verified: set[NodeId] = set()
         self.told: set[NodeId] = set()
         """Who has told this life what it remembers of those before: it has no more to tell."""
+        self.proven = recovered.proven  # rejoin.has_gap
         self.doubts: dict[NodeId, rejoin.Doubt] = {}
         """Who says that we have forgotten a promise: it is asked once more."""
         self.peers: dict[NodeId, Peer] = {}
@@ -162,6 +166,8 @@ class Replica:
     def replayed(self, now: Now, step: Step) -> None:
         """Called once after the last replay: what was learned beyond a gap becomes known again."""
         self.acceptor.recorded = self.learner.applied
+        self.learner.heard(self.proven)
+        self.stalled_slot, self.stalled_since = self.learner.applied, now.boot_ns
         if self._recovered.base is not None:
             self.lease.heard(now, self.timing.lease_ns)
         for slot, entry in sorted(self._recovered.learned.items()):
@@ -213,7 +219,8 @@ class Replica:
     def can_vote(self) -> bool:
         """Not while rejoining or in doubt, nor before peers told us what they remember of us."""
         known = len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
-        return known and self.rejoin is None and not self.doubt and not self.doubts
+        at_odds = self.rejoin is not None or self.doubt or self.doubts
+        return known and not at_odds and not rejoin.has_gap(self)
 
     @property
     def handing_to(self) -> NodeId | None:

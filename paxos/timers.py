@@ -161,6 +161,7 @@ def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
         return
     if replica.rejoin is None and not replica.can_vote():
         rejoin.tick_doubts(replica, now, step)
+        rejoin.tick_gap(replica, now, step)
         asking.ask_what_they_remember(replica, now, step)
     if now.boot_ns >= replica.learn_at and _gap_needs_values(replica, now):
         _learn_from_somebody(replica, now, step)

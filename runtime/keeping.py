@@ -135,11 +135,13 @@ class UnsafeOrder:
         groups, self._groups = sorted(self._groups), set()
         for group in groups:
             replica = replicas.get(group)
-            if replica is None or replica.rejoin is None:
+            if replica is None or not (replica.rejoin is not None or rejoin.has_gap(replica)):
                 self._journal.error("nothing to recover: it votes, or is not here", group=group)
                 continue
             rejoin.recover_unsafely(replica, step)
             if replica.members == (replica.me,):
+                highest = Slot(self._wal.slots(group).stop - 1)
+                replica.proven = min(replica.proven, highest)  # of what is beyond nothing is left
                 self._alone.append(replica)
 
     def _go_on(self, now: Now, replica: Replica, step: Step) -> None:

@@ -92,6 +92,7 @@ def as_paxos(found: RecoveredGroup | None, base: Base | None) -> Recovered | Non
         voting=found.voting,
         floor=found.floor,
         base=base,
+        proven=found.proven,
     )
 
 
@@ -115,7 +116,7 @@ def refuse_alone(
     silent = sorted(
         group
         for group, found in recovered.groups.items()
-        if not found.voting and group not in ordered
+        if (not found.voting or found.proven > found.applied) and group not in ordered
     )
     if silent and len(config.peers) == 1:
         where = "; ".join(str(hole) for hole in recovered.damage) or "see an earlier start's log"

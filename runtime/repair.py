@@ -1,9 +1,10 @@
-"""What a running node does about damage in its log: distrust, forget, learn again.
+"""What a running node does about damage in its log: write again, forget, learn again.
 
-Damage is known by where it lies (storage.walk.Hole). The groups it may concern become non-voting by
-the rule of paxos.rejoin, as after a restart, so that it makes no difference when damage is found;
-the slots that were read from there are not read any more; and only then, in the log's order, is it
-noted that this damage is known, so that the next restart does not begin all over.
+Damage is known by where it lies (storage.walk.Hole). What the groups it may concern have promised
+and voted is in memory, and written again (paxos.rewriting), or they become non-voting by the rule
+of paxos.rejoin; the slots that were read from there are not read any more; and only then, in the
+log's order, is it noted that this damage is known, so that the next restart does not begin all
+over.
 
 The lost entries of applied slots are asked of the peers, one group at a time and node after node,
 by the same Learn with which anybody catches up. They come by value from an applied log, are written
@@ -20,14 +21,15 @@ import attrs
 
 from paxos import rejoin
 from paxos.entry import Entry
-from paxos.ids import MS, GroupId, NodeId, Now, Slot
+from paxos.ids import BALLOT_ZERO, MS, GroupId, NodeId, Now, Slot
 from paxos.messages import Learn, Learned, Message, Trimmed
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
-from paxos.step import LearnedRecord, Send, Step
+from paxos.rewriting import write_again
+from paxos.step import LearnedRecord, PromiseRecord, Send, Step, VotingRecord
 from runtime.journal import Journal
 from storage.errors import WalDamaged
-from storage.format import RECORD_HEADER_BYTES, Place
+from storage.format import ACCEPT, LEARNED, RECORD_HEADER_BYTES, Place
 from storage.wal import Wal
 from storage.walk import Hole
 
@@ -120,9 +122,23 @@ class Repairs:
             replica = self._multi.replicas.get(group)
             if replica is not None:
                 slots = lost.get(group, {})
-                rejoin.distrust(replica, now, sorted(slots), str(hole), step)
+                known = None if hole.group is None else set(slots)
+                if known is not None and hole.kind in (ACCEPT, LEARNED):
+                    known.add(hole.slot)
+                if not write_again(replica, known, str(hole), step):
+                    rejoin.distrust(replica, now, sorted(slots), str(hole), step)
                 self._miss(replica, slots)
+        for group in wal.groups():
+            if group not in self._multi.replicas and hole.group in (None, group):
+                self._write_again_elsewhere(group, step)
         return True
+
+    def _write_again_elsewhere(self, group: GroupId, step: Step) -> None:
+        """Of groups that were here once, the log keeps what they promised."""
+        promised, voting, floor = self._wal.acceptor(group)
+        if promised != BALLOT_ZERO:
+            step.persist.append(PromiseRecord(group, promised))
+        step.persist.append(VotingRecord(group, voting, floor))
 
     def _miss(self, replica: Replica, slots: dict[Slot, Lost]) -> None:
         applied = {slot: one for slot, one in slots.items() if slot <= replica.learner.applied}

@@ -9,6 +9,7 @@ from typing import Final
 
 from balancer.registry import Registry
 from broker.context import Broker
+from paxos import rejoin
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealRequest
 from paxos.replica import Replica
@@ -37,7 +38,10 @@ from storage.descriptors import DESCRIPTORS, RESERVE
 PING_EVERY_NS: Final = 200 * MS
 HOUSEKEEPING_NS: Final = 1_000 * MS
 LOUD: Final = frozenset(
-    {"diverged", "in-doubt", "out-of-doubt", "non-voting", "voting-again", "steal-settling"}
+    {
+        *("diverged", "in-doubt", "out-of-doubt", "steal-settling"),
+        *("non-voting", "voting-again", "written-again"),
+    }
 )
 ALARMING: Final = frozenset({"hopeless", "unsafe-recovered"})
 """Notices of the core an operator should see at the default level."""
@@ -389,6 +393,9 @@ def what_is_in_doubt(replica: Replica) -> str:
 def why_no_master(group: GroupId, replica: Replica | None) -> str:
     """Also for who waits for its node: whether that may be for ever."""
     text = f"group {group} has no master yet"
+    if replica is not None and replica.rejoin is None and rejoin.has_gap(replica):
+        first, last = replica.learner.applied + 1, replica.proven
+        return f"{text}: this node learns again what its log has lost between {first} and {last}"
     if replica is None or replica.rejoin is None:
         return text
     told = sorted(replica.rejoin.answers)

@@ -16,6 +16,7 @@ from simulator.disk import RecordDisk
 from simulator.node import SimNode
 from simulator.options import Workload
 from simulator.planting import Mutant
+from storage.recovery import LogState
 
 SCENARIOS: Final = "tests/paxos/scenarios"
 
@@ -242,6 +243,27 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         (membership._refusal, "replica.handover is not None", "False"),
         why_not="a master that hands over takes no commands but under an older strategy",
         tests="tests/paxos/test_membership.py",
+    ),
+    "votes-with-a-gap": mutant(
+        "ADR 46",
+        "who has lost votes for chosen slots promises before it has learned these again",
+        (rejoin.has_gap, "replica.learner.applied < replica.proven", "False"),
+        settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
+        tests="tests/paxos/test_gap.py",
+    ),
+    "unprovable-damage-is-harmless": mutant(
+        "ADR 46",
+        "a damaged vote costs nothing, whether or not its slot is known to be chosen",
+        (LogState.costs_vote, "hole.slot <= group.proven", "True"),
+        settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
+        tests="tests/storage/test_recovery.py",
+    ),
+    "later-heads-prove-too-much": mutant(
+        "ADR 46",
+        "the head of a later segment proves that no vote was lost, whatever was open then",
+        (LogState.costs_vote, "a_head or highest <= group.proven", "True"),
+        settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
+        tests="tests/storage/test_recovery.py",
     ),
     "left-before-a-majority-knows": mutant(
         "ADR 22",

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, GroupId, NodeId
+from paxos.rejoin import has_gap
 from simulator.dice import between
 from simulator.disk import RecordDisk
 from simulator.network import Quality
@@ -88,7 +89,8 @@ class DiskFaults:
     # -- losses -------------------------------------------------------------------------------
 
     def impaired(self) -> set[NodeId]:
-        """Who does not vote in all its groups: it has lost something, or found out only now."""
+        """Who does not vote in all its groups: it has lost something, or found out only now, or has
+        to learn again first what its log has lost."""
         for node in self._world.nodes.values():
             if node.up and self._rejoins(node):
                 self._impaired.add(node.me)
@@ -98,7 +100,8 @@ class DiskFaults:
 
     def _rejoins(self, node: "SimNode") -> bool:
         return any(
-            held.replica.rejoin is not None and self._world.may_be_member(held.replica)
+            (held.replica.rejoin is not None or has_gap(held.replica))
+            and self._world.may_be_member(held.replica)
             for held in node.groups.values()
         )
 

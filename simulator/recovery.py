@@ -90,6 +90,7 @@ class Found:
             self.voting,
             self.floor,
             base,
+            open_from,
         )
 
 

@@ -103,7 +103,13 @@ class WalDisk:
             chunks = begun[group].chunks if group in begun else ()
             base = Saved(state.base, chunks).base if chunks else None
             from_disk = Recovered(
-                state.promised, state.votes, state.learned, state.voting, state.floor, base
+                state.promised,
+                state.votes,
+                state.learned,
+                state.voting,
+                state.floor,
+                base,
+                state.proven,
             )
             found[group] = Restart(from_disk, chosen, chunks)
             if not state.voting:

@@ -83,10 +83,11 @@ def _stop_voting(
 ) -> None:
     """What follows from damage, durably, and only then that it is known. Damage of a checkpoint is
     known by what is missing."""
-    concerned = {hole.group for hole in damage if hole.group is not None}
-    concerned |= {group for group, one in log.groups.items() if one.voting and not one.founded}
-    if any(hole.group is None for hole in damage):
-        concerned |= {*log.groups, *expected}
+    concerned = {group for group, one in log.groups.items() if one.voting and not one.founded}
+    for hole in damage:
+        concerned |= {group for group, one in log.groups.items() if log.costs_vote(hole, one)}
+        if hole.group is None:
+            concerned |= {group for group in expected if group not in log.groups}
     for group in sorted(concerned):
         known = log.groups.get(group, GroupState(group))
         wal.stage(VotingRecord(group, False, max(known.promised, known.floor)))

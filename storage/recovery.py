@@ -9,7 +9,7 @@ comparison: everything below the last known synced place was durable, so
   legitimate there, for un-synced writes may survive in any subset of sectors; but each of them says
   what was synced when it was written, and one that proves the bad place synced turns it into
 * damage: what is left of the log is read on behind it (walk.py). Entries that may have been in the
-  damaged part are not given out any more, and the groups they may have belonged to become
+  damaged part are not given out any more, and groups that may have lost a promise or a vote become
   non-voting: they learn what is missing from their peers (docs/storage-format.md, "Damage").
 
 The last known synced place is the highest of the mark (mark.py) and the `synced` fields of all
@@ -109,6 +109,9 @@ class LogState:
     """All damage there is, old and new."""
     known_damage: set[tuple[Place, Place]] = attrs.Factory(set)
     """Damage that an earlier restart, or the running node, has found and dealt with."""
+    states: dict[GroupId, list[tuple[Place, int]]] = attrs.Factory(dict)
+    """Behind the first damage: where heads of segments have the state of each group, and the
+    highest slot that was recorded of it by then."""
     records: int = 0
     bytes_read: int = 0
     cut: Cut | None = None
@@ -118,6 +121,27 @@ class LogState:
     @property
     def new_damage(self) -> list[Hole]:
         return [hole for hole in self.holes if (hole.start, hole.end) not in self.known_damage]
+
+    def costs_vote(self, hole: Hole, group: GroupState) -> bool:
+        """Whether a promise or a vote of the group may be lost there; False only where the rest of
+        the log proves that none is (docs/adr/0046).
+
+        *One record, whose intact header says what it was.* Its ballot, so no promise is lost; its
+        slot: a vote for one that is proven to be chosen will not be asked for.
+
+        *Anybody's.* The head of a later segment says what the group was bound by then, so no
+        promise is lost; and which slot was the highest: if that is proven to be chosen, so is
+        whatever slot was voted for. (Or such a head itself: there is no vote in it.)
+        """
+        if hole.group not in (None, group.group):
+            return False
+        if hole.kind in _SLOTTED and hole.slot <= group.proven:
+            return False
+        a_head = hole.kind == STATE and not hole.flags & (FLAG_SKIP | FLAG_FORGOTTEN)
+        return not any(
+            place >= hole.end and (a_head or highest <= group.proven)
+            for place, highest in self.states.get(group.group, ())
+        )
 
 
 class Recovery:
@@ -388,9 +412,11 @@ class Recovery:
             group.forget_all()
             for highs in log.highs.values():
                 highs.pop(group.group, None)
-        elif (
-            flags & FLAG_SKIP or number == log.started_at
-        ):  # what came before is not needed, or gone
+            log.states.pop(group.group, None)
+            return
+        if log.holes and not flags & FLAG_SKIP:
+            log.states.setdefault(group.group, []).append((place, slot))
+        if flags & FLAG_SKIP or number == log.started_at:  # what came before is not needed, or gone
             group.forget_through(slot)
 
     def _absorb_hole(self, log: LogState, hole: Hole) -> None:

@@ -70,6 +70,7 @@ class Hole:
     slot: Slot = SLOT_ZERO
     ballot: Ballot | None = None
     applied: int = 0
+    flags: int = 0
     foreign: bool = False
     """No damage of one record: whole records of two different histories follow each other."""
 
@@ -168,6 +169,7 @@ def skip(file: File, header: SegmentHeader, cursor: Cursor, limit: int) -> Hole:
             Slot(fields[12]),
             Ballot(fields[11], NodeId(fields[10])),
             fields[13],
+            fields[4],
         )
     following = next_header(file, header, start + 1, limit)
     cursor.offset = limit if following is None else following

@@ -30,6 +30,8 @@ from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import Member
 from evenkeel.tasks.slices import Positions, SliceReader, _Reading
 from paxos.lease import Lease
+from paxos.rejoin import has_gap
+from paxos.rewriting import write_again
 from runtime import forwarded, settings
 from runtime.admission import Admission
 from runtime.clients import Client
@@ -38,7 +40,7 @@ from runtime.submitting import Submitting
 from simulator.planting import Edit, Mutant, Where, plant
 from storage.log_writes import LogWrites
 from storage.mark import SyncedMark
-from storage.recovery import Recovery
+from storage.recovery import LogState, Recovery
 from wire import lz4_frame, record_check
 
 QUICKLY: Final = (
@@ -64,6 +66,22 @@ BUGS: Final = {
             "refusal = Elsewhere(Why.OVERLOADED, self.multi.me)",
             "return answer(Elsewhere(Why.OVERLOADED, self.multi.me))",
         ),
+    ),
+    "ADR 46: an open vote is not written again": Row(
+        "tests/runtime/test_repair.py::test_an_open_vote_that_is_damaged_is_written_again",
+        (
+            write_again,
+            "if vote is not None:\n            records",
+            "if False:\n            records",
+        ),
+    ),
+    "ADR 46: who is behind damage without a proof votes on": Row(
+        "tests/storage/test_recovery.py::test_flipped_bytes_of_a_synced_log_are_all_found",
+        (LogState.costs_vote, "hole.slot <= group.proven", "True"),
+    ),
+    "ADR 46: there is no gap": Row(
+        "tests/paxos/test_gap.py",
+        (has_gap, "replica.learner.applied < replica.proven", "False"),
     ),
     "F3: one verdict takes all votes": Row(
         "tests/runtime/test_admission.py::test_one_forged_verdict_costs_a_moment_and_no_vote",

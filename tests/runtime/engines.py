@@ -259,6 +259,7 @@ class Member:
                     learned=found.learned,
                     voting=found.voting,
                     floor=found.floor,
+                    proven=found.proven,
                 )
                 if found.proven > found.applied:
                     self.engine.repairs.recall_to(group, found.proven)

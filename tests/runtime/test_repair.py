@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from paxos.ids import GroupId, NodeId, Slot
-from paxos.messages import Learned, Trimmed
+from paxos.entry import batch
+from paxos.ids import Ballot, GroupId, NodeId, Slot
+from paxos.messages import Accept, Learned, Prepare, Trimmed
 from paxos.timing import WINDOW_MAX
 from storage.format import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
 from tests.runtime.engines import GROUP, Member, Net
@@ -65,7 +66,7 @@ def whole(net: Net, group: GroupId = GROUP) -> bool:
     )
 
 
-def test_damage_of_a_follower_is_repaired_from_a_peer_and_it_votes_again(net: Net) -> None:
+def test_damage_of_a_follower_is_repaired_from_a_peer_and_it_keeps_its_vote(net: Net) -> None:
     master = net.elect(1)
     produce(net, master, 20)
     victim = net[3]
@@ -77,25 +78,78 @@ def test_damage_of_a_follower_is_repaired_from_a_peer_and_it_votes_again(net: Ne
     assert readable(victim)[: len(before)] == before
     new = victim.wal.payload_position(GROUP, Slot(5))
     assert victim.ledger.relocated == [(old, new)]
-    assert not votes(victim), "it may have forgotten a promise: not before it is safe"
+    assert victim.replica.can_vote(), "what it has promised is in memory"
     assert victim.recorder.said("log damaged")
     assert victim.engine.repairs.found == 1
-    produce(net, master, WINDOW_MAX + 2)
     net.until(lambda: whole(net))
     assert [m.ledger.texts() for m in net.up()] == [master.ledger.texts()] * 3
 
 
-def test_a_damaged_master_steps_down_and_nothing_is_lost(net: Net) -> None:
+@pytest.mark.parametrize("at", [PAYLOAD, HEADER])
+def test_a_damaged_master_goes_on_and_nothing_is_lost(net: Net, at: int) -> None:
     master = net.elect(1)
     produce(net, master, 20)
-    flip(master, 7, PAYLOAD)
+    flip(master, 7, at)
     suspect(master)
-    net.until(lambda: any(net[node].acting() for node in (2, 3)))
-    assert not master.acting()
-    other = next(net[node] for node in (2, 3) if net[node].acting())
-    produce(net, other, WINDOW_MAX + 2)
+    net.until(lambda: master.engine.repairs.repaired)
+    assert master.acting()
+    produce(net, master, 3)
     net.until(lambda: whole(net))
     assert master.ledger.texts()[:20] == [f"1 {number}" for number in range(20)]
+
+
+@pytest.mark.parametrize("at", [PAYLOAD, HEADER])
+def test_an_open_vote_that_is_damaged_is_written_again(net: Net, at: int) -> None:
+    """Of a slot that is not decided the vote itself is needed, by the next life too."""
+    master = net.elect(1)
+    produce(net, master, 5)
+    victim = net[3]
+    net.cut(1, 3)
+    net.cut(2, 3)
+    vote = open_vote(victim, master)
+    flip(victim, vote.slot, at)
+    suspect(victim, vote.slot)
+    net.until(lambda: victim.engine.repairs.found)
+    assert victim.replica.acceptor.voting
+    net.advance(200)
+    net.crash(3)
+    net.restart(3)
+    replica = victim.replica
+    assert replica.acceptor.voting
+    assert replica.acceptor.promised == vote.ballot
+    assert replica.acceptor.votes[vote.slot][0] == vote.ballot
+    assert victim.engine.repairs.found == 0, "it is known"
+
+
+@pytest.mark.parametrize("at", [PAYLOAD, HEADER])
+def test_an_open_vote_below_the_promise_cannot_be_written_again(net: Net, at: int) -> None:
+    """Ballots of a group never go back in its log."""
+    master = net.elect(1)
+    produce(net, master, 5)
+    victim = net[3]
+    net.cut(1, 3)
+    net.cut(2, 3)
+    vote = open_vote(victim, master)
+    higher = Ballot(vote.ballot.round + 5, NodeId(2))
+    prepare = Prepare(GROUP, higher, Slot(victim.replica.learner.applied + 1))
+    victim.engine.on_message(NodeId(2), prepare)
+    victim.engine.end_round()
+    assert victim.replica.acceptor.promised == higher
+    flip(victim, vote.slot, at)
+    suspect(victim, vote.slot)
+    net.until(lambda: victim.engine.repairs.found)
+    assert not victim.replica.acceptor.voting
+
+
+def open_vote(victim: Member, master: Member) -> Accept:
+    """It votes for the next slot, and will not hear whether that is chosen."""
+    slot = Slot(victim.replica.learner.applied + 1)
+    lo, ballot = master.replica.proposer.lo, master.replica.proposer.ballot
+    vote = Accept(GROUP, ballot, slot, batch((b"open",)), lo, lo)
+    victim.engine.on_message(NodeId(1), vote)
+    victim.engine.end_round()
+    assert slot in victim.replica.acceptor.votes
+    return vote
 
 
 @pytest.mark.parametrize("at", [PAYLOAD, HEADER, 0])
@@ -137,7 +191,8 @@ def test_damage_found_by_a_restart_leaves_a_gap_that_peers_close(net: Net, at: i
     sent_before = len(net.sent)
     victim = damage_and_restart(net, 3, lambda member: flip(member, 10, at))
     assert victim.ledger.applied in (8, 9), "up to what was open when the damaged part was written"
-    assert not votes(victim)
+    assert not victim.replica.can_vote()
+    assert votes(victim) == (at == PAYLOAD), "whose record it was, its header tells"
     net.until(lambda: readable(victim)[: len(log)] == log)
     learned = [
         entry
@@ -158,7 +213,6 @@ def test_damage_is_known_after_a_restart_and_repaired_only_once(net: Net) -> Non
     flip(victim, 5, PAYLOAD)
     suspect(victim)
     net.until(lambda: victim.engine.repairs.repaired == 1)
-    produce(net, master, WINDOW_MAX + 2)
     net.until(lambda: whole(net))
     net.advance(200)  # and has written that down
     net.crash(3)
@@ -184,13 +238,13 @@ def test_a_crash_before_the_repair_loses_nothing_either(net: Net) -> None:
     net.heal(1, 3)
     net.heal(2, 3)
     net.restart(3)
-    assert not votes(net[3])
-    produce(net, master, WINDOW_MAX + 2)
-    net.until(lambda: whole(net))
+    assert votes(net[3])
+    assert not net[3].replica.can_vote(), "a Promise would leave out what is lost"
+    net.until(lambda: net[3].replica.can_vote() and whole(net))
     assert net[3].ledger.texts() == master.ledger.texts()
 
 
-def test_damage_of_unknown_group_silences_all_groups() -> None:
+def test_damage_of_unknown_group_is_written_again_for_all_groups() -> None:
     net = Net(groups=(1, 2))
     master = net.elect(1)
     assert net.elect(1, GroupId(2)) is master
@@ -200,11 +254,49 @@ def test_damage_of_unknown_group_silences_all_groups() -> None:
     flip(victim, 4, HEADER)
     suspect(victim, 4)
     net.until(lambda: victim.engine.repairs.repaired == 1)
-    assert not votes(victim)
-    assert not votes(victim, GroupId(2))
-    for group in (GROUP, GroupId(2)):
+    assert votes(victim)
+    assert votes(victim, GroupId(2))
+    bound = [victim.wal.acceptor(group) for group in net.groups]
+    net.advance(200)
+    net.crash(3)
+    net.restart(3)
+    assert [victim.wal.acceptor(group) for group in net.groups] == bound
+    assert all(votes(victim, group) for group in net.groups)
+    for group in net.groups:
+        net.until(lambda group=group: whole(net, group))
+
+
+def test_damage_of_unknown_group_found_by_a_restart_silences_all_groups() -> None:
+    """Nothing behind it says what the groups were bound by, and nothing is left in memory."""
+    net = Net(groups=(1, 2))
+    master = net.elect(1)
+    assert net.elect(1, GroupId(2)) is master
+    produce(net, master, 10)
+    produce(net, master, 10, GroupId(2))
+    victim = damage_and_restart(net, 3, lambda member: flip(member, 4, HEADER))
+    assert not any(votes(victim, group) for group in net.groups)
+    for group in net.groups:
         produce(net, master, WINDOW_MAX + 2, group)
         net.until(lambda group=group: whole(net, group))
+
+
+# -- two members ----------------------------------------------------------------------------------
+
+
+def test_two_members_with_a_flipped_bit_each_learn_from_each_other() -> None:
+    net = Net(nodes=2)
+    master = net.elect(1)
+    produce(net, master, 20)
+    for node, slot in ((1, 5), (2, 9)):
+        net.crash(node)
+        flip(net[node], slot, PAYLOAD)
+    for node in (1, 2):
+        net.restart(node)
+    assert not any(net[node].replica.can_vote() for node in (1, 2))
+    net.until(lambda: any(net[node].acting() for node in (1, 2)))
+    net.until(lambda: whole(net))
+    assert net[1].ledger.texts()[:20] == [f"1 {number}" for number in range(20)]
+    assert not any(net[node].replica.rejoin for node in (1, 2))
 
 
 def test_another_entry_than_the_lost_one_is_refused(net: Net) -> None:

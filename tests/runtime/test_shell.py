@@ -87,7 +87,7 @@ def test_what_a_reader_has_met_is_looked_at_by_the_scrubber(tmp_path: Path) -> N
         node.statistics.damaged_at.append(place + RECORD_HEADER_BYTES)
         run_until(node, lambda: node.engine.repairs.found == 1)
         assert "evenkeel_log_damage_total 1.0" in scraped(node)
-        assert node.engine.multi.replicas[group].rejoin is not None
+        assert node.engine.acting(group), "what it has promised is written again"
 
 
 def test_without_a_majority_it_is_not_registered(tmp_path: Path) -> None:

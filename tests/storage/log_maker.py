@@ -72,15 +72,24 @@ class GroupImage:
     voting: bool = True
     floor: Ballot = BALLOT_ZERO
     applied: int = 0
+    proven: int = 0
+    """Up to here slots are known to be chosen; without damage that is what is applied."""
     votes: dict[int, tuple[Ballot, bytes]] = attrs.Factory(dict)
     learned: dict[int, bytes] = attrs.Factory(dict)
     entries: dict[int, bytes] = attrs.Factory(dict)
+    all_votes: dict[int, tuple[Ballot, bytes]] = attrs.field(factory=dict, eq=False)
+    """Of the truth: those of applied slots, too."""
 
     def visible(self) -> "GroupImage":
         open_votes = {slot: vote for slot, vote in self.votes.items() if slot > self.applied}
         open_learned = {slot: data for slot, data in self.learned.items() if slot > self.applied}
         return attrs.evolve(
-            self, votes=open_votes, learned=open_learned, entries=dict(self.entries)
+            self,
+            proven=self.applied,
+            votes=open_votes,
+            learned=open_learned,
+            entries=dict(self.entries),
+            all_votes=dict(self.votes),
         )
 
 
@@ -124,7 +133,7 @@ def image_of(wal: Wal, recovered: Recovered) -> Image:
     """What this restart did find, every entry read back one by one."""
     found: Image = {}
     for number, group in recovered.groups.items():
-        image = GroupImage(group.promised, group.voting, group.floor, group.applied)
+        image = GroupImage(group.promised, group.voting, group.floor, group.applied, group.proven)
         image.votes = {slot: (b, encoded(entry)) for slot, (b, entry) in group.votes.items()}
         image.learned = {slot: encoded(entry) for slot, entry in group.learned.items()}
         image.entries = entries_of(wal, number)
@@ -154,7 +163,8 @@ def concerned(recovered: Recovered, groups: Iterable[int]) -> set[int]:
 def is_salvaged(found: Image, hit: set[int], truth: Image) -> bool:
     """Whether `found` is `truth` but for groups that were hit; and of these nothing is wrong.
 
-    They may lack entries, and they must not vote. Nobody else may lack anything.
+    They may lack entries. They may vote only if they know all that they are bound by: what was
+    promised, and each vote for a slot that is not known to be chosen. Nobody else lacks anything.
     """
     if {number: one for number, one in found.items() if number not in hit} != {
         number: one for number, one in truth.items() if number not in hit
@@ -162,13 +172,25 @@ def is_salvaged(found: Image, hit: set[int], truth: Image) -> bool:
         return False
     for number in hit & found.keys():
         one, whole = found[number], truth.get(number, GroupImage())
-        if one.voting or one.applied > whole.applied:
+        if one.voting and not _knows_its_votes(one, whole):
+            return False
+        if one.applied > whole.applied:
             return False
         if one.entries.items() - whole.entries.items():
             return False
         if any(slot not in one.entries for slot in range(1, one.applied + 1)):
             return False
     return True
+
+
+def _knows_its_votes(one: GroupImage, whole: GroupImage) -> bool:
+    open_votes = {slot: vote for slot, vote in whole.all_votes.items() if slot > one.proven}
+    return (
+        whole.voting
+        and (one.promised, one.floor) == (whole.promised, whole.floor)
+        and one.proven <= whole.applied
+        and one.votes == open_votes
+    )
 
 
 class Author:
@@ -237,7 +259,7 @@ def differences(image: Image, expected: Image) -> str:
         words += [
             f"group {number} {field}: {_brief(one[field])}, not {_brief(other[field])}"
             for field in one
-            if one[field] != other[field]
+            if one[field] != other[field] and field != "all_votes"
         ]
     return "; ".join(words)
 

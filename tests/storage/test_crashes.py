@@ -96,7 +96,7 @@ class Life:
             for number, group in expected.items():
                 base = self.base(number)
                 assert self.wal.slots(GroupId(number)).start in (0, base + 1)
-                group.applied = max(group.applied, base)
+                group.applied = group.proven = max(group.applied, base)
                 group.entries = {s: e for s, e in group.entries.items() if s > base}
                 group.learned = {s: e for s, e in group.learned.items() if s > group.applied}
                 group.votes = {s: v for s, v in group.votes.items() if s > group.applied}
