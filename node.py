@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -176,7 +177,9 @@ class Node:
         others = len(config.peers) // 2
         self.clock = Clock(config.lease.clock_margin_ms * MS, system, others_needed=others)
         self.started_boot_ns = self.clock.now().boot_ns
-        self.disk = disk = RealDisk(config.node.data_dir, config.storage.data_bytes_max)
+        self.disk = disk = RealDisk(
+            config.node.data_dir, config.storage.data_bytes_max, time.monotonic
+        )
         first = self.clock.now().wall_ns // 1_000_000_000
         identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
         groups = [GroupId(number) for number in range(config.groups.count + 1)]
@@ -482,6 +485,7 @@ def build_broker(node: Node) -> Broker:
         log=node.wal,
         timers=node.plane,
         aside=node.upkeep.searcher,
+        fetcher=node.upkeep.fetcher,
         registry=node.registry,
         machines=node.machines,
         tail=node.tail,

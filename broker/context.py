@@ -10,10 +10,11 @@ from broker.burdens import Burdens
 from broker.config import BrokerConfig
 from broker.gaps import Gaps
 from broker.holds import Holds
+from broker.late_reads import LateReads
 from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
 from broker.portions import Portions
-from broker.ports import AppliedLog, Aside, Groups, LogDir, Reply, Timers
+from broker.ports import AppliedLog, Aside, Groups, LogDir, Reply, Timers, Worker
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
 from broker.progress import Progress
@@ -54,6 +55,8 @@ class Broker:
     log: AppliedLog
     timers: Timers
     aside: Aside
+    fetcher: Worker
+    """A thread that reads for fetches what is not in memory."""
     registry: "Registry"
     machines: "dict[GroupId, GroupMachine]"
     tail: "Tail"
@@ -82,6 +85,7 @@ class Broker:
     retainer: Retainer = attrs.field(init=False)
     admissions: Admissions = attrs.field(init=False)
     searches: Searches = attrs.field(init=False)
+    late_reads: LateReads = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.holds = Holds(self.groups, self.timers)
@@ -92,6 +96,7 @@ class Broker:
         self.produces = Produces(self.groups, self.timers)
         self.progress = Progress(self.groups, self.timers, self._wake_fetches)
         unpacked = self.config.unpacked_bytes_max
+        self.late_reads = LateReads(self.fetcher)
         self.searches = Searches(self.aside, self.groups, self.timers, unpacked)
         self.retainer = Retainer(
             self.groups, self.registry, self.machines, self.config, self.statistics

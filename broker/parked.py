@@ -47,6 +47,16 @@ class _Parked:
     """None once it was answered."""
 
 
+@attrs.frozen
+class Place:
+    """What may be done to one that is parked; nothing once it was answered."""
+
+    end: Callable[[], None]
+    """Its time is over."""
+    wake: Callable[[], None]
+    """Something has changed for it alone."""
+
+
 class ParkedFetches:
     def __init__(
         self, groups: Groups, timers: Timers, fetches_max: int, bytes_max: int = 1 << 40
@@ -70,8 +80,8 @@ class ParkedFetches:
     def full(self) -> bool:
         return len(self._all) >= self._fetches_max or self.bytes >= self._bytes_max
 
-    def park(self, sleeper: Sleeper, wait_ms: int) -> Callable[[], None]:
-        """Keep it until it has answered; not while `full`. What is returned ends its time."""
+    def park(self, sleeper: Sleeper, wait_ms: int) -> "Place":
+        """Keep it until it has answered; not while `full`."""
         assert not self.full
         parked = _Parked(sleeper)
         self._all[parked] = None
@@ -82,7 +92,7 @@ class ParkedFetches:
         self._serial += 1
         heapq.heappush(self._deadlines, (deadline, self._serial, parked))
         self._arm()
-        return partial(self._end, parked)
+        return Place(partial(self._end, parked), partial(self._wake, (parked,)))
 
     def _end(self, parked: _Parked) -> None:
         sleeper = parked.sleeper

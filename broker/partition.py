@@ -265,7 +265,7 @@ class PartitionState:
         number = index.find(offset)
         if number >= index.first:
             return index.bytes_end - index.bytes_before(number)
-        cold_end = self.cold.end(self.uid) or 0
+        cold_end = self.cold.known_end(self.uid) or 0
         only_here = index.bytes_end - index.bytes_before(index.at_or_after(cold_end))
         return self.cold.bytes_from(self.uid, offset) + only_here
 

@@ -162,7 +162,10 @@ class LogReader(Protocol):
 
 
 class AppliedLog(LogReader, Protocol):
-    """The same, for who knows what will be read next."""
+    """The same, for the event loop, and for who knows what will be read next."""
+
+    def read_span_now(self, position: int, size: int) -> memoryview | None:
+        """As `read_span`, if that needs no wait for the disk; None: call that in another thread."""
 
     def read_soon(self, position: int, size: int) -> None:
         """`read_span` will most likely be called with these arguments; it may be nothing."""
@@ -180,6 +183,16 @@ class ColdReader(Protocol):
 
     def end(self, uid: int) -> int | None:
         """The offset behind the last batch; None if there is nothing of this partition."""
+
+    def knows(self, uid: int) -> bool:
+        """Whether `end` and `segments` can be told without the disk: the event loop asks first."""
+
+    def known_end(self, uid: int) -> int | None:
+        """`end`, or a little less: without the disk."""
+
+    def read_now(self, uid: int, offset: int, bytes_max: int) -> list[memoryview] | None:
+        """As `read`, if that needs no wait for the disk, perhaps of less; None: call that in
+        another thread."""
 
     def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
         """Whole batches from the one that contains `offset` on, or the next one where that was
@@ -204,7 +217,11 @@ class ColdReader(Protocol):
         behind `seen`."""
 
     def bytes_from(self, uid: int, offset: int) -> int:
-        """Bytes of the batches from the one that contains `offset` on; roughly will do."""
+        """Bytes of the batches from the one that contains `offset` on; roughly will do, and without
+        the disk."""
+
+    def bytes_of(self, uid: int) -> int:
+        """Bytes of its files, without the disk."""
 
     def segments(self, uid: int) -> Sequence[ColdSegment]:
         """In order."""
@@ -219,6 +236,15 @@ class NoCold:
     def end(self, uid: int) -> int | None:
         return None
 
+    def knows(self, uid: int) -> bool:
+        return True
+
+    def known_end(self, uid: int) -> int | None:
+        return None
+
+    def read_now(self, uid: int, offset: int, bytes_max: int) -> list[memoryview] | None:
+        raise KeyError(uid)
+
     def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
         return []
 
@@ -232,6 +258,9 @@ class NoCold:
         self, uid: int, since: int, until: int, seen: tuple[int, int] | None
     ) -> tuple[int, int] | None:
         return None
+
+    def bytes_of(self, uid: int) -> int:
+        return 0
 
     def bytes_from(self, uid: int, offset: int) -> int:
         return 0

@@ -11,14 +11,20 @@ another read. One request reads a bounded number of bytes, so that a consumer th
 beginning does not hold up the loop, and what its next request is going to read can be begun while
 this one's answer is under way. What comes from the disk is checked against the batch's CRC.
 
+Nothing here waits for the disk. What is not in memory is `missing`: counted as if it were read, so
+that all of a request is found at once; whoever has had it read (broker.late_reads) reads again with
+what was `given` to him.
+
 What has left the log is in the cold store, one partition's batches in a row and with offset and
 epoch written in already: it is checked there, and goes out as it is.
 """
 
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
+import attrs
 from crc32c import crc32c
 
 from broker.commands import SMALL_BYTES
@@ -46,6 +52,12 @@ GAP_BYTES_MAX: Final = 16 * 1024
 """A gap up to this is read and thrown away: about the cost of a read on its own. Segments are
 further apart than this in the numbering of positions, so no span crosses their border."""
 
+Got: TypeAlias = memoryview | list[memoryview]
+Key: TypeAlias = tuple[int, int]
+"""Of the log: -1 and the position. Of the cold store: the partition and the offset."""
+_LOG: Final = -1
+NOTHING_GIVEN: Final[Mapping[Key, "Got | StorageError"]] = {}
+
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _LEADER_EPOCH_AT: Final = 12
@@ -54,16 +66,43 @@ _COVERED_FROM: Final = 21
 
 
 class UnreadableError(Exception):
-    """A batch that should be in the log cannot be read, or is not what was written."""
+    """A batch that should be in the log cannot be read, or is not what was written. `position`: in
+    the log, where it lies there."""
+
+    def __init__(self, reason: str, position: int | None = None) -> None:
+        super().__init__(reason)
+        self.position = position
+
+
+class _NotHereError(Exception):
+    """It is among what is missing."""
+
+
+@attrs.frozen
+class Missing:
+    """What `read`, in any thread, is to get; `key` says what it is."""
+
+    key: Key
+    read: Callable[[], "Got"]
 
 
 class Reader:
     """For one request, whose budget of log reads it keeps."""
 
-    def __init__(self, tail: Tail, log: AppliedLog, statistics: BrokerStatistics) -> None:
+    def __init__(
+        self,
+        tail: Tail,
+        log: AppliedLog,
+        statistics: BrokerStatistics,
+        given: Mapping[Key, "Got | StorageError"] = NOTHING_GIVEN,
+    ) -> None:
         self._tail = tail
         self._log = log
         self._statistics = statistics
+        self._given = given
+        self.missing: list[Missing] = []
+        self.got: dict[Key, Got | StorageError] = {}
+        """What was here: it is `given` to who reads again, for it may not be in memory then."""
         self._bytes_left = LOG_BYTES_MAX
         self._reads_left = LOG_READS_MAX
         self._served: tuple[PartitionState, int, Buffer] | None = None
@@ -81,13 +120,22 @@ class Reader:
         """Batches from the one with `offset` on: their buffers, ready to be sent, and their size.
 
         `bytes_max` is kept, except for a first batch that is larger where `at_least_one` asks for
-        it (KIP-74). `offset` must be in the partition, or its end, where there is nothing.
+        it (KIP-74). `offset` must be in the partition, or its end, where there is nothing. Nothing,
+        too, where the first one is missing.
 
         Raises:
             UnreadableError: if the first batch cannot be read.
         """
         if offset == partition.next_offset:
             return [], 0
+        try:
+            return self._read(partition, offset, bytes_max, at_least_one)
+        except _NotHereError:
+            return [], 0
+
+    def _read(
+        self, partition: PartitionState, offset: int, bytes_max: int, at_least_one: bool
+    ) -> tuple[Sequence[Buffer], int]:
         first, stop = _numbers(partition, offset, bytes_max)
         if first < partition.index.first:
             cold = self._from_cold(partition, offset, bytes_max, at_least_one)
@@ -134,24 +182,17 @@ class Reader:
             return
         self.read_soon(partition, offset, bytes_max)
 
-    def batch(self, partition: PartitionState, number: int) -> memoryview:
-        """One batch as its producer sent it.
-
-        Raises:
-            UnreadableError: if it cannot be read.
-        """
-        return self._batches(partition, number, number + 1, at_least_one=True)[0]
-
-    def cold_batch(self, partition: PartitionState, offset: int) -> memoryview:
-        """The one batch of the cold store that contains `offset`, or the next one.
-
-        Raises:
-            UnreadableError: if it cannot be read.
-        """
-        spans = self._from_cold(partition, offset, 1, at_least_one=True)
-        if not spans:
-            raise UnreadableError(f"partition {partition.uid}: nothing at offset {offset}")
-        return spans[0][: parse_header(spans[0]).size]
+    def batch(
+        self, partition: PartitionState, number: int
+    ) -> tuple[Callable[[], memoryview], bool]:
+        """Gets one batch as its producer sent it; whether that may wait for the disk, so that it is
+        for another thread. It raises StorageError and UnreadableError."""
+        try:
+            (batch,) = self._batches(partition, number, number + 1, at_least_one=True)
+        except _NotHereError:
+            size, position = partition.index.size(number), partition.index.position(number)
+            return partial(_checked, self._log, position, size), True
+        return lambda: batch, False
 
     def _from_cold(
         self, partition: PartitionState, offset: int, bytes_max: int, at_least_one: bool
@@ -160,26 +201,36 @@ class Reader:
 
         Raises:
             UnreadableError: if the first one cannot be read, or is not there at all.
+            _NotHereError: it is missing.
         """
         uid, cold = partition.uid, partition.cold
         affordable = min(bytes_max, self._bytes_left)
         if not at_least_one and (affordable <= 0 or self._reads_left <= 0):
             return []
-        start, end = cold.start(uid), cold.end(uid)
-        if start is None or end is None or not start <= offset < end:
+        start = cold.start(uid)
+        if start is None or offset < start:
             raise UnreadableError(f"partition {uid}: nothing at offset {offset}")
         self._reads_left -= 1
+        key = (uid, offset)
+        given = self._given.get(key)
+        spans = cold.read_now(uid, offset, affordable) if given is None else given
+        if spans is None:
+            self._bytes_left -= max(affordable, 1)
+            self.missing.append(Missing(key, partial(cold.read, uid, offset, affordable)))
+            raise _NotHereError
         self._statistics.cold_reads += 1
-        try:
-            spans = cold.read(uid, offset, affordable)
-        except StorageError as error:
+        if isinstance(spans, StorageError):
             self._statistics.damaged_reads += 1
             self._statistics.damaged_cold.append((uid, offset))
-            raise UnreadableError(f"partition {uid}: {error}") from error
+            raise UnreadableError(f"partition {uid}: {spans}") from spans
+        assert isinstance(spans, list)
+        self.got[key] = spans
         if not spans:  # compaction leaves the last batch
             raise UnreadableError(f"partition {uid}: nothing from offset {offset} on")
-        if end > partition.next_offset:
+        if not cold.knows(uid) or (cold.end(uid) or 0) > partition.next_offset:
             spans = _before(spans, partition.next_offset)
+        if given is not None:
+            spans = _within(spans, affordable, at_least_one=at_least_one)
         size = sum(map(len, spans))
         self._bytes_left -= size
         self._statistics.cold_bytes += size
@@ -205,38 +256,79 @@ class Reader:
     ) -> list[memoryview]:
         positions, sizes = _places(partition, first, stop, self._bytes_left)
         batches: list[memoryview] = []
-        at, count = 0, len(positions)
+        at, count, waits = 0, len(positions), False
         while at < count:
-            force = at_least_one and not batches
+            force = at_least_one and at == 0
             if not force and (self._reads_left <= 0 or sizes[at] > self._bytes_left):
                 break
             start = positions[at]
-            run, end = _run(positions, sizes, at, self._bytes_left)
+            given = self._given.get((_LOG, start))
+            most = self._bytes_left if given is None else min(self._bytes_left, _size(given))
+            run, end = _run(positions, sizes, at, most)
             try:
-                span = self._span(start, end - start)
+                span = self._span(start, end - start, given)
                 for position, size in zip(positions[at:run], sizes[at:run], strict=True):
                     batch = span[position - start : position - start + size]
+                    if waits:
+                        break
                     if not _intact(batch):
                         raise UnreadableError(f"the batch at position {position} is damaged")
                     batches.append(batch)
+            except _NotHereError:
+                waits = True  # what follows may be missing as well: all of it is read in one go
             except UnreadableError as error:
                 self._statistics.damaged_reads += 1
                 self._statistics.damaged_at.append(start)
-                if batches:  # served up to the damage; the next fetch begins with it
-                    return batches
+                if batches or waits:  # served up to the damage; the next fetch begins with it
+                    break
                 raise UnreadableError(f"partition {partition.uid}: {error}") from error
             at = run
+        if waits and not batches:
+            raise _NotHereError
         return batches
 
-    def _span(self, start: int, size: int) -> memoryview:
+    def _span(self, start: int, size: int, given: "Got | StorageError | None") -> memoryview:
         self._reads_left -= 1
         self._bytes_left -= size
+        if isinstance(given, StorageError):
+            raise UnreadableError(str(given)) from given
+        span = self._log.read_span_now(start, size) if given is None else given
+        if span is None:
+            read = partial(self._log.read_span, start, size)
+            self.missing.append(Missing((_LOG, start), read))
+            raise _NotHereError
+        assert isinstance(span, memoryview)
+        self.got[_LOG, start] = span
         self._statistics.log_reads += 1
         self._statistics.log_bytes += size
-        try:
-            return self._log.read_span(start, size)
-        except StorageError as error:
-            raise UnreadableError(str(error)) from error
+        return span[:size]
+
+
+def _size(given: "Got | StorageError") -> int:
+    """0: an error, which says itself what it is of."""
+    return len(given) if isinstance(given, memoryview) else 0
+
+
+def _checked(log: AppliedLog, position: int, size: int) -> memoryview:
+    """One batch of the log, in any thread."""
+    try:
+        batch = log.read_span(position, size)
+    except StorageError as error:
+        raise UnreadableError(str(error), position) from error
+    if not _intact(batch):
+        raise UnreadableError(f"the batch at position {position} is damaged", position)
+    return batch
+
+
+def _within(spans: list[memoryview], bytes_max: int, *, at_least_one: bool) -> list[memoryview]:
+    """As many of them as fit: when they were read, there may have been more room."""
+    count = 0
+    for span in spans:
+        bytes_max -= len(span)
+        if bytes_max < 0 and (count or not at_least_one):
+            break
+        count += 1
+    return spans[:count]
 
 
 def _numbers(partition: PartitionState, offset: int, bytes_max: int) -> tuple[int, int]:

@@ -100,9 +100,10 @@ def retention_of(configs: Mapping[str, str], config: BrokerConfig) -> Retention 
 
 
 def due(state: PartitionState, rules: Retention, now_wall_ms: int) -> int | None:
-    """The offset below which records should go by now; None if it is not worth a command."""
+    """The offset below which records should go by now; None if it is not worth a command, or not
+    known yet."""
     wanted = state.log_start
-    if wanted == state.next_offset:
+    if wanted == state.next_offset or not state.cold.knows(state.uid):
         return None
     if rules.ms >= 0:
         wanted = max(wanted, _too_old(state, rules, now_wall_ms - rules.ms))
@@ -247,7 +248,7 @@ class Retainer:
         size.log_bytes += state.index.bytes_held
         size.log_batches += len(state.index)
         size.bytes += state.index.bytes_held
-        size.bytes += sum(one.bytes for one in state.cold.segments(state.uid))
+        size.bytes += state.cold.bytes_of(state.uid)
         size.records += state.next_offset - state.log_start
         size.partitions += 1
 

@@ -296,6 +296,10 @@ class Settling:
         state = self._state(group, uid)
         if state is None:
             return True
+        if not self._cold.knows(uid):
+            self._unsure.appendleft(uid)
+            self._make_sure()
+            return False
         end = self._cold.end(uid)
         if end is not None and end > state.index_start:
             self._settled(state, end)  # it is there already: from before a restart, or a peer

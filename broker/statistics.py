@@ -25,6 +25,8 @@ class BrokerStatistics:
     fetch_requests: int = 0
     fetch_bytes: int = 0
     fetches_parked: int = 0
+    reads_given_up: int = 0
+    """Fetches answered without what the disk did not give in time."""
     fetches_refused: int = 0
     """Answered at once, because no more may be parked."""
     list_offsets_requests: int = 0

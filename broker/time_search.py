@@ -43,14 +43,15 @@ class Pace(Protocol):
 Work: TypeAlias = Callable[[Pace, int], Timed | None]
 """Called with the number of bytes that a batch may have when it is decompressed.
 
-Raises StorageError or BatchError.
+Raises StorageError, UnreadableError or BatchError.
 """
 
 
 @attrs.frozen
 class Job:
-    prepared: Callable[[Reader], Work]
-    """Reads what is read on the loop; raises UnreadableError."""
+    prepared: Callable[[Reader], tuple[Work, bool]]
+    """The work, and whether it has to read: that is for another thread, whatever the size. Raises
+    UnreadableError."""
     bytes: int
     records: int
     """What it goes through at most."""
@@ -176,15 +177,20 @@ def _in_log(state: PartitionState, number: int, look: Callable[[Batch], Work]) -
     base, size = index.base(number), index.size(number)
     end = index.base(number + 1) if number + 1 < index.stop else state.next_offset
 
-    def prepared(reader: Reader) -> Work:
-        data = reader.batch(state, number)
-        return look(Batch(parse_header(data)._replace(base_offset=base), data))
+    def prepared(reader: Reader) -> tuple[Work, bool]:
+        read, waits = reader.batch(state, number)
+
+        def work(pace: Pace, bytes_max: int) -> Timed | None:
+            data = read()
+            return look(Batch(parse_header(data)._replace(base_offset=base), data))(pace, bytes_max)
+
+        return work, waits
 
     return Job(prepared, size, end - base, base), end
 
 
 def _in_cold(work: Work, offset: int) -> Job:
-    return Job(lambda _: work, _UNKNOWN, _UNKNOWN, offset)
+    return Job(lambda _: (work, True), _UNKNOWN, _UNKNOWN, offset)
 
 
 # -- work: in any thread ------------------------------------------------------------------------

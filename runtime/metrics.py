@@ -50,6 +50,7 @@ BROKER_COUNTERS: Final = {
     "fetch_requests": "Fetch requests.",
     "fetch_bytes": "Bytes of record batches sent to consumers.",
     "fetches_parked": "Fetches that waited for data.",
+    "reads_given_up": "Fetches answered without what the disk did not give in time.",
     "fetches_refused": "Fetches answered at once because too many wait.",
     "list_offsets_requests": "ListOffsets requests.",
     "log_reads": "Reads of the log for consumers behind the memory tail.",

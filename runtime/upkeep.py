@@ -7,6 +7,7 @@ themselves. All of it in threads of its own and in small pieces on the loop; not
 |---|---|
 | `evenkeel-checkpoint` | writes checkpoint files, tries and writes those that come from a peer |
 | `evenkeel-settle` | appends to the cold store, mends and drops what is there: its one writer |
+| `evenkeel-fetch` | reads for fetches what is not in memory (broker.late_reads) |
 | `evenkeel-search` | looks into batches for clients that ask for times (broker.searches) |
 | `evenkeel-help` | reads states and data for peers, and what is damaged; counts what files take |
 | `evenkeel-serve` | reads the log for peers (runtime.serving) |
@@ -15,6 +16,7 @@ themselves. All of it in threads of its own and in small pieces on the loop; not
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Final
 
 import attrs
 
@@ -43,6 +45,8 @@ from storage.cold import ColdStore
 from storage.disk import Disk
 from storage.errors import ColdDamaged
 from storage.format import Place
+
+THREADS: Final = ("checkpoint", "settle", "help", "search", "fetch", "serve")
 
 
 @attrs.frozen(kw_only=True)
@@ -77,12 +81,9 @@ class Upkeep:
         self.segment_bytes = config.checkpoints.segment_bytes
         self.wakeup = Wakeup()
         wake = self.wakeup.set
-        self._saver = Worker("evenkeel-checkpoint", wake)
-        self._mover = Worker("evenkeel-settle", wake)
-        self.reader = Worker("evenkeel-help", wake)
-        self.searcher = Worker("evenkeel-search", wake)
-        engine.log_server.reader = self._server = Worker("evenkeel-serve", wake)
-        self._workers = (self._saver, self._mover, self.reader, self.searcher, self._server)
+        self._workers = tuple(Worker(f"evenkeel-{name}", wake) for name in THREADS)
+        self._saver, self._mover, self.reader, self.searcher, self.fetcher, server = self._workers
+        engine.log_server.reader = server
         self.settling = Settling(
             engine.wal,
             machines,
@@ -122,7 +123,7 @@ class Upkeep:
         self._registry, self._config, self._topics_seen = registry, config, -1
         self._wall_ms = 0
         self.disk_use: DiskUse | None = None
-        self._lag = CompactionLag(machines, self.settling, cold.written_since_ms)
+        self._lag = CompactionLag(machines, self.settling, self._written_since_ms)
         self.compactor = Compactor(
             cold,
             lambda: self._wall_ms,
@@ -143,6 +144,9 @@ class Upkeep:
             limits=limits,
         )
         return self.disk_use
+
+    def _written_since_ms(self, uid: int) -> int | None:
+        return self.cold.written_since_ms(uid) if self.cold.knows(uid) else None
 
     def begin(self, now: Now, checkpoints: Mapping[GroupId, Checkpoint]) -> None:
         """Start the threads; these checkpoints were there."""

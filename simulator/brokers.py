@@ -36,7 +36,7 @@ from simulator.clock import Clock
 from simulator.dice import dice
 from simulator.disk import Disk
 from simulator.held import Forwarded
-from simulator.jobs import Aside
+from simulator.jobs import Aside, Fetcher
 from simulator.node import SimNode
 from simulator.registry_client import CLUSTER, RegistryClient
 from simulator.upkeep import Upkeep
@@ -171,6 +171,10 @@ class _LogDir:
         raise OSError("a simulated disk has no volume")
 
 
+READS_LATE: Final = 0.3
+"""So many reads of the log and of cold data are not in memory."""
+
+
 class BrokerNode(SimNode):
     """Implements broker.ports.Groups, Timers and LogReader."""
 
@@ -206,6 +210,8 @@ class BrokerNode(SimNode):
             replication=options.members,
             read_ahead_from_bytes=1,
         )
+        late = dice(options.seed, "late reads", self.me, self.life)
+        self.disk.reads_late = lambda: self.disk.hung or late.random() < READS_LATE
         chance = dice(options.seed, "topic ids", self.me, self.life)
         secrets = dice(options.seed, "member ids", self.me, self.life)
         self.broker = Broker(
@@ -215,7 +221,8 @@ class BrokerNode(SimNode):
             log=self.disk,
             log_dir=_LogDir(),
             timers=self,
-            aside=Aside(self),
+            aside=Aside(self, "aside"),
+            fetcher=Fetcher(self),
             registry=registry,
             machines=self.machines,
             tail=tail,

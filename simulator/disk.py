@@ -12,7 +12,7 @@ out), or, where only the last promise of a group is gone, by a peer that remembe
 """
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import attrs
@@ -30,6 +30,10 @@ CHECKPOINT_SHARE: Final = 0.3
 """Of the damage to a disk with checkpoints, so much hits one of them."""
 Archive: TypeAlias = Mapping[GroupId, Sequence[bytes]]
 NO_ARCHIVE: Final[Archive] = {}
+
+
+def never() -> bool:
+    return False
 
 
 class DiskFailed(Exception):
@@ -56,6 +60,8 @@ class Disk(Protocol):
     durable: list[Record]
     slow_ns: int
     hung: bool
+    reads_late: Callable[[], bool]
+    """Asked for each read of what could be in memory: whether the disk has to be waited for."""
 
     def boot(self, groups: Collection[GroupId]) -> Boot:
         """Recover, and count the boot durably.
@@ -108,6 +114,9 @@ class Disk(Protocol):
     def read_span(self, position: int, size: int) -> memoryview:
         """broker.ports.LogReader."""
 
+    def read_span_now(self, position: int, size: int) -> memoryview | None:
+        """broker.ports.AppliedLog."""
+
     def read_soon(self, position: int, size: int) -> None:
         """broker.ports.AppliedLog."""
 
@@ -152,6 +161,7 @@ class RecordDisk:
         self.durable: list[Record] = []
         self.slow_ns = 0
         self.hung = False
+        self.reads_late: Callable[[], bool] = never
         self._platter: list[Record] = []
         self._cached: list[Record] = []
         self._syncing = 0
@@ -257,6 +267,9 @@ class RecordDisk:
         start = position & ((1 << ENTRY_BITS) - 1)
         assert start + size <= len(encoded)
         return memoryview(encoded)[start : start + size]
+
+    def read_span_now(self, position: int, size: int) -> memoryview | None:
+        return None if self.reads_late() else self.read_span(position, size)
 
     def read_soon(self, position: int, size: int) -> None:
         pass  # it is in memory

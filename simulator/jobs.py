@@ -111,11 +111,11 @@ class Jobs:
 
 
 class Aside(Jobs):
-    """The thread that searches, and reads large batches (broker.ports.Aside): it shares nothing,
-    and changes nothing."""
+    """A thread that shares nothing and changes nothing: one searches, and reads large batches
+    (broker.ports.Aside), another one reads for fetches."""
 
-    def __init__(self, node: "SimNode") -> None:
-        chance = dice(node.world.options.seed, "aside", node.me, node.life)
+    def __init__(self, node: "SimNode", name: str) -> None:
+        chance = dice(node.world.options.seed, name, node.me, node.life)
         super().__init__(node, None, chance, writes=False)
 
     def rest(self) -> None:
@@ -123,3 +123,16 @@ class Aside(Jobs):
 
     def _hear(self, result: Callable[[], None]) -> None:
         super()._hear(partial(self._node.enter, result))
+
+
+class Fetcher(Aside):
+    """The one that reads for fetches: while the disk hangs, it waits."""
+
+    def __init__(self, node: "SimNode") -> None:
+        super().__init__(node, "fetcher")
+
+    def _work(self) -> None:
+        if self._node.disk.hung and not self._gone:
+            self._later(WORK_NS_MAX, self._work)
+        else:
+            super()._work()

@@ -12,6 +12,7 @@ from broker.handlers.produce import Produce
 from broker.machine import GroupMachine
 from broker.partition import PartitionState
 from broker.producers import Producers
+from broker.reader import Reader
 from broker.writers import Writers
 from coordinator import offsets, store
 from coordinator.assigning import Assigning
@@ -175,6 +176,16 @@ DATA: Final[Mapping[str, Mutant]] = {
         "a fetch looks at the lease before it reads, and not after",
         (fetch._Fetch._still_leads, "broker.groups.acting(group)", "True"),
         tests=BROKER_TESTS,
+    ),
+    "late-read-of-another-place": _mutant(
+        "ADR 47",
+        "what was read aside for a fetch is taken for what lies elsewhere in the log",
+        (
+            Reader._from_log,
+            "self._given.get((_LOG, start))",
+            "next((one for key, one in self._given.items() if key[0] == _LOG), None)",
+        ),
+        tests="tests/broker/test_late_reads.py",
     ),
     "time-of-the-batch": _mutant(
         "ADR 35",

@@ -11,7 +11,7 @@ from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 from paxos.replica import Recovered
 from paxos.step import Record
 from simulator.dice import between
-from simulator.disk import Boot, DiskFailed, settle
+from simulator.disk import Boot, DiskFailed, never, settle
 from simulator.recovery import Restart, Saved
 from storage import identity
 from storage.checkpoints import CheckpointFiles, checkpoint_name
@@ -46,6 +46,7 @@ class WalDisk:
         self.durable: list[Record] = []
         self.slow_ns = 0
         self.hung = False
+        self.reads_late: Callable[[], bool] = never
         self._node = node
         self._files = MemoryDisk()
         self._copy: MemoryDisk | None = None
@@ -69,6 +70,7 @@ class WalDisk:
     def boot(self, groups: Collection[GroupId]) -> Boot:
         files = self._files
         files.close()
+        files.reads_late = lambda: self.reads_late()
         if self._failing:
             self._failing = False
             files.fail("fdatasync", errno.EIO)
@@ -232,6 +234,10 @@ class WalDisk:
     def read_span(self, position: int, size: int) -> memoryview:
         assert self._wal is not None
         return self._wal.read_span(Place(position), size)
+
+    def read_span_now(self, position: int, size: int) -> memoryview | None:
+        assert self._wal is not None
+        return self._wal.read_span_now(Place(position), size)
 
     def read_soon(self, position: int, size: int) -> None:
         assert self._wal is not None

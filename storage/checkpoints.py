@@ -331,6 +331,7 @@ class CheckpointFiles:
         file = self._disk.open(str(name))
         header = _read_header(file, name)
         _check_owner(str(name), header, self._identity)
+        self._needs[name] = header.needs  # who asks for it later must not wait for the disk
         return header, read_chunks(file, header)
 
 

@@ -5,9 +5,10 @@ long must not stay there (docs/adr/0020-cold-segments.md). It is copied here in 
 the order of offsets, before the log's segments go; nobody waits for it.
 
 Theory of operation. The files describe themselves: names say partition and first offset, so a start
-reads names and nothing else, and the last file of a partition is walked when somebody first asks
-where it ends. What is in a file was applied by somebody, so a valid tail beyond what a checkpoint
-knows is kept: `end` may be ahead of a partition's next offset, and readers bound themselves.
+reads names and nothing else. What else there is to know of a partition (where it ends, how old its
+files are) is read by `secure` or `learn`, in a thread; the event loop asks `knows` first. What is
+in a file was applied by somebody, so a valid tail beyond what a checkpoint knows is kept: `end` may
+be ahead of a partition's next offset, and readers bound themselves.
 
 Any thread may read. One thread at a time writes; a block is seen by readers when it is durable. A
 reader holds a file together with its index (ColdFile), so a file that is replaced or dropped
@@ -17,6 +18,7 @@ meanwhile stays whole for him. Damage is found by checksums, by reading or by `c
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -33,7 +35,7 @@ from storage.cold_reading import ColdReading
 from storage.cold_rewrite import Replacement, Tile, check_order, rewritten, tiles
 from storage.cold_writing import Tail
 from storage.disk import Disk, File
-from storage.errors import ColdDamaged, DiskFull, StorageFailed
+from storage.errors import ColdDamaged, DiskFull, StorageError, StorageFailed
 from storage.identity import Identity
 
 SEGMENT_BYTES: Final = 1 << 30
@@ -83,7 +85,9 @@ class ColdStore(ColdReading):
             except BaseException:  # whatever it was: what was collected belongs to this file alone
                 self._writer.abandon()
                 with self._lock:
-                    self._tails.pop(uid, None)  # to be read anew
+                    self._tails.pop(uid, None)
+                with suppress(StorageError):  # who needs to `know` meets it once more
+                    self.learn([uid])
                 raise
 
     def _append(
@@ -119,6 +123,7 @@ class ColdStore(ColdReading):
         page cache only. Ask for this before the log is to forget what is here as well."""
         for uid in uids:
             with self._write_lock:
+                self.learn([uid])
                 found = self._tail(uid)
                 if found is None or not found.found or found.sealed:
                     continue
@@ -131,6 +136,9 @@ class ColdStore(ColdReading):
     def _begin(self, uid: int, tile: Tile) -> Tail:
         tail = self._writer.begin(uid, tile.base, tile.first_timestamp_ms)
         with self._lock:
+            before = self._tails.get(uid)
+            if before is not None:
+                self._ends[uid, before.base] = tile.base, before.latest_ms
             self._bases.setdefault(uid, []).append(tile.base)
             self._sizes[uid, tile.base] = HEADER_BYTES
             self._tails[uid] = attrs.evolve(tail)
@@ -213,6 +221,8 @@ class ColdStore(ColdReading):
             self._forget((uid, base))
             if is_last:
                 self._tails[uid] = tail
+            else:
+                self._ends[uid, base] = end, tail.latest_ms
 
     # ---- merging: one thread, which may be another one ------------------------------------------
 
@@ -276,7 +286,9 @@ class ColdStore(ColdReading):
             self._forget((uid, start))
             tail = self._tails.get(uid)
             if tail is not None and tail.base in (start, *others):
-                del self._tails[uid]  # the last one was ended early: to be read anew
+                self._tails[uid] = merged.tail  # the last one was ended early
+            else:
+                self._ends[uid, start] = merged.end, merged.tail.latest_ms
         self._merger.clear(merged, others)
 
     # ---- letting go -----------------------------------------------------------------------------

@@ -115,6 +115,12 @@ class ColdFile:
         stop, start, end = self._extent(number, bytes_max)
         return stop, read_long_around(self.file, end - start, start)
 
+    def span_now(self, number: int, bytes_max: int) -> tuple[int, memoryview] | None:
+        """The same, if it needs no wait for the disk."""
+        stop, start, end = self._extent(number, bytes_max)
+        data = self.file.read_now(end - start, start)
+        return None if data is None else (stop, data)
+
     def span_soon(self, number: int, bytes_max: int) -> None:
         """`span` will most likely be called with these arguments; for a sealed file."""
         _, start, end = self._extent(number, bytes_max)

@@ -16,7 +16,7 @@ import attrs
 
 from storage.cold_format import SUFFIX, ColdFacts, Written, cold_name, parse_cold_name
 from storage.cold_rewrite import Covered, tiles
-from storage.cold_writing import ColdWriter
+from storage.cold_writing import ColdWriter, Tail
 from storage.disk import Disk
 from storage.errors import DiskFull
 from storage.identity import Identity
@@ -78,8 +78,13 @@ class Merged:
 
     uid: int
     start: int
-    end: int
+    tail: Tail
+    """Where it ends."""
     size: int
+
+    @property
+    def end(self) -> int:
+        return self.tail.end
 
 
 class Merger:
@@ -108,7 +113,7 @@ class Merger:
             uid, start, first_ms, tiles(items(), start), seals=True, clean_to=clean_to
         )
         assert tail.end == end, f"offsets to {tail.end} in the place of those to {end}"
-        return Merged(uid, start, end, size)
+        return Merged(uid, start, tail, size)
 
     def discard(self) -> None:
         if MERGE_NAME in self._disk.names():

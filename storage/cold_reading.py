@@ -2,7 +2,7 @@
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn, TypeVar
 
 import attrs
@@ -42,6 +42,10 @@ class ColdStatistics:
     """Blocks found damaged since the start, by whomever."""
     files_open: int
     index_blocks: int
+
+
+class _NotNow(Exception):
+    """Whoever wants to know has to wait for the disk."""
 
 
 class ColdReading:
@@ -91,14 +95,29 @@ class ColdReading:
             bases = self._bases.get(uid)
             return bases[0] if bases else None
 
+    def knows(self, uid: int) -> bool:
+        """Whether `end`, `segments` and `written_since_ms` of this partition need no disk: what the
+        event loop asks first. Where not, `learn` is on its way (or what changes just now)."""
+        with self._lock:
+            bases = self._bases.get(uid)
+            return not bases or (
+                uid in self._tails and all((uid, base) in self._ends for base in bases[:-1])
+            )
+
+    def learn(self, uids: Iterable[int]) -> None:
+        """Read what there is to `know` of these partitions: not on the event loop."""
+        for uid in uids:
+            if not self.knows(uid):
+                self.segments(uid)
+
     def end(self, uid: int) -> int | None:
-        """The offset behind the last batch. The first call reads the partition's last file: not
-        for the event loop."""
+        """The offset behind the last batch. The first call reads the partition's last file: see
+        `knows`."""
         tail = self._tail(uid)
         return tail.end if tail is not None else None
 
     def segments(self, uid: int) -> list[ColdSegment]:
-        """In order. The first call reads the end of each file."""
+        """In order. The first call reads the end of each file: see `knows`."""
         found = []
         for base in self._bases_of(uid):
             summary = self._summary(uid, base)
@@ -133,32 +152,44 @@ class ColdReading:
 
     def written_since_ms(self, uid: int) -> int | None:
         """The time of the first batch in the file that is still appended to; None if there is no
-        such file, or nothing in it. The first call reads the partition's last file."""
+        such file, or nothing in it. The first call reads the partition's last file: see `knows`."""
         tail = self._tail(uid)
         if tail is None or tail.sealed or tail.position == HEADER_BYTES:
             return None
         return tail.first_timestamp_ms
 
     def bytes_from(self, uid: int, offset: int) -> int:
-        """Bytes of the files' blocks from the one that contains `offset` on."""
+        """About how many bytes the files have from `offset` on, without looking into any: of one
+        that is not open all bytes count."""
         bases = self._bases_of(uid)
         first = bisect_right(bases, offset) - 1
+        file = self._cache.get((uid, bases[first])) if first >= 0 else None
         with self._lock:
-            whole = sum(self._sizes.get((uid, base), 0) for base in bases[first + 1 :])
-        if first < 0:
-            return whole
-        try:
-            index = self._load(uid, bases[first]).index
-        except NotInLog:
-            return whole
-        number = max(0, index.at(offset))
-        inside = index.position - index.positions[number] if index.bases else 0
-        return whole + (inside if offset < index.end else 0)
+            left = sum(self._sizes.get((uid, base), 0) for base in bases[max(0, first) :])
+        if file is not None:
+            index = file.index
+            number = max(0, index.at(offset))
+            if index.bases and offset < index.end:
+                left -= index.positions[number]
+            else:
+                left -= index.position
+        return max(0, left)
+
+    def known_end(self, uid: int) -> int | None:
+        """`end`, as far as that is known without the disk: else where the last file begins."""
+        with self._lock:
+            tail, bases = self._tails.get(uid), self._bases.get(uid)
+            return tail.end if tail is not None else bases[-1] if bases else None
 
     @property
     def bytes_held(self) -> int:
         with self._lock:
             return sum(self._sizes.values())
+
+    def bytes_of(self, uid: int) -> int:
+        """Bytes of the partition's files."""
+        with self._lock:
+            return sum(self._sizes.get((uid, base), 0) for base in self._bases.get(uid, ()))
 
     def held(self) -> dict[int, int]:
         """Bytes of each partition's files."""
@@ -194,6 +225,14 @@ class ColdReading:
         """
         return [batch.data for batch in self.batches(uid, offset, bytes_max)]
 
+    def read_now(self, uid: int, offset: int, bytes_max: int) -> list[memoryview] | None:
+        """As `read`, if that needs no wait for the disk, perhaps of fewer batches; None: call that
+        in another thread."""
+        try:
+            return [one.data for one in self._batches(uid, offset, bytes_max, now=True)]
+        except (_NotNow, ColdDamaged, NotInLog):  # it also finds out what is wrong
+            return None
+
     def read_soon(self, uid: int, offset: int, bytes_max: int) -> None:
         """`read` will most likely be called with these arguments: let the disk begin, where a file
         that will not change, and that somebody has just read from, has the bytes."""
@@ -218,16 +257,18 @@ class ColdReading:
                     if changes == self._changes:
                         raise
 
-    def _batches(self, uid: int, offset: int, bytes_max: int) -> list[ColdBatch]:
+    def _batches(
+        self, uid: int, offset: int, bytes_max: int, *, now: bool = False
+    ) -> list[ColdBatch]:
         found: list[ColdBatch] = []
         left = bytes_max
         try:
-            for batch in self._from(uid, offset, bytes_max):
+            for batch in self._from(uid, offset, bytes_max, now=now):
                 left -= len(batch.data)
                 if found and left < 0:
                     break
                 found.append(batch)
-        except ColdDamaged:
+        except (ColdDamaged, _NotNow):
             if not found:
                 raise
         return found
@@ -296,12 +337,16 @@ class ColdReading:
                         best = key if best is None else min(best, key)
         return None if best is None else (-best[0], best[1])
 
-    def _from(self, uid: int, offset: int, bytes_max: int) -> Iterator[ColdBatch]:
+    def _from(self, uid: int, offset: int, bytes_max: int, *, now: bool) -> Iterator[ColdBatch]:
         """Batches from the one that contains `offset` on; what is missing in between is damage.
         About `bytes_max` of them are wanted: so much is read in one go, and behind the first ones
-        no block that is larger than what is left of that."""
+        no block that is larger than what is left of that. `now`: as far as that needs no disk.
+
+        Raises:
+            _NotNow: here it is needed.
+        """
         left, some = bytes_max, False
-        tail = self._tail(uid)  # first: what is durable now will be found
+        tail = self._tail(uid, now=now)  # first: what is durable now will be found
         bases = self._bases_of(uid)
         first = bisect_right(bases, offset) - 1
         if tail is None or first < 0:
@@ -309,7 +354,7 @@ class ColdReading:
         limit = (tail.base, tail.end)
         reached: int | None = None
         for base in bases[first:]:
-            file = self._load(uid, base)
+            file = self._load(uid, base, now=now)
             index = file.index
             if reached is not None and reached != base:
                 self._raise_missing(file, reached, base, 0)
@@ -325,7 +370,7 @@ class ColdReading:
                 if at >= stop:
                     if some and file.size_of(at) > left:
                         return
-                    stop, span = file.span(at, left)
+                    stop, span = _span_now(file, at, left) if now else file.span(at, left)
                     start = index.positions[at]
                     left -= len(span)
                 batches, reached = self._block(file, at, span[index.positions[at] - start :])
@@ -360,11 +405,12 @@ class ColdReading:
         with self._lock:
             return list(self._bases.get(uid, ()))
 
-    def _load(self, uid: int, base: int) -> ColdFile:
+    def _load(self, uid: int, base: int, *, now: bool = False) -> ColdFile:
         """The file with its index, as far as it is durable.
 
         Raises:
             NotInLog: it was dropped.
+            _NotNow: it is not open; only with `now`.
         """
         key = (uid, base)
         cached = self._cache.get(key)
@@ -374,6 +420,8 @@ class ColdReading:
             stop, changes = self._stop(uid, base), self._changes
         if cached is not None and stop in (None, cached.index.position):
             return cached
+        if now:
+            raise _NotNow
         try:
             file = self._disk.open(cold_name(uid, base))
         except StorageFailed:
@@ -395,12 +443,14 @@ class ColdReading:
         tail = self._tails.get(uid)
         return tail.position if tail is not None and tail.base == base else None
 
-    def _tail(self, uid: int) -> Tail | None:
+    def _tail(self, uid: int, *, now: bool = False) -> Tail | None:
         while True:
             with self._lock:
                 tail, bases = self._tails.get(uid), self._bases.get(uid)
                 if tail is not None or not bases:
                     return tail
+                if now:
+                    raise _NotNow
                 base, changes = bases[-1], self._changes
             try:
                 file = self._load(uid, base)
@@ -409,7 +459,8 @@ class ColdReading:
                 continue  # dropped meanwhile
             index = file.index
             end, position, synced = index.end, index.position, index.synced
-            tail = Tail(base, position, end, synced, first, index.sealed, found=True)
+            latest = index.max_timestamp_ms
+            tail = Tail(base, position, end, synced, first, index.sealed, True, latest)
             with self._lock:
                 if changes == self._changes:  # else it may be the end of what is not there any more
                     return self._tails.setdefault(uid, tail)
@@ -455,8 +506,7 @@ class ColdReading:
         try:
             if not following:
                 tail = self._tail(uid)
-                index = self._load(uid, base).index
-                return (tail.end if tail is not None else index.end, index.max_timestamp_ms)
+                return None if tail is None else (tail.end, tail.latest_ms)
             file = self._disk.open(cold_name(uid, base))
             trailer = read_trailer(file, self._writer.seed(uid, base))
             if trailer is not None:
@@ -518,3 +568,14 @@ class ColdReading:
             raise NotInLog(f"{cold_name(uid, base)} was dropped")
         following = bases[bisect_right(bases, base) :]
         return (following[0], False) if following else (tail.end, True)
+
+
+def _span_now(file: ColdFile, number: int, bytes_max: int) -> tuple[int, memoryview]:
+    """
+    Raises:
+        _NotNow: it has to be read.
+    """
+    found = file.span_now(number, bytes_max)
+    if found is None:
+        raise _NotNow
+    return found

@@ -43,6 +43,8 @@ class Tail:
     """Full: what comes next begins a new file."""
     found: bool = False
     """As a start found it: what was not known to be durable may be in the page cache only."""
+    latest_ms: int = NO_TIMESTAMP
+    """The greatest time in the file."""
 
     def is_full(self, tile: Tile, segment_bytes: int, segment_ms: int) -> bool:
         """Whether a new file begins with this block."""
@@ -97,6 +99,7 @@ class ColdWriter:
         self.bytes_written += block.size
         tail.position += block.size
         tail.end = tile.end
+        tail.latest_ms = max(tail.latest_ms, block.max_timestamp_ms)
         return position, block
 
     def _flush(self, file: File) -> None:

@@ -318,10 +318,10 @@ class KeptMemory:
         return len(self._kept)
 
 
-def opened_directly(descriptor: int) -> int:
+def opened_directly(descriptor: int, access: int = os.O_RDWR) -> int:
     """Another descriptor of the file, for direct reads and writes; -1 where that is refused."""
     try:
-        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        return os.open(f"/proc/self/fd/{descriptor}", access | os.O_DIRECT | os.O_CLOEXEC)
     except OSError:
         return -1
 

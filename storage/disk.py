@@ -12,7 +12,8 @@ not at all; un-synced writes may survive in any subset of sectors.
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
@@ -57,6 +58,11 @@ class File(Protocol):
 
     def read_long(self, size: int, offset: int) -> memoryview:
         """As `pread`, for much that is read once: it does not go through the page cache."""
+        ...
+
+    def read_now(self, size: int, offset: int) -> memoryview | None:
+        """As `read_long`, if that needs no wait for the disk; None: it does, or failed, and it is
+        for another thread to call `read_long`. Only for bytes that will not change."""
         ...
 
     def read_soon(self, size: int, offset: int) -> None:
@@ -138,6 +144,8 @@ class Disk(Protocol):
 
 
 LOCK_NAME: Final = "lock"
+_OPENING: Final = threading.Lock()
+"""Taken to open files for direct reads: never by the event loop."""
 
 
 class RealFile:
@@ -193,7 +201,7 @@ class RealFile:
             raise storage_failed("read", self.name, error) from error
 
     def read_long(self, size: int, offset: int) -> memoryview:
-        if size < LONG_READ_BYTES or size > LONG_READ_BYTES_MAX or not self._reads_directly:
+        if not self._is_direct(size):
             return memoryview(self.pread(size, offset))
         ahead = self._ahead.take(self, size, offset)
         if ahead is not None:
@@ -207,16 +215,31 @@ class RealFile:
             return memoryview(self.pread(size, offset))
         return memory[start : start + size].toreadonly()
 
+    def read_now(self, size: int, offset: int) -> memoryview | None:
+        if self._is_direct(size):
+            if self._reading < 0:
+                return None
+            return self._ahead.take_now(self, self._reading, size, offset)
+        data = bytearray(size)
+        try:
+            got = os.preadv(self._descriptor, [data], offset, os.RWF_NOWAIT)
+        except OSError:  # not in the page cache; or it fails, which whoever waits for it will see
+            return None
+        return memoryview(data).toreadonly() if got == size else None
+
     def read_soon(self, size: int, offset: int) -> None:
-        is_long = LONG_READ_BYTES <= size <= LONG_READ_BYTES_MAX
-        if is_long and self._reads_directly and self._opened_for_reading():
+        if self._is_direct(size) and self._reading >= 0:
             self._ahead.begin(self, self._reading, size, offset)
 
+    def _is_direct(self, size: int) -> bool:
+        return self._reads_directly and LONG_READ_BYTES <= size <= LONG_READ_BYTES_MAX
+
     def _opened_for_reading(self) -> bool:
+        """The first read opens it: that may wait, so it is for a thread."""
         if self._reading < 0:
-            with self._kept.lock:  # readers of several threads share this file
+            with _OPENING:  # readers of several threads share this file
                 if self._reading < 0:
-                    self._reading = opened_directly(self._descriptor)
+                    self._reading = opened_directly(self._descriptor, os.O_RDONLY)
         return self._reading >= 0
 
     def _read_directly(self, memory: memoryview, offset: int) -> int:
@@ -293,16 +316,18 @@ class RealFile:
 
 class RealDisk:
     """A directory of the operating system; made if it is missing. `bytes_max`: how much of the disk
-    its files may take, 0 for all."""
+    its files may take, 0 for all. `clock`: see ReadAhead."""
 
-    def __init__(self, directory: Path, bytes_max: int = 0) -> None:
+    def __init__(
+        self, directory: Path, bytes_max: int = 0, clock: Callable[[], float] | None = None
+    ) -> None:
         self.directory = directory
         self._bytes_max = bytes_max
         self._staging = Staging()
         self._growing = Staging()
         """Of its own, so that the log's writer never waits for what nobody waits for."""
         self._kept = KeptMemory()
-        self._ahead = ReadAhead(self._kept)
+        self._ahead = ReadAhead(self._kept, clock)
         try:
             missing = not directory.exists()
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -121,7 +121,7 @@ class KernelQueue:
         (head,) = _WORD.unpack_from(self._cq, self._cq_head)
         if head == _WORD.unpack_from(self._cq, self._cq_tail)[0]:
             if wait_s > 0.0:
-                self._wait(wait_s)
+                self.wait(wait_s)
             if head == _WORD.unpack_from(self._cq, self._cq_tail)[0]:
                 return None
         at = self._cq_results + (head & self._cq_mask) * _RESULT.size
@@ -132,8 +132,8 @@ class KernelQueue:
             self.supported = False
         return number, result
 
-    def _wait(self, wait_s: float) -> None:
-        """Until one is over, or the time is."""
+    def wait(self, wait_s: float) -> None:
+        """Until the result of one is there, whoever takes it, or the time is over; any thread."""
         span = ctypes.create_string_buffer(struct.pack("=qq", int(wait_s), int(wait_s % 1 * 1e9)))
         extended = ctypes.create_string_buffer(_WAIT.pack(0, 0, 0, ctypes.addressof(span)))
         flags = _GET_EVENTS | _EXTENDED

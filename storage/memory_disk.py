@@ -130,6 +130,14 @@ class MemoryFile:
         ahead = self._ahead.pop((size, offset), None)
         return memoryview(self.pread(size, offset)) if ahead is None else ahead
 
+    def read_now(self, size: int, offset: int) -> memoryview | None:
+        if self._disk.reads_late():
+            return None
+        try:
+            return self.read_long(size, offset)
+        except StorageFailed:
+            return None
+
     def read_soon(self, size: int, offset: int) -> None:
         with suppress(StorageFailed):  # who comes for it will see
             self._ahead[size, offset] = memoryview(self.pread(size, offset))
@@ -182,6 +190,8 @@ class MemoryDisk:
     ) -> None:
         self.capacity_bytes = capacity_bytes
         self.write_bytes_max = write_bytes_max
+        self.reads_late: Callable[[], bool] = lambda: False
+        """Asked for each `read_now`: whether it is one for which the disk has to be waited for."""
         self.life = 0
         """How many processes have used it before."""
         self._names: dict[str, _Inode] = {}

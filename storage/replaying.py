@@ -3,9 +3,18 @@
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from paxos.entry import Entry
+from paxos.entry import Entry, EntryError, decode
 from paxos.ids import GroupId, Slot
-from storage.format import OFFSET_BITS, RECORD_HEADER_BYTES, Place
+from storage.errors import WalDamaged
+from storage.format import (
+    OFFSET_BITS,
+    OFFSET_MASK,
+    RECORD,
+    RECORD_HEADER_BYTES,
+    Place,
+    record_intact,
+    segment_name,
+)
 
 GAP_BYTES: Final = 4096
 """Two entries of a group closer than this are read in one go: skipping costs less than a call."""
@@ -60,3 +69,20 @@ def _run(log: Records, group: GroupId, slot: Slot, end: Slot) -> list[tuple[Plac
             break
         run.append((place, size))
     return run
+
+
+def decoded(record: memoryview, place: Place, seed: int, group: GroupId, slot: Slot) -> Entry:
+    """The entry of a record, once the record has proved to be the one we wrote.
+
+    Raises:
+        WalDamaged: it is not.
+    """
+    fields = RECORD.unpack_from(record)
+    problem = "the checksum of the record here is wrong"
+    if record_intact(record, place, seed) and (fields[9], fields[12]) == (group, slot):
+        try:
+            return decode(record[RECORD_HEADER_BYTES:])
+        except EntryError as error:
+            problem = f"the record here holds no entry: {error}"
+    file, byte = segment_name(place >> OFFSET_BITS), place & OFFSET_MASK
+    raise WalDamaged(file, byte, problem, group=group, slot=slot)

@@ -20,17 +20,16 @@ File format: format.py. What a restart makes of the files: recovery.py.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import assert_never
 
 from crc32c import crc32c
 
-from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry, EntryError, decode
+from paxos.entry import ENTRY_BYTES_MAX, Buffer, Entry
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
 from storage.direct import whole_blocks
 from storage.disk import File, read_around, read_long_around
-from storage.errors import NotInLog, StorageFailed, WalDamaged
+from storage.errors import NotInLog, WalDamaged
 from storage.format import (
     ACCEPT,
     DAMAGE,
@@ -42,7 +41,6 @@ from storage.format import (
     OFFSET_BITS,
     OFFSET_MASK,
     PROMISE,
-    RECORD,
     RECORD_BODY,
     RECORD_CHECKSUMS,
     RECORD_HEADER_BYTES,
@@ -56,7 +54,6 @@ from storage.format import (
     decode_segment_header,
     encode_floor,
     place_of,
-    record_intact,
     segment_name,
 )
 from storage.identity import Identity
@@ -73,7 +70,7 @@ from storage.model import (
     WriteBatch,
 )
 from storage.recovery import LogState
-from storage.replaying import replay
+from storage.replaying import decoded, replay
 from storage.segments import SegmentFiles
 from storage.staged import cut_out
 from storage.walk import agrees
@@ -416,14 +413,31 @@ class Wal:
             raise NotInLog(f"{_say(position)} was retired")
         return data
 
+    def read_span_now(self, position: Place, size: int) -> memoryview | None:
+        """As `read_span`, if that needs no wait for the disk; None: call that in another thread,
+        which also says what is wrong, if something is."""
+        places, pieces = self._tail
+        number, end = position >> OFFSET_BITS, position + size
+        if size < 0 or number < self._kept.oldest or end > self.end:
+            return None
+        if places and position >= places[0]:
+            return cut_out(places, pieces, position, end)
+        file = self._files.opened(number)
+        if file is None or (places and end > places[0]):
+            return None
+        data = file.read_now(size, position & OFFSET_MASK)
+        return data if number >= self._kept.oldest else None
+
     def read_soon(self, position: Place, size: int) -> None:
         """`read_span` will most likely be called with these arguments: let the disk begin, if the
-        span is in the log and durable. A file that cannot be opened is told to whoever reads."""
+        span is in the log and durable, and its file open."""
         places, _ = self._tail
         durable = places[0] if places else self.end
-        if position >> OFFSET_BITS >= self._kept.oldest and position + size <= durable:
-            with suppress(StorageFailed):
-                self._files.file(position >> OFFSET_BITS).read_soon(size, position & OFFSET_MASK)
+        number = position >> OFFSET_BITS
+        if number >= self._kept.oldest and position + size <= durable:
+            file = self._files.opened(number)
+            if file is not None:
+                file.read_soon(size, position & OFFSET_MASK)
 
     def replay(self, group: GroupId, start: Slot, end: Slot) -> Iterator[tuple[Slot, Entry, Place]]:
         """The entries of slots `start` to `end` with their payload positions, read in large spans.
@@ -454,17 +468,8 @@ class Wal:
         return data
 
     def decode_record(self, record: memoryview, place: Place, group: GroupId, slot: Slot) -> Entry:
-        """The entry of a record, once the record has proved to be the one we wrote."""
-        fields = RECORD.unpack_from(record)
-        intact = record_intact(record, place, self._kept.seeds[place >> OFFSET_BITS])
-        problem = "the checksum of the record here is wrong"
-        if intact and (fields[9], fields[12]) == (group, slot):
-            try:
-                return decode(record[RECORD_HEADER_BYTES:])
-            except EntryError as error:
-                problem = f"the record here holds no entry: {error}"
-        file, byte = segment_name(place >> OFFSET_BITS), place & OFFSET_MASK
-        raise WalDamaged(file, byte, problem, group=group, slot=slot)
+        """See `storage.replaying.decoded`."""
+        return decoded(record, place, self._kept.seeds[place >> OFFSET_BITS], group, slot)
 
     # ---- staging --------------------------------------------------------------------------------
 

@@ -216,6 +216,9 @@ class CatchingUp:
         replica = self._node.multi.replicas.get(group)
         return SLOT_ZERO if replica is None else replica.learner.applied
 
+    def knows_end(self, uid: int) -> bool:
+        return self._cold.knows(uid)
+
     def cold_end(self, uid: int) -> int | None:
         return self._cold.end(uid)
 
@@ -272,7 +275,8 @@ class CatchingUp:
             self.sink.settled(self._node.boot_ns(), group)
 
         # Behind everything that is on its way to the cold store: then its ends are known.
-        self._settling.settle_all(group, lambda: self._mover.submit(lambda: None, settled))
+        learn = partial(self._cold.learn, self._cold.uids())
+        self._settling.settle_all(group, lambda: self._mover.submit(learn, settled))
 
     def _append(self, effect: Append) -> None:
         def appended(_: int) -> None:
@@ -394,6 +398,8 @@ class CatchingUp:
             self.source.not_read(one.to, ask, Why.GONE)
         elif ask.offset >= state.next_offset:
             self.source.not_read(one.to, ask, Why.BEHIND)
+        elif not self._cold.knows(ask.uid):
+            self.source.not_read(one.to, ask, Why.BUSY)
         elif ask.offset < (self._cold.end(ask.uid) or 0):
             self._read_cold(one, state)
         elif ask.offset < state.index_start:

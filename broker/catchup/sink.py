@@ -97,6 +97,9 @@ class Local(Protocol):
 
     def applied(self, group: GroupId) -> Slot: ...
 
+    def knows_end(self, uid: int) -> bool:
+        """Whether `cold_end` is known already; after a SETTLE those of its group are."""
+
     def cold_end(self, uid: int) -> int | None:
         """Where the partition's cold data ends; None if there is none."""
 
@@ -509,6 +512,8 @@ class Sink:
             return  # of a job that was given up: the ends of the cold data are not known yet
         if self._wishes:
             wish = next(iter(self._wishes))
+            if not self._local.knows_end(wish.uid):
+                return
             del self._wishes[wish]
             job = _DataJob(wish.group, Phase.DATA, began_ns=now_ns, wish=wish)
             at = wish.start

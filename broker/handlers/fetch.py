@@ -8,12 +8,17 @@ So does a fetch whose client knows a newer epoch than we do: it was sent here by
 we are about to hear that we are the new one.
 
 Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept).
+
+What is not in memory is read by a thread (broker.late_reads), and the fetch waits for that, too:
+then it looks at everything anew, with what was read at hand, and answers. So a read may take long
+and all of the above holds. A disk that does not answer in time costs the records, not the answer.
+
 One that goes on with a session is refused, whatever its id; one that begins or ends a session says
 all it wants, and is served as if it had named none, as in Kafka.
 There are no transactions: what is applied is stable, and read_committed reads the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -22,10 +27,12 @@ from broker.context import Broker, Request
 from broker.guard import blame
 from broker.hints import endpoints, other_leader
 from broker.leaders import Leader
+from broker.parked import Place
 from broker.partition import PartitionState
-from broker.reader import Reader, UnreadableError
+from broker.reader import NOTHING_GIVEN, Got, Key, Reader, UnreadableError
 from broker.refusals import refuse_more_than
 from paxos.ids import GroupId
+from storage.errors import StorageError
 from wire.apis import encode_response
 from wire.encoding import record_buffers
 from wire.error_codes import ErrorCode
@@ -49,6 +56,12 @@ ANY_EPOCH: Final = -1
 SESSION_BEGINS: Final = 0
 SESSION_ENDS: Final = -1
 READ_COMMITTED: Final = 1
+READ_MS_MAX: Final = 2_000
+"""So long a fetch waits for the disk, however short its own patience: one that was answered with
+nothing would ask for the same again."""
+READS_MAX: Final = 3
+"""Rounds of reading for one request: behind the first one only if there would be nothing to say,
+because what was read has moved meanwhile."""
 FULL_THROTTLE_MS: Final = 100
 """How long a client is asked to pause where no more fetches may be parked, or there is no room for
 more answers."""
@@ -77,7 +90,7 @@ def handle(broker: Broker, request: Request) -> None:
     if message.progress is not None:
         broker.progress.heard(fetch.groups, message.progress, max(0, wait_ms))
     if wait_ms <= 0 or not fetch.uids:
-        fetch.answer(at_last=True)
+        fetch.answer_or_wait()
     elif not fetch.woken():
         fetch.wait(wait_ms)
 
@@ -147,7 +160,19 @@ class _Wanted:
 class _Fetch:
     """One request until it is answered; parked, it is a `broker.parked.Sleeper`."""
 
-    __slots__ = ("_broker", "_message", "_request", "_topics", "groups", "uids")
+    __slots__ = (
+        "_at_last",
+        "_broker",
+        "_given",
+        "_message",
+        "_place",
+        "_reading",
+        "_reads",
+        "_request",
+        "_topics",
+        "groups",
+        "uids",
+    )
 
     def __init__(self, broker: Broker, request: Request, message: FetchRequest) -> None:
         self._broker = broker
@@ -158,6 +183,13 @@ class _Fetch:
         every = [one for _, wanted in self._topics for one in wanted]
         self.groups: Sequence[GroupId] = sorted({one.group for one in every if one.uid >= 0})
         self.uids: Sequence[int] = list(dict.fromkeys(one.uid for one in every if one.uid >= 0))
+        self._at_last = False
+        """It waits for nothing but the disk."""
+        self._place: Place | None = None
+        self._reads = 0
+        """Rounds of reading that were begun."""
+        self._reading: _Reading | None = None
+        self._given: Mapping[Key, Got | StorageError] = NOTHING_GIVEN
 
     # -- waiting ------------------------------------------------------------------------------
 
@@ -166,25 +198,68 @@ class _Fetch:
         broker = self._broker
         if broker.parked.full:
             broker.statistics.fetches_refused += 1
+            self._stop_reading()
+            self._reads = READS_MAX
             self.answer(at_last=True, throttle_ms=FULL_THROTTLE_MS)
             return
         broker.statistics.fetches_parked += 1
         self._request.frame = _NO_FRAME  # it is decoded, and would be kept for as long as we wait
-        self._request.reply.when_waited(broker.parked.park(self, wait_ms))
+        if self._reading is not None:
+            wait_ms = max(wait_ms, READ_MS_MAX)
+            self._reading.extended = True
+        self._place = broker.parked.park(self, wait_ms)
+        self._request.reply.when_waited(self._place.end)
 
     def woken(self) -> bool:
         """Answer if there is something to say; True if it was answered."""
         try:
-            return self._is_enough() and self.answer(at_last=False)
+            reading = self._reading
+            if reading is not None:
+                if reading.leaders == self._leaders():
+                    return False
+                self._stop_reading()  # somebody else has what is being read
+            at_last = self._at_last
+            return (at_last or self._is_enough()) and self.answer(at_last=at_last)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             blame(self._broker, self._request, error)
             return True
 
     def expired(self) -> None:
         try:
-            self.answer(at_last=True)
+            self._at_last = True
+            reading = self._reading
+            if reading is not None and not reading.extended:
+                self.wait(READ_MS_MAX)
+                return
+            if reading is not None:
+                self._broker.statistics.reads_given_up += 1
+                self._stop_reading()
+                self._reads = READS_MAX
+            self.answer_or_wait()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             blame(self._broker, self._request, error)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _begin_reading(self, reader: Reader, leaders: dict[GroupId, Leader]) -> None:
+        self._reads += 1
+        reading = self._reading = _Reading(leaders)
+        got, missing = reader.got, list({one.key: one for one in reader.missing}.values())
+        late_reads = self._broker.late_reads
+        reading.give_up = late_reads.read(
+            missing, lambda given: self._have_read(reading, {**got, **given})
+        )
+
+    def _stop_reading(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None and reading.give_up is not None:
+            reading.give_up()
+
+    def _have_read(self, reading: "_Reading", given: Mapping[Key, Got | StorageError]) -> None:
+        self._reading, self._given = None, given
+        if reading.give_up is not None:  # else whoever has begun it sees to it: it was no thread
+            assert self._place is not None
+            self._place.wake()
 
     def _is_enough(self) -> bool:
         """Whether an answer would hold `min_bytes`, an error, or a request for progress; nothing is
@@ -214,15 +289,23 @@ class _Fetch:
 
     # -- answering ----------------------------------------------------------------------------
 
+    def answer_or_wait(self) -> None:
+        """Answer now, or when the disk has."""
+        self._at_last = True
+        if not self.answer(at_last=True):
+            self.wait(READ_MS_MAX)
+
     def answer(self, *, at_last: bool, throttle_ms: int = 0) -> bool:
-        """Read, look at the leases, answer; unless `at_last`, not while a lease of ours is unsafe.
+        """Read, look at the leases, answer; unless `at_last`, not while a lease of ours is unsafe,
+        and never while the disk is waited for.
 
         Returns whether it was answered.
         """
         broker = self._broker
         since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples_fetch() else 0
         leaders = self._leaders()
-        reader = Reader(broker.tail, broker.log, broker.statistics)
+        given, self._given = self._given, NOTHING_GIVEN
+        reader = Reader(broker.tail, broker.log, broker.statistics, given)
         responses, size = self._read(leaders, reader)
         lost = [group for group in self.groups if not self._still_leads(group, leaders[group])]
         if lost:
@@ -230,6 +313,10 @@ class _Fetch:
             if mine and not at_last:
                 return False
             size = self._take_back(responses, frozenset(lost))
+        elif reader.missing and self._reads < (READS_MAX if size == 0 else 1):
+            self._begin_reading(reader, leaders)
+            reading = self._reading
+            return reading is None and self.answer(at_last=at_last)
         broker.statistics.fetch_bytes += size
         if self._message.progress is not None:
             self._ask_for_progress(responses, self._message.progress.consumer)
@@ -338,7 +425,8 @@ class _Fetch:
                 if error is not ErrorCode.NONE:
                     answers.append(self._failure(one, error, leaders))
                     continue
-                data, read = self._read_one(reader, one, left, first=size == 0 < room)
+                first = size == 0 < room and not reader.missing  # what is missing will be there
+                data, read = self._read_one(reader, one, left, first=first)
                 answers.append(data)
                 size += read
                 left -= read
@@ -390,6 +478,18 @@ class _Fetch:
                 else:
                     size += record_buffers(data.records)[0]
         return size
+
+
+@attrs.define(eq=False)
+class _Reading:
+    """What a fetch waits for."""
+
+    leaders: dict[GroupId, Leader]
+    """As they were."""
+    extended: bool = False
+    """The time that the fetch is parked for is that of the disk."""
+    give_up: Callable[[], None] | None = None
+    """None while it is being begun."""
 
 
 _NO_LEADER: Final = Leader(None, ANY_EPOCH)

@@ -172,8 +172,12 @@ class _Asked:
                 left.append(self.open.pop())
                 continue
             try:
-                work = self._prepared(row, job, reader)
-                if work is not None:
+                prepared = self._prepared(row, job, reader)
+                if prepared is not None:
+                    work, waits = prepared
+                    if waits:
+                        left.append(self.open.pop())
+                        continue
                     row.searches.heard(work(_OnLoop(), UNPACKED_FACTOR * AT_ONCE_BYTES_MAX))
             except BatchError:  # to be looked into with more patience, or damaged
                 left.append(self.open.pop())
@@ -186,9 +190,9 @@ class _Asked:
             while (job := self._next_job()) is not None:
                 self._begins_at = job.offset
                 reader = Reader(broker.tail, broker.log, broker.statistics)
-                work = self._prepared(self.open[-1], job, reader)
-                if work is not None:
-                    return work
+                prepared = self._prepared(self.open[-1], job, reader)
+                if prepared is not None:
+                    return prepared[0]
             self.answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             blame(broker, self._request, error)
@@ -214,7 +218,7 @@ class _Asked:
             return None
         return row.searches.next_job()
 
-    def _prepared(self, row: _Row, job: Job, reader: Reader) -> Work | None:
+    def _prepared(self, row: _Row, job: Job, reader: Reader) -> tuple[Work, bool] | None:
         try:
             return job.prepared(reader)
         except UnreadableError as damage:
@@ -240,10 +244,17 @@ class _Asked:
         assert row.state is not None
         if isinstance(outcome, NotInLog) and self._begins_at < row.state.log_start:
             return  # what was to be looked into has gone: the search goes on behind it
+        if isinstance(outcome, UnreadableError) and self._begins_at < row.state.index_start:
+            return  # it has left the log meanwhile: the search looks where it is now
         if isinstance(outcome, BatchError):
             row.error = outcome.code
             return
         row.error = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(outcome, UnreadableError):
+            row.error = ErrorCode.KAFKA_STORAGE_ERROR
+            self._broker.statistics.damaged_reads += 1
+            if outcome.position is not None:
+                self._broker.statistics.damaged_at.append(outcome.position)
         if isinstance(outcome, StorageError):
             row.error = ErrorCode.KAFKA_STORAGE_ERROR
             self._broker.statistics.damaged_reads += 1

@@ -310,6 +310,9 @@ class FakeCold:
         self.damaged: set[int] = set()
         """Base offsets that cannot be read."""
         self.soon: list[tuple[int, int, int]] = []
+        self.late = False
+        """Nothing is in memory: the disk has to be waited for."""
+        self.known = True
         self._segment_batches = segment_batches
 
     def settle(self, plan: Settling, read_span: Callable[[int, int], memoryview]) -> None:
@@ -335,6 +338,20 @@ class FakeCold:
     def end(self, uid: int) -> int | None:
         kept = self.batches.get(uid)
         return kept[-1][1] if kept else None
+
+    def knows(self, uid: int) -> bool:
+        return self.known
+
+    def known_end(self, uid: int) -> int | None:
+        return self.end(uid) if self.known else self.start(uid)
+
+    def read_now(self, uid: int, offset: int, bytes_max: int) -> list[memoryview] | None:
+        if self.late:
+            return None
+        try:
+            return self.read(uid, offset, bytes_max)
+        except WalDamaged:
+            return None
 
     def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
         found: list[memoryview] = []
@@ -370,6 +387,9 @@ class FakeCold:
         behind = (one for one in claims if seen is None or one > (-seen[0], seen[1]))
         found = next(behind, None)
         return None if found is None else (-found[0], found[1])
+
+    def bytes_of(self, uid: int) -> int:
+        return sum(len(one[3]) for one in self.batches.get(uid, ()))
 
     def bytes_from(self, uid: int, offset: int) -> int:
         return sum(len(data) for _, end, _, data in self.batches.get(uid, []) if end > offset)

@@ -1,5 +1,6 @@
 """A partition whose older batches have left the log reads as if they had not."""
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -8,10 +9,11 @@ from hypothesis import strategies as st
 
 from broker.batch_index import BatchIndex
 from broker.partition import PartitionState
-from broker.reader import LOG_BYTES_MAX, Reader, UnreadableError
+from broker.reader import LOG_BYTES_MAX, Got, Key, Reader, UnreadableError
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from broker.time_search import MAX_TIMESTAMP, search
+from storage.errors import StorageError
 from tests.broker.batches import START_MS, batch, contents, timed, whole_batches
 from tests.broker.data_world import DataWorld, partition_of, want
 from tests.broker.fakes import FakeCold
@@ -19,14 +21,16 @@ from tests.broker.real_cold import RealCold
 from tests.broker.test_logs import EARLIEST, delete
 from wire.batch import DECOMPRESSED_BYTES_MAX, Compression
 from wire.error_codes import ErrorCode
+from wire.primitives import Buffer
 from wire.record_times import Timed
 
 
 class Log:
     """A log, and one partition of it twice: once with everything in the log, once settled."""
 
-    def __init__(self, seed: int, *, real: bool = False) -> None:
+    def __init__(self, seed: int, *, real: bool = False, late: bool = False) -> None:
         self.dice = Random(seed)
+        self.late = late
         self.data = bytearray()
         size = self.dice.randrange(1, 5)
         self.cold = RealCold(100 * size) if real else FakeCold(segment_batches=size)
@@ -39,6 +43,15 @@ class Log:
     def read_span(self, position: int, size: int) -> memoryview:
         assert position + size <= len(self.data)
         return memoryview(bytes(self.data[position : position + size]))
+
+    def read_span_now(self, position: int, size: int) -> memoryview | None:
+        return None if self._is_late() else self.read_span(position, size)
+
+    def read_soon(self, position: int, size: int) -> None:
+        pass
+
+    def _is_late(self) -> bool:
+        return self.late and self.dice.random() < 0.4
 
     def append(self) -> None:
         self.epoch += self.dice.random() < 0.2
@@ -69,8 +82,22 @@ class Log:
             if self.dice.random() < 0.7:  # else it is in both, until the next time
                 self.settled.settled(plan.end)
 
-    def reader(self) -> Reader:
-        return Reader(Tail(0), self, BrokerStatistics())
+    def reader(self, given: dict[Key, Got | StorageError] | None = None) -> Reader:
+        if isinstance(self.cold, FakeCold):
+            self.cold.late = self._is_late()
+        return Reader(Tail(0), self, BrokerStatistics(), given or {})
+
+    def read(self, state: PartitionState, at: int, bytes_max: int) -> tuple[Sequence[Buffer], int]:
+        """As a fetch does it: what is missing is read aside, and then all is looked at anew."""
+        reader = self.reader()
+        chunks, size = reader.read(state, at, bytes_max, at_least_one=True)
+        while reader.missing and not size:
+            given = {**reader.got, **{one.key: one.read() for one in reader.missing}}
+            if self.late and self.dice.random() < 0.2:
+                self.settle()  # meanwhile it moves
+            reader = self.reader(given)
+            chunks, size = reader.read(state, at, bytes_max, at_least_one=True)
+        return chunks, size
 
     rest, stopped = staticmethod(lambda: None), False
 
@@ -78,14 +105,14 @@ class Log:
         """What a search finds that is never held up."""
         searching, reader = search(state, time_ms), self.reader()
         while (job := searching.next_job()) is not None:
-            searching.heard(job.prepared(reader)(self, DECOMPRESSED_BYTES_MAX))
+            searching.heard(job.prepared(reader)[0](self, DECOMPRESSED_BYTES_MAX))
         return searching.found
 
     def everything(self, state: PartitionState, bytes_max: int) -> list[tuple[int, int, str]]:
         """Epoch, offset and value of each record, read in fetches of so many bytes."""
         at, found = state.log_start, list[tuple[int, int, str]]()
         while at < state.next_offset:
-            chunks, size = self.reader().read(state, at, bytes_max, at_least_one=True)
+            chunks, size = self.read(state, at, bytes_max)
             data = memoryview(b"".join(chunks))
             assert len(data) == size > 0
             for one in whole_batches(data):
@@ -101,20 +128,22 @@ class Log:
     script=st.lists(st.sampled_from(["append"] * 5 + ["settle"] * 2 + ["delete"]), max_size=60),
     bytes_max=st.sampled_from([1, 200, 10_000]),
     real=st.booleans(),
+    late=st.booleans(),
 )
 @example(
     seed=244,
     script=[*["append", "append", "settle"] * 3, "append", "settle", "delete"],
     bytes_max=1,
     real=False,
+    late=False,
 )
 def test_it_reads_as_if_nothing_had_been_settled(
-    seed: int, script: list[str], bytes_max: int, real: bool
+    seed: int, script: list[str], bytes_max: int, real: bool, late: bool
 ) -> None:
     """Fetches of any size, offsets for times, sizes: from the cold store (the fake of our other
-    stories, and the real one) and the log together. What a time is answered with is what going
-    through all records gives, whatever their batches claim."""
-    log = Log(seed, real=real)
+    stories, and the real one) and the log together, in memory or late. What a time is answered with
+    is what going through all records gives, whatever their batches claim."""
+    log = Log(seed, real=real, late=late)
     for step in script:
         getattr(log, step)()
     reference, settled = log.both

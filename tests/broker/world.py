@@ -33,6 +33,7 @@ from coordinator.limits import CoordinatorConfig
 from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
+from storage.errors import StorageError
 from tests.broker.fakes import FakeAside, FakeCluster, FakeCold, FakeReply
 from wire.apis import APIS, ApiKey, Request, Response, decode_response, encode_request
 
@@ -47,6 +48,8 @@ class FakeLog:
     def __init__(self) -> None:
         self.data = bytearray()
         self.soon: list[tuple[int, int]] = []
+        self.late = False
+        """Nothing is in memory: the disk has to be waited for."""
 
     def append(self, entry: Entry) -> int:
         position = len(self.data)
@@ -57,6 +60,12 @@ class FakeLog:
     def read_span(self, position: int, size: int) -> memoryview:
         assert position + size <= len(self.data)
         return memoryview(bytes(self.data[position : position + size]))
+
+    def read_span_now(self, position: int, size: int) -> memoryview | None:
+        try:
+            return None if self.late else self.read_span(position, size)
+        except StorageError:
+            return None
 
     def read_soon(self, position: int, size: int) -> None:
         self.soon.append((position, size))
@@ -85,6 +94,7 @@ class Node:
         self.tail = Tail(bytes_max=1 << 20)
         self.cold = FakeCold()
         self.aside = FakeAside()
+        self.fetcher = FakeAside()
         self.bugs: list[tuple[str, Exception]] = []
         self.notices: list[tuple[GroupId, GroupNotice]] = []
         self.machines = {
@@ -114,6 +124,7 @@ class Node:
             log=self.log,
             timers=world.cluster.timers,
             aside=self.aside,
+            fetcher=self.fetcher,
             registry=self.registry,
             machines=self.machines,
             tail=self.tail,

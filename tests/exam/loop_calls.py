@@ -38,6 +38,8 @@ NO_DISK: Final = ("socket:", "pipe:", "anon_inode:", "TCP", "UNIX", "/proc/", "/
 """What a descriptor may be of: nothing of these ever waits for a disk."""
 _CALL: Final = re.compile(r"^(?:\d+ +)?(\w+)\((.*)$")
 _OF_DESCRIPTOR: Final = re.compile(r"(?:^|[ \[{=])(-?\d+|AT_FDCWD)<([^>]*)>")
+_NEVER_WAITS: Final = re.compile(r", RWF_NOWAIT\)")
+"""A read of what is in the page cache, or nothing."""
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _BY_PATH: Final = re.compile(
     r"^(open|openat|openat2|creat|stat|lstat|newfstatat|statx|access|faccessat2?|readlink|"
@@ -52,7 +54,7 @@ def touched(line: str) -> tuple[str, str] | None:
     if found is None:
         return None
     name, rest = found.groups()
-    if name in NO_FILES:
+    if name in NO_FILES or (name == "preadv2" and _NEVER_WAITS.search(rest)):
         return None
     if _BY_PATH.match(name):
         quoted = _QUOTED.search(rest)

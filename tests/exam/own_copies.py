@@ -84,7 +84,8 @@ def drained(node: Node, name: str) -> Iterator[Record]:
         yield Record(Op.ASSIGN, name, key, None, 0)
         for batch_number in range(partition.index.first, partition.index.stop):
             base = partition.index.base(batch_number)
-            (batch,) = split(reader.batch(partition, batch_number))
+            read, _ = reader.batch(partition, batch_number)
+            (batch,) = split(read())
             for record in iterate_records(batch):
                 assert record.value is not None
                 value = record.value.decode().rstrip(PADDING)

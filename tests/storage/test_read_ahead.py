@@ -30,6 +30,7 @@ def made(disk: RealDisk, name: str = NAME, seed: int = 1) -> tuple[RealFile, byt
 def opened(disk: RealDisk, name: str = NAME) -> RealFile:
     file = disk.open(name)
     assert isinstance(file, RealFile)
+    file._opened_for_reading()  # as a thread's first long read does
     return file
 
 

@@ -134,6 +134,9 @@ class World:
     def applied(self, group: GroupId) -> Slot:
         return self.mine.applied_to
 
+    def knows_end(self, uid: int) -> bool:
+        return True
+
     def cold_end(self, uid: int) -> int | None:
         return self.mine.cold_end(uid)
 
