@@ -227,7 +227,8 @@ class Reader:
         self.got[key] = spans
         if not spans:  # compaction leaves the last batch
             raise UnreadableError(f"partition {uid}: nothing from offset {offset} on")
-        if not cold.knows(uid) or (cold.end(uid) or 0) > partition.next_offset:
+        end = cold.end(uid) if cold.knows(uid) else None
+        if end is None or end > partition.next_offset:
             spans = _before(spans, partition.next_offset)
         if given is not None:
             spans = _within(spans, affordable, at_least_one=at_least_one)

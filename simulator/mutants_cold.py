@@ -85,7 +85,7 @@ COLD: Final[Mapping[str, Mutant]] = {
     "cold-tail-shown": mutant(
         "I7",
         "a reader is given what the cold store has above the partition's end",
-        (Reader._from_cold, "if end > partition.next_offset:", "if False:"),
+        (Reader._from_cold, "if end is None or end > partition.next_offset:", "if False:"),
         why_not="what lies there is chosen: nobody is told anything that is not so",
         tests="tests/broker/test_cold.py",
     ),

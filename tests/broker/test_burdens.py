@@ -170,7 +170,7 @@ def test_fetches_that_wait_are_bounded_by_what_they_hold() -> None:
         ends.append(parked.park(sleeper, 1_000))
     assert parked.full
     assert parked.bytes == 3 * each
-    ends[1]()
+    ends[1].end()
     assert not parked.full
     assert parked.bytes == 2 * each
     world.cluster.advance(2_000, step_ms=100)
