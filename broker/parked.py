@@ -19,6 +19,10 @@ FETCH_BYTES: Final = 2_000
 PARTITION_BYTES: Final = 800
 """What a parked fetch holds, and each partition of it: the request, what was looked up, and where
 it is woken (measured with `tracemalloc`)."""
+FETCH_STEPS: Final = 10
+"""To answer a fetch costs as much as to look at so many partitions."""
+STEPS_PER_ROUND: Final = 1_000
+"""Some milliseconds: a client may have hundreds of fetches whose time ends together."""
 _STALE_MIN: Final = 256
 """Fewer answered fetches than this may stay in the queue of deadlines."""
 
@@ -141,7 +145,7 @@ class ParkedFetches:
         """Have the timer go off at the earliest deadline, or earlier."""
         if not self._deadlines:
             return
-        deadline = self._deadlines[0][0]
+        deadline = max(self._deadlines[0][0], self._groups.now().boot_ns)
         if self._timer_boot_ns is not None:
             if self._timer_boot_ns <= deadline:
                 return
@@ -154,8 +158,13 @@ class ParkedFetches:
         boot_ns = self._groups.now().boot_ns
         deadlines = self._deadlines
         due = []
+        steps = 0
         while deadlines and (deadlines[0][0] <= boot_ns or deadlines[0][2].sleeper is None):
+            if steps >= STEPS_PER_ROUND:  # the rest of them in the next round
+                break
             due.append(heapq.heappop(deadlines)[2])
+            sleeper = due[-1].sleeper
+            steps += 0 if sleeper is None else FETCH_STEPS + len(sleeper.uids)
         for parked in due:
             sleeper = parked.sleeper
             if sleeper is not None:

@@ -1,12 +1,13 @@
 """Memory that requests take beyond their bytes: counted before it is there, bounded, given back."""
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
 
 from broker.burdens import DECODED_PER_BYTE, Burdens
-from broker.parked import FETCH_BYTES, PARTITION_BYTES, ParkedFetches
+from broker.parked import FETCH_BYTES, PARTITION_BYTES, STEPS_PER_ROUND, ParkedFetches
 from broker.portions import Portions
 from tests.broker.batches import timed
 from tests.broker.fakes import FakeReply
@@ -175,6 +176,28 @@ def test_fetches_that_wait_are_bounded_by_what_they_hold() -> None:
     assert parked.bytes == 2 * each
     world.cluster.advance(2_000, step_ms=100)
     assert parked.bytes == 0
+
+
+def test_fetches_whose_time_ends_together_are_answered_in_several_rounds() -> None:
+    """Five hundred of a hundred partitions each in one piece would hold the loop for long."""
+    world = World(nodes=1, groups=1)
+    timers: Any = world.cluster.timers
+    call_at, rounds = timers.call_at, []
+
+    def counted(callback: Callable[[], None]) -> None:
+        before = sum(one.ended for one in sleepers)
+        callback()
+        rounds.append(sum(one.ended for one in sleepers) - before)
+
+    timers.call_at = lambda at, callback: call_at(at, lambda: counted(callback))
+    parked = ParkedFetches(world[1].broker.groups, timers, 1_000)
+    sleepers = [Sleeper(list(range(100))) for _ in range(500)]
+    for sleeper in sleepers:
+        parked.park(sleeper, 1_000)
+    world.cluster.advance(2_000, step_ms=100)
+    assert [one.ended for one in sleepers] == [1] * 500
+    assert max(rounds) <= STEPS_PER_ROUND // 110 + 1
+    assert len(parked) == 0
 
 
 # -- decompressing --------------------------------------------------------------------------------
