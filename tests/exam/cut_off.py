@@ -38,6 +38,7 @@ from pyspark_evenkeel.cluster import LATEST, Cluster, Place
 from pyspark_evenkeel.errors import EvenkeelSparkError
 from pyspark_evenkeel.settings import ClusterSettings
 from tests.cluster.scenery import GROUPS, PARTITIONS, QUICK, TOPIC, everything_has_a_master
+from tests.exam.cut_off_others import installed
 
 LEASE_S: Final = 2.0
 """QUICK's."""
@@ -281,7 +282,8 @@ async def main(directory: Path, how: str, rounds: int, net: Network) -> list[dic
             )
             threads = [threading.Thread(target=steady.run)]
             threads += [
-                threading.Thread(target=run, args=(bootstrap, watch, stop)) for run in CLIENTS
+                threading.Thread(target=run, args=(bootstrap, watch, stop))
+                for run in (*CLIENTS, *installed())
             ]
             for thread in threads:
                 thread.start()
