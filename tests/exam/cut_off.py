@@ -46,6 +46,7 @@ CUT: Final = 1
 """The node that is cut off."""
 OTHERS: Final = (2, 3)
 CUT_S: Final = 14.0
+TASTE_CUT_S: Final = 9.0
 CALM_S: Final = 4.0
 STEP_S: Final = 60.0
 EVERY_S: Final = 0.05
@@ -239,16 +240,17 @@ async def status_of(cluster: Launcher, node: int) -> dict[str, Any]:
 
 
 async def round_of(
-    cluster: Launcher, net: Network, how: str, watch: Watch, steady: SteadyProducer
+    cluster: Launcher, net: Network, how: str, watch: Watch, steady: SteadyProducer, cut_s: float
 ) -> dict[str, object]:
     """Cut, watch, heal."""
     await all_on_the_one(cluster)
-    await trio.sleep(CALM_S)
+    calm_s = min(CALM_S, cut_s / 4)
+    await trio.sleep(calm_s)
     calm_ended = time.monotonic()
-    calm = watch.worst_s(calm_ended - CALM_S, calm_ended)
+    calm = watch.worst_s(calm_ended - calm_s, calm_ended)
     HOWS[how](net, Network.cut)
     began = time.monotonic()
-    await trio.sleep(CUT_S)
+    await trio.sleep(cut_s)
     ended = time.monotonic()
     shut = await status_of(cluster, CUT)
     for partition, acks in enumerate(steady.acks_ns):
@@ -267,7 +269,9 @@ async def round_of(
     }
 
 
-async def main(directory: Path, how: str, rounds: int, net: Network) -> list[dict[str, object]]:
+async def main(
+    directory: Path, how: str, rounds: int, cut_s: float, net: Network
+) -> list[dict[str, object]]:
     watch, stop = Watch(), threading.Event()
     async with running(net, directory) as cluster:
         bootstrap = cluster.spec.bootstrap
@@ -288,7 +292,9 @@ async def main(directory: Path, how: str, rounds: int, net: Network) -> list[dic
             for thread in threads:
                 thread.start()
             try:
-                found = [await round_of(cluster, net, how, watch, steady) for _ in range(rounds)]
+                found = [
+                    await round_of(cluster, net, how, watch, steady, cut_s) for _ in range(rounds)
+                ]
             finally:
                 stop.set()
                 steady.stop()
@@ -300,5 +306,6 @@ async def main(directory: Path, how: str, rounds: int, net: Network) -> list[dic
 
 if __name__ == "__main__":
     with network(3) as made, made.clients.entered():
-        told = trio.run(main, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), made)
+        directory, manner, times, seconds = sys.argv[1:]
+        told = trio.run(main, Path(directory), manner, int(times), float(seconds), made)
     print(json.dumps(told))  # noqa: T201 (a program)

@@ -59,7 +59,13 @@ class Found:
 
 
 async def measured(
-    folder: Path, *, groups: int, slots: int, rate: int, calm_s: float = CALM_S
+    folder: Path,
+    *,
+    groups: int,
+    slots: int,
+    rate: int,
+    calm_s: float = CALM_S,
+    after_s: float = AFTER_S,
 ) -> tuple[Found, str]:
     """What was found, and why the nodes were not held to one core each ("" if they were)."""
     spec, _ = plan(folder / "data", node_count=3, groups=groups, fixed_ports=False)
@@ -80,13 +86,14 @@ async def measured(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(in_thread, producer.run)
                 try:
-                    return await _returned(cluster, producer, slots, calm_s), cores.why_not
+                    found = await _returned(cluster, producer, slots, calm_s, after_s)
+                    return found, cores.why_not
                 finally:
                     producer.stop()
 
 
 async def _returned(
-    cluster: Launcher, producer: SteadyProducer, slots: int, calm_s: float
+    cluster: Launcher, producer: SteadyProducer, slots: int, calm_s: float, after_s: float
 ) -> Found:
     groups = len(producer.acks_ns)
     await _until(cluster, lambda _: min(map(len, producer.acks_ns)) > 2)
@@ -95,7 +102,7 @@ async def _returned(
     begun = _applied(left_at)
     counts = [len(acks) for acks in producer.acks_ns]
     await _until(cluster, lambda _: _all_more(producer, counts, AGAIN))
-    await trio.sleep(SETTLED_S)
+    await trio.sleep(min(SETTLED_S, calm_s))
     calm_ns = time.monotonic_ns()
     await trio.sleep(calm_s)
     usual_ns = _longest(producer, calm_ns, time.monotonic_ns())
@@ -109,7 +116,7 @@ async def _returned(
     ready_ns = time.monotonic_ns()
     await _until(cluster, partial(_is_near, goal=_applied(view)))
     level_ns = time.monotonic_ns()
-    await trio.sleep(AFTER_S)
+    await trio.sleep(after_s)
     return Found(
         groups=groups,
         slots_missed=missed,

@@ -21,6 +21,7 @@ from tests.cluster.scenery import (
 from tests.cluster.trimmed import SHORT_LOG
 from tests.exam.loop_calls import LoopCalls, touched, while_serving
 
+RATE = 800
 PAGES = ("/livez", "/readyz", "/metrics", "/status", "/console")
 
 
@@ -31,7 +32,7 @@ async def test_a_nodes_whole_life(tmp_path: Path) -> None:
     seen: Counter[tuple[str, str]] = Counter()
     async with three_nodes(tmp_path, *SHORT_LOG) as cluster:
         watched = {node: watch(cluster, node, tmp_path) for node in (1, 2, 3)}
-        async with load(cluster, "steady", rate=200, pad_bytes=4000) as producer:
+        async with load(cluster, "steady", rate=RATE, pad_bytes=4000) as producer:
             await acknowledged(producer, 500)
             await in_thread(partial(pages, cluster))
             seen += watched.pop(3).end()

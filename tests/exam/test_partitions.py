@@ -14,13 +14,14 @@ import pytest
 
 from tests.benchmarks.machines_here import skip_without_machines
 from tests.cluster.scenery import FULL, in_thread
-from tests.exam.cut_off import CUT_S, LEASE_S
+from tests.exam.cut_off import CUT_S, LEASE_S, TASTE_CUT_S
 
 pytestmark = pytest.mark.cluster
 
 GAP_S = LEASE_S + 2
 """What the whole dose asks for, on a machine that has nothing else to do."""
-CAPTIVE_S = CUT_S - 4
+CUT = CUT_S if FULL else TASTE_CUT_S
+CAPTIVE_S = CUT - 1
 """A client that stayed where it was has nothing for as long as the cut lasts."""
 ROUNDS = 3 if FULL else 1
 PROGRAM_S = 240.0
@@ -33,7 +34,7 @@ async def test_clients_leave_a_node_that_is_cut_off_and_come_back(tmp_path: Path
     program = [sys.executable, "-m", "tests.exam.cut_off"]
     run = partial(
         subprocess.run,
-        [*program, str(tmp_path / "data"), how, str(ROUNDS)],
+        [*program, str(tmp_path / "data"), how, str(ROUNDS), str(CUT)],
         capture_output=True,
         text=True,
         timeout=PROGRAM_S,

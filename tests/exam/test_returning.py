@@ -15,7 +15,8 @@ pytestmark = pytest.mark.cluster
 
 TRIES = 3
 """Whatever else this machine does makes holes longer, never shorter."""
-DOSES = [(48, 500, 1500), (300, 500, 1500)] if FULL else [(12, 60, 400)]
+DOSES = [(48, 500, 1500), (300, 500, 1500)] if FULL else [(12, 60, 600)]
+CALM_S, AFTER_S = (5.0, 5.0) if FULL else (0.5, 1.0)
 
 
 @pytest.mark.parametrize(("groups", "slots", "rate"), DOSES)
@@ -28,7 +29,12 @@ async def test_a_returning_node_stops_nobody(
     found: list[Found] = []
     for attempt in range(TRIES if FULL else 1):
         one, unlimited = await measured(
-            tmp_path / str(attempt), groups=groups, slots=slots, rate=rate, calm_s=5.0
+            tmp_path / str(attempt),
+            groups=groups,
+            slots=slots,
+            rate=rate,
+            calm_s=CALM_S,
+            after_s=AFTER_S,
         )
         found.append(one)
         assert not one.errors
