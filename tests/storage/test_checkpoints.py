@@ -228,6 +228,18 @@ def lived() -> MemoryDisk:
     return disk
 
 
+def test_what_the_log_has_to_keep_is_known_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked on the event loop, which touches no file: also when what was loaded at the start
+    has become the older of two."""
+    disk = MemoryDisk()
+    CheckpointFiles(disk, OWNER).save(GROUP, Slot(10), 3, [b"one"])
+    files = CheckpointFiles(disk, OWNER)
+    assert files.load(GROUP) is not None
+    files.save(GROUP, Slot(20), 5, [b"two"])
+    monkeypatch.setattr(disk, "open", None)
+    assert files.needs(GROUP) == 3
+
+
 def test_a_restart_reads_what_the_newest_checkpoint_needs_and_older_segments_stay_readable() -> (
     None
 ):
