@@ -5,6 +5,7 @@ import resource
 import socket
 import statistics
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from tests.broker.batches import batch
+from tests.cluster.scenery import FULL
 from tests.runtime.test_node import Place, Process, running, started
 from wire.apis import APIS, Request, decode_response, encode_request
 from wire.error_codes import ErrorCode
@@ -25,6 +27,11 @@ GIVE_UP_S: Final = 60.0
 PAUSE_S: Final = 0.01
 CGROUPS: Final = Path("/sys/fs/cgroup")
 MIB: Final = 1024 * 1024
+DOSE: Final = 10 if FULL else 1
+USUAL: Final = 1000 if FULL else 30
+"""Records of the quiet client, each time: p99 means something of a thousand."""
+P99_MS_MIN: Final = 20.0
+"""Twice less than this is not told apart from the machine's own moods."""
 
 
 class Caller:
@@ -110,6 +117,16 @@ def p99(took_ms: list[float]) -> float:
     return statistics.quantiles(took_ms, n=100)[98]
 
 
+def compare(name: str, usual: list[float], flooded_ms: list[float], *, times: int = 2) -> None:
+    """So many times its usual p99 is what the quiet client may wait, in the full dose."""
+    before, during = p99(usual), p99(flooded_ms)
+    sys.stderr.write(
+        f"{name}: p99 {before:.1f} ms before, {during:.1f} ms during ({len(flooded_ms)})\n"
+    )
+    if FULL:
+        assert during <= max(times * before, P99_MS_MIN), name
+
+
 class Flooded:
     def __init__(self, place: Place, process: Process) -> None:
         self.place, self.process = place, process
@@ -126,10 +143,22 @@ class Flooded:
         fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
         return int(fields[1]) * resource.getpagesize()
 
+    def is_ready(self) -> bool:
+        try:
+            return self.place.get("/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def metric(self, name: str) -> float:
+        _, text = self.place.get("/metrics")
+        (line,) = [line for line in text.decode().splitlines() if line.startswith(f"{name} ")]
+        return float(line.split()[1])
+
     def prepare(self) -> None:
         until = time.monotonic() + GIVE_UP_S
-        while self.place.get("/readyz")[0] != 200:
+        while not self.is_ready():
             assert time.monotonic() < until
+            assert self.alive
             time.sleep(PAUSE_S)
         caller = Caller(self.port)
         asked = topics.CreateTopicsRequest([topics.CreatableTopic(TOPIC, 1, 1)], 30_000)
@@ -179,11 +208,11 @@ class Flooded:
 
 
 @contextmanager
-def flooded(place: Place, *settings: str, **options: Any) -> Iterator[Flooded]:
-    """A node that is ready, with a topic for its quiet client."""
+def flooded(place: Place, *settings: str, talks: bool = True, **options: Any) -> Iterator[Flooded]:
+    """A node that is ready, with a topic for its quiet client; `talks`: its log can be read."""
     arguments = [word for one in settings for word in ("--set", one)]
     with running(place, *arguments, **options) as process:
-        node = Flooded(place, started(process))
+        node = Flooded(place, started(process) if talks else process)
         node.prepare()
         try:
             yield node
