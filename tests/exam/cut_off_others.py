@@ -1,7 +1,8 @@
 """The other clients of docs/compat.md, for `tests.exam.cut_off`: those that are installed.
 
-kafka-python's consumer is not among them: in the one run with it (25 November, kafka-python 3.0.12)
-it had nothing from when the masters moved to one node until the end, 19 s; why is not known yet.
+kafka-python's consumer (3.0.12) is not among them: whenever a partition has another leader, cut off
+or not, it asks for OffsetForLeaderEpoch, which nodes do not serve, and never goes on (seen in two
+runs of 25 November, from when the masters moved to one node until the end).
 """
 
 import asyncio
