@@ -129,7 +129,13 @@ class Node:
                 if offsets[number] >= state.next_offset:
                     continue
                 reader = Reader(tail, self._wal, statistics)
-                chunks, size = reader.read(state, offsets[number], FETCH_BYTES, at_least_one=True)
+                wanted = (state, offsets[number], FETCH_BYTES)
+                chunks, size = reader.read(*wanted, at_least_one=True)
+                if reader.missing:  # as broker.late_reads does it, though not in a thread
+                    given = reader.got | {one.key: one.read() for one in reader.missing}
+                    chunks, size = Reader(tail, self._wal, statistics, given).read(
+                        *wanted, at_least_one=True
+                    )
                 offsets[number] += size // len(self._batch) * self._records
                 done += size
                 del chunks
