@@ -24,8 +24,8 @@ import attrs
 from benchmarks.environment import describe
 from broker.commands import HEAD, records
 from broker.copying import NearbyReader, copy
+from broker.late_reads import read_waiting
 from broker.partition import PartitionState
-from broker.reader import Reader
 from broker.settling import JOB_BYTES, STEP_BYTES
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
@@ -128,14 +128,9 @@ class Node:
             for number, state in enumerate(self.partitions):
                 if offsets[number] >= state.next_offset:
                     continue
-                reader = Reader(tail, self._wal, statistics)
-                wanted = (state, offsets[number], FETCH_BYTES)
-                chunks, size = reader.read(*wanted, at_least_one=True)
-                if reader.missing:  # as broker.late_reads does it, though not in a thread
-                    given = reader.got | {one.key: one.read() for one in reader.missing}
-                    chunks, size = Reader(tail, self._wal, statistics, given).read(
-                        *wanted, at_least_one=True
-                    )
+                chunks, size = read_waiting(
+                    tail, self._wal, statistics, state, offsets[number], FETCH_BYTES
+                )
                 offsets[number] += size // len(self._batch) * self._records
                 done += size
                 del chunks

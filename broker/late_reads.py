@@ -13,8 +13,12 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker.ports import Worker
-from broker.reader import Got, Key, Missing
+from broker.partition import PartitionState
+from broker.ports import AppliedLog, Worker
+from broker.reader import Got, Key, Missing, Reader
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from paxos.entry import Buffer
 from storage.errors import StorageError
 
 WITH_THE_THREAD_MAX: Final = 2
@@ -59,7 +63,7 @@ class LateReads:
             job = self._waiting.popleft()
             if job.wanted:
                 self._given += 1
-                self._worker.submit(partial(_read, job), partial(self._read, job))
+                self._worker.submit(partial(_read_all_of, job), partial(self._read, job))
 
     def _read(self, job: _Job, given: Given) -> None:
         self._given -= 1
@@ -68,12 +72,34 @@ class LateReads:
         self._go()
 
 
-def _read(job: _Job) -> Given:
-    """In the thread."""
+def _read_all_of(job: _Job) -> Given:
+    """In the thread; nothing, if nobody wants it any more."""
+    return _read(job.missing)
+
+
+def _read(missing: Sequence[Missing]) -> Given:
     given: Given = {}
-    for one in job.missing:
+    for one in missing:
         try:
             given[one.key] = one.read()
         except StorageError as error:
             given[one.key] = error
     return given
+
+
+def read_waiting(
+    tail: Tail,
+    log: AppliedLog,
+    statistics: BrokerStatistics,
+    partition: PartitionState,
+    offset: int,
+    bytes_max: int,
+) -> tuple[Sequence[Buffer], int]:
+    """What a fetch gets in the end; for programs without a loop, which may wait for the disk."""
+    given: Given = {}
+    while True:
+        reader = Reader(tail, log, statistics, given)
+        chunks, size = reader.read(partition, offset, bytes_max, at_least_one=True)
+        if not reader.missing:
+            return chunks, size
+        given = {**reader.got, **_read(reader.missing)}

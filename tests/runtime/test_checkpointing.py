@@ -13,7 +13,7 @@ from broker.commands import delete_records, records
 from broker.copying import copy
 from broker.image import ChunkKind
 from broker.intake import Done, Elsewhere, Outcome, Why
-from broker.reader import Reader
+from broker.late_reads import read_waiting
 from broker.settling import STEPPED_MAX
 from node import Node
 from paxos.entry import Buffer
@@ -71,8 +71,9 @@ def values(node: Node, start: int = 0, *, uid: int = UID) -> list[str]:
     state, budget = node.machines[GROUP].partitions[uid], 100_000_000
     found: list[tuple[int, str]] = []
     while start + len(found) < state.next_offset:
-        reader = Reader(node.tail, node.wal, node.statistics)
-        buffers, _ = reader.read(state, start + len(found), budget, at_least_one=True)
+        buffers, _ = read_waiting(
+            node.tail, node.wal, node.statistics, state, start + len(found), budget
+        )
         found += contents(memoryview(b"".join(buffers)))
     assert [offset for offset, _ in found] == [*range(start, state.next_offset)]
     return [value for _, value in found]

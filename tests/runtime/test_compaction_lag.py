@@ -8,7 +8,7 @@ import pytest
 from balancer.registry_commands import CreateTopic
 from broker.commands import records
 from broker.compaction_lag import EVERY_NS, EVERYTHING
-from broker.reader import Reader
+from broker.late_reads import read_waiting
 from node import Node
 from tests.broker.batches import whole_batches
 from tests.runtime.one_node import one_node, run_until
@@ -55,8 +55,7 @@ def left(node: Node) -> list[tuple[int, bytes | None]]:
     state = node.machines[group].partitions[uid]
     offset, found = state.log_start, list[tuple[int, bytes | None]]()
     while offset < state.next_offset:
-        reader = Reader(node.tail, node.wal, node.statistics)
-        buffers, _ = reader.read(state, offset, 1 << 20, at_least_one=True)
+        buffers, _ = read_waiting(node.tail, node.wal, node.statistics, state, offset, 1 << 20)
         for batch in whole_batches(memoryview(b"".join(buffers))):
             payload = decompress(batch, DECOMPRESSED_BYTES_MAX)
             found += [(one.offset, one.key) for one in iterate_records(batch, payload)]
