@@ -275,6 +275,36 @@ def test_tests_named_in_documents_exist() -> None:
     assert not missing
 
 
+def defined_in(name: str) -> set[str]:
+    """Functions and classes of a module, methods and fields behind the name of their class."""
+    names = set()
+    for node in tree_of(name).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {
+                f"{node.name}.{one.name}"
+                for one in node.body
+                if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+    return names
+
+
+def test_functions_named_beside_their_file_exist() -> None:
+    """As in: `paxos/acceptor.py` `Acceptor.on_accept`."""
+    pointer = re.compile(r"`(\w[\w/]*/\w+\.py)`((?:,? `[A-Z]\w+(?:\.\w+)?`)+| `[a-z_]+`)")
+    found = [
+        (document, file, name)
+        for document in documents()
+        if not document.startswith(("docs/adr/", "docs/mutants.md"))
+        for file, names in pointer.findall(text_of(document))
+        for name in re.findall(r"`([^`]+)`", names)
+    ]
+    assert len(found) > 15
+    gone = [one for one in found if one[1] not in tracked() or one[2] not in defined_in(one[1])]
+    assert not gone
+
+
 def exported_metrics() -> set[str]:
     """Names in runtime/*metrics.py, as in the source (counters get _total on the way)."""
     names = {f"evenkeel_{name}" for name in metrics.BROKER_COUNTERS}
