@@ -57,10 +57,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     action("run", _run, "make a plan, adopt it, and go on planning by itself", json_too=True)
     for name, text in (("pause", "move no master"), ("resume", "move masters again")):
-        sub = action(name, _pause, f"{text}, or not that of one group")
+        sub = action(name, _pause, f"{text}, or not that of one Paxos group")
         sub.add_argument("--group", type=int, metavar="G")
         sub.set_defaults(paused=name == "pause")
-    move = action("move", _move, "move one group to a node and keep it there")
+    move = action("move", _move, "move one Paxos group to a node and keep it there")
     move.add_argument("group", type=int, metavar="G")
     move.add_argument("node", type=int, nargs="?", metavar="N")
     move.add_argument("--unpin", action="store_true", help="give it back to the planner")
@@ -131,7 +131,7 @@ def _flags(options: Any) -> int:  # noqa: ANN401
         spec.node(options.all_on)
         answer = ask(spec, running, "POST", "/admin/placement", {"all_on": options.all_on})
         others = answer.get("without_replica", [])
-        has_not = f"but of {len(others)} groups it has no replica: they stay where they are"
+        has_not = f"but of {len(others)} Paxos groups it has no replica: they stay where they are"
         what = f"all masters belong on node {options.all_on}" + (f", {has_not}" if others else "")
         return _done(what, answer)
     if options.even:
@@ -165,7 +165,7 @@ def _pause(options: Any) -> int:  # noqa: ANN401
     if options.group is not None:
         body["group"] = options.group
     answer = _asked(options, "POST", "/admin/balancer", body)
-    what = "the balancer" if options.group is None else f"group {options.group}"
+    what = "the balancer" if options.group is None else f"Paxos group {options.group}"
     return _done(f"{what} {'is paused' if options.paused else 'goes on'}", answer)
 
 
@@ -174,7 +174,7 @@ def _move(options: Any) -> int:  # noqa: ANN401
         raise BalanceError("name a node, or --unpin: evenkeel balance move G N, or move G --unpin")
     body = {"group": options.group, "node": options.node}
     answer = _asked(options, "POST", "/admin/move", body)
-    group = f"group {options.group}"
+    group = f"Paxos group {options.group}"
     done = f"{group} is the planner's again" if options.unpin else f"{group} is pinned to node "
     return _done(done if options.unpin else f"{done}{options.node}", answer)
 
@@ -188,7 +188,9 @@ def _drain(options: Any) -> int:  # noqa: ANN401
 
 def _cancel(options: Any) -> int:  # noqa: ANN401
     answer = _asked(options, "POST", "/admin/cancel", {})
-    return _done("the running steal is cancelled; its group is tried again after a while", answer)
+    return _done(
+        "the running steal is cancelled; its Paxos group is tried again after a while", answer
+    )
 
 
 def _policy(options: Any) -> int:  # noqa: ANN401

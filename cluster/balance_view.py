@@ -30,7 +30,7 @@ def show(view: Mapping[str, Any]) -> str:
             f"{node['replicas']:>8}  {node['masters']:>7}  {node['ideals']:>5}  {p99:>6}   "
             f"{node['unfit'] or 'fit'}"
         )
-    lines += ["", "group  master  ideal  weight  nodes               why"]
+    lines += ["", "Paxos groups", "group  master  ideal  weight  nodes               why"]
     for group in view["groups"]:
         pin = _when(group["pinned"], ", pinned") + _when(group["paused"], ", paused")
         lines.append(
@@ -68,9 +68,9 @@ def _state_line(view: Mapping[str, Any]) -> str:
     if not view["policy"]["automatic"]:
         return "placement set by hand: evenkeel balance run plans again, and keeps planning"
     moving = [f"{one['group']} ({one['source']} to {one['target']})" for one in view["tokens"]]
-    doing = f"moving group {', '.join(moving)}" if moving else "nothing is being moved"
+    doing = f"moving Paxos group {', '.join(moving)}" if moving else "nothing is being moved"
     copying = len(view["replica_moves"])
-    doing += _when(copying, f", {copying} group(s) on their way to other nodes")
+    doing += _when(copying, f", {copying} Paxos group(s) on their way to other nodes")
     return f"automatic, planner {view['planner']}, {doing}"
 
 
@@ -83,8 +83,8 @@ def plan(answer: Mapping[str, Any], without: Iterable[int], *, explain: bool) ->
     if gone:
         hit = sum(one["source"] in gone for one in decisions)
         lines += [
-            f"if node {' and '.join(map(str, gone))} died: {hit} group(s) would have no master for "
-            "about a lease,",
+            f"if node {' and '.join(map(str, gone))} died: {hit} Paxos group(s) would have no "
+            f"master for about a lease,",
             "then elect one of their other members; after balancer.dead_after_ms this plan:",
         ]
     certificate = answer["certificate"]
@@ -97,17 +97,17 @@ def plan(answer: Mapping[str, Any], without: Iterable[int], *, explain: bool) ->
             f"{len(moves)} move(s), even by {answer['by']} ({answer['weights']}); "
             f"{claim} (proof: {certificate['proof']})"
         )
-    lines += ["", "node  groups now  planned  weight now  planned  state"]
+    lines += ["", "node  masters now  planned  weight now  planned  state"]
     for node in answer["nodes"]:
         now, then = node["weight_before"], node["weight_after"]
         lines.append(
-            f"{node['id']:>4}  {node['groups_before']:>10}  {node['groups_after']:>7}  "
+            f"{node['id']:>4}  {node['groups_before']:>11}  {node['groups_after']:>7}  "
             f"{now:>10.2f}  {then:>7.2f}  {node['unfit'] or 'fit'}"
         )
     lines += _replica_plan(answer["replicas"])
     shown = decisions if explain else moves
     if shown:
-        lines += ["", "group  from  to    reason"]
+        lines += ["", "moves of Paxos groups", "group  from  to    reason"]
     for one in shown:
         detail = f": {one['detail']}" if one["detail"] else ""
         lines.append(
@@ -122,7 +122,10 @@ def _replica_plan(replicas: Mapping[str, Any] | None) -> list[str]:
     if replicas is None or not replicas["moves"]:
         return []
     mib = replicas["bytes"] / 2**20
-    lines = ["", f"{len(replicas['moves'])} replica set(s) change, {mib:.1f} MiB are copied"]
+    lines = [
+        "",
+        f"{len(replicas['moves'])} replica set(s) of Paxos groups change, {mib:.1f} MiB are copied",
+    ]
     lines[-1] += f" (proof: {replicas['proof']})"
     lines += ["group  from                to                  reason"]
     for one in replicas["moves"]:
@@ -137,11 +140,13 @@ def _replica_changes(changes: list[Mapping[str, Any]]) -> list[str]:
     for one in reversed(changes):
         lines.append(
             f"  {_time(one['wall_ms'])}  node {one['node']}: {one['trigger']}; "
-            f"{one['changes_count']} group(s)"
+            f"{one['changes_count']} Paxos group(s)"
         )
         for change in one["changes"]:
             before, after = (" ".join(map(str, change[key])) for key in ("before", "after"))
-            lines.append(f"    group {change['group']}: {before} to {after}, {change['reason']}")
+            lines.append(
+                f"    Paxos group {change['group']}: {before} to {after}, {change['reason']}"
+            )
     return lines if changes else [*lines, "  (none)"]
 
 
@@ -156,14 +161,18 @@ def history(view: Mapping[str, Any]) -> str:
             "    " + ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())),
         ]
         lines += [
-            f"    group {move['group']}: {_or_dash(move['source'])} to {move['target']}, "
+            f"    Paxos group {move['group']}: {_or_dash(move['source'])} to {move['target']}, "
             f"{move['reason']}"
             for move in one["moves"]
         ]
     if not view["plans"]:
         lines.append("  (none)")
     lines += _replica_changes(view["replica_changes"])
-    lines += ["", "steals, newest first", "  finished  group  from  to  outcome      ms"]
+    lines += [
+        "",
+        "steals of Paxos groups, newest first",
+        "  finished  group  from  to  outcome      ms",
+    ]
     for steal in reversed(view["steals"]):
         lines.append(
             f"  {_time(steal['finished_wall_ms'])}  {steal['group']:>5}  {steal['source']:>4}  "

@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--prometheus", action="store_true", help="run Prometheus beside it")
     _data_option(up, f"the cluster's directory (./{state.DEFAULT_DATA_DIR})")
 
-    show = command("status", _status, "show nodes, groups, masters, leases and lag")
+    show = command("status", _status, "show nodes, Paxos groups, masters, leases and lag")
     show.add_argument("--json", action="store_true", help="for programs")
     _data_option(show, chosen.DATA_LOOKS)
 
@@ -304,7 +304,7 @@ def _welcome(spec: ClusterSpec, watched: Sequence[str]) -> str:
     metrics = [f"  http://{node.http}/metrics" for node in spec.nodes]
     return "\n".join(
         [
-            f"ready: {len(spec.nodes)} nodes, {spec.groups} groups",
+            f"ready: {len(spec.nodes)} nodes, {spec.groups} Paxos groups",
             "",
             "bootstrap servers, for any Kafka client:",
             f"  {spec.bootstrap}",

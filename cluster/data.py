@@ -37,7 +37,11 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, do, text in (
         ("verify", _verify, "check every record, checkpoint and cold segment; 1 if one is damaged"),
-        ("show", _show, "show what a start would find: checkpoints, segments, groups, promises"),
+        (
+            "show",
+            _show,
+            "show what a start would find: checkpoints, segments, Paxos groups, promises",
+        ),
         ("usage", _usage, "show what disks are full of, what they will need, and what bounds it"),
     ):
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
@@ -52,10 +56,12 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         else:
             command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
         command.set_defaults(do=do)
-    text = "let a stopped node's groups vote again at its next start, whatever it has forgotten"
+    text = (
+        "let a stopped node's Paxos groups vote again at its next start, whatever it has forgotten"
+    )
     command = commands.add_parser("unsafe-recover", help=text, description=f"{text}. {LOSS}")
     command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
-    text = "these groups only, 0 is the registry's (all that do not vote)"
+    text = "these Paxos groups only, 0 is the registry's (all that do not vote)"
     command.add_argument("--groups", type=_groups, metavar="N,N", help=text)
     text = "say that you have read what may be lost; without it, it is only told"
     command.add_argument("--lose-data", action="store_true", help=text)
@@ -76,9 +82,12 @@ def _unsafe_recover(options: Any) -> int:  # noqa: ANN401 (argparse's)
         wanted = sorted(silent if options.groups is None else options.groups)
         names = ", ".join(map(str, wanted))
         if not wanted:
-            print("all groups vote here: there is nothing to recover")
+            print("all Paxos groups vote here: there is nothing to recover")
             return 1
-        print(f"groups {names} of {options.directory} would vote again at its next start.\n{LOSS}")
+        print(
+            f"Paxos groups {names} of {options.directory} would vote again at its next "
+            f"start.\n{LOSS}"
+        )
         if not options.lose_data:
             print("nothing is done: add --lose-data to order it")
             return 2
@@ -204,7 +213,8 @@ def _lines(found: Inspection) -> Iterator[str]:
         if hidden > 0:
             yield f"... and of {hidden} more"
         yield ""
-    yield f"{'GROUP':>5} {'SLOTS':>21} {'CHOSEN TO':>10} {'MISSING':>8}  {'PROMISED':<16} VOTES"
+    yield f"{'PAXOS GROUP':>11} {'SLOTS':>15} {'CHOSEN TO':>10} {'MISSING':>8}  {'PROMISED':<16} "
+    "VOTES"
     for group in found.groups:
         slots = f"{group.first}-{group.highest}" if group.highest >= group.first else "none"
         promised = f"{group.promised.round} of node {group.promised.node}"
@@ -212,7 +222,7 @@ def _lines(found: Inspection) -> Iterator[str]:
         if not group.founded:
             votes = "no: its checkpoints are damaged, it needs a peer's"
         yield (
-            f"{group.group:>5} {slots:>21} {group.proven:>10} {group.missing:>8}  "
+            f"{group.group:>11} {slots:>15} {group.proven:>10} {group.missing:>8}  "
             f"{promised:<16} {votes}"
         )
     yield from _damage(found)
@@ -223,7 +233,7 @@ def _usage_lines(found: Usage, limits: StorageSection | None) -> Iterator[str]:
     window = "storage.log_bytes" if limits is None else f"storage.log_bytes = {limits.log_bytes}"
     rows = (
         ("log", found.log, f"{window}, or what a checkpoint needs; {found.log_segments} files"),
-        ("checkpoints", found.checkpoints, "two of each group"),
+        ("checkpoints", found.checkpoints, "two of each Paxos group"),
         ("cold data", found.cold_sum, f"the topics' retention; {len(found.cold)} partitions"),
         ("reserve", found.reserve, "storage.reserve_bytes"),
         ("other", found.other, "a few KB"),

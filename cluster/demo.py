@@ -169,7 +169,7 @@ class Demo:
 
     async def _produce_and_consume(self) -> None:
         self._phase(f"create a topic with {PARTITIONS} partitions, produce and consume")
-        await self._until(_every_group_has_a_master, "every group has a master")
+        await self._until(_every_group_has_a_master, "every Paxos group has a master")
         for topic in (TOPIC, LOAD_TOPIC):
             create = partial(workload.create_topic, partitions=PARTITIONS, replication=NODES)
             await _in_thread(partial(create, self.spec.bootstrap, topic))
@@ -203,11 +203,11 @@ class Demo:
                 row.master == row.ideal == CROWDED for row in view.groups
             )
 
-        view = await self._until(concentrated, f"node {CROWDED} is master of all groups")
+        view = await self._until(concentrated, f"node {CROWDED} is master of all Paxos groups")
         self.findings.check(
             f"all masters on node {CROWDED}, through the registry",
             True,
-            f"{len(view.groups)} groups after {trio.current_time() - began:.1f} s",
+            f"{len(view.groups)} Paxos groups after {trio.current_time() - began:.1f} s",
         )
 
     async def _measure(self, placement: str) -> None:
@@ -266,17 +266,17 @@ class Demo:
         self._phase(f"kill node {VICTIM} (SIGKILL) under load")
         async with self._steady("crash") as producer:
             await trio.sleep(CALM_S)
-            was = await self._until(_every_group_has_a_master, "every group has a master")
+            was = await self._until(_every_group_has_a_master, "every Paxos group has a master")
             lost = sorted(row.group for row in was.groups if row.master == VICTIM)
             began, began_ns = trio.current_time(), time.monotonic_ns()
             await cluster.kill(VICTIM)
             view = await self._until(
                 lambda view: all(row.master not in (None, VICTIM) for row in view.groups),
-                f"the groups of node {VICTIM} have new masters",
+                f"the Paxos groups of node {VICTIM} have new masters",
             )
             heirs = ", ".join(f"{group}->{view.masters()[group]}" for group in lost)
             self.findings.check(
-                f"groups of node {VICTIM} get new masters",
+                f"Paxos groups of node {VICTIM} get new masters",
                 bool(lost),
                 f"after {trio.current_time() - began:.1f} s: {heirs}",
             )

@@ -77,7 +77,7 @@ def render(findings: Findings) -> Iterator[RenderableType]:
 def _moves(findings: Findings) -> Table:
     title = "Steals under load, and the longest gap between two acknowledgements"
     table = Table(title=title, title_justify="left")
-    for column in ("group", "before", "after", "steal", "gap during it", "gap after it"):
+    for column in ("Paxos group", "before", "after", "steal", "gap during it", "gap after it"):
         table.add_column(column, justify="right")
     for move in findings.moves:
         gaps = ("-", "-") if move.gaps_ms is None else [f"{gap:.0f} ms" for gap in move.gaps_ms]

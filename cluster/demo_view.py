@@ -126,7 +126,7 @@ def _masters(view: ClusterView) -> Table:
     table.add_column("node")
     table.add_column("state")
     table.add_column("masters", justify="right")
-    table.add_column("of the groups")
+    table.add_column("of the Paxos groups")
     masters, counts = view.masters(), view.count_by_master()
     for row in view.nodes:
         style = colour_of(row.spec.id) if row.state == "running" else "dim"

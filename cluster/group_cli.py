@@ -52,13 +52,15 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         return sub
 
     action("list", _list, "list the consumer groups", one=False)
-    action("describe", _describe, "show a group's members, its offsets and its lag")
-    seek = action("seek", _seek, "let a group without members go on elsewhere", changes=True)
+    action("describe", _describe, "show a consumer group's members, its offsets and its lag")
+    seek = action(
+        "seek", _seek, "let a consumer group without members go on elsewhere", changes=True
+    )
     seek.add_argument("--to", required=True, metavar="WHERE", help=WHERE)
-    text = "only these (all the group has committed)"
+    text = "only these (all the consumer group has committed)"
     seek.add_argument("--topic", action="append", default=[], metavar="T[:P]", help=text)
     seek.add_argument("--dry-run", action="store_true", help="only show what would change")
-    text = "forget a group without members, and its offsets"
+    text = "forget a consumer group without members, and its offsets"
     delete = action("delete", _delete, text, changes=True)
     delete.add_argument("--dry-run", action="store_true", help="only show what would go")
 
@@ -85,7 +87,7 @@ async def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
         rows = [(one.name, one.state, one.group_type) for one in groups]
         print(table(("group", "state", "type"), rows))
     elif incomplete is None:
-        print("no groups")
+        print("no consumer groups")
     if incomplete is None:
         return 0
     print(f"evenkeel: {incomplete}; there may be more", file=sys.stderr)
@@ -145,7 +147,7 @@ async def _without_members(admin: Admin, name: str) -> GroupDescription:
     group = await admin.describe_group(name)
     if group.members:
         count = f"{len(group.members)} member{'s' if len(group.members) > 1 else ''}"
-        raise ClientError(f"group '{name}' has {count}; stop them first")
+        raise ClientError(f"consumer group '{name}' has {count}; stop them first")
     return group
 
 
@@ -233,7 +235,7 @@ async def _chosen(
         places |= {TopicPartition(topic, one) for one in ([int(number)] if number else known)}
     places = places or set(committed)
     if not places:
-        raise ClientError("the group has committed nothing; name what to set with --topic")
+        raise ClientError("the consumer group has committed nothing; name what to set with --topic")
     return sorted(places)
 
 
@@ -289,5 +291,5 @@ async def _delete(options: Any) -> int:  # noqa: ANN401 (argparse's)
         deleted = {"deleted": not options.dry_run, "offsets": len(offsets)}
         print_json({**_group_json(group), **deleted})
     else:
-        print(f"group {group.name} with {len(offsets)} committed offsets {said}")
+        print(f"consumer group {group.name} with {len(offsets)} committed offsets {said}")
     return 0

@@ -127,7 +127,7 @@ def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 def render(answer: Mapping[str, Any]) -> str:
     """For people: at most 80 columns wide."""
-    lines = ["node  life     alive  zone      peer                   groups  masters  moves"]
+    lines = ["node  life     alive  zone      peer                   copies  masters  moves"]
     for row in answer["nodes"]:
         moves = [f"+{row['to_get']}"] * bool(row["to_get"])
         moves += [f"-{row['to_leave']}"] * bool(row["to_leave"])
@@ -316,13 +316,15 @@ def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
         able = sorted(voting.get(group, set()) - {number})
         if len(its) == 1:
             return (
-                f"node {number} alone has group {group}: with its directory the data would be gone."
+                f"node {number} alone has Paxos group {group}: with its directory the data would "
+                f"be gone."
                 " Add nodes first (evenkeel node add), or put a copy of the directory in its place"
             )
         needed = 1 if len(its) == 2 else quorum_size(its)
         if len(able) < needed:
             return (
-                f"group {group} would stand still for ever: of its members {sorted(its)} only "
+                f"Paxos group {group} would stand still for ever: of its members {sorted(its)} "
+                f"only "
                 f"{able or 'none'} would vote, and {needed} others are needed for node {number} to "
                 "vote again. Bring the others back first (evenkeel status)"
             )

@@ -162,7 +162,7 @@ def _as_asked(
     if node_count is not None and node_count != len(spec.nodes):
         wrong.append(f"{len(spec.nodes)} nodes, not {node_count}")
     if groups is not None and groups != spec.groups:
-        wrong.append(f"{spec.groups} groups, not {groups}")
+        wrong.append(f"{spec.groups} Paxos groups, not {groups}")
     if wrong:
         raise SpecError(
             f"{data_dir} holds a cluster of {' and '.join(wrong)}; "

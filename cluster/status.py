@@ -80,10 +80,10 @@ class ClusterView:
             )
         lost = max(0, self.groups_count - len(self.groups))
         if lost:
-            missing.append(f"nobody answers for {lost} of {self.groups_count} groups")
+            missing.append(f"nobody answers for {lost} of {self.groups_count} Paxos groups")
         unled = [str(row.group) for row in self.groups if row.master is None]
         if unled:
-            missing.append(f"no node that answers is the master of group {', '.join(unled)}")
+            missing.append(f"no node that answers is the master of Paxos group {', '.join(unled)}")
         return missing
 
     @property
@@ -232,7 +232,11 @@ def render(view: ClusterView) -> str:
             f"{row.spec.id:>4}  {row.state:<8} {counts[row.spec.id]:>7}  {row.spec.kafka!s:<16} "
             f"{row.spec.http!s:<16} {rss:<7} {_durability(row)}"
         )
-    lines += ["", "group  master  ideal  lease left  ballot   chosen     applied    behind"]
+    lines += [
+        "",
+        "Paxos groups",
+        "group  master  ideal  lease left  ballot   chosen     applied    behind",
+    ]
     for group in view.groups:
         lines.append(_group_line(group))
     if not view.groups:

@@ -262,7 +262,7 @@ async def _consume(options: Any) -> int:  # noqa: ANN401 (argparse's)
     config = ConsumerConfig(group=options.group, offset_reset=begin)
     options.changes = options.group is not None  # a member commits what it has read
     if options.group is not None and options.partition:
-        raise ClientError("a member of a group cannot choose its partitions")
+        raise ClientError("a member of a consumer group cannot choose its partitions")
     if options.count is not None and options.count < 1:
         return 0
     async with Consumer(bootstrap_of(options), config, client=config_of(options)) as consumer:

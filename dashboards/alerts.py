@@ -6,7 +6,7 @@ from typing import Final
 from dashboards.rules import Alert
 
 NODE: Final = "node {{ $labels.node }} of {{ $labels.cluster }}"
-GROUP: Final = "group {{ $labels.group }} of {{ $labels.cluster }}"
+GROUP: Final = "Paxos group {{ $labels.group }} of {{ $labels.cluster }}"
 CLUSTER: Final = "cluster {{ $labels.cluster }}"
 READERS: Final = "consumer group {{ $labels.consumer_group }} on {{ $labels.topic }}"
 VALUE: Final = "{{ $value | humanize }}"
@@ -25,8 +25,8 @@ NODES: Final[Sequence[Alert]] = (
         lasts="1m",
         severity=CRITICAL,
         summary=f"{NODE} gives no metrics",
-        description="It is down, hangs, or cannot be reached. Its groups have other masters by "
-        "now; one more failure may leave groups without a majority.",
+        description="It is down, hangs, or cannot be reached. Its Paxos groups have other masters "
+        "by now; one more failure may leave Paxos groups without a majority.",
     ),
     Alert(
         name="EvenkeelNodeNotScraped",
@@ -196,8 +196,8 @@ MASTERS: Final[Sequence[Alert]] = (
         when="< 0.2",
         lasts="2m",
         severity=WARNING,
-        summary=f"{NODE}: leases of its groups came down to {PERCENT}",
-        description="Renewals are late. When one comes too late, the group loses its master.",
+        summary=f"{NODE}: leases of its Paxos groups came down to {PERCENT}",
+        description="Renewals are late. When one comes too late, the Paxos group loses its master.",
     ),
 )
 
@@ -216,7 +216,7 @@ REPLICAS: Final[Sequence[Alert]] = (
         when="> 0",
         lasts="5m",
         severity=WARNING,
-        summary=f"{CLUSTER}: {VALUE} groups have fewer copies than they should",
+        summary=f"{CLUSTER}: {VALUE} Paxos groups have fewer copies than they should",
         description="One more failure may stop them.",
     ),
     Alert(
@@ -225,8 +225,8 @@ REPLICAS: Final[Sequence[Alert]] = (
         when="> 100",
         lasts="2m",
         severity=WARNING,
-        summary=f"{NODE} has {VALUE} entries of a group still to apply",
-        description="It cannot take groups over until it has caught up.",
+        summary=f"{NODE} has {VALUE} entries of a Paxos group still to apply",
+        description="It cannot take Paxos groups over until it has caught up.",
     ),
     Alert(
         name="EvenkeelNonVoting",
@@ -234,7 +234,7 @@ REPLICAS: Final[Sequence[Alert]] = (
         when="> 0",
         lasts="10m",
         severity=WARNING,
-        summary=f"{NODE} may not vote in {VALUE} groups",
+        summary=f"{NODE} may not vote in {VALUE} Paxos groups",
         description="It has lost something of their log, and learns it from its peers.",
     ),
     Alert(
@@ -243,7 +243,7 @@ REPLICAS: Final[Sequence[Alert]] = (
         when="> 0",
         lasts="30m",
         severity=WARNING,
-        summary=f"{NODE} has {VALUE} groups or damaged places still to get from peers",
+        summary=f"{NODE} has {VALUE} Paxos groups or damaged places still to get from peers",
         description="It takes long: until then these have a copy less.",
     ),
     Alert(
@@ -252,7 +252,7 @@ REPLICAS: Final[Sequence[Alert]] = (
         when="> 0",
         lasts="1h",
         severity=WARNING,
-        summary=f"{CLUSTER}: {VALUE} groups have been changing their members for an hour",
+        summary=f"{CLUSTER}: {VALUE} Paxos groups have been changing their members for an hour",
         description="A node that is to have them does not get them, or one that is to leave "
         "them does not answer.",
     ),
@@ -265,7 +265,7 @@ STORAGE: Final[Sequence[Alert]] = (
         when="== 1",
         severity=CRITICAL,
         summary=f"{NODE}: its disk is nearly full, writes are refused",
-        description="Producers to groups with this member get NOT_ENOUGH_REPLICAS and retry. "
+        description="Producers to Paxos groups with this member get NOT_ENOUGH_REPLICAS and retry. "
         "Reads go on.",
     ),
     Alert(
@@ -373,7 +373,7 @@ BALANCER: Final[Sequence[Alert]] = (
         when="> 0",
         lasts="10m",
         severity=WARNING,
-        summary=f"{CLUSTER}: {VALUE} groups have not been where they belong for 10 minutes",
+        summary=f"{CLUSTER}: {VALUE} Paxos groups have not been where they belong for 10 minutes",
         description="The balancer gets nowhere: its reason codes say why.",
     ),
     Alert(
@@ -494,7 +494,8 @@ CLIENTS: Final[Sequence[Alert]] = (
         when="> 50",
         severity=INFO,
         summary=f"{CLUSTER}: {VALUE} rebalances in 10 minutes",
-        description="Members come and go all the time; meanwhile their groups read nothing.",
+        description="Members come and go all the time; meanwhile their consumer groups read "
+        "nothing.",
     ),
 )
 

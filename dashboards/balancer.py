@@ -10,14 +10,14 @@ MIND: Final = Row(
     "What it thinks",
     [
         nought(
-            "Groups not where they belong",
+            "Paxos groups not where they belong",
             "It moves them one at a time. If this stays above 0: the reasons below.",
             f"sum(max by (group) (evenkeel_group_misplaced{{{CLUSTER}}}))",
             width=6,
         ),
         Panel(
             title="Paused",
-            description="By an operator, for all groups: evenkeel balance resume.",
+            description="By an operator, for all Paxos groups: evenkeel balance resume.",
             queries=[Query(f"max(evenkeel_balancer_paused{{{CLUSTER}}})")],
             kind=Kind.STAT,
             width=6,
@@ -25,7 +25,7 @@ MIND: Final = Row(
             words=[(0, "no", GREEN), (1, "paused", YELLOW)],
         ),
         nought(
-            "Groups paused",
+            "Paxos groups paused",
             "Left alone on an operator's wish: evenkeel balance resume --group N.",
             f"max(evenkeel_groups_paused{{{CLUSTER}}})",
             width=6,
@@ -45,9 +45,10 @@ MIND: Final = Row(
             steps=[Step(1.5, YELLOW), Step(1.9, RED)],
         ),
         Panel(
-            title="Groups that are not in place, by reason",
+            title="Paxos groups that are not in place, by reason",
             description="As the node sees it that knows best: the one with the most of it. What "
-            "each reason means is in docs/balancer.md; evenkeel balance show names the groups.",
+            "each reason means is in docs/balancer.md; evenkeel balance show names the Paxos "
+            "groups.",
             queries=[
                 Query(
                     f'max by (reason) (evenkeel_balance_groups{{{NODES},reason!="in-place"}})',
@@ -72,7 +73,7 @@ STEALS: Final = Row(
     [
         Panel(
             title="Steals in five minutes, by outcome",
-            description="All but `done` mute the group for a while. Many of them: "
+            description="All but `done` mute the Paxos group for a while. Many of them: "
             "EvenkeelStealsFailing.",
             queries=[
                 Query(
@@ -139,21 +140,21 @@ LOAD: Final = Row(
     "What it goes by",
     [
         Panel(
-            title="Weight of groups",
+            title="Weight of Paxos groups",
             description="By the built-in estimator, 1 is average; all are 1 until there are "
             "reports of half a minute. Only used with evenness=weight.",
             queries=[
                 Query(
                     f"max by (group) (evenkeel_group_weight{{{CLUSTER}}})"
                     f" or max by (group) (evenkeel_group_acting{{{CLUSTER}}}) * 0 + 1",
-                    "group {{group}}",
+                    "Paxos group {{group}}",
                 )
             ],
         ),
         Panel(
             title="Load reports",
             description="Each node sends one every balancer.load_interval_ms. Failed ones: the "
-            "registry's group has no master. Bad ones are of nodes of another version.",
+            "registry's Paxos group has no master. Bad ones are of nodes of another version.",
             queries=[
                 Query(
                     rate("evenkeel_load_reports_total", "node, outcome"),

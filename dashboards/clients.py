@@ -14,8 +14,8 @@ PRODUCERS: Final = Row(
     [
         Panel(
             title="Records",
-            description="Taken in by each node. Far apart while masters are even: some groups are "
-            "heavier, see the balancer's dashboard.",
+            description="Taken in by each node. Far apart while masters are even: some Paxos "
+            "groups are heavier, see the balancer's dashboard.",
             queries=[Query(rate("evenkeel_produce_records_total"), BY_NODE)],
             unit=Unit.RECORDS_PER_S,
             stacked=True,
@@ -211,7 +211,8 @@ LIMITS: Final = Row(
         ),
         Panel(
             title="Consumers that are not told of",
-            description="Committed partitions of groups the coordinating node does not keep, and "
+            description="Committed partitions of consumer groups the coordinating node does not "
+            "keep, and "
             "consumer groups beyond what a scrape looks at: evenkeel group describe has them.",
             queries=[
                 Query(f"sum(evenkeel_consumer_lag_unknown{{{NODES}}})", "partitions"),

@@ -22,19 +22,19 @@ STATE: Final = Row(
             steps=[Step(1, GREEN)],
         ),
         nought(
-            "Groups without a master",
+            "Paxos groups without a master",
             "Nobody can write to or read from their partitions. After a crash this lasts about a "
             "lease; if it lasts longer: EvenkeelGroupMasterless.",
             f"count(max by (group) (evenkeel_group_acting{{{CLUSTER}}}) == 0) or vector(0)",
         ),
         nought(
-            "Groups not where they belong",
+            "Paxos groups not where they belong",
             "Moves one after the other by itself, in seconds. If it stays: the balancer's "
             "dashboard says why.",
             f"sum(max by (group) (evenkeel_group_misplaced{{{CLUSTER}}}))",
         ),
         nought(
-            "Groups with too few copies",
+            "Paxos groups with too few copies",
             "Fewer members are heard than there should be: a node is down or away. One more "
             "failure may stop them.",
             f"max(evenkeel_groups_under_replicated{{{CLUSTER}}})",
@@ -97,7 +97,8 @@ TRAFFIC: Final = Row(
         Panel(
             title="Records in, by node",
             description="The work of masters. One node far above the others while masters are "
-            "even: some groups are heavier; consider evenkeel balance policy evenness=weight.",
+            "even: some Paxos groups are heavier; consider evenkeel balance policy "
+            "evenness=weight.",
             queries=[Query(rate("evenkeel_produce_records_total"), BY_NODE)],
             unit=Unit.RECORDS_PER_S,
             stacked=True,

@@ -19,7 +19,7 @@ from dashboards.panels import (
 from dashboards.queries import BY_NODE, CLUSTER, NODES, nought
 
 CHOSEN: Final = 'cluster="$cluster",node=~"$node",group=~"$group"'
-BY_GROUP: Final = "group {{group}}"
+BY_GROUP: Final = "Paxos group {{group}}"
 
 MASTERS: Final = Row(
     "Masters",
@@ -34,7 +34,8 @@ MASTERS: Final = Row(
         ),
         Panel(
             title="Who is master of what",
-            description="Group 0 is the registry. A group that is missing has no master.",
+            description="Paxos group 0 is the registry. A Paxos group that is missing has no "
+            "master.",
             queries=[
                 Query(f"sum by (group, node) (evenkeel_group_acting{{{CHOSEN}}} == 1)"),
             ],
@@ -43,7 +44,8 @@ MASTERS: Final = Row(
         ),
         Panel(
             title="Acting as master",
-            description="One line for each group: how many nodes act as its master. 0 for longer "
+            description="One line for each Paxos group: how many nodes act as its master. 0 for "
+            "longer "
             "than a lease: EvenkeelGroupMasterless. More than 1 for longer than two scrapes: "
             "EvenkeelGroupTwoMasters.",
             queries=[
@@ -59,7 +61,8 @@ MASTERS: Final = Row(
         ),
         Panel(
             title="Changes of masters in five minutes",
-            description="By group. A few after a restart or a plan are normal; a group that goes "
+            description="By Paxos group. A few after a restart or a plan are normal; a Paxos "
+            "group that goes "
             "on changing flaps: EvenkeelMasterFlapping.",
             queries=[
                 Query(
@@ -123,19 +126,19 @@ REPLICAS: Final = Row(
             width=6,
         ),
         nought(
-            "Groups without a vote",
+            "Paxos groups without a vote",
             "A node has lost something of their log and learns it again: EvenkeelNonVoting.",
             f"sum(evenkeel_groups_non_voting{{{NODES}}})",
             width=6,
         ),
         nought(
-            "Groups with too few copies",
+            "Paxos groups with too few copies",
             "Fewer members are heard than there should be: EvenkeelUnderReplicated.",
             f"max(evenkeel_groups_under_replicated{{{CLUSTER}}})",
             width=6,
         ),
         Panel(
-            title="Groups that change members",
+            title="Paxos groups that change members",
             description="Copies on their way to other nodes: after node add, remove, or a death. "
             "For more than an hour: EvenkeelReplicaMovesStuck.",
             queries=[Query(f"max(evenkeel_groups_moving{{{CLUSTER}}})")],
@@ -146,16 +149,16 @@ REPLICAS: Final = Row(
         ),
         Panel(
             title="Entries still to apply",
-            description="The most of any group. A node that stays behind cannot become master, and "
-            "cannot be handed groups: EvenkeelReplicaBehind.",
+            description="The most of any Paxos group. A node that stays behind cannot become "
+            "master, and cannot be handed Paxos groups: EvenkeelReplicaBehind.",
             queries=[Query(f"max by (node) (evenkeel_group_slots_behind{{{CHOSEN}}})", BY_NODE)],
             width=12,
             steps=[Step(100, RED)],
         ),
         Panel(
             title="Entries applied",
-            description="All groups. Members of the same groups apply the same; one that lags "
-            "behind the others for long has a slow disk or CPU.",
+            description="All Paxos groups. Members of the same Paxos groups apply the same; one "
+            "that lags behind the others for long has a slow disk or CPU.",
             queries=[
                 Query(
                     f"sum by (node) (rate(evenkeel_entries_applied_total{{{NODES}}}"
@@ -171,7 +174,7 @@ REPLICAS: Final = Row(
 
 MASTERS_DASHBOARD: Final = Dashboard(
     uid="evenkeel-masters",
-    title="Groups and masters",
+    title="Paxos groups and masters",
     description="Who is master of what, leases, changes of masters, copies.",
     rows=[MASTERS, LEASES, REPLICAS],
     variables=[panels.CLUSTER, panels.NODE, panels.GROUP],

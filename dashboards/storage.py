@@ -13,7 +13,8 @@ LOG: Final = Row(
     [
         Panel(
             title="fdatasync",
-            description="Write and fdatasync of one batch of all groups; every acknowledgement "
+            description="Write and fdatasync of one batch of all Paxos groups; every "
+            "acknowledgement "
             "waits for a majority's. p99 above 100 ms: EvenkeelFsyncSlow.",
             queries=quantiles("evenkeel_wal_sync_seconds"),
             unit=Unit.SECONDS,
@@ -42,8 +43,8 @@ LOG: Final = Row(
         ),
         Panel(
             title="Bytes into the log",
-            description="All groups this node is a member of, master or not: each byte produced is "
-            "written by every member of its group.",
+            description="All Paxos groups this node is a member of, master or not: each byte "
+            "produced is written by every member of its Paxos group.",
             queries=[Query(rate("evenkeel_wal_bytes_total"), BY_NODE)],
             unit=Unit.BYTES_PER_S,
         ),
@@ -69,8 +70,8 @@ LOG: Final = Row(
         ),
         Panel(
             title="Oldest checkpoint",
-            description="Of the groups of each node. An idle group's may be old; what a restart "
-            "reads is the log since then.",
+            description="Of the Paxos groups of each node. An idle Paxos group's may be old; what "
+            "a restart reads is the log since then.",
             queries=[Query(f"max by (node) (evenkeel_checkpoint_age_seconds{{{NODES}}})", BY_NODE)],
             unit=Unit.SECONDS,
         ),
@@ -235,7 +236,7 @@ DAMAGE: Final = Row(
         ),
         Panel(
             title="Still to get from peers",
-            description="Groups and damaged places. For more than half an hour: "
+            description="Paxos groups and damaged places. For more than half an hour: "
             "EvenkeelCatchingUp.",
             queries=[Query(f"sum(evenkeel_catching_up{{{NODES}}})")],
             kind=Kind.STAT,

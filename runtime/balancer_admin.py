@@ -204,7 +204,9 @@ class BalancerAdmin:
         weights = {}
         for name, weight in given.items():
             if name not in groups or not _is_number(weight, NUMBER_MAX):
-                raise BadRequest(f"group {name[:20]!r}: groups are 0 to {len(groups) - 1}")
+                raise BadRequest(
+                    f"Paxos group {name[:20]!r}: Paxos groups are 0 to {len(groups) - 1}"
+                )
             weights[groups[name]] = int(weight)
         return await self.propose(PublishWeights(Weights(source, computed * MS, weights)))
 
@@ -270,7 +272,7 @@ def _wanted_placement(body: dict[str, Any], registry: Registry) -> dict[GroupId,
     by_name = {str(group): group for group in groups}
     for name, node in wanted.items():
         if name not in by_name:
-            raise BadRequest(f"group {name[:20]!r}: there are 0 to {len(groups) - 1}")
+            raise BadRequest(f"Paxos group {name[:20]!r}: there are 0 to {len(groups) - 1}")
         merged[by_name[name]] = _node(node, nodes)
     return merged
 

@@ -31,7 +31,9 @@ class BalancerMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         now = self._engine.now()
         groups = GaugeMetricFamily(
-            "evenkeel_balance_groups", "Groups by the balancer's reason code.", labels=["reason"]
+            "evenkeel_balance_groups",
+            "Paxos groups by the balancer's reason code.",
+            labels=["reason"],
         )
         machine = self._loop.machine
         if machine is not None:
@@ -63,12 +65,12 @@ class BalancerMetrics(Collector):
             leaving += len(members - wanted)
         yield GaugeMetricFamily(
             "evenkeel_groups_under_replicated",
-            "Groups with fewer members that are heard than they should have.",
+            "Paxos groups with fewer members that are heard than they should have.",
             value=few,
         )
         yield GaugeMetricFamily(
             "evenkeel_groups_moving",
-            "Groups whose members are not their replica set.",
+            "Paxos groups whose members are not their replica set.",
             value=moving,
         )
         copies = GaugeMetricFamily(

@@ -119,9 +119,9 @@ def _coordinators(broker: Broker) -> Iterable[Metric]:
     groups = sum(one.groups_stored for one in active)
     yield _gauge("evenkeel_consumer_groups", "Coordinated by this node.", groups)
     members = sum(one.members for one in active)
-    yield _gauge("evenkeel_consumer_members", "Of those groups.", members)
+    yield _gauge("evenkeel_consumer_members", "Of those consumer groups.", members)
     rebalances = sum(one.rebalances for one in found)
-    yield CounterMetricFamily("evenkeel_rebalances", "Of those groups.", value=rebalances)
+    yield CounterMetricFamily("evenkeel_rebalances", "Of those consumer groups.", value=rebalances)
     expired = sum(one.sessions_expired for one in found)
     text = "Members that were not heard for their session."
     yield CounterMetricFamily("evenkeel_sessions_expired", text, value=expired)

@@ -81,7 +81,7 @@ class NodeMetrics(Collector):
         self._tick_gaps_ns: deque[int] = deque(maxlen=TICK_GAPS_KEPT)
         self._fsync = Histogram(
             "evenkeel_wal_sync_seconds",
-            "One batch of all groups made durable.",
+            "One batch of all Paxos groups made durable.",
             buckets=FSYNC_BUCKETS,
             registry=registry,
         )
@@ -131,7 +131,7 @@ class NodeMetrics(Collector):
         masters: Counter[str] = Counter(none=0)
         labels = ["group"]
         left = GaugeMetricFamily(
-            "evenkeel_lease_remaining_seconds", "Until the group's lease ends.", labels=labels
+            "evenkeel_lease_remaining_seconds", "Until the Paxos group's lease ends.", labels=labels
         )
         lag = GaugeMetricFamily(
             "evenkeel_group_slots_behind", "Known chosen, not yet applied here.", labels=labels
@@ -158,7 +158,7 @@ class NodeMetrics(Collector):
             ideal = placement.get(one.group)
             misplaced.add_metric([group], int(ideal is not None and ideal != one.holder))
         by_master = GaugeMetricFamily(
-            "evenkeel_groups", "Groups by master, as this node sees it.", labels=["master"]
+            "evenkeel_groups", "Paxos groups by master, as this node sees it.", labels=["master"]
         )
         for master, count in sorted(masters.items()):
             by_master.add_metric([master], count)
@@ -174,7 +174,9 @@ class NodeMetrics(Collector):
         forwards = self._engine.forwards
         yield _counter("evenkeel_proposals", "Entries this node proposed.", engine.proposals)
         yield _counter("evenkeel_commands", "Commands of clients taken in.", engine.commands)
-        yield _counter("evenkeel_entries_applied", "Entries applied, all groups.", engine.applied)
+        yield _counter(
+            "evenkeel_entries_applied", "Entries applied, all Paxos groups.", engine.applied
+        )
         yield _counter("evenkeel_forwarded", "Requests forwarded away.", engine.forwarded_out)
         yield _counter("evenkeel_forwards_received", "Forwards received.", engine.forwarded_in)
         yield _counter("evenkeel_forward_timeouts", "Unanswered.", forwards.timeouts)
@@ -206,7 +208,9 @@ class NodeMetrics(Collector):
         engine, room = self._engine, self._engine.writer.room
         repairs, scrubber = engine.repairs, engine.scrubber
         silent = sum(replica.rejoin is not None for replica in engine.multi.replicas.values())
-        yield _gauge("evenkeel_groups_non_voting", "Groups this node may not vote in.", silent)
+        yield _gauge(
+            "evenkeel_groups_non_voting", "Paxos groups this node may not vote in.", silent
+        )
         yield _counter("evenkeel_log_damage", "Damaged places found in the log.", repairs.found)
         yield _gauge("evenkeel_entries_missing", "Damaged, not repaired yet.", repairs.missing)
         yield _counter("evenkeel_entries_repaired", "Learned again.", repairs.repaired)

@@ -144,15 +144,15 @@ class NodeAdmin:
         replicas = 1 if cluster is None else min(cluster.replicas, len(staying))
         if left < replicas:
             return (
-                f"{left} nodes would be left, and every group has {replicas} copies: add a node "
-                "first, or remove it with --force"
+                f"{left} nodes would be left, and every Paxos group has {replicas} copies: add a "
+                f"node first, or remove it with --force"
             )
         there = self._engine.alive() - {node}
         for group in self._groups():
             members = self._members(group)
             up = sum(one in there for one in members)
             if node in members and up < quorum_size(members):
-                name = "the registry" if group == REGISTRY_GROUP else f"group {group}"
+                name = "the registry" if group == REGISTRY_GROUP else f"Paxos group {group}"
                 return (
                     f"{name} would have no majority: only {up} of its other members run; start "
                     "them first, or remove it with --force"

@@ -26,7 +26,7 @@ class UpkeepMetrics(Collector):
         checkpointing = self._upkeep.checkpointing
         now_ns, labels = self._engine.boot_ns(), ["group"]
         age = GaugeMetricFamily(
-            "evenkeel_checkpoint_age_seconds", "Since the group's last one.", labels=labels
+            "evenkeel_checkpoint_age_seconds", "Since the Paxos group's last one.", labels=labels
         )
         slot = GaugeMetricFamily("evenkeel_checkpoint_slot", "Of the last one.", labels=labels)
         size = GaugeMetricFamily("evenkeel_checkpoint_bytes", "Of the last one.", labels=labels)
@@ -65,7 +65,7 @@ class UpkeepMetrics(Collector):
         catching_up = self._upkeep.catching_up
         sink, source = catching_up.sink, catching_up.source
         waiting = sink.waiting + (sink.view() is not None)
-        yield _gauge("evenkeel_catching_up", "Groups and damaged places to be got.", waiting)
+        yield _gauge("evenkeel_catching_up", "Paxos groups and damaged places to be got.", waiting)
         rate = catching_up.bytes_per_s
         yield _gauge("evenkeel_catch_up_bytes_per_second", "In the last second.", rate)
         received = sink.statistics.bytes_received
@@ -73,7 +73,9 @@ class UpkeepMetrics(Collector):
         sent = source.statistics.bytes_sent
         yield _counter("evenkeel_catch_up_sent_bytes", "To peers.", sent)
         transfers = sink.statistics.transfers
-        yield _counter("evenkeel_state_transfers", "Groups taken over from a peer.", transfers)
+        yield _counter(
+            "evenkeel_state_transfers", "Paxos groups taken over from a peer.", transfers
+        )
         yield _counter("evenkeel_cold_mended", "Damaged places mended.", sink.statistics.mended)
 
 

@@ -136,16 +136,16 @@ export function moveGroup(group, row, nodes) {
   const other = able.find((node) => node !== master);
   if (other !== undefined) select.value = String(other);
   ask({
-    title: `Move group ${group}?`,
+    title: `Move Paxos group ${group}?`,
     body: [
-      p("Its master moves there without an error for a producer, and the group is pinned: the planner leaves it there until it is unpinned."),
+      p("Its master moves there without an error for a producer, and the Paxos group is pinned: the planner leaves it there until it is unpinned."),
       el("p", {}, el("label", { for: "move-to" }, "Move to "), select),
-      flags & 2 ? p("The group is paused: it moves when it is resumed.") : null,
+      flags & 2 ? p("The Paxos group is paused: it moves when it is resumed.") : null,
     ].filter(Boolean),
     verb: "Move and pin",
     act: async () => {
       await post("admin/move", { group, node: Number(select.value) });
-      return `Group ${group} moves to node ${select.value}.`;
+      return `Paxos group ${group} moves to node ${select.value}.`;
     },
   });
   select.focus();
@@ -153,24 +153,24 @@ export function moveGroup(group, row, nodes) {
 
 export function unpinGroup(group) {
   ask({
-    title: `Unpin group ${group}?`,
+    title: `Unpin Paxos group ${group}?`,
     body: [p("The planner may move it again.")],
     verb: "Unpin",
     act: async () => {
       await post("admin/move", { group, node: null });
-      return `Group ${group} is the planner's again.`;
+      return `Paxos group ${group} is the planner's again.`;
     },
   });
 }
 
 export function pauseGroup(group, paused) {
   ask({
-    title: paused ? `Pause group ${group}?` : `Resume group ${group}?`,
-    body: [p(paused ? "Its master stays where it is until the group is resumed." : "Its master may be moved again.")],
+    title: paused ? `Pause Paxos group ${group}?` : `Resume Paxos group ${group}?`,
+    body: [p(paused ? "Its master stays where it is until the Paxos group is resumed." : "Its master may be moved again.")],
     verb: paused ? "Pause" : "Resume",
     act: async () => {
       await post("admin/balancer", { paused, group });
-      return paused ? `Group ${group} is paused.` : `Group ${group} may move again.`;
+      return paused ? `Paxos group ${group} is paused.` : `Group ${group} may move again.`;
     },
   });
 }
@@ -224,7 +224,7 @@ function planNodes(plan) {
       el("td", {}, one.unfit ?? "fit"),
     ),
   );
-  return table([["Node"], ["Groups now", "number"], ["Planned", "number"], ["State"]], rows);
+  return table([["Node"], ["Masters now", "number"], ["Planned", "number"], ["State"]], rows);
 }
 
 function planMoves(moves) {
@@ -237,5 +237,5 @@ function planMoves(moves) {
       el("td", {}, one.detail ? `${one.reason}: ${one.detail}` : one.reason),
     ),
   );
-  return table([["Group", "number"], ["From → to"], ["Reason"]], rows);
+  return table([["Paxos group", "number"], ["From → to"], ["Reason"]], rows);
 }

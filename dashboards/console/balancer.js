@@ -27,7 +27,7 @@ export class Balancer {
 
   state() {
     const { balancer, policy, tokens, weights } = this.live.sections;
-    const moving = tokens.map((one) => `group ${one.group} from node ${one.source} to node ${one.target}`);
+    const moving = tokens.map((one) => `Paxos group ${one.group} from node ${one.source} to node ${one.target}`);
     const copying = balancer.get("replica_moves").length;
     let text;
     if (!balancer.get("enabled")) text = "Off on this node (balancer.enabled = false).";
@@ -35,7 +35,7 @@ export class Balancer {
     else if (!policy.get("automatic")) text = "The placement was set by hand: a dry run that is adopted makes it plan again.";
     else text = `Automatic, planner ${balancer.get("planner")}.`;
     text += moving.length ? ` Moving ${moving.join(", ")}.` : " Nothing is being moved.";
-    if (copying) text += ` ${plural(copying, "group")} on the way to other nodes.`;
+    if (copying) text += ` ${plural(copying, "Paxos group")} on the way to other nodes.`;
     text += ` Even by ${weights.get("by")} (${weights.get("source")}), placement version ${count(balancer.get("placement_version"))}.`;
     setText(byId("balancer-state"), text);
     setText(byId("pause"), balancer.get("paused") ? "Resume…" : "Pause…");
@@ -101,7 +101,7 @@ export class Balancer {
 function decision(one) {
   const isPlan = one.kind === "plan";
   const number = isPlan ? one.moves_count : one.changes_count;
-  const what = isPlan ? plural(number, "move") : `${plural(number, "group")} to other nodes`;
+  const what = isPlan ? plural(number, "move") : `${plural(number, "Paxos group")} to other nodes`;
   const rows = isPlan
     ? one.moves.map((move) => [move.group, `${move.source ?? "–"} → ${move.target}`, move.reason])
     : one.changes.map((change) => [change.group, `${change.before.join(" ")} → ${change.after.join(" ")}`, change.reason]);
@@ -116,7 +116,7 @@ function decision(one) {
       ? el(
           "table",
           {},
-          el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "number" }, "Group"), el("th", { scope: "col" }, "From → to"), el("th", { scope: "col" }, "Reason"))),
+          el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "number" }, "Paxos group"), el("th", { scope: "col" }, "From → to"), el("th", { scope: "col" }, "Reason"))),
           el("tbody", {}, rows.map(([group, way, reason]) => el("tr", {}, el("th", { scope: "row", class: "number" }, group), el("td", {}, way), el("td", {}, reason)))),
         )
       : null,

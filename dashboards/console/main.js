@@ -57,7 +57,7 @@ function summary() {
   const [produced, fetched, into, out] = total(live);
   const facts = [
     ["Nodes up", `${up} of ${all.length}`, up < all.length ? "✕ some are down" : "✓ all", up < all.length],
-    ["Groups", count(groups.length), masterless ? `✕ ${count(masterless)} without a master` : "✓ all have a master", masterless > 0],
+    ["Paxos groups", count(groups.length), masterless ? `✕ ${count(masterless)} without a master` : "✓ all have a master", masterless > 0],
     ["Not where they belong", count(misplaced), misplaced ? "! to be moved" : "✓ none", false],
     ["Produce requests", `${count(produced)}/s`, `${bytes(into)}/s in`, false],
     ["Fetch requests", `${count(fetched)}/s`, `${bytes(out)}/s out`, false],

@@ -9,8 +9,8 @@ const COLOURS = 10;
 const FEW = 20;
 const MANY = 60;
 const NARROW = 600;
-const COLUMNS = "Each column is a group; its filled cell is its master.";
-const COMPACT = "Each box is a group with its master; 1→2 belongs on node 2.";
+const COLUMNS = "Each column is a Paxos group; its filled cell is its master.";
+const COMPACT = "Each box is a Paxos group with its master; 1→2 belongs on node 2.";
 const PINNED = 1;
 const PAUSED = 2;
 const BY_HAND = 4;
@@ -40,7 +40,7 @@ export class GroupMap {
     this.compact = compact;
     setAttribute(byId("map-nodes"), "aria-pressed", !compact);
     setAttribute(byId("map-compact"), "aria-pressed", compact);
-    setText(byId("map-help"), `${compact ? COMPACT : COLUMNS} Arrow keys move, Enter opens a group.`);
+    setText(byId("map-help"), `${compact ? COMPACT : COLUMNS} Arrow keys move, Enter opens a Paxos group.`);
     this.columns.clear();
     this.root.replaceChildren();
     this.root.classList.toggle("compact", compact);
@@ -161,7 +161,7 @@ export class GroupMap {
     const who = master === null ? "no master" : `master node ${master}${certain ? "" : ", by hearsay"}`;
     const where = master === ideal ? "where it belongs" : ideal === null ? "no ideal node" : `belongs on node ${ideal}: ${WHY[why] ?? why}`;
     const more = (flags & PINNED ? ", pinned" : "") + (flags & PAUSED ? ", paused" : "");
-    return `Group ${name}${name === "0" ? ", the registry" : ""}: ${who}, ${where}${more}`;
+    return `Paxos group ${name}${name === "0" ? ", the registry" : ""}: ${who}, ${where}${more}`;
   }
 
   // -- leases -------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ export class GroupMap {
         const has = masters.get(node) ?? 0;
         const should = ideals.get(node) ?? 0;
         setText(item.lastChild, `master of ${has}, ideal ${should}${this.down(node) ? ", down" : ""}`);
-        setAttribute(item, "aria-label", `Node ${node} is master of ${has} groups and should be of ${should}${this.down(node) ? "; it is down" : ""}`);
+        setAttribute(item, "aria-label", `Node ${node} is master of ${has} Paxos groups and should be of ${should}${this.down(node) ? "; it is down" : ""}`);
       },
     );
   }
@@ -247,7 +247,7 @@ export class GroupMap {
     const nodes = this.nodes.filter((node) => !this.down(node));
     const button = (text, act) => el("button", { type: "button", onclick: act }, text);
     ask({
-      title: group === 0 ? "Group 0, the registry" : `Group ${name}`,
+      title: group === 0 ? "Paxos group 0, the registry" : `Paxos group ${name}`,
       body: [
         this.facts,
         el(

@@ -139,7 +139,7 @@ export function topics(live) {
       const configs = Object.entries(value.configs).map(([name, one]) => `${name}=${one}`);
       fill(
         holder,
-        [["Partition", "number"], ["Group", "number"], ["Master", "number"], ["First offset", "number"], ["Next offset", "number"]],
+        [["Partition", "number"], ["Paxos group", "number"], ["Master", "number"], ["First offset", "number"], ["Next offset", "number"]],
         value.partitions.map(([index, group, master, start, end]) => ({ key: index, cells: [index, group, master ?? "–", count(start), count(end)] })),
         [configs.length ? `Settings: ${configs.join(", ")}` : "All settings are the cluster's."],
       );
@@ -167,7 +167,7 @@ export function consumers(live) {
         holder,
         [["Topic"], ["Partition", "number"], ["Committed", "number"], ["End", "number"], ["Lag", "number"]],
         value.offsets.map(([topic, index, offset, end, lag]) => ({ key: `${topic} ${index}`, cells: [topic, index, count(offset), count(end), count(lag)] })),
-        [`${clients} Kept in group ${value.group}.`],
+        [`${clients} Kept in Paxos group ${value.group}.`],
       );
     },
   });

@@ -32,10 +32,22 @@ def test_the_machine_is_at_least_as_busy_as_we_are() -> None:
 
 
 def test_resident_memory_grows_with_what_is_touched() -> None:
-    before = usage.rss_bytes(os.getpid())
-    ballast = bytearray(os.urandom(1)) * (32 * 1024 * 1024)
-    grown = usage.rss_bytes(os.getpid()) - before
-    assert len(ballast) * 0.9 < grown < len(ballast) * 2
+    """Of a process that does nothing else: this one may give back what other tests have used."""
+    size = 32 * 1024 * 1024
+    script = f"print(flush=True); input(); kept = b'x' * {size}; print(flush=True); input()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = usage.rss_bytes(child.pid)
+        print(file=child.stdin, flush=True)
+        child.stdout.readline()
+        grown = usage.rss_bytes(child.pid) - before
+        child.stdin.close()
+    assert size * 0.9 < grown < size * 2
 
 
 def test_a_process_that_has_ended_is_told_so() -> None:

@@ -191,7 +191,7 @@ async def move_by_keyboard(page: Browser) -> int:
     def steps() -> int:
         page.tab_to("#map .group")
         page.press("Home", "Right", "Right", "Right")
-        assert page.focused().startswith("Group 3: ")
+        assert page.focused().startswith("Paxos group 3: ")
         page.press("Enter")
         assert page.run("return document.querySelector('#dialog').open")
         assert page.focused() == "Close"
@@ -199,16 +199,16 @@ async def move_by_keyboard(page: Browser) -> int:
         assert page.focused() == "Move…"
         page.press("Enter")
         is_asked = "return document.querySelector('#dialog-title').textContent"
-        page.until("the question", lambda: page.run(is_asked) == "Move group 3?")
+        page.until("the question", lambda: page.run(is_asked) == "Move Paxos group 3?")
         page.press("Escape")
         is_open = "return document.querySelector('#dialog').open"
         assert not page.run(is_open)
-        assert page.focused().startswith("Group 3"), "the focus is where it was"
+        assert page.focused().startswith("Paxos group 3"), "the focus is where it was"
 
         page.press("Enter")
         page.tab_to("#dialog-body button")
         page.press("Enter")
-        page.until("the question", lambda: page.run(is_asked) == "Move group 3?")
+        page.until("the question", lambda: page.run(is_asked) == "Move Paxos group 3?")
         page.tab_to("#dialog-ok")
         assert page.focused() == "Move and pin"
         page.press("Enter")

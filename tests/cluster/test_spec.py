@@ -75,8 +75,8 @@ def test_ports_taken_by_others_are_replaced(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"node_count": 3}, "holds a cluster of 2 nodes, not 3; leave the option out"),
-        ({"groups": 6}, "5 groups, not 6"),
-        ({"node_count": 1, "groups": 6}, "2 nodes, not 1 and 5 groups, not 6"),
+        ({"groups": 6}, "5 Paxos groups, not 6"),
+        ({"node_count": 1, "groups": 6}, "2 nodes, not 1 and 5 Paxos groups, not 6"),
     ],
 )
 def test_a_directory_of_another_cluster_is_refused(

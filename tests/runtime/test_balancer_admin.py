@@ -266,7 +266,7 @@ async def test_the_problem_is_told_to_who_plans_elsewhere(operator: Operator) ->
         (
             "/admin/weights",
             {"source": "s", "computed_wall_ms": 1, "weights": {"99": 1}},
-            "groups are 0 to",
+            "Paxos groups are 0 to",
         ),
     ],
 )
@@ -322,4 +322,4 @@ async def test_a_plan_shows_which_groups_would_be_copied_where(
     moves = planned["replicas"]["moves"]
     assert all(4 in move["after"] for move in moves)
     assert moves[0]["after"] == [1, 2, 3, 4], "the registry's group first"
-    assert "replica set(s) change" in balance_view.plan(planned, (), explain=False)
+    assert "replica set(s) of Paxos groups change" in balance_view.plan(planned, (), explain=False)

@@ -84,7 +84,7 @@ async def test_nonsense_is_refused(desk: Desk, body: dict[str, Any]) -> None:
 
 async def test_fewer_nodes_than_copies_need_force(desk: Desk) -> None:
     why = await desk.refusal(do="remove", node=2)
-    assert "2 nodes would be left, and every group has 3 copies: add a node first" in why
+    assert "2 nodes would be left, and every Paxos group has 3 copies: add a node first" in why
     assert (await desk.change(do="remove", node=2, force=True)).status == 200
     assert desk.proposed == [RemoveNode(NodeId(2))]
 
