@@ -72,6 +72,7 @@ def ask_to_learn(replica: "Replica", now: Now, node: NodeId, step: Step) -> None
     if replica.questions.may_ask(now.boot_ns, replica.group, node, until_ns):
         replica.learn_at = until_ns
         replica.peer(node).asked = True
+        replica.standstill.asked(now.boot_ns)
         step.before.append(Send(node, Learn(replica.group, replica.learner.applied)))
 
 

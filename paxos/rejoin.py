@@ -235,7 +235,7 @@ def tick_gap(replica: "Replica", now: Now, step: Step) -> None:
     (other,) = replica.others(replica.members)
     peer, applied = replica.peer(other), replica.learner.applied
     has_none = peer.told_boot_ns is not None and max(peer.applied, peer.chosen) <= applied
-    stalled_ns = now.boot_ns - replica.stalled_since
+    stalled_ns = now.boot_ns - replica.standstill.since
     if (
         has_none
         and replica.is_heard(other, now)

@@ -58,6 +58,7 @@ from paxos.messages import (
 from paxos.progress import Peer
 from paxos.proposer import Proposer, Role
 from paxos.rejoin import Rejoin
+from paxos.standstill import Standstill
 from paxos.statistics import GroupStatistics
 from paxos.step import Applied, FetchState, LearnedRecord, Notice, Send, ServeLog, Step
 from paxos.timing import SERVE_SLOTS_MAX, Timing
@@ -142,8 +143,7 @@ class Replica:
         self.settle_since = 0
         self.progress_at = 0
         self.learn_at = 0
-        self.stalled_slot: Slot = SLOT_ZERO
-        self.stalled_since = 0
+        self.standstill = Standstill()
         self.vote_missing = False
         """The next slot is chosen at a ballot we did not vote at: only its value will help."""
         self.trimmed_boot_ns: int | None = None
@@ -167,7 +167,7 @@ class Replica:
         """Called once after the last replay: what was learned beyond a gap becomes known again."""
         self.acceptor.recorded = self.learner.applied
         self.learner.heard(self.proven)
-        self.stalled_slot, self.stalled_since = self.learner.applied, now.boot_ns
+        self.standstill.begin(now.boot_ns, self.learner)
         if self._recovered.base is not None:
             self.lease.heard(now, self.timing.lease_ns)
         for slot, entry in sorted(self._recovered.learned.items()):

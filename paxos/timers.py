@@ -22,7 +22,7 @@ def rests(replica: "Replica", now: "Now") -> bool:
     what it waits for is not due. Most groups of a node are like this most of the time."""
     if now.boot_ns >= replica.rests_until_boot_ns or now.wall_ns >= replica.rests_until_wall_ns:
         return False
-    replica.stalled_since = now.boot_ns  # the one thing that `tick` would have noted
+    replica.standstill.since = now.boot_ns  # the one thing that `tick` would have noted
     return True
 
 
@@ -118,8 +118,8 @@ def mastership(replica: "Replica", now: "Now", step: Step, *, renew_early: bool 
 def _may_prepare(replica: "Replica", now: "Now", step: Step) -> bool:
     """Heard by a majority, and behind none of those: first learn, then prepare.
 
-    Only for so long: one that is ahead may be heard by us and hear nobody, and never answer. Who
-    has answered that its log is gone is not such a one.
+    Unless the group stands still meanwhile (paxos.standstill): one that is ahead may be heard by us
+    and hear nobody, and never answer. Who has answered that its log is gone is not such a one.
     """
     if replica.me not in replica.members or not replica.can_vote():
         return False
@@ -129,10 +129,9 @@ def _may_prepare(replica: "Replica", now: "Now", step: Step) -> bool:
     ahead = [node for node in near if replica.peer(node).applied > replica.learner.applied]
     if ahead and now.boot_ns >= replica.learn_at:
         asking.ask_to_learn(replica, now, ahead[0], step)
-    stalled_ns = now.boot_ns - replica.stalled_since
     return not ahead or (
         replica.learner.behind
-        and stalled_ns > replica.timing.heard_ns
+        and replica.standstill.is_dead(now.boot_ns, replica.timing)
         and not base.is_fetching(replica, now)
     )
 
@@ -170,10 +169,8 @@ def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
 def _gap_needs_values(replica: "Replica", now: "Now") -> bool:
     """Slots known chosen and not applied are usual for a moment: their votes are here, their Commit
     is on its way. Ask for values where a vote is missing, or where nothing has moved for long."""
-    applied = replica.learner.applied
-    if applied != replica.stalled_slot or not replica.learner.behind:
-        replica.stalled_slot, replica.stalled_since = applied, now.boot_ns
-    stalled_ns = now.boot_ns - replica.stalled_since
+    replica.standstill.look(now.boot_ns, replica.learner)
+    stalled_ns = now.boot_ns - replica.standstill.since
     return replica.learner.behind and (
         replica.vote_missing or stalled_ns > replica.timing.learn_patience_ns
     )

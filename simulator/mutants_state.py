@@ -10,6 +10,7 @@ from broker.writers import Writers
 from paxos import base, membership, progress, rejoin
 from paxos.rejoin import Rejoin
 from paxos.replica import Replica
+from paxos.standstill import Standstill
 from simulator import planting
 from simulator.checkpointing import Checkpoints
 from simulator.disk import RecordDisk
@@ -163,7 +164,13 @@ STATES: Final[Mapping[str, Mutant]] = {
         "who waits for a state stands for elections",
         (base.is_fetching, "since is not None and", "False and"),
         why_not="its ballots cost the others one election each, and worlds end in peace",
-        tests=f"{SCENARIOS}/test_s28_trimmed_log.py",
+    ),
+    "elections-without-end": mutant(
+        "liveness",
+        "who is behind for long stands for elections, though its group gets on without it",
+        (Standstill.is_dead, "now_ns - self.group_since > patience_ns", "True"),
+        why_not="its ballots cost the others one election each, and worlds end in peace",
+        tests=f"{SCENARIOS}/test_s32_behind_for_long.py",
     ),
     "retired-behind-the-newest": mutant(
         "checkpoints",

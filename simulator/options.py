@@ -188,7 +188,7 @@ class Options:
             + 2 * timing.margin_ns
             + 10 * self.round_trip_ns
             + timing.settle_ns * (2 if timing.strategy.waits else 1)
-            + timing.heard_ns
+            + max(timing.heard_ns, 2 * timing.renew_every_ns)
             + timing.backoff_cap_ns
             + 2 * self.tick_ns
         )

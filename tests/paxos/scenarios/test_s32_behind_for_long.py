@@ -1,0 +1,72 @@
+"""Scenario 32: a member comes back and has to learn for long: it costs its group no election."""
+
+import pytest
+
+from paxos.ids import GroupId
+from paxos.messages import Learned, Nack, Prepare
+from simulator.script import Script
+
+GROUPS = tuple(map(GroupId, range(1, 41)))
+"""More than may learn at a time, even if each had an answer at once."""
+MISSED = 300
+"""Slots, and more than a member votes for ahead of what it has applied."""
+
+
+def quiet(script: Script, since_ns: int) -> bool:
+    """Whether the masters heard of no other ballot than their own."""
+    return not [*script.sent(Prepare, Nack, since_ns=since_ns)]
+
+
+def left_behind(script: Script) -> int:
+    script.elect(0)
+    script.same_everywhere()
+    script.isolate(2)
+    script.write_all(0, MISSED)
+    since_ns = script.loop.now_ns
+    script.mend()
+    return since_ns
+
+
+def test_it_is_given_nothing_for_ten_seconds() -> None:
+    """Whoever it asks is busy, and answers later: what else the master chooses is renewals."""
+    script = Script()
+    answers = script.hold(Learned)
+    since_ns = left_behind(script)
+    script.wait(10_000)
+    assert answers.caught
+    assert quiet(script, since_ns)
+    assert script.masters() == [0]
+    script.release(answers)
+    script.same_everywhere()
+    assert quiet(script, since_ns)
+
+
+def test_it_waits_its_turn_behind_other_groups() -> None:
+    """Answers to the groups that ask first do not come: each costs the others a time-out."""
+    script = Script(groups=GROUPS)
+    answers = script.hold(Learned)
+    for group in GROUPS:
+        script.elect(0, group)
+    script.isolate(2)
+    script.wait(4_000)
+    since_ns = script.loop.now_ns
+    script.mend()
+    script.wait(8_000)
+    assert answers.caught
+    assert quiet(script, since_ns)
+    assert all(script.masters(group) == [0] for group in GROUPS)
+
+
+@pytest.mark.parametrize("gone", [(0,), (0, 1)])
+def test_if_the_master_dies_meanwhile_the_others_find_one(gone: tuple[int, ...]) -> None:
+    """Where they need its vote it has to learn first: then it may as well be the next master."""
+    script = Script(nodes=5)
+    answers = script.hold(Learned)
+    left_behind(script)
+    script.wait(3_000)
+    for node in gone:
+        script.crash(node)
+    if len(gone) > 1:
+        script.release(answers)
+    script.until(lambda: script.masters() != [] and script.masters()[0] not in gone)
+    script.until_acknowledged(script.write(script.masters()[0], MISSED + 1))
