@@ -570,7 +570,7 @@ class Replica:
             chosen_to=self.learner.chosen_to,
             in_flight=len(self.proposer.in_flight),
             members=self.members,
-            peers_applied={node: peer.applied for node, peer in sorted(self.peers.items())},
+            peers_applied={n: p.applied for n, p in sorted(self.peers.items()) if n != self.me},
             chain=self.chain.value,
             diverged=tuple(sorted(self.diverged)),
             doubt=self.doubt,
