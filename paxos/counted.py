@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from paxos.ids import Ballot, NodeId, Now, Slot
+from paxos.ids import NodeId, Now, Slot
+from paxos.messages import Accept, Commit
 from paxos.step import Step
 
 if TYPE_CHECKING:
@@ -10,15 +11,10 @@ if TYPE_CHECKING:
 
 
 def learn(
-    replica: "Replica",
-    now: Now,
-    sender: NodeId,
-    ballot: Ballot,
-    first: Slot,
-    last: Slot,
-    step: Step,
+    replica: "Replica", now: Now, sender: NodeId, message: Accept | Commit, step: Step
 ) -> None:
-    """The sender counted quorums at `ballot` for these slots: our votes at it are chosen there."""
+    """The sender counted quorums at a ballot for some slots: our votes at it are chosen there."""
+    ballot, first, last = message.ballot, message.counted_from, message.counted_to
     learner, votes = replica.learner, replica.acceptor.votes
     if last > learner.chosen_to:
         replica.peer(sender).chosen = last

@@ -4,12 +4,14 @@ Random, doubled by each fruitless attempt, and only after hearing a majority: cu
 nodes raise no ballot storm (scenario 20), and simultaneous attempts soon part.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
 from paxos.ids import Now
 from paxos.timing import Timing
+
+PREPARE_DOUBLINGS_MAX: Final = 2
 
 
 class Dice(Protocol):
@@ -61,6 +63,13 @@ class Election:
         """The lease was freed for us: we try at once, the others after their waiting time."""
         self.was_free = self.eager = True
         self.backoff_until = now.boot_ns
+
+    @property
+    def prepare_patience_ns(self) -> int:
+        """How long a Prepare may take: longer after fruitless ones, for a new ballot that comes
+        before the answers to the old one has links and disks begin again, and so for ever."""
+        doublings = min(max(self.attempts - 1, 0), PREPARE_DOUBLINGS_MAX)
+        return self.timing.prepare_timeout_ns << doublings
 
     def may_try(self, now: Now) -> bool:
         return now.trusted and now.boot_ns >= self.backoff_until

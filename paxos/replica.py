@@ -239,6 +239,7 @@ class Replica:
         """Put a batch of commands into the next slot; call only when `can_propose`."""
         assert self.can_propose(now)
         entry = entries.batch(chunks)
+        timers.renew_before(self, now, entry, step)
         return self.place(now, entry, step), entry
 
     def change_members(self, now: Now, members: Iterable[NodeId], step: Step) -> str:
@@ -254,10 +255,12 @@ class Replica:
 
     def _on_prepare(self, now: Now, sender: NodeId, message: Prepare, step: Step) -> None:
         self._see(message.ballot)
-        if self.can_vote() and self.acceptor.on_prepare(
-            sender, message, self.learner.applied, step
-        ):
-            self._yield_to(now, message.ballot, step)
+        if self.can_vote():
+            taken = self.acceptor.on_prepare(sender, message, self.learner.applied, step)
+            # Refused or not, a member has promised that to itself: it refuses what we propose next.
+            idle = not self.suspended and not self.proposer.in_flight
+            if taken or (idle and sender in self.members):
+                self._yield_to(now, message.ballot, step)
 
     def _on_promise(self, now: Now, sender: NodeId, message: Promise, step: Step) -> None:
         progress.witness(self, sender, message.ballot)
@@ -290,8 +293,7 @@ class Replica:
             if not self.acceptor.on_accept(sender, message, applied, chosen, step):
                 return
             self._yield_to(now, message.ballot, step)
-        first, last = message.counted_from, message.counted_to
-        counted.learn(self, now, sender, message.ballot, first, last, step)
+        counted.learn(self, now, sender, message, step)
 
     def _on_accepted(self, now: Now, sender: NodeId, message: Accepted, step: Step) -> None:
         progress.witness(self, sender, message.ballot)
@@ -306,8 +308,7 @@ class Replica:
                 self.flush_commit(step)  # the target waits for nothing else
 
     def _on_commit(self, now: Now, sender: NodeId, message: Commit, step: Step) -> None:
-        first, last = message.counted_from, message.counted_to
-        counted.learn(self, now, sender, message.ballot, first, last, step)
+        counted.learn(self, now, sender, message, step)
 
     def _on_learn(self, now: Now, sender: NodeId, message: Learn, step: Step) -> None:
         step.before.append(Send(sender, progress.progress_for(self, sender)))

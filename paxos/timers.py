@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING, Final
 
 from paxos import asking, base, handover, membership, progress, rejoin
+from paxos.entry import Entry
 from paxos.ids import NOBODY
 from paxos.messages import RejoinAsk
 from paxos.proposer import Role
 from paxos.quorum import is_quorum
 from paxos.step import Send, Step
+from paxos.timing import LARGE_ENTRY_BYTES
 
 if TYPE_CHECKING:
     from paxos.ids import Now
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 
 RETRANSMIT_SLOTS_MAX: Final = 8
 """Undecided slots sent again in one tick, oldest first: a slow peer must not be drowned."""
+
+LARGE_NS_PER_BYTE: Final = 100
+"""A large entry takes its time on links and disks. Sent again meanwhile it would be in its own way,
+and in that of all others."""
 
 
 def rests(replica: "Replica", now: "Now") -> bool:
@@ -71,7 +77,7 @@ def tick(replica: "Replica", now: "Now", step: Step, *, renew_early: bool = Fals
             _retransmit(replica, now, step)
     elif (
         proposer.role is Role.PREPARING
-        and now.boot_ns - proposer.since_boot_ns > replica.timing.prepare_timeout_ns
+        and now.boot_ns - proposer.since_boot_ns > _prepare_patience_ns(replica)
     ):
         replica.step_down(now, step)
     if replica.changing is not None:
@@ -91,6 +97,24 @@ def renewal_due(replica: "Replica", now: "Now", early_ns: int = 0) -> bool:
     timing = replica.timing
     left = replica.lease.expires_wall_ns - now.wall_ns
     return left < timing.lease_ns - timing.renew_every_ns + early_ns
+
+
+def _prepare_patience_ns(replica: "Replica") -> int:
+    """A promise brings along what was voted for, and that may be large."""
+    votes_ns = replica.acceptor.votes_bytes * LARGE_NS_PER_BYTE
+    return replica.election.prepare_patience_ns + votes_ns
+
+
+def renew_before(replica: "Replica", now: "Now", entry: Entry, step: Step) -> None:
+    """A renewal counts when all before it is applied. So a lease that is no longer fresh is renewed
+    before a large entry, and has nearly all of its time for what that takes."""
+    if entry.size < LARGE_ENTRY_BYTES or not now.trusted:
+        return
+    if replica.handover is not None or replica.election.abstaining or replica.lease_in_flight():
+        return
+    early_ns = replica.timing.renew_every_ns // 2
+    if renewal_due(replica, now, early_ns):
+        replica.propose_lease(now, step)
 
 
 def mastership(replica: "Replica", now: "Now", step: Step, *, renew_early: bool = False) -> None:
@@ -140,7 +164,8 @@ def _retransmit(replica: "Replica", now: "Now", step: Step) -> None:
     proposer, timing = replica.proposer, replica.timing
     for slot in sorted(proposer.in_flight)[:RETRANSMIT_SLOTS_MAX]:
         flight = proposer.in_flight[slot]
-        wait_ns = timing.retransmit_ns << min(flight.sends - 1, 4)
+        wait_ns = timing.retransmit_ns + flight.entry.size * LARGE_NS_PER_BYTE
+        wait_ns <<= min(flight.sends - 1, 4)
         if now.boot_ns - flight.sent_boot_ns > wait_ns:
             flight.sent_boot_ns = now.boot_ns
             flight.sends += 1

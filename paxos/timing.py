@@ -29,6 +29,9 @@ ROUND_AHEAD_MAX: Final = 1 << 32
 one, so that is a Prepare every second for a century. A wrong one then costs a part of 2**30 of what
 there is (`ids.ROUND_MAX`)."""
 
+LARGE_ENTRY_BYTES: Final = 256 * 1024
+"""Links and disks are busy with such an entry for a while, and what is behind it waits."""
+
 STEAL_LAG_SLOTS_MAX: Final = 2 * WINDOW_MAX
 """A node further behind than this is not caught up: a steal to it is refused."""
 

@@ -74,7 +74,7 @@ class Channel:
         self._on_short, self._on_sent, self._on_over = on_short, on_sent, on_over
         self._unsent: list[Buffer] = []
         self.unsent_bytes = 0
-        self._unsent_bytes_max = unsent_bytes_max
+        self.unsent_bytes_max = unsent_bytes_max
         self._events = READ
         self._held = False
         """Reading was paused before all received frames were taken: they come first."""
@@ -220,7 +220,7 @@ class Channel:
         """Queue buffers for the end of the round; False where the bound refuses them."""
         if self.closed:
             return False
-        if self.unsent_bytes and self.unsent_bytes + size > self._unsent_bytes_max:
+        if self.unsent_bytes and self.unsent_bytes + size > self.unsent_bytes_max:
             return False
         self._unsent += buffers
         self.unsent_bytes += size

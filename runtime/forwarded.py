@@ -20,6 +20,15 @@ from runtime.journal import Journal
 from wire.batch import BatchError, produced_batch
 
 FORWARD_TIMEOUT_NS: Final = 3_000 * MS
+FORWARD_NS_PER_BYTE: Final = 1_000
+"""A large command waits there behind others as large. Who is told that nobody knows sends it again,
+and without sequences it is there twice; clients wait for 30 s."""
+LOOK_EVERY_NS: Final = 50 * MS
+
+
+def patience_ns(size: int) -> int:
+    """How long the client of a command of so many bytes waits for another node."""
+    return FORWARD_TIMEOUT_NS + size * FORWARD_NS_PER_BYTE
 
 
 @attrs.define(eq=False)
@@ -28,7 +37,7 @@ class ForwardOut:
 
     to: NodeId
     pending: Pending
-    since_boot_ns: int
+    until_boot_ns: int
 
 
 def problem(group: GroupId, data: memoryview) -> str:
@@ -63,6 +72,7 @@ class Forwards:
         self._number = (incarnation & 0xFFFF_FFFF) << 32
         self._journal = journal
         self.timeouts = 0
+        self._look_boot_ns = 0
 
     @property
     def under_way(self) -> int:
@@ -71,7 +81,9 @@ class Forwards:
     def begin(self, now: Now, to: NodeId, pending: Pending) -> int:
         """The number under which its outcome will come back."""
         self._number += 1
-        self._under_way[self._number] = ForwardOut(to, pending, now.boot_ns)
+        self._under_way[self._number] = ForwardOut(
+            to, pending, now.boot_ns + patience_ns(pending.size)
+        )
         return self._number
 
     def answered(self, sender: NodeId, number: int, outcome: Outcome) -> None:
@@ -94,9 +106,10 @@ class Forwards:
             self.settle(number, Elsewhere(Why.UNKNOWN))
 
     def time_out(self, now: Now) -> None:
-        while self._under_way:
-            number, forward = next(iter(self._under_way.items()))
-            if now.boot_ns - forward.since_boot_ns < FORWARD_TIMEOUT_NS:
-                return
+        if not self._under_way or now.boot_ns < self._look_boot_ns:
+            return
+        self._look_boot_ns = now.boot_ns + LOOK_EVERY_NS
+        over = [one for one, out in self._under_way.items() if now.boot_ns >= out.until_boot_ns]
+        for number in over:
             self.timeouts += 1
             self.settle(number, Elsewhere(Why.UNKNOWN))

@@ -15,6 +15,7 @@ from paxos.entry import Buffer
 from paxos.ids import NodeId
 from runtime.channel import Channel
 from runtime.fields import Address
+from runtime.large_lane import LargeLane
 
 BULK_AHEAD_BYTES: Final = 128 * 1024
 """Bulk waits while so much of anything is under way; one piece more may be, then."""
@@ -25,6 +26,7 @@ BULK_BYTES_MAX: Final = 8 * 1024 * 1024
 @attrs.define(eq=False)
 class Outgoing:
     node: NodeId
+    large: LargeLane
     addresses: tuple[Address, ...]
     """Tried in turn: the registry's first, then the configuration's."""
     channel: Channel | None = None
@@ -52,7 +54,8 @@ class Outgoing:
     def unsent_bytes(self) -> int:
         """What waits for the peer; each of its parts is bounded."""
         channel = self.channel
-        return self.size + self._bulk_bytes + (0 if channel is None else channel.unsent_bytes)
+        given = 0 if channel is None else channel.unsent_bytes
+        return self.size + self._bulk_bytes + self.large.bytes + given
 
     def add_bulk(self, frame: list[Buffer], size: int) -> None:
         if self._bulk and self._bulk_bytes + size > BULK_BYTES_MAX:
@@ -62,8 +65,10 @@ class Outgoing:
         self._bulk_bytes += size
 
     def feed(self) -> None:
-        """Give the channel bulk, if it has little to do."""
+        """Give the channel what is large, one by one, and then bulk, if it has little to do."""
         channel = self.channel
+        if channel is not None and not self.large.idle:
+            self.large.feed(channel)
         while self._bulk and channel is not None and channel.queued_bytes < BULK_AHEAD_BYTES:
             frame, size = self._bulk.popleft()
             self._bulk_bytes -= size
@@ -75,3 +80,4 @@ class Outgoing:
         self.buffers, self.size = [], 0
         self._bulk.clear()
         self._bulk_bytes = 0
+        self.large.clear()

@@ -31,6 +31,7 @@ from paxos.codec import PeerError
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId
 from paxos.messages import Message
+from paxos.timing import LARGE_ENTRY_BYTES
 from runtime.admission import Life, Verdict
 from runtime.channel import Channel
 from runtime.connecting import connect
@@ -38,12 +39,13 @@ from runtime.dataplane import Plane
 from runtime.door import Rate, Silent
 from runtime.engine_ports import Handler
 from runtime.fields import Address
-from runtime.forwarded import FORWARD_TIMEOUT_NS
+from runtime.forwarded import patience_ns
 from runtime.frames import FRAME, Kind
 from runtime.greeting import Hello, Refusal, Refused
 from runtime.greeting import refusal as refusal_of
 from runtime.incoming import Incoming
 from runtime.journal import Journal
+from runtime.large_lane import LargeLane
 from runtime.lease_terms import LeaseTerms
 from runtime.masters import Word, decode_words, encode_words
 from runtime.memory import Memory, PeerRoom
@@ -141,7 +143,8 @@ class Peers:
             addresses = tuple(dict.fromkeys(one for one in named if one is not None))
             link = self.outgoing.get(node)
             if link is None:
-                self.outgoing[node] = Outgoing(node, addresses)
+                lane = LargeLane(self._queue_bytes_max)
+                self.outgoing[node] = Outgoing(node, lane, addresses)
                 self._links_changed.set()
             else:
                 link.addresses = addresses
@@ -169,6 +172,10 @@ class Peers:
             buffers: list[Buffer] = []
             self._encoded = message, buffers, codec.encode(message, buffers)
         _, buffers, size = self._encoded
+        if link.large.takes(message, size):
+            frame = [FRAME.pack(1 + size, Kind.PAXOS), *buffers]
+            link.dropped += not link.large.add(message, frame, FRAME.size + size)
+            return
         link.buffers += buffers
         link.size += size
         if link.size >= PAXOS_FRAME_BYTES:
@@ -201,10 +208,12 @@ class Peers:
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return False
-        self._seal(link)
-        until_wall_ns = self._handler.wall_ns() + FORWARD_TIMEOUT_NS
+        until_wall_ns = self._handler.wall_ns() + patience_ns(size)
         head = _FORWARD.pack(number, group, flags, until_wall_ns)
         frame = FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
+        if size >= LARGE_ENTRY_BYTES or group in link.large.last:
+            return link.large.add_frame([frame, *chunks], len(frame) + size, group)
+        self._seal(link)
         return link.channel.send([frame, *chunks], len(frame) + size)
 
     def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None:

@@ -29,6 +29,7 @@ from evenkeel.membership import Membership
 from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import Member
 from evenkeel.tasks.slices import Positions, SliceReader, _Reading
+from paxos import timers
 from paxos.lease import Lease
 from paxos.rejoin import has_gap
 from paxos.rewriting import write_again
@@ -36,6 +37,7 @@ from runtime import forwarded, settings
 from runtime.admission import Admission
 from runtime.clients import Client
 from runtime.handovers import Handovers
+from runtime.large_lane import LargeLane
 from runtime.submitting import Submitting
 from simulator.planting import Edit, Mutant, Where, plant
 from storage.log_writes import LogWrites
@@ -49,6 +51,7 @@ QUICKLY: Final = (
 )
 TASKS: Final = "tests/evenkeel/tasks/"
 CLIENT: Final = "tests/evenkeel/"
+LANE: Final = "tests/runtime/test_large_lane.py::"
 BROKER: Final = "tests/broker/test_batch_checks.py::"
 
 
@@ -58,6 +61,28 @@ class Row(NamedTuple):
 
 
 BUGS: Final = {
+    "22.2: all that is large is given to the socket at once": Row(
+        f"{LANE}test_what_is_small_waits_for_one_large_message_at_most",
+        (LargeLane.feed, "while not channel.unsent_bytes and not", "while not"),
+    ),
+    "22.2: what is sent again is queued again": Row(
+        f"{LANE}test_what_still_waits_is_not_taken_a_second_time",
+        (LargeLane.add, "key in self._keys or key == self._leaving", "False"),
+    ),
+    "22.2: a commit passes its entry": Row(
+        f"{LANE}test_what_tells_of_a_log_does_not_pass_its_large_entries",
+        (LargeLane.takes, "self.last and type", "False and type"),
+    ),
+    "22.2: a large entry is sent again as soon as a small one": Row(
+        "tests/paxos/test_timers.py"
+        "::test_a_large_entry_is_not_sent_again_while_it_may_still_be_on_its_way",
+        (timers._retransmit, "flight.entry.size * LARGE_NS_PER_BYTE", "0"),
+    ),
+    "22.2: a lease is renewed behind a large entry": Row(
+        "tests/paxos/test_timers.py"
+        "::test_a_lease_is_renewed_before_a_large_entry_and_not_behind_it",
+        (timers.renew_before, "if renewal_due(replica, now, early_ns):", "if False:"),
+    ),
     "F4: what a full disk refuses is forgotten": Row(
         "tests/runtime/test_engine.py"
         "::test_room_again_lets_nothing_through_that_came_behind_a_refusal",

@@ -4,13 +4,15 @@ import random
 
 import pytest
 
-from paxos import timers
+from paxos import handover, timers
 from paxos.election import Election
-from paxos.ids import BALLOT_ZERO, MS, GroupId, Incarnation, NodeId, Now, Slot
-from paxos.messages import Accept, Accepted, Learn, Prepare, Progress, Promise
+from paxos.entry import EntryKind, batch
+from paxos.ids import BALLOT_ZERO, MS, Ballot, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.messages import Accept, Accepted, Behind, Learn, Prepare, Progress, Promise
 from paxos.multigroup import MultiGroup
+from paxos.proposer import Role
 from paxos.step import Step
-from paxos.timing import Timing
+from paxos.timing import LARGE_ENTRY_BYTES, Strategy, Timing
 from tests.paxos.core import GROUP, LIFE, Member, ballot, member, messages, some
 from tests.paxos.test_lease import acting_master
 
@@ -92,6 +94,128 @@ def test_undecided_slots_are_sent_again_to_the_deaf_only() -> None:
     again = one.tick(ms=1_000).before
     first = [s for s in again if isinstance(s.message, Accept) and s.message.slot == 1]
     assert [send.to for send in first] == [1]
+
+
+def sent_again(one: Member, ms: int = 100) -> int:
+    """How many Accepts of commands the next tick sends."""
+    accepts = messages(one.tick(ms).before, Accept)
+    return len([accept for accept in accepts if accept.entry.kind == EntryKind.BATCH])
+
+
+def test_a_large_entry_is_not_sent_again_while_it_may_still_be_on_its_way() -> None:
+    """It would be in its own way, and in that of all leases: 10 MB take a while."""
+    small, large = member(), member()
+    for one, size in ((small, 100), (large, 10_000_000)):
+        one.lead()
+        one.place(batch((bytes(size),)))
+        again = sum(sent_again(one) for _ in range(14))
+        assert again == (0 if one is large else 4), "two peers, after 0.4 s and 0.8 s more"
+    assert sent_again(large, 300) == 2
+
+
+def test_a_lease_is_renewed_before_a_large_entry_and_not_behind_it() -> None:
+    """A renewal counts when all before it is applied, so it would wait for the 10 MB."""
+    timing = Timing()
+    for size, age_ns, renews in (
+        (LARGE_ENTRY_BYTES, timing.renew_every_ns * 3 // 4, True),
+        (LARGE_ENTRY_BYTES, timing.renew_every_ns // 4, False),
+        (100, timing.renew_every_ns * 3 // 4, False),
+    ):
+        one = acting_master(timing)
+        one.now_ns += age_ns
+        step = Step()
+        slot, _ = one.replica.propose(one.now, (bytes(size),), step)
+        kinds = [message.entry.kind for message in messages(step.before, Accept)]
+        renewal = [EntryKind.BE_MASTER] * 2 * renews
+        assert kinds == [*renewal, EntryKind.BATCH, EntryKind.BATCH]
+        assert slot == 2 + renews
+        if renews:
+            before = one.replica.lease.expires_wall_ns
+            one.accepted(2, 0, 1)
+            assert one.replica.lease.expires_wall_ns == before + age_ns, "the other is under way"
+            assert not [m for m in messages(one.tick().before, Accept) if m.slot > slot]
+
+
+@pytest.mark.parametrize("why", ["drained", "handed over"])
+def test_a_lease_that_is_given_up_is_not_renewed_before_a_large_entry(why: str) -> None:
+    one = acting_master(Timing(strategy=Strategy.WAIT_EXPIRY))
+    if why == "drained":
+        one.replica.election.abstaining = True
+    else:
+        handover.begin(one.replica, one.now, NodeId(1), Incarnation(1))
+    one.now_ns += one.replica.timing.renew_every_ns * 3 // 4
+    step = Step()
+    one.replica.propose(one.now, (bytes(LARGE_ENTRY_BYTES),), step)
+    kinds = {message.entry.kind for message in messages(step.before, Accept)}
+    assert kinds == {EntryKind.BATCH}
+
+
+def test_promises_that_come_slowly_are_waited_for_longer_each_time() -> None:
+    """A new ballot has links and disks begin again: where they need 0.5 s, and each attempt is
+    given up after 0.3 s, nobody is ever elected."""
+    one = member()
+    hear_everybody(one)
+    began: dict[Ballot, int] = {}
+    for _ in range(50 * 20):
+        one.now_ns += 20 * MS
+        hear_everybody(one)
+        step = Step()
+        timers.tick(one.replica, one.now, step)
+        for prepare in messages(step.after, Prepare):
+            began.setdefault(prepare.ballot, one.now_ns)
+        mine = one.replica.proposer.ballot
+        if mine in began and one.now_ns - began[mine] >= 500 * MS:
+            one.give(0, Promise(GROUP, mine, ()))
+            one.give(1, Promise(GROUP, mine, ()))
+        if one.replica.proposer.role is Role.LEADER:
+            break
+    assert one.replica.proposer.role is Role.LEADER
+    assert 1 < len(began) < 5
+
+
+def test_promises_that_bring_a_large_entry_are_waited_for() -> None:
+    """As long as their size takes, in the first attempt."""
+    for size, waits in ((100, False), (10_000_000, True)):
+        one = member()
+        entry = batch((bytes(size),))
+        one.give(1, Accept(GROUP, ballot(1, 1), Slot(1), entry, Slot(1), Slot(0)))
+        one.prepare()
+        one.tick(1_000)
+        assert (one.replica.proposer.role is Role.PREPARING) is waits
+        one.tick(500)
+        assert one.replica.proposer.role is Role.FOLLOWER
+
+
+def test_a_master_takes_a_new_ballot_once_a_member_is_lost_to_its_own() -> None:
+    """Its Prepare comes too late, and is refused; but it has promised that ballot to itself. Known
+    now, with nothing under way, that costs less than when it refuses an entry."""
+    one = acting_master()
+    late = ballot(one.replica.proposer.ballot.round + 1, 1)
+    step = one.give(1, Prepare(GROUP, late, Slot(1)))
+    assert messages(step.before, Behind)
+    prepares: list[Prepare] = []
+    for _ in range(20):
+        prepares += messages(one.tick().after, Prepare)
+    assert {prepare.ballot for prepare in prepares} == {ballot(late.round + 1, 0)}
+    assert one.replica.acting(one.now), "the lease is ours all the while"
+
+
+def test_a_master_with_an_entry_under_way_waits_for_the_refusal() -> None:
+    """What is under way may be chosen before that, and at a new ballot it begins again."""
+    one = acting_master()
+    mine = one.replica.proposer.ballot
+    one.place(batch((b"x",)))
+    late = Prepare(GROUP, ballot(mine.round + 1, 1), Slot(1))
+    assert messages(one.give(1, late).before, Behind)
+    assert one.replica.proposer.ballot == mine
+    assert one.replica.proposer.role is Role.LEADER
+
+
+def test_whose_vote_does_not_count_deposes_nobody_with_a_late_prepare() -> None:
+    one = acting_master()
+    mine = one.replica.proposer.ballot
+    assert messages(one.give(7, Prepare(GROUP, ballot(9, 7), Slot(1))).before, Behind)
+    assert one.replica.proposer.ballot == mine
 
 
 def test_a_drained_node_neither_takes_nor_renews() -> None:

@@ -107,6 +107,9 @@ class Cluster:
         self.nodes = nodes
         self.net = Net(nodes, groups=tuple(range(GROUPS + 1)), machine=self._machine)
         self.offices = {node: self._office(node) for node in self.net.node_ids}
+        self.looks_every: dict[NodeId, int] = {}
+        """In how many ticks a slow node's office looks once at what there is to do."""
+        self._ticks = 0
 
     def _machine(self, node: NodeId, group: GroupId) -> Ledger:
         if group != REGISTRY_GROUP:
@@ -122,8 +125,9 @@ class Cluster:
 
     def advance(self, ms: int) -> None:
         for _ in range(0, ms, TICK_MS):
+            self._ticks += 1
             for node, office in self.offices.items():
-                if self.net[node].up:
+                if self.net[node].up and self._ticks % self.looks_every.get(node, 1) == 0:
                     office.tick()
             self.net.advance(TICK_MS)
 

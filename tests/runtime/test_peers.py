@@ -289,13 +289,15 @@ def test_a_full_queue_drops_and_counts(world: World) -> None:
     world.join(1, 2)
     link = world[1].link(2)
     assert link.channel is not None
-    link.channel._unsent_bytes_max = 1_000_000
+    link.channel.unsent_bytes_max = link.large.bytes_max = 1_000_000
     for slot in range(1, 100):
         world[1].peers.send(NodeId(2), accept(slot, 100_000))
         world[1].peers.flush()
         assert link.channel.unsent_bytes <= 1_100_000
     assert link.dropped > 0
-    assert not world[1].peers.forward(NodeId(2), 1, GROUP, False, (bytes(1_000_000),), 1_000_000)
+    for taken in (True, False):
+        command = (bytes(1_000_000),)
+        assert world[1].peers.forward(NodeId(2), 1, GROUP, False, command, 1_000_000) is taken
     world[1].peers.ping(draining=False)
     world.settle()
     assert link.channel.unsent_bytes == 0
