@@ -188,9 +188,14 @@ class Channel:
         return self.unsent_bytes + (0 if self.closed else self._asked(termios.TIOCOUTQ))
 
     @property
+    def untaken_bytes(self) -> int:
+        """What has come and was not read yet."""
+        return 0 if self.closed else self._asked(termios.FIONREAD)
+
+    @property
     def dry(self) -> bool:
         """Whether all that has come was taken."""
-        return not self.partial_bytes and not self._asked(termios.FIONREAD)
+        return not self.partial_bytes and not self.untaken_bytes
 
     def _asked(self, request: int) -> int:
         """A number that the kernel knows of the socket."""

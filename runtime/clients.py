@@ -36,6 +36,7 @@ ANSWERS_AHEAD_BYTES: Final = 1024 * 1024
 """Answers that a client has not taken: with more it is not asked what else it wants."""
 FIRST_REQUEST_S: Final = 30.0
 """A connection that says nothing for so long was not opened to ask something."""
+NOT_SEEN: Final = -1
 HELD_PROGRESS_BYTES: Final = 64 * 1024
 """Who holds memory that others wait for has to go on with so much each second."""
 SENT_AHEAD_BYTES: Final = 4 * 1024 * 1024
@@ -241,6 +242,17 @@ class Client:
         if taken >= sight.behind or (not self.paused and channel.dry):
             self.sight, self.known = None, sight.number
             connection.seen(self.known, boot_ns)
+
+    def stands_still(self) -> bool:
+        """Whether its request does not come, though we would take it; call every second."""
+        channel = self.channel
+        assert channel is not None
+        seen, self.received_seen = self.received_seen, channel.received_bytes
+        takes_answers = self.answer_bytes < ANSWERS_AHEAD_BYTES // 2
+        if takes_answers and (self.paused or channel.untaken_bytes):
+            self.received_seen = NOT_SEEN  # it waits for us, and gets a whole second after that
+            return False
+        return seen != NOT_SEEN and self.received_seen - seen < HELD_PROGRESS_BYTES
 
     def overdue(self, now: int, idle_ns: int) -> str:
         """Why this connection has lasted long enough, or "" if it may go on."""
@@ -459,9 +471,7 @@ class Clients:
         for client in list(self.connections):
             channel = client.channel
             assert channel is not None
-            came = channel.received_bytes - client.received_seen
-            client.received_seen = channel.received_bytes
-            if short and self.waiting and channel.holds_bytes and came < HELD_PROGRESS_BYTES:
+            if client.stands_still() and short and self.waiting and channel.holds_bytes:
                 client.close("its request did not come, and others wait for the memory")
             elif full and channel.unsent_bytes and client.sent_seen == channel.sent_bytes:
                 client.close("it does not read its answers, and others wait for the memory")

@@ -83,6 +83,15 @@ BUGS: Final = {
         "::test_a_lease_is_renewed_before_a_large_entry_and_not_behind_it",
         (timers.renew_before, "if renewal_due(replica, now, early_ns):", "if False:"),
     ),
+    "22.2: who is not read is taken for one that sends nothing": Row(
+        "tests/runtime/test_clients_floods.py"
+        "::test_who_is_not_read_is_not_told_that_it_does_not_go_on",
+        (Client.stands_still, "(self.paused or channel.untaken_bytes)", "channel.untaken_bytes"),
+    ),
+    "22.2: who waits for a late node is taken for one that sends nothing": Row(
+        "tests/runtime/test_clients_floods.py::test_what_was_not_taken_yet_has_come",
+        (Client.stands_still, "(self.paused or channel.untaken_bytes)", "self.paused"),
+    ),
     "F4: what a full disk refuses is forgotten": Row(
         "tests/runtime/test_engine.py"
         "::test_room_again_lets_nothing_through_that_came_behind_a_refusal",

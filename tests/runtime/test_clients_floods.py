@@ -68,9 +68,56 @@ def test_who_holds_memory_and_does_not_go_on_makes_room_for_others() -> None:
         assert desk.clients.memory.frames, "nobody else wants it"
         other.sendall(whole)
         desk.plane.run_until(lambda: desk.clients.waiting, desk.clients.flush)
+        desk.settle()
         desk.pass_seconds(2)
         desk.until_asked(1)
         assert len(desk.clients.connections) == 1
+
+
+def test_who_is_not_read_is_not_told_that_it_does_not_go_on() -> None:
+    """Its request cannot come, for what it sent before waits here. It would lose the answer to that
+    with its connection, and send it again."""
+    with opened(pending_bytes_per_node=MIB) as desk:
+        first, other = desk.connect(), desk.connect()
+        whole = frame(bytes(800_000))
+        first.sendall(frame(b"a batch") + whole[:100_000])
+        desk.until_asked(1)
+        desk.plane.run_until(lambda: desk.clients.memory.frames == 800_000, desk.clients.flush)
+        desk.asked[0][1].stop_reading()
+        sender = threading.Thread(target=other.sendall, args=(whole,))
+        sender.start()
+        desk.plane.run_until(lambda: desk.clients.waiting, desk.clients.flush)
+        desk.pass_seconds(5)
+        assert len(desk.clients.connections) == 2
+        desk.asked[0][1].read_on()
+        desk.clients.tick()
+        assert len(desk.clients.connections) == 2, "it had no time yet"
+        desk.asked[0][1].complete([frame(b"done")])
+        first.sendall(whole[100_000:])
+        desk.until_asked(2)
+        desk.answer(1, b"done")
+        desk.clients.flush()
+        desk.until_asked(3)
+        sender.join()
+
+
+def test_what_was_not_taken_yet_has_come() -> None:
+    """A node that is late itself does not close a connection for it."""
+    with opened(pending_bytes_per_node=MIB) as desk:
+        first, other = desk.connect(), desk.connect()
+        whole = frame(bytes(800_000))
+        first.sendall(whole[:100_000])
+        desk.plane.run_until(lambda: desk.clients.memory.frames == 800_000, desk.clients.flush)
+        other.sendall(whole[:20_000])
+        desk.plane.run_until(lambda: desk.clients.waiting, desk.clients.flush)
+        desk.settle()
+        desk.clients.tick()
+        first.sendall(whole[100_000:110_000])
+        desk.clients.tick()
+        assert desk.reasons() == []
+        desk.settle()
+        desk.pass_seconds(3)
+        assert len(desk.clients.connections) == 1, "and then nothing more"
 
 
 def test_answers_that_are_not_read_are_counted_and_stop_the_reading() -> None:
