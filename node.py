@@ -30,6 +30,7 @@ from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
+from paxos.clock import SystemClock
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.membership import first_members
 from paxos.multigroup import MultiGroup
@@ -40,7 +41,7 @@ from runtime.balancer_admin import BalancerAdmin
 from runtime.balancer_metrics import BalancerMetrics
 from runtime.balancing import BalancingLoop
 from runtime.clients import Clients
-from runtime.clock import Clock, SystemClock
+from runtime.clock import Clock
 from runtime.compaction_metrics import CompactionMetrics
 from runtime.config import Config, ConfigError, load
 from runtime.console.console import Console

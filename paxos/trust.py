@@ -15,7 +15,8 @@ proved anew that it does:
   speaks for or against us for longer than READING_LASTS_NS.
 * Where both clocks of this machine stood still (a virtual machine that its host stopped), nothing
   on the machine tells, and the lease seems to run on. All peers are ahead by as much, and say so in
-  their first word: then the clock is doubted at once, whatever others have said before.
+  their first words: then the clock is doubted at once, whatever others have said before. Those that
+  waited in the sockets are ahead by little at first, so they are compared with the last answer.
 
 Pure: `boot_ns`, the reading of a clock that never steps, is an argument.
 """
@@ -56,6 +57,8 @@ class _Interval:
     """Its number, counted over all peers."""
     heard_boot_ns: int
     """When the peer last answered at all."""
+    answered: "_Interval | None" = None
+    """What its last answer said, if this is what it said unasked since."""
 
     def at(self, boot_ns: int) -> tuple[int, int]:
         wider = WIDENING_PER_SECOND_NS * max(0, boot_ns - self.boot_ns) // 1_000_000_000
@@ -105,8 +108,17 @@ class Trust:
         """A peer's wall clock is ahead of ours by at least so much: it showed that much, who knows
         how long ago."""
         known = self._intervals.get(node)
-        if known is not None and least_ns > known.at(boot_ns)[1]:
-            told = attrs.evolve(known, least=least_ns, most=_NEVER, boot_ns=boot_ns)
+        if known is None:
+            return
+        least, most = known.at(boot_ns)
+        if least_ns > (most if known.answered is None else least):
+            told = attrs.evolve(
+                known,
+                least=least_ns,
+                most=_NEVER,
+                boot_ns=boot_ns,
+                answered=known.answered or known,
+            )
             self._learn(node, told)
 
     def unlinked(self, node: NodeId) -> None:
@@ -128,9 +140,10 @@ class Trust:
     def _learn(self, node: NodeId, heard: _Interval) -> None:
         known, boot = self._intervals.get(node), heard.boot_ns
         if known is not None:
-            least, most = known.at(boot)
-            if heard.least > most and most < self._most_ns <= heard.least:
+            least, most = (known.answered or known).at(boot)
+            if heard.least > most and least < self._most_ns <= heard.least:
                 self._seems_stopped(node, boot)
+            least, most = known.at(boot)
             agree = heard.least <= most and least <= heard.most
             if agree and heard.most - heard.least > most - least:
                 heard = attrs.evolve(known, heard_boot_ns=boot)

@@ -27,6 +27,7 @@ from broker.catchup import codec as catchup_codec
 from broker.catchup.messages import Message as CatchUpMessage
 from broker.intake import LATE, Outcome
 from paxos import codec
+from paxos.clock import reading
 from paxos.codec import PeerError
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId
@@ -495,8 +496,8 @@ class Peers:
             self._on_ping(node, *_PING.unpack(body))
         elif kind == Kind.PONG and len(body) == _PONG.size:
             asked_wall, asked_boot, theirs = _PONG.unpack(body)
-            half = (handler.boot_ns() - asked_boot) // 2
-            handler.on_clock(node, theirs - (asked_wall + half), half)
+            boot = handler.boot_ns()
+            handler.on_clock(node, *reading(asked_wall, asked_boot, theirs, boot))
         elif kind == Kind.LIFE:
             handler.on_life(node, Life.decode(body))
         elif kind == Kind.VERDICT:

@@ -8,12 +8,8 @@ from paxos.trust import Trust
 from simulator import planting
 from simulator.planting import Mutant
 
-mutant = partial(
-    planting.mutant,
-    "protocol.md 4",
-    tests="tests/runtime/test_clock.py",
-    why_not="whether a clock is trusted is drawn in a world, and not found out by its nodes",
-)
+mutant = partial(planting.mutant, "protocol.md 4", tests="tests/runtime/test_clock.py")
+"""They are looked for in worlds about clocks alone (simulator/clock_world.py)."""
 
 CLOCKS: Final[Mapping[str, Mutant]] = {
     "lost-link-ends-doubt": mutant(
@@ -35,6 +31,7 @@ CLOCKS: Final[Mapping[str, Mutant]] = {
             "vouches = least < self._most_ns and most > -self._most_ns",
             "vouches = abs(least + most) // 2 < self._most_ns",
         ),
+        why_not="it doubts too early, which costs masters and lets nobody act",
     ),
     "trust-by-the-middle": mutant(
         "a slow reading counts as its middle when it is to give trust",
@@ -51,10 +48,28 @@ CLOCKS: Final[Mapping[str, Mutant]] = {
     "readings-do-not-age": mutant(
         "who has not answered for long vouches for this clock for ever",
         (Trust._judge, "boot - known.heard_boot_ns >= READING_LASTS_NS", "False"),
+        why_not="a majority of right peers does not fall silent in these worlds for so long",
     ),
     "stop-unnoticed": mutant(
         "a machine that stood still acts on until most peers have said so",
         (Trust._learn, "self._seems_stopped(node, boot)", "pass"),
+    ),
+    "words-that-waited-hide-a-stop": mutant(
+        "the first word that waited while the machine stood still hides how far the others are",
+        (
+            Trust.on_told,
+            "least_ns > (most if known.answered is None else least)",
+            "least_ns > most",
+        ),
+        (Trust._learn, "(known.answered or known).at(boot)", "known.at(boot)"),
+    ),
+    "slow-peers-tell-no-stop": mutant(
+        "of a stop only those can tell whose last answer was a proof",
+        (
+            Trust._learn,
+            "least < self._most_ns <= heard.least",
+            "most < self._most_ns <= heard.least",
+        ),
     ),
     "asked-before-the-stop": mutant(
         "an answer that waited in the socket while the machine stood still proves its clock right",

@@ -25,10 +25,13 @@ import attrs
 import pytest
 
 from simulator.checkers import Violation
+from simulator.clock_world import ClockWorld
 from simulator.mutants import MUTANTS, planted
+from simulator.mutants_clocks import CLOCKS
 from simulator.mutants_state import MEMBERS, STATES
 from simulator.options import changed, draw
 from simulator.swarm import PROCESSES, checker_of, make_world
+from simulator.world import World
 
 SEEDS: Final = 300
 UNEXPECTED_SHARE: Final = 10
@@ -73,6 +76,7 @@ CHECKERS: Final = {
     "reborn-offset": "offsets end with their topic",
     "reborn-record": "records end with their topic",
     "reborn-refused": "a new topic takes what goes on",
+    "trust": "nobody acts by a wrong clock",
     "unexpected": "nothing invented",
 }
 
@@ -133,10 +137,7 @@ def noticed_by(name: str, seed: int) -> str:
         EndlessWorldError: it does not end.
     """
     signal.signal(signal.SIGALRM, _give_up)
-    options = draw(seed, workload=MUTANTS[name].workload)
-    judged = MUTANTS[name] not in UNJUDGED.values() or not options.checkpoint_slots
-    options = changed(attrs.evolve(options, judged=judged), MUTANTS[name].settings)
-    world = make_world(options)
+    world = _world_for(name, seed)
     with planted(name):
         signal.setitimer(signal.ITIMER_REAL, WORLD_SECONDS_MAX)
         try:
@@ -149,6 +150,14 @@ def noticed_by(name: str, seed: int) -> str:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     return ""
+
+
+def _world_for(name: str, seed: int) -> World | ClockWorld:
+    if name in CLOCKS:
+        return ClockWorld(seed)
+    options = draw(seed, workload=MUTANTS[name].workload)
+    judged = MUTANTS[name] not in UNJUDGED.values() or not options.checkpoint_slots
+    return make_world(changed(attrs.evolve(options, judged=judged), MUTANTS[name].settings))
 
 
 def _give_up(_signal: int, _frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from node import Node
-from runtime.clock import SystemClock
+from paxos.clock import SystemClock
 from runtime.config import load
 from tests.runtime.doubles import Recorder
 

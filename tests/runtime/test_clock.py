@@ -303,6 +303,32 @@ def test_answers_to_what_was_asked_before_it_stood_still_prove_nothing(
     assert not agreed.now().trusted, "it was us"
 
 
+def test_words_that_waited_while_it_stood_still_do_not_hide_that_it_did(agreed: Clock) -> None:
+    """Peers ask five times a second: the first question that lay in the socket is ahead by little,
+    and the later ones by ever more."""
+    for ahead_ms in (45, 145, 245):
+        assert agreed.trusted
+        agreed.on_told(A, agreed.now().wall_ns + ahead_ms * MS)
+    assert not agreed.trusted
+
+
+def test_an_answer_after_such_a_word_shows_that_it_stood_still(agreed: Clock) -> None:
+    agreed.on_told(A, agreed.now().wall_ns + 45 * MS)
+    agreed.on_reading(A, 3 * SECOND_NS, MS)
+    assert not agreed.trusted
+    assert agreed.trust.stood_still == 1
+
+
+def test_a_peer_behind_a_slow_link_can_tell_that_it_stood_still(system: FakeSystemClock) -> None:
+    """Its answers prove nothing within the margin; that it is seconds ahead now, they do."""
+    clock = starting(system)
+    clock.on_reading(B, 0, MS)
+    clock.on_reading(A, 100 * MS, 300 * MS)
+    assert clock.trusted
+    clock.on_told(A, clock.now().wall_ns + 5 * SECOND_NS)
+    assert not clock.trusted
+
+
 def test_if_it_was_the_peer_the_next_answer_of_another_says_so(
     system: FakeSystemClock, agreed: Clock
 ) -> None:
