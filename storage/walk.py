@@ -5,10 +5,10 @@ under the same name: a `Hole`, from the place where the chain of records breaks 
 it can be taken up again.
 
 Whose a damaged record was is said by its header, which has a checksum of its own: then exactly one
-slot of one group is lost. Where the header is damaged as well, the hole goes up to the next header
-that is intact, and what was in it is anybody's guess. (Protocol-aware recovery, Alagappan et al.,
-FAST '18: tell a crash from corruption, and know what it was that was lost, by an identifier that is
-checked apart from the content.)
+slot of one group is lost. Where the header is damaged as well, by more than a byte (mending.py),
+the hole goes up to the next header that is intact, and what was in it is anybody's guess.
+(Protocol-aware recovery, Alagappan et al., FAST '18: tell a crash from corruption, and know what it
+was that was lost, by an identifier that is checked apart from the content.)
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,6 +36,7 @@ from storage.format import (
     record_intact,
     segment_name,
 )
+from storage.mending import mended_header
 
 WINDOW_BYTES: Final = 4 << 20
 """How much of a segment is read at once; a larger record is read whole."""
@@ -152,9 +153,8 @@ def skip(file: File, header: SegmentHeader, cursor: Cursor, limit: int) -> Hole:
     """
     number, start, why = header.number, cursor.offset, cursor.why
     place = place_of(number, start)
-    head = memoryview(read_around(file, RECORD_HEADER_BYTES, start))
-    if len(head) == RECORD_HEADER_BYTES and header_intact(head, start, header.seed):
-        fields: RecordFields = RECORD.unpack(head)
+    fields = _whose(file, header, cursor)
+    if fields is not None:
         kind, size, previous = fields[3], fields[5], fields[6]
         if cursor.chain is not None and previous != cursor.chain:
             return Hole(place, place, why, foreign=True)
@@ -175,6 +175,15 @@ def skip(file: File, header: SegmentHeader, cursor: Cursor, limit: int) -> Hole:
     cursor.offset = limit if following is None else following
     cursor.chain = None
     return Hole(place, place_of(number, cursor.offset), why)
+
+
+def _whose(file: File, header: SegmentHeader, cursor: Cursor) -> RecordFields | None:
+    """What the header of the damaged record says, or said before one byte of it was damaged."""
+    head = memoryview(read_around(file, RECORD_HEADER_BYTES, cursor.offset))
+    if len(head) == RECORD_HEADER_BYTES and header_intact(head, cursor.offset, header.seed):
+        fields: RecordFields = RECORD.unpack(head)
+        return fields
+    return mended_header(file, cursor.offset, header.seed, cursor.chain, header.size)
 
 
 def survey(

@@ -33,9 +33,11 @@ def produce(net: Net, master: Member, count: int, group: GroupId = GROUP) -> Non
 
 
 def flip(member: Member, slot: int, at: int, group: GroupId = GROUP) -> None:
-    """One bit of the record of a slot, `at` bytes behind its beginning."""
+    """One bit of the record of a slot, `at` bytes behind its beginning; in its header another one,
+    or it could be found again whose it was."""
     place = member.wal.entry_place(group, Slot(slot))
-    member.disk.corrupt(segment_name(place >> OFFSET_BITS), (place & OFFSET_MASK) + at, 4)
+    for each in (at, at + 10) if at == HEADER else (at,):
+        member.disk.corrupt(segment_name(place >> OFFSET_BITS), (place & OFFSET_MASK) + each, 4)
 
 
 def suspect(member: Member, slot: int = 1, group: GroupId = GROUP) -> None:
