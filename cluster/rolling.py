@@ -66,9 +66,15 @@ def rolling_restart(
         ControlError: if the launcher refuses a restart.
         HealthError: if no node answers.
     """
-    down = [node.id for node in spec.nodes if running.nodes[node.id].state != "running"]
-    if down:
-        raise RollingError(f"node {down[0]} does not run; all of them must, to spare one at a time")
+    for node in spec.nodes:
+        now = running.nodes[node.id].state
+        if now != state.NodeState.RUNNING:
+            paused = now == state.NodeState.PAUSED
+            what, help_ = ("is paused", "resume") if paused else ("does not run", "restart")
+            raise RollingError(
+                f"node {node.id} {what}: evenkeel {help_} {node.id}; all of them must run, to "
+                "spare one at a time"
+            )
     if len(spec.nodes) < 2:
         raise RollingError("a single node has nobody to give its masters to")
     done = []

@@ -330,7 +330,10 @@ class Shell:
     def _directory_complaint(self) -> str:
         admission = self.engine.admission
         if admission is not None and not admission.settled:
-            return f"waiting for {admission.waits_for} nodes to say that they know this directory"
+            number = admission.waits_for
+            if number == 1:
+                return "waiting for 1 node to say that it knows this directory"
+            return f"waiting for {number} nodes to say that they know this directory"
         if admission is not None and admission.doubted:
             return "a node says that this directory is not the one it knew: it is asked again"
         return ""
