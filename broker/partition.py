@@ -224,6 +224,19 @@ class PartitionState:
         until = self._epoch_starts[at + 1] if at + 1 < len(self._epochs) else OFFSET_MAX
         return self._epochs[at], until
 
+    def end_of_epoch(self, epoch: int, current: int) -> tuple[int, int]:
+        """The greatest known leader epoch up to `epoch`, and the first offset beyond it (KIP-320).
+
+        `current` is the epoch of who leads now, which may have appended nothing yet. (-1, -1) where
+        `epoch` is not known: it is above that. An epoch before all that are known ends where they
+        begin.
+        """
+        if epoch >= current:
+            return (current, self.next_offset) if epoch == current else (-1, -1)
+        at = bisect_right(self._epochs, epoch)
+        end = self._epoch_starts[at] if at < len(self._epochs) else self.next_offset
+        return (self._epochs[at - 1] if at else epoch), end
+
     @property
     def blank(self) -> bool:
         """Whether nothing has ever been appended or let in: there is nothing to remember."""

@@ -95,6 +95,7 @@ WAYS: Final[Mapping[int, Way]] = {
     ),
     ApiKey.FETCH: Way(800, "topics", "responses", "partitions", "partitions"),
     ApiKey.LIST_OFFSETS: Way(1_000, "topics", "topics", "partitions", "partitions", together=True),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Way(1_000, "topics", "topics", "partitions", "partitions"),
     ApiKey.METADATA: Way(500, "topics", "topics", once=_topic),
     ApiKey.OFFSET_COMMIT: Way(500, "topics", "topics", "partitions", "partitions"),
     ApiKey.OFFSET_FETCH: Way(20, "groups", "groups"),

@@ -39,6 +39,10 @@ from wire.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from wire.messages.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from wire.messages.logs import (
     DeleteRecordsRequest,
@@ -120,6 +124,7 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -154,6 +159,7 @@ Request: TypeAlias = (
     | CreateTopicsRequest
     | DeleteTopicsRequest
     | InitProducerIdRequest
+    | OffsetForLeaderEpochRequest
     | DescribeConfigsRequest
     | CreatePartitionsRequest
     | DeleteGroupsRequest
@@ -190,6 +196,7 @@ Response: TypeAlias = (
     | CreateTopicsResponse
     | DeleteTopicsResponse
     | InitProducerIdResponse
+    | OffsetForLeaderEpochResponse
     | DescribeConfigsResponse
     | CreatePartitionsResponse
     | DeleteGroupsResponse
@@ -275,6 +282,13 @@ _ROWS: Final = (
     _api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, "1-6", 4),
     _api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse, "0-2", 2),
     _api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, "0-4", 2),
+    _api(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+        "2-4",
+        4,
+    ),
     _api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, "1-4", 4),
     _api(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse, "0-2", 2),
     _api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, "1-4", 2),

@@ -6,6 +6,11 @@ from balancer.registry_commands import CreateTopic
 from paxos.ids import GroupId
 from tests.broker.world import Asked, World
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.messages.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -82,6 +87,12 @@ class DataWorld(World):
         asked = ListOffsetsPartition(partition, epoch, timestamp)
         topic = ListOffsetsTopic(TOPIC, [asked])
         response = self.send(node, ListOffsetsRequest(-1, 0, [topic]), version).response
+        return response.topics[0].partitions[0]
+
+    def end_of_epoch(self, node: int, partition: int, epoch: int, *, current: int = -1) -> Any:
+        asked = OffsetForLeaderPartition(partition, current, epoch)
+        topic = OffsetForLeaderTopic(TOPIC, [asked])
+        response = self.send(node, OffsetForLeaderEpochRequest(-1, [topic]), 4).response
         return response.topics[0].partitions[0]
 
 

@@ -18,6 +18,7 @@ from tests.broker.world import CLIENT_HOST, World
 from wire.apis import APIS, Api, ApiKey, decode_response
 from wire.messages.configs import DescribeConfigsResource
 from wire.messages.fetch import FetchPartition
+from wire.messages.leader_epochs import OffsetForLeaderPartition
 from wire.messages.list_offsets import ListOffsetsPartition
 from wire.messages.logs import DeleteRecordsPartition
 from wire.messages.metadata import MetadataRequestTopic
@@ -46,6 +47,9 @@ INNER: Final[dict[int, st.SearchStrategy[Any]]] = {
     ),
     ApiKey.LIST_OFFSETS: st.builds(
         ListOffsetsPartition, places, timestamp=st.sampled_from([-1, -2, 0])
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: st.builds(
+        OffsetForLeaderPartition, places, st.sampled_from([-1, 0, 99]), st.integers(0, 2)
     ),
     ApiKey.OFFSET_COMMIT: st.builds(OffsetCommitRequestPartition, places, st.integers(0, 9)),
     ApiKey.DELETE_RECORDS: st.builds(DeleteRecordsPartition, places, st.sampled_from([-1, 0, 1])),

@@ -25,6 +25,7 @@ from wire.messages import (
     configs,
     fetch,
     group_admin,
+    leader_epochs,
     list_offsets,
     logs,
     membership,
@@ -114,6 +115,14 @@ def _administration() -> dict[ApiKey, Request]:
     return {
         ApiKey.DELETE_RECORDS: logs.DeleteRecordsRequest(
             [logs.DeleteRecordsTopic("t", [logs.DeleteRecordsPartition(0, -1)])], 1_000
+        ),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: leader_epochs.OffsetForLeaderEpochRequest(
+            -1,
+            [
+                leader_epochs.OffsetForLeaderTopic(
+                    "t", [leader_epochs.OffsetForLeaderPartition(0, -1, 1)]
+                )
+            ],
         ),
         ApiKey.DESCRIBE_LOG_DIRS: logs.DescribeLogDirsRequest(
             [logs.DescribableLogDirTopic("t", [0])]

@@ -9,6 +9,7 @@ from typing import Any
 from tests.broker.batches import batch
 from tests.broker.data_world import TOPIC, DataWorld, want
 from wire.error_codes import ErrorCode
+from wire.messages.logs import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.topics import (
     CreatableTopic,
@@ -112,3 +113,75 @@ def test_a_node_that_has_not_heard_of_a_master_waits_before_it_deletes() -> None
     world.advance(100)
     assert world[1].registry.topic(TOPIC) is None
     assert asked[0].response.responses[0].error_code == ErrorCode.NONE
+
+
+# -- how far an epoch reaches (OffsetForLeaderEpoch) -----------------------------------------------
+
+
+def led_by_three() -> tuple[DataWorld, list[tuple[int, int, int]]]:
+    """A partition that three nodes have led, one after the other: (epoch, begin, end) of each."""
+    world, reigns, at = DataWorld(), list[tuple[int, int, int]](), 0
+    for node in (1, 2, 3):
+        world.cluster.install(1, node)
+        world.settle()
+        for _ in range(node):
+            assert world.produce(node, 0, batch("x")).error_code == ErrorCode.NONE
+        epoch = world.list_offsets(node, 0, LATEST).leader_epoch
+        reigns.append((epoch, at, at + node))
+        at += node
+    return world, reigns
+
+
+def test_each_epoch_ends_where_the_next_one_begins() -> None:
+    world, reigns = led_by_three()
+    for epoch, _, end in reigns:
+        answer = world.end_of_epoch(3, 0, epoch)
+        assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, epoch, end)
+
+
+def test_an_epoch_that_appended_nothing_ends_with_the_one_before() -> None:
+    world, reigns = led_by_three()
+    world.cluster.install(1, 1)
+    world.settle()
+    now = world.list_offsets(1, 0, LATEST).leader_epoch
+    assert now > reigns[-1][0]
+    answer = world.end_of_epoch(1, 0, now, current=now)
+    assert (answer.leader_epoch, answer.end_offset) == (now, reigns[-1][2])
+    between = world.end_of_epoch(1, 0, now - 1)
+    assert (between.leader_epoch, between.end_offset) == (reigns[-1][0], reigns[-1][2])
+    unknown = world.end_of_epoch(1, 0, now + 1)
+    assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (0, -1, -1)
+
+
+def test_who_has_read_anything_is_never_told_that_it_is_gone() -> None:
+    """Whatever was read: nor after DeleteRecords, nor of a topic that was made anew."""
+    world, reigns = led_by_three()
+    trim = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 4)])
+    trimmed = world.ask(3, DeleteRecordsRequest([trim], 1_000), 2)
+    assert trimmed.topics[0].partitions[0].error_code == ErrorCode.NONE
+    for epoch, _, end in reigns:
+        assert world.end_of_epoch(3, 0, epoch).end_offset >= end
+    old = world.end_of_epoch(3, 0, 0)
+    assert old.end_offset >= 0
+    remade = old_world()
+    make_anew(remade)
+    (first, *_) = metadata(remade)
+    assert remade.produce(first.leader_id, 0, batch("x")).error_code == ErrorCode.NONE
+    read = remade.fetch(first.leader_id, want(0, 0), version=12)
+    epoch = int.from_bytes(bytes(read.records)[12:16], "big")
+    for known in (epoch, first.leader_epoch):
+        answer = remade.end_of_epoch(first.leader_id, 0, known, current=first.leader_epoch)
+        assert (answer.error_code, answer.end_offset) == (ErrorCode.NONE, 1)
+
+
+def test_epochs_are_asked_of_the_leader_and_fenced_as_elsewhere() -> None:
+    world, reigns = led_by_three()
+    epoch = reigns[-1][0]
+    for node, partition, current, error in (
+        (3, 0, epoch, ErrorCode.NONE),
+        (3, 0, epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
+        (3, 0, epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (1, 0, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (3, 99, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        assert world.end_of_epoch(node, partition, epoch, current=current).error_code == error

@@ -1,0 +1,50 @@
+"""OffsetForLeaderEpoch (key 23): how far the records of a leader epoch reach (KIP-101, KIP-320)."""
+
+# ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
+
+import attrs
+
+from wire.schema import array, int16, int32, int64, string
+
+
+@attrs.define
+class OffsetForLeaderPartition:
+    partition: int = int32()
+    current_leader_epoch: int = int32(default=-1)
+    leader_epoch: int = int32()
+
+
+@attrs.define
+class OffsetForLeaderTopic:
+    topic: str = string()
+    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
+
+
+@attrs.define
+class OffsetForLeaderEpochRequest:
+    """`replica_id` is -1 for consumers; replicas of Kafka's own say who they are."""
+
+    replica_id: int = int32("3+", default=-2)
+    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
+
+
+@attrs.define
+class EpochEndOffset:
+    """`leader_epoch` is the greatest that is known and not above the one asked for."""
+
+    error_code: int = int16()
+    partition: int = int32()
+    leader_epoch: int = int32(default=-1)
+    end_offset: int = int64(default=-1)
+
+
+@attrs.define
+class OffsetForLeaderTopicResult:
+    topic: str = string()
+    partitions: list[EpochEndOffset] = array(EpochEndOffset)
+
+
+@attrs.define
+class OffsetForLeaderEpochResponse:
+    throttle_time_ms: int = int32()
+    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
