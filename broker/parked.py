@@ -1,11 +1,14 @@
 """Fetches that wait for data (long polling), woken by what they wait for and by nothing else.
 
 A parked fetch hears of new batches of its partitions (once a round, however many there were), of
-changes of mastership, and of the end of its time. One timer serves them all: it is set to the
-earliest deadline, and those that were answered before theirs are skipped when their turn comes.
+changes of mastership, and of the end of its time. Thousands may wait for one partition: of those
+that are woken together a round looks at some (`STEPS_PER_ROUND`), and the next one goes on. One
+timer serves them all: it is set to the earliest deadline, and those that were answered before
+theirs are skipped when their turn comes.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -22,7 +25,7 @@ it is woken (measured with `tracemalloc`)."""
 FETCH_STEPS: Final = 10
 """To answer a fetch costs as much as to look at so many partitions."""
 STEPS_PER_ROUND: Final = 1_000
-"""Some milliseconds: a client may have hundreds of fetches whose time ends together."""
+"""Some milliseconds: hundreds of fetches may end, or be woken, together."""
 _STALE_MIN: Final = 256
 """Fewer answered fetches than this may stay in the queue of deadlines."""
 
@@ -49,6 +52,8 @@ def _held_by(sleeper: Sleeper) -> int:
 class _Parked:
     sleeper: Sleeper | None
     """None once it was answered."""
+    woken: bool = False
+    """It waits for its turn to look at what has changed."""
 
 
 @attrs.frozen
@@ -72,6 +77,7 @@ class ParkedFetches:
         """What they hold, roughly."""
         self._by_uid: dict[int, dict[_Parked, None]] = {}
         self._all: dict[_Parked, None] = {}
+        self._woken: deque[_Parked] = deque()
         self._deadlines: list[tuple[int, int, _Parked]] = []
         self._serial = 0
         self._timer: object = None
@@ -96,7 +102,7 @@ class ParkedFetches:
         self._serial += 1
         heapq.heappush(self._deadlines, (deadline, self._serial, parked))
         self._arm()
-        return Place(partial(self._end, parked), partial(self._wake, (parked,)))
+        return Place(partial(self._end, parked), partial(self._look, parked))
 
     def _end(self, parked: _Parked) -> None:
         sleeper = parked.sleeper
@@ -107,22 +113,40 @@ class ParkedFetches:
     def appended(self, uids: Iterable[int]) -> None:
         """These partitions have grown, or have gone; call it at the end of a round."""
         by_uid = self._by_uid
-        woken: dict[_Parked, None] = {}
         for uid in uids:
             waiting = by_uid.get(uid)
             if waiting is not None:
-                woken.update(waiting)
-        self._wake(woken)
+                self._wake(waiting)
+        self._look_at_some()
 
     def masters_changed(self) -> None:
         """Some group has another master, or this node may again, or no longer, act for one."""
-        self._wake(list(self._all))
+        self._wake(self._all)
+        self._look_at_some()
 
     def _wake(self, parked: Iterable[_Parked]) -> None:
         for one in parked:
-            sleeper = one.sleeper
-            if sleeper is not None and sleeper.woken():
-                self._forget(one)
+            if not one.woken:
+                one.woken = True
+                self._woken.append(one)
+
+    def _look_at_some(self) -> None:
+        """Those that were woken first; the others in the next round."""
+        steps = 0
+        while self._woken and steps < STEPS_PER_ROUND:
+            parked = self._woken.popleft()
+            parked.woken = False  # what changes from now on is news again
+            sleeper = parked.sleeper
+            if sleeper is not None:
+                steps += FETCH_STEPS + len(sleeper.uids)
+                self._look(parked)
+        if self._woken:
+            self._arm()
+
+    def _look(self, parked: _Parked) -> None:
+        sleeper = parked.sleeper
+        if sleeper is not None and sleeper.woken():
+            self._forget(parked)
 
     def _forget(self, parked: _Parked) -> None:
         sleeper = parked.sleeper
@@ -142,10 +166,13 @@ class ParkedFetches:
     # -- time ---------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Have the timer go off at the earliest deadline, or earlier."""
-        if not self._deadlines:
+        """Have the timer go off at the earliest deadline, or earlier; now, where some are woken."""
+        if self._woken:
+            deadline = self._groups.now().boot_ns
+        elif self._deadlines:
+            deadline = max(self._deadlines[0][0], self._groups.now().boot_ns)
+        else:
             return
-        deadline = max(self._deadlines[0][0], self._groups.now().boot_ns)
         if self._timer_boot_ns is not None:
             if self._timer_boot_ns <= deadline:
                 return
@@ -155,6 +182,7 @@ class ParkedFetches:
 
     def _on_timer(self) -> None:
         self._timer = self._timer_boot_ns = None
+        self._look_at_some()
         boot_ns = self._groups.now().boot_ns
         deadlines = self._deadlines
         due = []

@@ -17,6 +17,8 @@ from storage.errors import StorageError
 
 T = TypeVar("T")
 STOP_S: Final = 5.0
+TAKE_NS: Final = 2_000_000
+"""Of the loop's time, for what many short jobs have come to."""
 REST_S: Final = 0.001
 """About as long as the work between two rests takes: half of the interpreter is left to others."""
 
@@ -61,14 +63,19 @@ class Worker:
         return bool(self._done)
 
     def take(self) -> None:
-        """On the loop's thread: hand over what has come of the jobs.
+        """On the loop's thread: hand over what has come of the jobs, for a while: what is left then
+        wakes the loop once more.
 
         Raises:
             StorageError: what a job raised and nobody has a use for.
         """
+        until = time.thread_time_ns() + TAKE_NS
         while self._done:
             self.jobs -= 1
             self._done.popleft()()
+            if self._done and time.thread_time_ns() >= until:
+                self._wake()
+                return
 
     def stop(self) -> bool:
         """Finish the job that is under way and drop the others; False if it takes too long."""

@@ -7,12 +7,11 @@ a fetch that may wait waits: what ends the wait is the new master, whose name it
 So does a fetch whose client knows a newer epoch than we do: it was sent here by the old master, and
 we are about to hear that we are the new one.
 
-Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept).
-
 What is not in memory is read by a thread (broker.late_reads), and the fetch waits for that, too:
 then it looks at everything anew, with what was read at hand, and answers. So a read may take long
 and all of the above holds. A disk that does not answer in time costs the records, not the answer.
 
+Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept).
 One that goes on with a session is refused, whatever its id; one that begins or ends a session says
 all it wants, and is served as if it had named none, as in Kafka.
 There are no transactions: what is applied is stable, and read_committed reads the same.

@@ -59,6 +59,13 @@ class FakeTimers:
     def next_boot_ns(self) -> int | None:
         return self._heap[0][0] if self._heap else None
 
+    def next_only(self) -> None:
+        """Call the next one alone: what it makes due is the next round's."""
+        _, serial, callback = heapq.heappop(self._heap)
+        if serial not in self._cancelled:
+            callback()
+        self._cancelled.discard(serial)
+
     def fire(self) -> None:
         """Call whatever is due now, also what becomes due meanwhile."""
         while self._heap and self._heap[0][0] <= self.clock.boot_ns:

@@ -1,6 +1,7 @@
 """Memory that requests take beyond their bytes: counted before it is there, bounded, given back."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -198,6 +199,43 @@ def test_fetches_whose_time_ends_together_are_answered_in_several_rounds() -> No
     assert [one.ended for one in sleepers] == [1] * 500
     assert max(rounds) <= STEPS_PER_ROUND // 110 + 1
     assert len(parked) == 0
+
+
+@attrs.define(eq=False)
+class Reader(Sleeper):
+    """It is answered by the first thing that happens."""
+
+    looked: list[int] = attrs.field(factory=list)
+    satisfied: bool = True
+
+    def woken(self) -> bool:
+        self.looked.append(1)
+        return self.satisfied
+
+
+@pytest.mark.parametrize("what", ["appended", "masters"])
+def test_fetches_that_are_woken_together_are_looked_at_in_several_rounds(what: str) -> None:
+    """Each once, those that cannot be answered yet stay, and who was woken first goes first."""
+    world = World(nodes=1, groups=1)
+    timers: Any = world.cluster.timers
+    parked = ParkedFetches(world[1].broker.groups, timers, 1_000)
+    readers = [Reader(list(range(100)), satisfied=number % 2 == 0) for number in range(500)]
+    for reader in readers:
+        parked.park(reader, 60_000)
+    wake = parked.masters_changed if what == "masters" else partial(parked.appended, [5, 6])
+    wake()
+    rounds = [sum(len(one.looked) for one in readers)]
+    assert all(one.looked for one in readers[: rounds[0]])
+    wake()  # those that wait for their turn are not woken twice
+    while timers.next_boot_ns() <= timers.clock.boot_ns:
+        before = sum(len(one.looked) for one in readers)
+        timers.next_only()
+        rounds.append(sum(len(one.looked) for one in readers) - before)
+    assert max(rounds) <= 2 * (STEPS_PER_ROUND // 110 + 1)
+    assert len(parked) == 250
+    assert all(1 <= len(one.looked) <= 2 - one.satisfied for one in readers)
+    world.cluster.advance(61_000, step_ms=1_000)
+    assert [one.ended for one in readers] == [1 - one.satisfied for one in readers]
 
 
 # -- decompressing --------------------------------------------------------------------------------
