@@ -25,8 +25,6 @@ from wire.messages.assigned_groups import (
     TopicIdPartitions,
 )
 
-GROUPS_MAX: Final = 1_000
-"""Named in one request."""
 PARTITIONS_MAX: Final = 100_000
 """In one heartbeat: what a member says it holds."""
 NO_GROUP: Final = "there is no such consumer group"
@@ -87,8 +85,6 @@ def _beaten(request: Request, answer: model.Response) -> None:
 def handle_describe(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ConsumerGroupDescribeRequest)
-    if refuse_more_than(GROUPS_MAX, message.group_ids, broker, request):
-        return
     asked_operations = message.include_authorized_operations
     act = guarded(broker, request, partial(_described, broker, request, asked_operations))
     put = gather(len(message.group_ids), act)

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from balancer.records import Topic
 from broker.context import Broker, Request
-from broker.refusals import refuse_more_than
 from broker.topic_configs import TOPIC_CONFIGS, ConfigType
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -18,8 +17,6 @@ from wire.messages.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-RESOURCES_MAX: Final = 10_000
 
 
 class ResourceType(IntEnum):
@@ -49,8 +46,6 @@ class Setting(NamedTuple):
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeConfigsRequest)
-    if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
-        return
     results = [_describe(broker, one, message) for one in message.resources]
     response = DescribeConfigsResponse(results=results)
     request.reply.complete(encode_response(request.header, response))

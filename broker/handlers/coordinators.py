@@ -11,7 +11,6 @@ from typing import Final
 from broker.consumer_groups import paxos_group_of
 from broker.context import Broker, Request
 from broker.guard import guarded
-from broker.refusals import refuse_more_than
 from paxos.ids import MS
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -25,7 +24,6 @@ KEY_GROUP: Final = 0
 KEY_TRANSACTION: Final = 1
 BATCHED_FROM: Final = 4
 """The first version that names several keys (KIP-699)."""
-KEYS_MAX: Final = 10_000
 
 NO_TRANSACTIONS: Final = "transactions are not supported: use an idempotent producer"
 
@@ -34,8 +32,6 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, FindCoordinatorRequest)
     keys = message.coordinator_keys if request.header.api_version >= BATCHED_FROM else [message.key]
-    if refuse_more_than(KEYS_MAX, keys, broker, request):
-        return
     act = guarded(broker, request, partial(_answer, broker, request, message.key_type, keys))
     if message.key_type != KEY_GROUP:
         act()

@@ -18,7 +18,6 @@ from broker.commands import DELETE_RECORDS_RESULT, EVERYTHING, delete_records
 from broker.context import Broker, Request
 from broker.guard import blame
 from broker.intake import Done, Outcome, Why
-from broker.refusals import refuse_more_than
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.logs import (
@@ -27,9 +26,6 @@ from wire.messages.logs import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-
-PARTITIONS_MAX: Final = 10_000
-"""In one request."""
 
 _ERROR_OF: Final = {
     Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -41,9 +37,6 @@ _ERROR_OF: Final = {
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DeleteRecordsRequest)
-    named = [one for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(PARTITIONS_MAX, [*named, *message.topics], broker, request):
-        return
     times = Counter(
         (topic.name, one.partition_index) for topic in message.topics for one in topic.partitions
     )

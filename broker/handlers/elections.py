@@ -8,12 +8,10 @@ and so all partitions that live in it.
 from collections.abc import Mapping
 from typing import Final
 
-from balancer.records import PARTITIONS_MAX
 from broker.context import Broker, Request
 from broker.guard import guarded
 from broker.handlers.changes import DONE, Verdict, deadline_of
 from broker.handlers.places import UNKNOWN, Place, all_places, by_topic, group_of, is_home
-from broker.refusals import refuse_more_than
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.placement import (
@@ -39,8 +37,6 @@ def handle_elect(broker: Broker, request: Request) -> None:
         places = all_places(broker)
     else:
         named = [Place(one.topic, index) for one in asked for index in one.partitions]
-        if refuse_more_than(PARTITIONS_MAX, named, broker, request):
-            return
         places = list(dict.fromkeys(named))
     deadline = deadline_of(broker, message.timeout_ms)
     preferred = message.election_type == PREFERRED

@@ -29,7 +29,6 @@ from broker.leaders import Leader
 from broker.parked import Place
 from broker.partition import PartitionState
 from broker.reader import NOTHING_GIVEN, Got, Key, Reader, UnreadableError
-from broker.refusals import refuse_more_than
 from paxos.ids import GroupId
 from storage.errors import StorageError
 from wire.apis import encode_response
@@ -47,8 +46,6 @@ from wire.messages.fetch import (
 )
 from wire.primitives import Buffer
 
-PARTITIONS_MAX: Final = 20_000
-"""In one request, which is looked at again whenever one of them grows."""
 TOPIC_ID_FROM_VERSION: Final = 13
 REPLICA_STATE_FROM_VERSION: Final = 15
 ANY_EPOCH: Final = -1
@@ -76,9 +73,6 @@ _NO_FRAME: Final = memoryview(b"")
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, FetchRequest)
-    named = [one for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
-        return
     broker.statistics.fetch_requests += 1
     refusal = _refusal(message)
     if refusal is not ErrorCode.NONE:

@@ -8,7 +8,6 @@ from broker.consumer_groups import paxos_group_of
 from broker.context import Broker, Request
 from broker.guard import gather, guarded
 from broker.handlers.operations import GROUP_OPERATIONS, told
-from broker.refusals import refuse_more_than
 from coordinator import model
 from coordinator.model import ConsumerGroupId
 from coordinator.states import STATE_NAMES
@@ -27,16 +26,12 @@ from wire.messages.group_admin import (
     ListGroupsResponse,
 )
 
-GROUPS_MAX: Final = 1_000
-"""Named in one request."""
 _STATES: Final = {name.lower(): name for name in STATE_NAMES.values()}
 
 
 def handle_describe(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeGroupsRequest)
-    if refuse_more_than(GROUPS_MAX, message.groups, broker, request):
-        return
     asked_operations = message.include_authorized_operations
     act = guarded(broker, request, partial(_described, request, asked_operations))
     put = gather(len(message.groups), act)
@@ -106,8 +101,6 @@ def handle_delete(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DeleteGroupsRequest)
     names = list(dict.fromkeys(message.groups_names))
-    if refuse_more_than(GROUPS_MAX, names, broker, request):
-        return
     put = gather(len(names), guarded(broker, request, partial(_deleted, request, names)))
     for index, name in enumerate(names):
         asked = model.DeleteGroup(group=ConsumerGroupId(name))

@@ -19,7 +19,6 @@ from broker.guard import blame
 from broker.leaders import Leader
 from broker.partition import PartitionState
 from broker.reader import Reader, UnreadableError
-from broker.refusals import refuse_more_than
 from broker.time_search import MAX_TIMESTAMP, Job, Search, Work, search
 from paxos.ids import GroupId
 from storage.errors import ColdDamaged, NotInLog, StorageError
@@ -48,8 +47,6 @@ SINCE_VERSION: Final = {
 }
 """What negative timestamps mean, and since when (KIP-734, 405, 1005)."""
 ANY_EPOCH: Final = -1
-PARTITIONS_MAX: Final = 10_000
-"""In one request; to find a time in a long partition takes a tenth of a millisecond."""
 AT_ONCE_BYTES_MAX: Final = 64 * 1024
 """Of a batch that is looked into on the loop; four times as much when decompressed."""
 AT_ONCE_RECORDS: Final = 4_000
@@ -75,9 +72,6 @@ _NO_GROUP: Final = GroupId(-1)
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ListOffsetsRequest)
-    named = [one for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
-        return
     broker.statistics.list_offsets_requests += 1
     asked = _Asked(broker, request, message)
     asked.search_at_once()

@@ -12,13 +12,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from balancer.catalogue import INTERNAL_TOPICS, name_problem
-from balancer.records import TOPICS_MAX, Topic
+from balancer.records import Topic
 from balancer.registry_commands import CreateTopic, Decided, TopicCreated
 from broker.context import Broker, Request
 from broker.guard import guarded
 from broker.handlers.configs import replicas_of
 from broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
-from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer, change_registry
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from wire.apis import encode_response
@@ -42,8 +41,6 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, MetadataRequest)
     wanted = _wanted(message, request.header.api_version)
-    if wanted is not None and refuse_more_than(TOPICS_MAX, wanted, broker, request):
-        return
     if _sent_away(broker, request):
         return
     now = broker.groups.now()

@@ -8,7 +8,6 @@ from balancer.registry import Registry
 from broker.consumer_groups import paxos_group_of
 from broker.context import Broker, Request
 from broker.guard import gather, guarded
-from broker.refusals import refuse_more_than
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
 from paxos.ids import MS
@@ -37,9 +36,6 @@ BATCHED_FETCH_FROM: Final = 8
 """OffsetFetch: several groups at once (KIP-709)."""
 TOP_LEVEL_ERROR_FROM: Final = 2
 """OffsetFetch: before, an error of the group stands at each of its partitions."""
-GROUPS_MAX: Final = 1_000
-DELETED_MAX: Final = 10_000
-"""OffsetDelete: topics and partitions in one request."""
 
 # -- OffsetCommit ----------------------------------------------------------------------------------
 
@@ -120,8 +116,6 @@ def handle_fetch(broker: Broker, request: Request) -> None:
         if request.header.api_version >= BATCHED_FETCH_FROM
         else [OffsetFetchRequestGroup(message.group_id, topics=message.topics)]
     )
-    if refuse_more_than(GROUPS_MAX, groups, broker, request):
-        return
     put = gather(len(groups), guarded(broker, request, partial(_fetched, request, groups)))
     for index, one in enumerate(groups):
         asked = model.OffsetFetch(
@@ -184,9 +178,6 @@ def handle_delete(broker: Broker, request: Request) -> None:
     """Forget how far a group is in topics that none of its members subscribes to (KIP-496)."""
     message = request.message
     assert isinstance(message, OffsetDeleteRequest)
-    named = [one.partition_index for topic in message.topics for one in topic.partitions]
-    if refuse_more_than(DELETED_MAX, [*named, *message.topics], broker, request):
-        return
     asked = model.OffsetDelete(
         group=ConsumerGroupId(message.group_id),
         topics=tuple(

@@ -25,7 +25,6 @@ from broker.context import Broker, Request
 from broker.guard import blame
 from broker.hints import endpoints, other_leader
 from broker.intake import Done, Elsewhere, Outcome, Pending, Why
-from broker.refusals import refuse_more_than
 from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE
 from paxos.ids import MS
 from wire.apis import encode_response
@@ -59,8 +58,6 @@ from wire.write_tokens import CHUNK_END, FIRST_ID, position_of
 ACKS: Final = (-1, 0, 1)
 ZSTD_FROM: Final = 7
 """Version of Produce; older clients do not know the codec."""
-PARTITIONS_MAX: Final = 10_000
-"""In one request. 16 MiB of tiny batches would be 200,000, and hold the node up for seconds."""
 
 _ERROR_OF: Final = {
     Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -73,8 +70,6 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ProduceRequest)
     named = [data for topic in message.topic_data for data in topic.partition_data]
-    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
-        return
     broker.statistics.produce_requests += 1
     produce = Produce(broker, request, message.acks)
     refusal = _refusal(message)

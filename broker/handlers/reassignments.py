@@ -65,8 +65,6 @@ def handle_reassign(broker: Broker, request: Request) -> None:
         for topic in message.topics
         for one in topic.partitions
     ]
-    if refuse_more_than(PARTITIONS_MAX, named, broker, request):
-        return
     answers: dict[Place, Verdict] = {}
     wishes: dict[Place, _Wish] = {}
     for place, replicas in named:
