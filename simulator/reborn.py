@@ -54,6 +54,9 @@ DEFAULT: Final = -1
 RECORDS_MIN: Final = 3
 """A topic lives at least until so many are acknowledged."""
 DELETE_CHANCE: Final = 0.2
+AGAIN_CHANCE: Final = 0.7
+"""What is not acknowledged is sent again before anything else, as clients do, once it is known who
+leads: with seven nodes, of which three may, asking at random came to nothing for a minute (589)."""
 REFUSED: Final = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -97,6 +100,8 @@ class Reborn(KafkaClient):
             len(self._records) >= RECORDS_MIN and self._chance.random() < DELETE_CHANCE
         ):
             self._delete(self._topic_id)
+        elif self._pending is not None and self._chance.random() < AGAIN_CHANCE:
+            self._chance.choice((self._produce, self._look))()
         else:
             self._chance.choice(
                 (self._produce, self._produce, self._commit, self._offsets, self._read, self._look)
@@ -238,6 +243,8 @@ class Reborn(KafkaClient):
             if topic is None or topic.topic_id != self._topic_id:
                 return
             one = topic.partitions[0]
+            if self._pending is not None and one.leader_id >= 0:
+                self._leader = one.leader_id  # as clients do that were refused
             if one.leader_id != target or not self._world.partition_logs.fresh:
                 return  # only the leader itself knows for sure
             if one.leader_epoch <= self._epoch_before:

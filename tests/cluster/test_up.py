@@ -64,17 +64,19 @@ def up(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         stderr=subprocess.STDOUT,
         text=True,
     ) as launcher:
-        assert launcher.stdout is not None
-        told = ""
-        for line in launcher.stdout:
-            told += line
-            if line.startswith("Ctrl-C stops"):
-                break
-        assert "ready: 3 nodes, 4 groups" in told, told
-        assert told.count("/metrics") == 3
-        assert told.count("/console/") == 1
-        yield launcher
-        launcher.kill()
+        try:  # what is wrong here must not be waited for
+            assert launcher.stdout is not None
+            told = ""
+            for line in launcher.stdout:
+                told += line
+                if line.startswith("Ctrl-C stops"):
+                    break
+            assert "ready: 3 nodes, 4 Paxos groups" in told, told
+            assert told.count("/metrics") == 3
+            assert told.count("/console/") == 1
+            yield launcher
+        finally:
+            launcher.kill()
 
 
 def pids(tmp_path: Path) -> list[int]:
