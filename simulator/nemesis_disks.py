@@ -205,14 +205,20 @@ class DiskFaults:
     ) -> None:
         """Nobody but the master can tell that the disk has lied. So it lives, and nothing else
         happens, until it was heard by this life: not what it sent to the one before, which may come
-        late or again (seed 122). What it teaches meanwhile is lost half of the time."""
+        late or again (seed 122). What it teaches meanwhile is lost half of the time, but not for
+        ever: nobody else may be met before it was heard."""
         world, nemesis = self._world, self._nemesis
+        late = world.loop.now_ns >= until_ns
+        if nemesis.stopped:
+            return
         if (group, master.me) in victim.told:
-            if world.loop.now_ns < until_ns:
+            if late:
+                world.network.heal()
+            else:
                 self._meet(chance, master, victim)
             return
-        if world.loop.now_ns >= until_ns and not nemesis.stopped:
-            world.network.heal()
+        if late:
+            world.network.links.pop((master.me, victim.me), None)
         nemesis.busy_until = max(nemesis.busy_until, world.loop.now_ns + 2 * POLL_NS)
         world.loop.after(POLL_NS, self._meet_once_heard, chance, master, victim, group, until_ns)
 

@@ -1,9 +1,4 @@
-"""The other clients of docs/compat.md, for `tests.exam.cut_off`: those that are installed.
-
-kafka-python's consumer (3.0.12) is not among them: whenever a partition has another leader, cut off
-or not, it asks for OffsetForLeaderEpoch, which nodes do not serve, and never goes on (seen in two
-runs of 25 November, from when the masters moved to one node until the end).
-"""
+"""The other clients of docs/compat.md, for `tests.exam.cut_off`: those that are installed."""
 
 import asyncio
 import shutil
@@ -40,6 +35,18 @@ def kafka_python_producer(bootstrap: str, watch: Watch, stop: threading.Event) -
                 sent = producer.send(TOPIC, b"z", partition=partition)
                 sent.add_callback(told(partition))
     producer.close(5)
+
+
+def kafka_python_consumer(bootstrap: str, watch: Watch, stop: threading.Event) -> None:
+    """Before it goes on at another leader it asks for OffsetForLeaderEpoch."""
+    import kafka
+
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
+    consumer.assign([kafka.TopicPartition(TOPIC, one) for one in range(PARTITIONS)])
+    while not stop.is_set():
+        for place in consumer.poll(100):
+            watch.success(f"kafka-python consumer {place.partition}")
+    consumer.close()
 
 
 def aiokafka(bootstrap: str, watch: Watch, stop: threading.Event) -> None:
@@ -85,7 +92,7 @@ def kcat_consumer(bootstrap: str, watch: Watch, stop: threading.Event) -> None:
 def installed() -> list[Client]:
     found: list[Client] = []
     if find_spec("kafka") is not None:
-        found.append(kafka_python_producer)
+        found += [kafka_python_producer, kafka_python_consumer]
     if find_spec("aiokafka") is not None:
         found.append(aiokafka)
     if shutil.which("kcat") is not None:

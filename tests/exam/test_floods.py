@@ -27,6 +27,7 @@ from tests.exam.flooded_node import (
     compare,
     flooded,
     memory_group,
+    produce_one,
 )
 from tests.runtime.test_node import Place
 from wire.error_codes import ErrorCode
@@ -63,10 +64,10 @@ def test_O4_unfinished_requests_do_not_fill_the_memory(place: Place) -> None:
         flooded(place, BIG, preexec_fn=in_group(group)) as node,
         Quiet(node.port) as quiet,
     ):
-        usual = quiet.until(USUAL)
+        usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         took = node.hold(unfinished(), 40)
         assert took < 20, "the others were not read: TCP pushes back on them"
-        compare("O4 memory", usual, quiet.until(USUAL))
+        compare("O4 memory", usual, burned, quiet.until(USUAL))
         assert node.alive
         assert node.rss < MEMORY
         node.let_go()
@@ -81,7 +82,7 @@ def test_O3_answers_that_nobody_reads_do_not_fill_the_memory(place: Place) -> No
         flooded(place, BIG, preexec_fn=in_group(group)) as node,
         Quiet(node.port) as quiet,
     ):
-        usual = quiet.until(USUAL)
+        usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         writer = node.caller()
         block = MIB
         for _ in range(40):
@@ -102,7 +103,7 @@ def test_O3_answers_that_nobody_reads_do_not_fill_the_memory(place: Place) -> No
         for one in greedy:
             for _ in range(10):
                 one.send(wanted, 12)
-        compare("O3 unread answers", usual, quiet.until(USUAL))
+        compare("O3 unread answers", usual, burned, quiet.until(USUAL))
         assert node.alive
         assert node.rss < MEMORY
         assert not quiet.errors
@@ -158,13 +159,13 @@ def test_O2_dear_requests_do_not_hold_up_the_others(place: Place) -> None:
     dear = configs.DescribeConfigsRequest(resources, True, True)
     many = membership.FindCoordinatorRequest("", 0, [f"g{at}" for at in range(50_000)])
     with flooded(place) as node, Quiet(node.port) as quiet:
-        usual = quiet.until(USUAL)
+        usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         callers = [node.caller(f"127.0.0.{2 + at}") for at in range(4)]
         for caller in callers:
             for _ in range(4 * DOSE):
                 caller.send(dear, 4)
                 caller.send(many, 4)
-        compare("O2 dear requests", usual, quiet.until(USUAL))
+        compare("O2 dear requests", usual, burned, quiet.until(USUAL))
         for caller in callers:
             for _ in range(8 * DOSE):
                 caller.receive()
@@ -187,7 +188,7 @@ def test_what_is_too_large_is_answered(place: Place) -> None:
             "g", 1, "m", assignments=[membership.SyncGroupRequestAssignment("m", bytes(2 * MIB))]
         )
         assert caller.ask(big, 5).error_code == ErrorCode.INVALID_REQUEST
-        assert Quiet.produce(caller) == 0
+        assert produce_one(caller) == 0
         caller.sock.sendall(struct.pack(">ihh", 101 * MIB, 0, 9))
         with pytest.raises(ConnectionError):
             caller.receive()

@@ -105,14 +105,14 @@ def test_O1_more_than_it_can_do(place: Place) -> None:
     """Eight producers offer what they can. The node keeps its masters and its memory, no message
     fails, and the full dose asks for four fifths of what one producer alone reaches."""
     with flooded(place) as node, Quiet(node.port) as quiet:
-        usual = quiet.until(USUAL)
+        usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         before = masters(node)
         crowd = Shouting(node.port)
         crowd.begin(1)
         alone = crowd.rate(LASTS_S / 6 + 1)
         crowd.begin(PRODUCERS - 1)
         together = crowd.rate(LASTS_S)
-        compare("O1 saturation", usual, quiet.until(USUAL), times=3)
+        compare("O1 saturation", usual, burned, quiet.until(USUAL))
         crowd.end()
         sys.stderr.write(
             f"O1: {alone:.0f} a second of one, {together:.0f} of eight, "
@@ -190,7 +190,7 @@ def test_O5_topics_and_members_come_and_go(place: Place) -> None:
     which all the others came and went has the partition within 10 s."""
     made: list[str] = []
     with flooded(place) as node, Quiet(node.port) as quiet:
-        usual = quiet.until(USUAL)
+        usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         calm, crowd = node.caller("127.0.0.3"), node.caller("127.0.0.4")
         epoch = beat(calm, "calm", "only", 0).member_epoch
         ends = time.monotonic() + LASTS_S
@@ -202,7 +202,7 @@ def test_O5_topics_and_members_come_and_go(place: Place) -> None:
                 assert (told.error_code, told.member_epoch) == (ErrorCode.NONE, epoch)
                 for number in range(MEMBERS):
                     assert beat(crowd, "crowd", f"m{number}", -1).error_code == ErrorCode.NONE
-            compare("O5 coming and going", usual, quiet.until(USUAL))
+            compare("O5 coming and going", usual, burned, quiet.until(USUAL))
             began = time.monotonic()
             told = beat(crowd, "crowd", "last", 0)
             while not (told.assignment and told.assignment.topic_partitions):
@@ -236,7 +236,7 @@ def test_O6_many_watch_it_and_its_log_is_full(tmp_path: Path) -> None:
             scraped.append(len(text))
 
     with flooded(place, talks=False) as node, Quiet(node.port) as quiet:
-        usual = quiet.until(USUAL)
+        usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         consoles = [
             http.client.HTTPConnection("127.0.0.1", node.port + 2, timeout=GIVE_UP_S)
             for _ in range(3)
@@ -247,7 +247,7 @@ def test_O6_many_watch_it_and_its_log_is_full(tmp_path: Path) -> None:
             streams = [one.getresponse() for one in consoles]
             assert {one.status for one in streams} == {200}
             with beside(scrape):
-                compare("O6 watched", usual, quiet.until(USUAL))
+                compare("O6 watched", usual, burned, quiet.until(USUAL))
                 assert all(one.read(1) for one in streams)
                 ends = time.monotonic() + LASTS_S
                 while time.monotonic() < ends or len(scraped) < 5:
