@@ -237,7 +237,8 @@ class Client:
         if sight.behind is None:
             if channel.acknowledged_bytes < sight.told_at:
                 return
-            sight.behind = channel.received_bytes + SENT_AHEAD_BYTES
+            come = channel.received_bytes + channel.untaken_bytes
+            sight.behind = come + SENT_AHEAD_BYTES
         taken = channel.received_bytes - channel.partial_bytes
         if taken >= sight.behind or (not self.paused and channel.dry):
             self.sight, self.known = None, sight.number

@@ -27,6 +27,7 @@ from wire.apis import ApiKey, decode_response, encode_request
 from wire.batch import Record
 from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
+from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -42,6 +43,10 @@ BYTES_MAX: Final = 8 << 20
 PAUSES_S: Final = (0.0, 0.001, 0.02, 0.045, 0.055, 0.1)
 """Before what was refused is sent again: clients differ, and a node may not count on one."""
 PIECE: Final = 1 << 16
+FRESH_S: Final = 0.02
+"""Nothing is begun later than this after the last look for answers: a refusal may be known to this
+machine for longer, and to a program that does not run for as long not at all (ADR 37)."""
+FENCE_S: Final = 10.0
 UNKNOWN: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """May have been appended."""
 
@@ -73,6 +78,8 @@ class Careful:
     """How many requests were begun before a refusal: each might have been a breach."""
     unsure: int = attrs.field(init=False, default=0)
     """Whose fate nobody told: they were sent again and may be there twice."""
+    whole: bool = attrs.field(init=False, default=False)
+    """acks=0: the last connection was open when all that was sent on it had been dealt with."""
     connections: list[int] = attrs.field(init=False, factory=list)
     """The first message of each."""
 
@@ -83,6 +90,7 @@ class Careful:
         self._pad = bytes(self.message_bytes - HEAD.size)
         self._chance = random.Random(self.number)
         self._answer = bytearray()
+        self._looked = 0.0
 
     def run(self, done_s: float) -> None:
         until = time.monotonic() + done_s
@@ -134,10 +142,20 @@ class Careful:
                 time.sleep(self._chance.choice(PAUSES_S))
             self._begin()
             if not self._flight and not self._todo:
+                if not self.acks:
+                    self.whole = self._is_open(connection)
                 return
             self._write(connection)
             wants = [connection] if any(one.unsent for one in self._flight) else []
             select.select([connection], wants, [], 0.5)
+
+    def _is_open(self, connection: socket.socket) -> bool:
+        """Answers leave in order, and a Produce that failed closes its connection."""
+        connection.setblocking(True)
+        connection.settimeout(FENCE_S)
+        asked = encode_request(ApiVersionsRequest("exam", "1"), 3, 2, "exam")
+        connection.sendall(b"".join(asked))
+        return bool(connection.recv(1))
 
     def _begin(self) -> None:
         """What is begun here could not know of any answer that was not read just now."""
@@ -162,6 +180,8 @@ class Careful:
     def _write(self, connection: socket.socket) -> None:
         with suppress(BlockingIOError):
             for one in self._flight:
+                if not one.started and time.monotonic() - self._looked > FRESH_S:
+                    break
                 while one.unsent:
                     chunk = one.unsent[0]
                     count = connection.send(chunk[:PIECE])
@@ -183,6 +203,7 @@ class Careful:
                 if not data:
                     raise ConnectionResetError("closed by the node")
                 self._answer += data
+        self._looked = time.monotonic()
         while len(self._answer) >= 4:
             size = int.from_bytes(self._answer[:4], "big")
             if len(self._answer) < 4 + size:
@@ -204,11 +225,11 @@ class Careful:
         self._again.append(sent.index)
         if code in UNKNOWN:
             self.unsure += 1
-        else:
+        while self._flight and not self._flight[-1].started:
+            self._again.append(self._flight.pop().index)
+        if code not in UNKNOWN:
             for one in self._flight:
-                if one.started and one.shadow is None:
+                if one.shadow is None:
                     one.shadow = sent.index
                     self.shadows += 1
-            while self._flight and not self._flight[-1].started:
-                self._again.append(self._flight.pop().index)
         return code is ErrorCode.NOT_LEADER_OR_FOLLOWER
