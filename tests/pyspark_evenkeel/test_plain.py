@@ -1,5 +1,6 @@
 """Records without Spark, from a moment on."""
 
+import pytest
 from confluent_kafka import Producer
 
 from pyspark_evenkeel.cluster import Cluster
@@ -10,6 +11,7 @@ from tests.spark.bus import WAIT_S, OurBus
 OLD_MS, NEW_MS = 1_700_000_000_000, 1_700_000_060_000
 
 
+@pytest.mark.cluster
 def test_what_is_new_enough_is_read_from_every_partition(bus: OurBus) -> None:
     """Also out of batches that hold older records, compressed or not; and nothing where all is
     older."""

@@ -8,6 +8,7 @@ import pytest
 from tests.spark.bus import Bus, OurBus
 
 
+@pytest.mark.cluster
 def test_a_bus_keeps_rows_while_masters_move(bus: OurBus) -> None:
     topic = bus.create("fixtures", 2)
     rows = {0: [(b"k", b"0"), (None, b"1")], 1: [(b"k", None)]}
