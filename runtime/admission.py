@@ -56,6 +56,9 @@ from storage.format import Place
 
 _LIFE: Final = struct.Struct(">QQQB")
 _VERDICT: Final = struct.Struct(">QBQ")
+WAIT_FOR_OTHERS_NS: Final = 2_000_000_000
+"""As long as nodes that are started together need to find one another, many times over. Only a
+cluster that starts as a whole, without one of its nodes, waits for so long."""
 _SETTLED: Final = 1
 _ASKS: Final = 2
 
@@ -159,9 +162,13 @@ class Admission:
         """Whose answer is on its way."""
         self._found: Place | None = None
         """How far our log went when we said so for the first time."""
-        self.settled = self._missing() == 0
-        """Admitted, or durably non-voting: this node may take part."""
+        self._settled: set[NodeId] = set()
+        """Peers that take part themselves, by their last word."""
+        self._first_look_ns: int | None = None
+        self._has_waited = False
         self.forgetful = False
+        self.settled = self._is_known()
+        """Admitted, or durably non-voting: this node may take part."""
 
     @property
     def asks(self) -> bool:
@@ -184,6 +191,18 @@ class Admission:
 
     def _others(self) -> set[NodeId]:
         return {node for circle in self._circles() for node in circle} - {self.me}
+
+    def _is_known(self) -> bool:
+        """Whether enough have answered, and are more than copies of one another. Who has only just
+        started, too, may be as old a copy as this one: its word alone is not enough while another
+        node, which may remember more, has had no time to come up."""
+        if self.forgetful or self._missing():
+            return False
+        return (
+            not self._others() - self._known_by
+            or not self._settled.isdisjoint(self._known_by)
+            or self._has_waited
+        )
 
     def _missing(self) -> int:
         """How many more have to answer, of the circle that lacks most."""
@@ -236,6 +255,15 @@ class Admission:
         met = self._met.get(node) == life.incarnation
         return Judgement.KNOWN if met else Judgement.FORGETFUL
 
+    def hear(self, node: NodeId, life: Life) -> None:
+        """A peer says whether it takes part, and how far its log goes if it does."""
+        if not life.settled:
+            self._settled.discard(node)
+            return
+        self._settled.add(node)
+        self.settled |= self._is_known()
+        self.witness(node, life)
+
     def witness(self, node: NodeId, life: Life) -> None:
         """A settled node says how far its log goes. The last two words count, by the lesser: what
         is wrong once is not kept, and what was wrong twice is put right by the next two."""
@@ -273,7 +301,7 @@ class Admission:
         elif verdict.judgement is Judgement.KNOWN:
             self._claims.pop(node, None)
             self._known_by.add(node)
-            self.settled |= self._missing() == 0
+            self.settled |= self._is_known()
         else:
             said_before = bool(self._claims)  # by the same node, or by another
             self._claims[node] = Claim(boot_ns, life, verdict)
@@ -284,11 +312,16 @@ class Admission:
         self, boot_ns: int, patience_ns: int, is_heard: Callable[[NodeId, Incarnation | None], bool]
     ) -> None:
         """Who cannot be asked once more is believed: it may have been the only one to know.
-        `is_heard`: whether a node is there, and in that life.
+        `is_heard`: whether a node is there, and in that life. And who does not come is not waited
+        for any longer.
 
         Raises:
             DirectoryRefused: this incarnation was used before.
         """
+        if self._first_look_ns is None:
+            self._first_look_ns = boot_ns
+        self._has_waited = boot_ns - self._first_look_ns >= WAIT_FOR_OTHERS_NS
+        self.settled |= self._is_known()
         for node, claim in self._claims.items():
             if boot_ns - claim.since_boot_ns > patience_ns and not is_heard(node, claim.life):
                 self._believe(node)

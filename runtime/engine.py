@@ -456,8 +456,7 @@ class Engine(Submitting):
         if life.asks:  # before this very life is what we know
             assert self.links is not None
             self.links.answer_life(node, self.admission.judge(node, life))
-        if life.settled:
-            self.admission.witness(node, life)
+        self.admission.hear(node, life)
 
     def on_verdict(self, node: NodeId, verdict: Verdict) -> None:
         """A peer says whether it knows our directory.
@@ -476,9 +475,9 @@ class Engine(Submitting):
         self._stop_voting_if_forgetful(now)
 
     def _look_at_claims(self, now: Now) -> None:
-        """A peer may have said once that this directory is not ours."""
+        """A peer may have said once that this directory is not ours, or say nothing at all."""
         admission = self.admission
-        if admission is None or not admission.doubted:
+        if admission is None or (admission.settled and not admission.doubted):
             return
         multi, heard_ns = self.multi, self.multi.timing.heard_ns
 

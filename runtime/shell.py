@@ -331,6 +331,8 @@ class Shell:
         admission = self.engine.admission
         if admission is not None and not admission.settled:
             number = admission.waits_for
+            if number == 0:
+                return "waiting a moment for nodes that start later: all that answered are new, too"
             if number == 1:
                 return "waiting for 1 node to say that it knows this directory"
             return f"waiting for {number} nodes to say that they know this directory"

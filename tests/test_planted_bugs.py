@@ -72,6 +72,11 @@ BUGS: Final = {
         f"{MENDING}test_what_the_record_does_not_confirm_is_not_taken_for_its_header",
         (mended_header, "== checksum:", "!= -1:"),
     ),
+    "23.5: the word of those who have only just started is enough": Row(
+        "tests/runtime/test_admission.py::"
+        "test_who_has_only_just_started_is_not_enough_while_others_may_come",
+        (Admission._is_known, "or self._has_waited", "or True"),
+    ),
     "22.2: all that is large is given to the socket at once": Row(
         f"{LANE}test_what_is_small_waits_for_one_large_message_at_most",
         (LargeLane.feed, "while not channel.unsent_bytes and not", "while not"),

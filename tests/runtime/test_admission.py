@@ -10,7 +10,7 @@ import pytest
 from balancer.records import Address, Node
 from paxos.codec import PeerError
 from paxos.ids import INCARNATION_MAX, Incarnation, NodeId
-from runtime.admission import Admission, Judgement, Life, Verdict
+from runtime.admission import WAIT_FOR_OTHERS_NS, Admission, Judgement, Life, Verdict
 from runtime.greeting import Why
 from storage.errors import DirectoryRefused
 from storage.memory_disk import MemoryDisk
@@ -154,7 +154,8 @@ def verdict(judgement: Judgement, incarnation: int = 100) -> Verdict:
 def answer(
     admission: Admission, node: int, judgement: Judgement, at_ns: int = 0, life: int = 7
 ) -> None:
-    """A node is asked, and answers."""
+    """A node that takes part itself is asked, and answers."""
+    admission.hear(NodeId(node), Life(Incarnation(life), Incarnation(1), LATE, True, False))
     admission.asked(NodeId(node))
     admission.on_verdict(NodeId(node), verdict(judgement), at_ns, Incarnation(life))
 
@@ -385,6 +386,48 @@ def test_two_old_copies_of_three_are_known_by_the_disk_of_the_third() -> None:
         assert judged(asked, life(61, 60, LATE), node) is Judgement.KNOWN
 
 
+def test_who_has_only_just_started_is_not_enough_while_others_may_come() -> None:
+    """Two old copies of three that start together, and the third, which remembers more, after
+    them: they wait for it, and do not become a majority that knows of nothing."""
+    admission = asking(99)
+    answer_of_a_newcomer(admission, 2)
+    admission.tick(1_000, 0, lambda *_: True)
+    assert admission.waits_for == 0
+    assert not admission.settled
+    answer(admission, 3, Judgement.FORGETFUL)
+    answer(admission, 3, Judgement.FORGETFUL)
+    admission.tick(1_000 + WAIT_FOR_OTHERS_NS, 0, lambda *_: True)
+    assert admission.forgetful
+    assert not admission.settled, "only when it is durable that it does not vote"
+
+
+def answer_of_a_newcomer(admission: Admission, node: int) -> None:
+    admission.hear(NodeId(node), life(7, 1))
+    admission.asked(NodeId(node))
+    admission.on_verdict(NodeId(node), verdict(Judgement.KNOWN), 0, Incarnation(7))
+
+
+def test_a_cluster_that_starts_without_one_of_its_nodes_waits_for_it_and_goes_on() -> None:
+    admission = asking(99)
+    answer_of_a_newcomer(admission, 2)
+    admission.tick(1_000, 0, lambda *_: True)
+    admission.tick(1_000 + WAIT_FOR_OTHERS_NS - 1, 0, lambda *_: True)
+    assert not admission.settled
+    admission.tick(1_000 + WAIT_FOR_OTHERS_NS, 0, lambda *_: True)
+    assert admission.settled
+
+
+def test_nobody_waits_when_all_have_answered_or_one_of_them_takes_part() -> None:
+    all_new, one_old = asking(99), asking(99)
+    answer_of_a_newcomer(all_new, 2)
+    answer_of_a_newcomer(all_new, 3)
+    assert all_new.settled
+    answer_of_a_newcomer(one_old, 2)
+    assert not one_old.settled
+    one_old.hear(NodeId(2), life(7, 1, settled=True))
+    assert one_old.settled
+
+
 # -- what the engine makes of it ------------------------------------------------------------------
 
 
@@ -424,6 +467,8 @@ def tells(member: Member, node: int, judgement: Judgement) -> None:
     """A node answers the member's next question."""
     incarnation = member.multi.incarnation
     member.engine.life(NodeId(node))
+    assert member.engine.admission is not None
+    member.engine.admission.hear(NodeId(node), life(7, 1, settled=True))
     known = incarnation + (judgement is Judgement.OUTDATED)
     answer = Verdict(incarnation, judgement, Incarnation(known))
     member.engine.on_verdict(NodeId(node), answer)
