@@ -136,15 +136,15 @@ def p99(took_ms: list[float]) -> float:
 
 
 def compare(name: str, usual: list[float], burned: list[float], flooded_ms: list[float]) -> None:
-    """Twice its usual p99, or twice that beside somebody else's work on every core, is what the
-    quiet client may wait, in the full dose."""
+    """Twice its usual p99 is what the quiet client may wait, in the full dose. What it waits beside
+    somebody else's work on every core is told for comparison: no node can help that."""
     before, beside, during = p99(usual), p99(burned), p99(flooded_ms)
     sys.stderr.write(
         f"{name}: p99 {before:.1f} ms before, {beside:.1f} ms beside burners, "
         f"{during:.1f} ms during ({len(flooded_ms)})\n"
     )
     if FULL:
-        assert during <= max(2 * before, 2 * beside, P99_MS_MIN), name
+        assert during <= max(2 * before, P99_MS_MIN), name
 
 
 class Flooded:
