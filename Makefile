@@ -40,7 +40,7 @@ demo: .venv/product.stamp
 test: setup
 	$(RUN) -m tests $(ARGS)
 
-# The half of them that starts no process and no Spark, on all cores: four minutes on two.
+# Those that start no process and no Spark, on all cores: four minutes on two.
 unit: .venv/dev.stamp
 	$(RUN) -m pytest -n auto -m "not (cluster or spark)" $(ARGS)
 

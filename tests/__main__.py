@@ -1,8 +1,9 @@
-"""`python -m tests`: all tests, in two halves side by side, as `make test` runs them.
+"""`python -m tests`: all tests, as `make test` runs them: two rows of them side by side.
 
-Tests with real node processes or Spark mostly wait; the others compute, on one core and with less
-priority, so that they take what the first half leaves. What they say is shown when both are
-done. Arguments go to pytest in both halves; the exit code is 0 if both passed.
+Tests with real node processes mostly wait: they are one row. The other begins with those that need
+no processes; they compute, on one core and with less priority, so that they take what the first row
+leaves. Those with Spark come behind them. What the second row says is shown when both are done.
+Arguments go to pytest each time; the exit code is 0 if all passed.
 """
 
 import os
@@ -10,38 +11,48 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import IO, Final
 
-REAL = "cluster or spark"
-POLITENESS = 5
+REAL: Final = "cluster and not spark"
+COMPUTING: Final = "not (cluster or spark)"
+SPARK: Final = "spark"
+POLITENESS: Final = 5
 """Of those who compute: they get a third of a core at least."""
-NOTHING_COLLECTED = 5
-"""Of pytest: arguments that choose tests of one half only."""
+NOTHING_COLLECTED: Final = 5
+"""Of pytest: arguments that choose tests of one row only."""
 
 
-def half(expression: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-m", expression, *arguments]
+def begin(
+    expression: str, arguments: list[str], out: IO[str] | None = None, niceness: int = 0
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-m", expression, *arguments],
+        stdout=out,
+        stderr=None if out is None else subprocess.STDOUT,
+        preexec_fn=lambda: os.nice(niceness),
+    )
 
 
 def main(arguments: list[str]) -> int:
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as said:
-        computing = subprocess.Popen(
-            half(f"not ({REAL})", *arguments),
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            preexec_fn=lambda: os.nice(POLITENESS),
-        )
+        running = [
+            begin(REAL, arguments),
+            begin(COMPUTING, arguments, said, POLITENESS),
+        ]
         try:
-            codes = [subprocess.run(half(REAL, *arguments), check=False).returncode]
-            codes.append(computing.wait())
+            codes = [running[1].wait()]
+            running.append(begin(SPARK, arguments, said))
+            codes += [running[2].wait(), running[0].wait()]
         finally:
-            computing.kill()
-            computing.wait()
+            for process in running:
+                process.kill()
+                process.wait()
         said.seek(0)
-        print(f"\n=== and at the same time, what needs no processes:\n\n{said.read()}", flush=True)
+        print(f"\n=== and at the same time, what needs no processes, and Spark:\n\n{said.read()}")
     bad = [code for code in codes if code not in (0, NOTHING_COLLECTED)]
     failed = bool(bad) or codes.count(NOTHING_COLLECTED) == len(codes)
-    print(f"both halves {'did not pass' if failed else 'passed'}, {time.monotonic() - began:.0f} s")
+    print(f"tests {'did not pass' if failed else 'passed'}, {time.monotonic() - began:.0f} s")
     return int(failed)
 
 
