@@ -151,10 +151,13 @@ class _Guest(Pending):
 class IntakeConfig:
     entry_bytes_max: int = 1024 * 1024
     """Soft: an entry takes commands until it holds this much; one larger command goes alone."""
+    crowd_bytes_max: int = 4 * 1024 * 1024
+    """While a group has more than this waiting, who produces to it is not read (`crowded`): as much
+    again as is under way keeps the log busy, and more would only be a longer queue for everybody
+    (measured: docs/exam.md, O1). What is there already is taken all the same: a refusal in the
+    middle of a pipeline lets later requests overtake."""
     queue_bytes_max: int = 32 * 1024 * 1024
-    """While a group has more than this waiting, who produces to it is not read (`crowded`). What is
-    there already is taken all the same: a refusal in the middle of a pipeline lets later requests
-    overtake. It is also the most that other nodes may leave here for a group on its way."""
+    """The most that other nodes may leave here for a group on its way; no crowd is larger."""
     refuse_bytes_max: int = 128 * 1024 * 1024
     """More is refused, whoever brings it: the last resort, for clients who send and go away."""
     undecided_bytes_max: int = 4 * 1024 * 1024
@@ -389,12 +392,16 @@ class Intake:
     @property
     def crowded(self) -> bool:
         """Whether those who produce to this group should wait before they send more."""
-        return self.queue_bytes + self.abroad_bytes > self.config.queue_bytes_max
+        return self.queue_bytes + self.abroad_bytes > self._crowd_bytes_max
+
+    @property
+    def _crowd_bytes_max(self) -> int:
+        return min(self.config.crowd_bytes_max, self.config.queue_bytes_max)
 
     @property
     def room(self) -> int:
         """How many bytes may come before it is crowded; 0 until much of a crowd has gone."""
-        waiting, limit = self.queue_bytes + self.abroad_bytes, self.config.queue_bytes_max
+        waiting, limit = self.queue_bytes + self.abroad_bytes, self._crowd_bytes_max
         return limit - waiting if waiting <= limit // 2 else 0
 
     @property

@@ -85,6 +85,8 @@ class DataPlane:
         self._callbacks[fd] = callback
         if urgent:
             self._urgent.add(fd)
+        else:
+            self._heavy.add(fd)  # until it is seen to be light: many may come at once
         self._epoll.register(fd, events)
 
     def modify(self, fd: int, events: int) -> None:

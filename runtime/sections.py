@@ -407,7 +407,10 @@ class LimitsSection:
         "it, and it must fit one entry of the log",
     )
     pending_bytes_per_group: int = int_field(
-        32 * MIB, 64 * KIB, 1 << 40, "produced and not yet chosen; above it sockets are not read"
+        32 * MIB,
+        64 * KIB,
+        1 << 40,
+        "produced and not yet chosen; above it, and above 4 MiB, sockets are not read",
     )
     pending_bytes_per_node: int = int_field(
         128 * MIB, 64 * KIB, 1 << 40, "all requests under way, from their first byte on"

@@ -187,6 +187,20 @@ def test_a_full_queue_holds_its_clients_back_and_refuses_nothing() -> None:
     assert (desk.intake.crowded, desk.intake.room) == (False, 32)
 
 
+def test_a_crowd_begins_long_before_the_queue_is_full() -> None:
+    """A long queue makes nobody faster and everybody late, the quiet client as well."""
+    desk = Desk()
+    desk.intake.config = IntakeConfig(queue_bytes_max=64, crowd_bytes_max=32)
+    for index in range(desk.one.replica.timing.window):
+        desk.proposed(f"p{index}")
+    desk.submit("x" * 32)
+    assert not desk.intake.crowded
+    desk.submit("y")
+    assert (desk.intake.crowded, desk.intake.room) == (True, 0)
+    desk.intake.queue_bytes = 16
+    assert (desk.intake.crowded, desk.intake.room) == (False, 16)
+
+
 def test_a_queue_that_grows_without_end_refuses() -> None:
     """Whoever sends and goes away is not held back by anything."""
     desk = Desk()
