@@ -11,11 +11,14 @@ by the same Learn with which anybody catches up. They come by value from an appl
 again behind everything else, and the state machine is told where they lie now. Entries of slots
 that were not applied yet come by the usual way. After a restart there is a gap instead: what lies
 behind it on our own disk is `recalled` once the peers have closed it, and never sent twice.
+
+What has to be read for that a thread reads (ADR 47): who repairs a disk has reason to doubt it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count, islice
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import attrs
 
@@ -28,11 +31,14 @@ from paxos.replica import Replica
 from paxos.rewriting import write_again
 from paxos.step import LearnedRecord, PromiseRecord, Send, Step, VotingRecord
 from runtime.journal import Journal
-from storage.errors import WalDamaged
+from runtime.serving import ReadEntries, places_of, read_entries
+from runtime.worker import Worker
+from storage.errors import StorageFailed, WalDamaged
 from storage.format import ACCEPT, LEARNED, RECORD_HEADER_BYTES, Place
 from storage.wal import Wal
 from storage.walk import Hole
 
+T = TypeVar("T")
 ASK_EVERY_NS: Final = 500 * MS
 ASKING_MAX: Final = 4
 """Groups that wait for answers at a time."""
@@ -53,7 +59,17 @@ class Lost:
     size: int
 
 
+class Returned(NamedTuple):
+    """A lost entry that a peer has sent."""
+
+    slot: Slot
+    lost: Lost
+    entry: Entry
+
+
 class Repairs:
+    """`reader` does what reads; without one (a node that has no threads) it is done at once."""
+
     def __init__(
         self,
         multi: MultiGroup,
@@ -72,6 +88,11 @@ class Repairs:
         self._asked: dict[GroupId, int] = {}
         """Until when each group waits for its answer."""
         self._turn = 0
+        self.reader: Worker | None = None
+        self._recalling: set[GroupId] = set()
+        """Groups whose slots behind a gap are being read."""
+        self._recalled: dict[GroupId, tuple[Slot, ReadEntries]] = {}
+        """What was read, from which slot on."""
         self.found = 0
         """Damaged places in the log, those of the restart included."""
         self.repaired = 0
@@ -88,7 +109,7 @@ class Repairs:
 
     def forget(self, group: GroupId) -> None:
         """This node is no member of the group any more."""
-        for one in (self._lost, self._proven, self._trimmed, self._asked):
+        for one in (self._lost, self._proven, self._trimmed, self._asked, self._recalled):
             one.pop(group, None)
 
     # -- damage -------------------------------------------------------------------------------
@@ -179,14 +200,20 @@ class Repairs:
         lost = self._lost.get(message.group)
         if lost is None:
             return
-        replica = self._multi.replicas[message.group]
-        for offset, entry in enumerate(message.entries):
-            one = lost.get(Slot(message.start + offset))
-            if one is not None:
-                self._repair(sender, replica, Slot(message.start + offset), one, entry)
-        if not lost:
-            del self._lost[message.group]
-        self._asked.pop(message.group, None)
+        returned = [
+            Returned(slot, lost[slot], entry)
+            for slot, entry in zip(map(Slot, count(message.start)), message.entries, strict=False)
+            if slot in lost
+        ]
+        if returned:
+            work = partial(self._compare, returned)
+            self._read(work, partial(self._repair, sender, message.group))
+
+    def _read(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        if self.reader is None:
+            done(work())
+        else:
+            self.reader.submit(work, done)
 
     def on_trimmed(self, sender: NodeId, message: Trimmed) -> None:
         """A peer's log begins later. Where that is so with all of them, what was lost is not to be
@@ -210,21 +237,45 @@ class Repairs:
             self._journal.warning("entries not repaired", group=message.group, entries=len(gone))
             self.given_up(message.group, max(one.place + one.size for one in gone))
 
+    def _compare(self, returned: Sequence[Returned]) -> list[tuple[Returned, bool | None]]:
+        """Whether each is what was there, as far as its record can still tell; in a thread."""
+        return [(one, self._agrees(one)) for one in returned]
+
+    def _agrees(self, one: Returned) -> bool | None:
+        try:
+            return self._wal.agrees(one.lost.place, one.lost.size, one.entry)
+        except KeyError:
+            return None  # the segment is gone meanwhile
+
     def _repair(
-        self, sender: NodeId, replica: Replica, slot: Slot, lost: Lost, entry: Entry
+        self, sender: NodeId, group: GroupId, compared: Sequence[tuple[Returned, bool | None]]
     ) -> None:
-        """The slot's entry came by value: write it again, and say where it is now."""
-        if self._wal.agrees(lost.place, lost.size, entry) is False:
-            what = f"an entry of {entry.size} bytes is not the one of {lost.size} that was here"
-            self._journal.error(
-                "repair refused", peer=sender, group=replica.group, slot=slot, reason=what
-            )
-            return
-        record = LearnedRecord(replica.group, slot, entry, replica.learner.applied)
-        place = self._wal.stage(record)
-        machine = self._machines[replica.group]
-        machine.relocate(entry, lost.place + RECORD_HEADER_BYTES, place + RECORD_HEADER_BYTES)
-        del self._lost[replica.group][slot]
+        """Entries came by value: write them again, and say where they are now."""
+        self._asked.pop(group, None)
+        for one, agrees in compared:
+            slots = self._lost.get(group)
+            if slots is None or slots.get(one.slot) != one.lost:
+                continue  # it was repaired, or given up, meanwhile
+            if agrees is False:
+                what = f"an entry of {one.entry.size} bytes is not the one of {one.lost.size}"
+                self._journal.error(
+                    "repair refused",
+                    peer=sender,
+                    group=group,
+                    slot=one.slot,
+                    reason=f"{what} that was here",
+                )
+                continue
+            self._write_again(group, one)
+            del slots[one.slot]
+            if not slots:
+                del self._lost[group]
+
+    def _write_again(self, group: GroupId, one: Returned) -> None:
+        applied = self._multi.replicas[group].learner.applied
+        place = self._wal.stage(LearnedRecord(group, one.slot, one.entry, applied))
+        old, new = one.lost.place + RECORD_HEADER_BYTES, place + RECORD_HEADER_BYTES
+        self._machines[group].relocate(one.entry, old, new)
         self.repaired += 1
 
     def _recall(self, now: Now, group: GroupId, step: Step) -> list[Place]:
@@ -236,14 +287,31 @@ class Repairs:
         if start > proven:
             del self._proven[group]
             return []
-        size = 0
-        end = self._wal.readable_to(group, start, proven)
-        try:
-            for slot, entry, _ in self._wal.replay(group, start, end):
-                rejoin.recall(replica, now, slot, entry, step)
-                size += entry.size
-                if size >= RECALL_BYTES:
-                    break
-        except WalDamaged as damage:
-            return [damage.place]
-        return []
+        read = self._recalled_from(group, start, proven)
+        if read is None:
+            return []
+        for slot, entry in enumerate(read.entries, start):
+            rejoin.recall(replica, now, Slot(slot), entry, step)
+        damage = read.failure
+        return [damage.place] if isinstance(damage, WalDamaged) else []
+
+    def _recalled_from(self, group: GroupId, start: Slot, proven: Slot) -> ReadEntries | None:
+        """What our log has from that slot on; None: it is still being read."""
+        if group not in self._recalling and group not in self._recalled:
+            found = places_of(self._wal, group, start, proven, RECALL_BYTES)
+            if not found.places:
+                return None
+            self._recalling.add(group)
+            self._read(
+                partial(read_entries, found, group, start),
+                partial(self._has_recalled, group, start),
+            )
+        begin, read = self._recalled.pop(group, (start, None))
+        return read if begin == start else None
+
+    def _has_recalled(self, group: GroupId, start: Slot, read: ReadEntries) -> None:
+        self._recalling.discard(group)
+        if isinstance(read.failure, StorageFailed):
+            raise read.failure
+        if group in self._proven:
+            self._recalled[group] = start, read

@@ -42,7 +42,7 @@ class Sending(Protocol):
 
 
 @attrs.frozen
-class _Found:
+class Found:
     """Where the entries lie, as the loop has seen it; the rest may be asked from any thread."""
 
     wal: Wal
@@ -59,7 +59,7 @@ class _Found:
 
 
 @attrs.frozen
-class _Read:
+class ReadEntries:
     entries: tuple[Entry, ...]
     took_ns: int
     failure: StorageFailed | WalDamaged | None = None
@@ -128,27 +128,17 @@ class LogServer:
         if serve.start < first:
             self.links.send(serve.to, Trimmed(group, Slot(first), applied))
             return
-        found = self._places(serve)
+        found = places_of(wal, group, serve.start, serve.end, SERVE_BYTES_MAX)
         if not found.places:
             return
         self._reading = True
         if self.reader is None:
-            self._done(serve, _read(found, serve))
+            self._done(serve, read_entries(found, group, serve.start))
         else:
-            self.reader.submit(partial(_read, found, serve), partial(self._done, serve))
+            work = partial(read_entries, found, group, serve.start)
+            self.reader.submit(work, partial(self._done, serve))
 
-    def _places(self, serve: ServeLog) -> _Found:
-        """As many slots as there are without a gap, and as fit an answer."""
-        wal, places, size = self._wal, dict[Slot, tuple[Place, int]](), 0
-        end = wal.readable_to(serve.group, serve.start, serve.end)
-        for slot in map(Slot, range(serve.start, end + 1)):
-            _, length = places[slot] = wal.find(serve.group, slot)
-            size += length
-            if size >= SERVE_BYTES_MAX:
-                break
-        return _Found(wal, places)
-
-    def _done(self, serve: ServeLog, read: _Read) -> None:
+    def _done(self, serve: ServeLog, read: ReadEntries) -> None:
         assert self.links is not None
         self._reading = False
         self._rests_until_ns = time.monotonic_ns() + min(REST * read.took_ns, REST_NS_MAX)
@@ -161,14 +151,25 @@ class LogServer:
             self.links.send_bulk(serve.to, Learned(serve.group, serve.start, read.entries))
 
 
-def _read(found: _Found, serve: ServeLog) -> _Read:
-    """In the thread."""
+def places_of(wal: Wal, group: GroupId, start: Slot, end: Slot, bytes_max: int) -> Found:
+    """As many slots as there are without a gap, and one more than fit at most."""
+    places, size = dict[Slot, tuple[Place, int]](), 0
+    for slot in map(Slot, range(start, wal.readable_to(group, start, end) + 1)):
+        _, length = places[slot] = wal.find(group, slot)
+        size += length
+        if size >= bytes_max:
+            break
+    return Found(wal, places)
+
+
+def read_entries(found: Found, group: GroupId, start: Slot) -> ReadEntries:
+    """In a thread. There is something to read."""
     began_ns, entries, failure = time.thread_time_ns(), list[Entry](), None
     try:
-        for _slot, entry, _place in replay(found, serve.group, serve.start, max(found.places)):
+        for _slot, entry, _place in replay(found, group, start, max(found.places)):
             entries.append(entry)
     except (WalDamaged, StorageFailed) as error:
         failure = error
     except (NotInLog, KeyError):  # retired meanwhile: the next question is told where we begin
         entries = []
-    return _Read(tuple(entries), time.thread_time_ns() - began_ns, failure)
+    return ReadEntries(tuple(entries), time.thread_time_ns() - began_ns, failure)

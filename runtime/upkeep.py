@@ -83,7 +83,7 @@ class Upkeep:
         wake = self.wakeup.set
         self._workers = tuple(Worker(f"evenkeel-{name}", wake) for name in THREADS)
         self._saver, self._mover, self.reader, self.searcher, self.fetcher, server = self._workers
-        engine.log_server.reader = server
+        engine.log_server.reader = engine.repairs.reader = server
         self.settling = Settling(
             engine.wal,
             machines,

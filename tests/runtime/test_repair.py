@@ -4,7 +4,9 @@ again.
 Real logs on memory disks below real engines (engines.py); the bits are flipped by the test.
 """
 
+import itertools
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -12,8 +14,11 @@ from paxos.entry import batch
 from paxos.ids import Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Learned, Prepare, Trimmed
 from paxos.timing import WINDOW_MAX
+from runtime import serving
+from runtime.worker import Worker
 from storage.format import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
 from tests.runtime.engines import GROUP, Member, Net
+from tests.runtime.test_serving import Later
 
 PAYLOAD = RECORD_HEADER_BYTES + 4
 HEADER = 20
@@ -206,6 +211,64 @@ def test_damage_found_by_a_restart_leaves_a_gap_that_peers_close(net: Net, at: i
     produce(net, master, WINDOW_MAX + 2)
     net.until(lambda: whole(net))
     assert victim.ledger.texts() == master.ledger.texts()
+
+
+def test_what_was_there_is_compared_by_a_thread(net: Net) -> None:
+    """Its disk may hang just now, and what it has to say does not change in the meantime."""
+    master = net.elect(1)
+    produce(net, master, 20)
+    victim, thread = net[3], Later()
+    victim.engine.repairs.reader = cast("Worker", thread)
+    flip(victim, 5, PAYLOAD)
+    suspect(victim)
+    net.until(lambda: thread.jobs)
+    net.advance(3_000)  # it asks and hears again
+    assert (victim.engine.repairs.repaired, victim.engine.repairs.missing) == (0, 1)
+    while thread.jobs:
+        thread.do()
+    assert victim.engine.repairs.repaired == 1, "once, though the answer came several times"
+    victim.engine.repairs.reader = None
+    net.until(lambda: whole(net))
+
+
+@pytest.fixture
+def closed_gap(net: Net, monkeypatch: pytest.MonkeyPatch) -> tuple[Member, Later]:
+    """Node 3 has come back with a gap of one slot: its peers teach it that one, and no more."""
+    serve, served = serving.LogServer._serve, itertools.count()
+    monkeypatch.setattr(serving, "SERVE_BYTES_MAX", 1)
+    monkeypatch.setattr(
+        serving.LogServer, "_serve", lambda self, one: next(served) or serve(self, one)
+    )
+    master = net.elect(1)
+    produce(net, master, 40)
+    victim = damage_and_restart(net, 3, lambda member: flip(member, 10, PAYLOAD))
+    thread = Later()
+    victim.engine.repairs.reader = cast("Worker", thread)
+    net.until(lambda: thread.jobs)
+    return victim, thread
+
+
+def test_what_lies_behind_a_gap_is_read_by_a_thread(
+    net: Net, closed_gap: tuple[Member, Later]
+) -> None:
+    victim, thread = closed_gap
+    net.advance(1_000)
+    assert len(thread.jobs) == 1
+    assert victim.ledger.applied == 10
+    thread.do()
+    net.advance(40)
+    assert victim.ledger.applied >= 40, "all that is proven to be chosen was read at once"
+    assert not thread.jobs
+
+
+def test_a_group_that_is_dropped_while_its_log_is_read(
+    net: Net, closed_gap: tuple[Member, Later]
+) -> None:
+    victim, thread = closed_gap
+    victim.engine.remove_group(GROUP)
+    thread.do()
+    net.advance(100)
+    assert victim.engine.repairs.idle
 
 
 def test_damage_is_known_after_a_restart_and_repaired_only_once(net: Net) -> None:
