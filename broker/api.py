@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import blame
 from broker.handlers import (
     alter_configs,
@@ -37,6 +37,7 @@ from broker.handlers import (
 )
 from broker.ports import Reply
 from broker.refusals import refuse
+from broker.request import Request
 from wire.apis import (
     APIS,
     ApiKey,

@@ -1,4 +1,4 @@
-"""What a request handler gets to see: one value per request, one Broker per node."""
+"""What all request handlers of a node share: its Broker."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from broker.late_reads import LateReads
 from broker.leaders import Leaders
 from broker.metadata_cache import MetadataCache
 from broker.portions import Portions
-from broker.ports import AppliedLog, Aside, Groups, LogDir, Reply, Timers, Worker
+from broker.ports import AppliedLog, Aside, Groups, LogDir, Timers, Worker
 from broker.producer_ids import ProducerIds
 from broker.produces import Produces
 from broker.progress import Progress
@@ -30,19 +30,6 @@ if TYPE_CHECKING:
     from broker.statistics import BrokerStatistics
     from broker.tail import Tail
     from paxos.ids import GroupId, NodeId
-    from wire.apis import RequestHeader
-
-
-@attrs.define(eq=False)
-class Request:
-    """One decoded request. `frame` is valid only until the handler returns unless `owned`."""
-
-    header: "RequestHeader"
-    message: object
-    frame: memoryview
-    owned: bool
-    client_host: str
-    reply: Reply
 
 
 @attrs.define(kw_only=True, eq=False)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from broker.context import Broker, Request
+from broker.context import Broker
+from broker.request import Request
 from wire.apis import APIS
 
 P = ParamSpec("P")

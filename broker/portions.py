@@ -18,20 +18,26 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import attrs
 
-from broker.ports import Connection, Reply
+from broker.config import BrokerConfig
+from broker.ports import Aside, Connection, Groups, Reply, Timers
+from broker.request import Request
 from paxos.ids import MS, GroupId
-from wire.apis import APIS, ApiKey, decode_request, decode_response, encode_response
+from wire.apis import (
+    APIS,
+    ApiKey,
+    RequestHeader,
+    decode_request,
+    decode_response,
+    encode_response,
+)
 from wire.batch import may_be_one
 from wire.primitives import Buffer
 
-if TYPE_CHECKING:
-    from broker.context import Broker, Request
-    from wire.apis import RequestHeader
-
+H = TypeVar("H", bound="Host")
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 ROOMS_MAX: Final = 2
 """A joined answer is not longer than this, nor than twice what the account of all answers would
@@ -121,6 +127,16 @@ WAYS: Final[Mapping[int, Way]] = {
 }
 
 
+class Host(Protocol):
+    """What is needed of a node's Broker (broker.context)."""
+
+    config: BrokerConfig
+    groups: Groups
+    timers: Timers
+    aside: Aside
+    on_bug: Callable[[str, Exception], None]
+
+
 class Portions:
     """The requests of one node that are being served in portions."""
 
@@ -137,9 +153,9 @@ class Portions:
 
     def serve(
         self,
-        broker: "Broker",
-        request: "Request",
-        handler: "Callable[[Broker, Request], None]",
+        broker: H,
+        request: Request,
+        handler: Callable[[H, Request], None],
         end: Callable[[], None] | None = None,
     ) -> bool:
         """False where the request is small enough for its handler; else `end` is called when it is
@@ -161,7 +177,7 @@ class Portions:
             items = getattr(message, way.asked)
 
         def begin(items: list[Any]) -> None:
-            serving = _Serving(broker, request, handler, way, items)
+            serving = _Serving(self, broker, request, partial(handler, broker), way, items)
             serving.end = end or _nobody
             self._turns.append(serving)
             self._arm(broker)
@@ -172,12 +188,12 @@ class Portions:
             begin(items)
         return True
 
-    def _arm(self, broker: "Broker") -> None:
+    def _arm(self, broker: Host) -> None:
         if not self._armed and self._turns:
             self._armed = True
             broker.timers.call_at(broker.groups.now().boot_ns, partial(self._round, broker))
 
-    def _round(self, broker: "Broker") -> None:
+    def _round(self, broker: Host) -> None:
         self._armed = False
         serving = self._turns.popleft()
         if not serving.next_portion():
@@ -297,14 +313,15 @@ class _Serving:
 
     def __init__(
         self,
-        broker: "Broker",
-        request: "Request",
-        handler: "Callable[[Broker, Request], None]",
+        portions: Portions,
+        broker: Host,
+        request: Request,
+        handler: Callable[[Request], None],
         way: Way,
         items: list[Any],
     ) -> None:
         self.broker, self.request, self.way = broker, request, way
-        self._handler = handler
+        self._handler, self._all = handler, portions
         self._portions = _cut(items, way)
         self._parts: list[_Part] = []
         self._left = 0
@@ -335,7 +352,7 @@ class _Serving:
         message = attrs.evolve(message, **changed)
         one = attrs.evolve(request, message=message, reply=part)
         try:
-            self._handler(self.broker, one)
+            self._handler(one)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self.broker.on_bug(f"a portion of {APIS[request.header.api_key].name}", error)
             self.close(f"internal error: {type(error).__name__}")
@@ -348,7 +365,7 @@ class _Serving:
         if self._over:
             return
         self._bytes += size
-        self.broker.portions.bytes += size
+        self._all.bytes += size
         if self._bytes > self._answer_bytes_max:
             self.close(f"its answer would have more than {self._bytes} bytes")
         self._maybe_join()
@@ -390,7 +407,7 @@ class _Serving:
 
     def _ended(self) -> None:
         """Nothing is held for it any more."""
-        self.broker.portions.bytes -= self._bytes
+        self._all.bytes -= self._bytes
         self._bytes = 0
         end, self.end = self.end, _nobody
         end()
@@ -455,7 +472,7 @@ class _Part(Reply):
 
 
 def _joined(
-    header: "RequestHeader",
+    header: RequestHeader,
     way: Way,
     parts: list[bytes],
     asked: list[Any],

@@ -1,7 +1,7 @@
 """What the broker needs from the shell around it; the runtime and the simulator provide it."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from broker.intake import Outcome, Pending
 from broker.lanes import LANES_MAX, Lanes
@@ -9,9 +9,6 @@ from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
 from storage.cold_format import ColdSegment
 from storage.errors import StorageError
-
-if TYPE_CHECKING:
-    from broker.handlers.produce_usual import Usual
 
 T = TypeVar("T")
 
@@ -30,8 +27,9 @@ class Connection:
         """Number of the last refusal of a partition, also when its lane is open again."""
         self._refusals_anywhere = 0
         """Of these nobody remembers the partition: there were too many."""
-        self.usual_produces: list[Usual] = []
-        """What Produce requests of this connection look like (broker.handlers.produce_usual)."""
+        self.usual_produces: list[Any] = []
+        """What Produce requests of this connection look like: broker.handlers.produce_usual alone
+        knows what is in it."""
 
     def refused(self, topic: str, index: int) -> int:
         """Shut the lane of this partition; the number of the refusal."""

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import attrs
 
-from broker.context import Broker, Request
+from broker.context import Broker
+from broker.request import Request
 from wire.apis import APIS, ApiKey, RequestHeader, Response, encode_response
 from wire.error_codes import ErrorCode
 from wire.messages import configs, produce, topics

@@ -15,13 +15,14 @@ import attrs
 
 from balancer.records import Topic
 from balancer.registry_commands import Command, ConfigureTopic, Done
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import gather
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import ResourceType, replicas_of
 from broker.handlers.known_names import no_such_topic, when_known
 from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer
+from broker.request import Request
 from broker.topic_configs import (
     TOPIC_CONFIGS,
     ConfigType,

@@ -6,7 +6,8 @@ place for such names from version 3 on (KIP-584), and clients pass over those th
 
 from collections.abc import Callable, Iterable
 
-from broker.context import Broker, Request
+from broker.context import Broker
+from broker.request import Request
 from wire.apis import advertised, encode_response
 from wire.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
 from wire.write_tokens import FEATURE, FEATURE_VERSION

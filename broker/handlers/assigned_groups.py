@@ -5,10 +5,11 @@ from functools import partial
 from typing import Final
 
 from broker.consumer_groups import paxos_group_of
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import gather, guarded
 from broker.handlers.operations import GROUP_OPERATIONS, told
 from broker.refusals import refuse_more_than
+from broker.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
 from wire.apis import encode_response

@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 import attrs
 
 from balancer.registry_commands import Command, Decided, Refusal, Refused, Result
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import guarded
 from broker.registry_calls import Answer, change_registry
+from broker.request import Request
 from paxos.ids import MS, Slot
 from wire.error_codes import ErrorCode
 

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.handlers.metadata import controller
 from broker.handlers.operations import CLUSTER_OPERATIONS, told
+from broker.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import (

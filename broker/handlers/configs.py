@@ -5,7 +5,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from balancer.records import Topic
-from broker.context import Broker, Request
+from broker.context import Broker
+from broker.request import Request
 from broker.topic_configs import TOPIC_CONFIGS, ConfigType
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode

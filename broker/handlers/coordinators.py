@@ -9,8 +9,9 @@ from functools import partial
 from typing import Final
 
 from broker.consumer_groups import paxos_group_of
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import guarded
+from broker.request import Request
 from paxos.ids import MS
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode

@@ -15,9 +15,10 @@ from typing import Final
 
 from balancer.records import PartitionPlace
 from broker.commands import DELETE_RECORDS_RESULT, EVERYTHING, delete_records
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import blame
 from broker.intake import Done, Outcome, Why
+from broker.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.logs import (

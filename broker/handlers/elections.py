@@ -8,10 +8,11 @@ and so all partitions that live in it.
 from collections.abc import Mapping
 from typing import Final
 
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import guarded
 from broker.handlers.changes import DONE, Verdict, deadline_of
 from broker.handlers.places import UNKNOWN, Place, all_places, by_topic, group_of, is_home
+from broker.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.placement import (

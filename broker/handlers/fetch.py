@@ -22,13 +22,14 @@ from typing import Final
 
 import attrs
 
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import blame
 from broker.hints import endpoints, other_leader
 from broker.leaders import Leader
 from broker.parked import Place
 from broker.partition import PartitionState
 from broker.reader import NOTHING_GIVEN, Got, Key, Reader, UnreadableError
+from broker.request import Request
 from paxos.ids import GroupId
 from storage.errors import StorageError
 from wire.apis import encode_response

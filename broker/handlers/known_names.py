@@ -15,10 +15,11 @@ import attrs
 
 from balancer.catalogue import name_problem
 from balancer.registry_commands import ConfigureTopic, Decided, Refusal, Refused
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import gather, guarded
 from broker.handlers.changes import LOOK_NS, TIMED_OUT, Verdict
 from broker.registry_calls import Answer, change_registry
+from broker.request import Request
 from paxos.ids import REGISTRY_GROUP, Slot
 from wire.error_codes import ErrorCode
 from wire.schema import UUID_ZERO

@@ -7,8 +7,9 @@ the answer never says that; clients that ask need it all the same before they go
 Answered under the lease, which is looked at after the work (protocol.md [R14]).
 """
 
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.leaders import Leader
+from broker.request import Request
 from paxos.ids import GroupId
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode

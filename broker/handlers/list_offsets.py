@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import blame
 from broker.leaders import Leader
 from broker.partition import PartitionState
 from broker.reader import Reader, UnreadableError
+from broker.request import Request
 from broker.time_search import MAX_TIMESTAMP, Job, Search, Work, search
 from paxos.ids import GroupId
 from storage.errors import ColdDamaged, NotInLog, StorageError

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from balancer.records import Topic
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.refusals import refuse_more_than
+from broker.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.logs import (

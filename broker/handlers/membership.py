@@ -4,8 +4,9 @@ from functools import partial
 from typing import Final
 
 from broker.consumer_groups import paxos_group_of
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import guarded
+from broker.request import Request
 from coordinator import model
 from coordinator.limits import MEMBERS_MAX, PROTOCOLS_MAX
 from coordinator.model import ConsumerGroupId, MemberId

@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 from balancer.catalogue import INTERNAL_TOPICS, name_problem
 from balancer.records import Topic
 from balancer.registry_commands import CreateTopic, Decided, TopicCreated
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import guarded
 from broker.handlers.configs import replicas_of
 from broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
 from broker.registry_calls import Answer, change_registry
+from broker.request import Request
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode

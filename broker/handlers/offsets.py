@@ -6,8 +6,9 @@ from typing import Final
 
 from balancer.registry import Registry
 from broker.consumer_groups import paxos_group_of
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import gather, guarded
+from broker.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
 from paxos.ids import MS

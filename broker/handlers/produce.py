@@ -21,10 +21,11 @@ from balancer.catalogue import INTERNAL_TOPICS
 from balancer.records import PartitionPlace, Topic
 from broker.batch_checks import check_aside, check_on_loop, rules_of
 from broker.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import blame
 from broker.hints import endpoints, other_leader
 from broker.intake import Done, Elsewhere, Outcome, Pending, Why
+from broker.request import Request
 from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE
 from paxos.ids import MS
 from wire.apis import encode_response

@@ -18,11 +18,12 @@ from balancer.catalogue import INTERNAL_TOPICS
 from balancer.records import PartitionPlace
 from broker.batch_checks import check_on_loop, rules_of
 from broker.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import blame
 from broker.handlers.produce import ZSTD_FROM, Produce
 from broker.intake import Done, Outcome, Pending
 from broker.ports import Connection, Reply
+from broker.request import Request
 from wire.apis import APIS, ApiKey, encode_response
 from wire.batch import Batch, BatchError, Compression, parse_header, plain_batch
 from wire.error_codes import ErrorCode
@@ -154,7 +155,7 @@ def remember(connection: Connection, request: Request, frame: memoryview) -> Non
     end = len(frame) - behind - size - length_bytes - _INDEX.size
     if not size or not _REST < end <= HEAD_BYTES_MAX:
         return
-    known = connection.usual_produces
+    known: list[Usual] = connection.usual_produces
     usual = Usual(frame, end, request, topic.name)
     if any(one.rest == usual.rest and one.key == usual.key for one in known):
         return  # something else was unusual about it
@@ -170,7 +171,8 @@ def handle(broker: Broker, frame: memoryview, owned: bool, client_host: str, rep
     connection = reply.connection
     if connection.lanes is not None:
         return False
-    for usual in connection.usual_produces:
+    known: list[Usual] = connection.usual_produces
+    for usual in known:
         if (
             frame[_REST : usual.end] == usual.rest
             and frame[:_KEY_AND_VERSION] == usual.key

@@ -10,8 +10,9 @@ section 5).
 from functools import partial
 from typing import Final
 
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import guarded
+from broker.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse

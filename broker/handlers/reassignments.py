@@ -16,12 +16,13 @@ from typing import Final, NamedTuple
 
 from balancer.records import PARTITIONS_MAX, TOPICS_MAX
 from balancer.registry_commands import Command, Done, PinGroup, SetReplicaSets
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import gather
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.places import UNKNOWN, Place, all_places, by_topic, group_of, is_home
 from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer
+from broker.request import Request
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode

@@ -26,13 +26,14 @@ from balancer.registry_commands import (
     TopicCreated,
     TopicDeleted,
 )
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import gather, guarded
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.configs import replicas_of, topic_settings
 from broker.handlers.known_names import is_certain, no_such_topic, when_known
 from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer
+from broker.request import Request
 from broker.topic_configs import problem as configs_problem
 from broker.topic_configs import relation_problem
 from paxos.ids import MS, REGISTRY_GROUP

@@ -10,8 +10,9 @@ import kio.schema
 import pytest
 
 from broker.api import HANDLERS, ApiTable
-from broker.context import Broker, Request
+from broker.context import Broker
 from broker.guard import gather, guarded
+from broker.request import Request
 from tests.broker.fakes import FakeReply
 from tests.broker.world import CLIENT_HOST, SERVED, Asked, World
 from wire.apis import APIS, ApiKey, encode_request
