@@ -2,6 +2,7 @@
 
 import attrs
 
+from paxos.ids import MS
 from wire.batch import DECOMPRESSED_BYTES_MAX
 
 
@@ -31,3 +32,35 @@ class BrokerConfig:
     """Of topics that do not say; -1: no limit."""
     retention_check_ms: int = 10_000
     """How often the partitions of this node's groups are looked at."""
+
+
+@attrs.frozen(kw_only=True)
+class IntakeConfig:
+    entry_bytes_max: int = 1024 * 1024
+    """Soft: an entry takes commands until it holds this much; one larger command goes alone."""
+    crowd_bytes_max: int = 4 * 1024 * 1024
+    """While a group has more than this waiting, who produces to it is not read (`crowded`): more
+    would only be a longer queue for everybody (docs/exam.md, O1). What is there already is taken
+    all the same: a refusal in the middle of a pipeline lets later requests overtake."""
+    queue_bytes_max: int = 32 * 1024 * 1024
+    """The most that other nodes may leave here for a group on its way; no crowd is larger."""
+    refuse_bytes_max: int = 128 * 1024 * 1024
+    """More is refused, whoever brings it: the last resort, for clients who send and go away."""
+    undecided_bytes_max: int = 4 * 1024 * 1024
+    """Proposed and not yet applied; beyond it commands wait here, where they can still be batched
+    and forwarded, instead of in the links and the log (one entry is always allowed)."""
+    batch_wait_ns: int = 0
+    batch_bytes_min: int = 64 * 1024
+    """While entries are under way, commands wait for company so long, or until they are so many
+    bytes (E2); a lone command never waits. Without a wait a round's commands still share entries,
+    and rounds grow with the load: waiting was measured to save nothing there."""
+    gather_ns: int = 1 * MS
+    """What `broker.gathering` is told: how long those who were answered have to ask again."""
+    forward_grace_ns: int = 1_000 * MS
+    """How long after a steal the old master goes on forwarding (kafka.md section 5)."""
+    adopt_wait_ns: int = 1_000 * MS
+    """How long forwarded commands wait for the group that is being handed to us."""
+
+    @property
+    def crowd_bytes(self) -> int:
+        return min(self.crowd_bytes_max, self.queue_bytes_max)

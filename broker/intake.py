@@ -15,6 +15,7 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 import attrs
 
 from broker.commands import is_fenced
+from broker.config import IntakeConfig
 from broker.gathering import Gathering
 from paxos import handover
 from paxos.entry import Buffer, Entry
@@ -145,35 +146,6 @@ class _Guest(Pending):
         if type(outcome) is Elsewhere:
             self.refused.add(self.origin)
         self.pending.done(outcome)
-
-
-@attrs.frozen(kw_only=True)
-class IntakeConfig:
-    entry_bytes_max: int = 1024 * 1024
-    """Soft: an entry takes commands until it holds this much; one larger command goes alone."""
-    crowd_bytes_max: int = 4 * 1024 * 1024
-    """While a group has more than this waiting, who produces to it is not read (`crowded`): as much
-    again as is under way keeps the log busy, and more would only be a longer queue for everybody
-    (measured: docs/exam.md, O1). What is there already is taken all the same: a refusal in the
-    middle of a pipeline lets later requests overtake."""
-    queue_bytes_max: int = 32 * 1024 * 1024
-    """The most that other nodes may leave here for a group on its way; no crowd is larger."""
-    refuse_bytes_max: int = 128 * 1024 * 1024
-    """More is refused, whoever brings it: the last resort, for clients who send and go away."""
-    undecided_bytes_max: int = 4 * 1024 * 1024
-    """Proposed and not yet applied; beyond it commands wait here, where they can still be batched
-    and forwarded, instead of in the links and the log (one entry is always allowed)."""
-    batch_wait_ns: int = 0
-    batch_bytes_min: int = 64 * 1024
-    """While entries are under way, commands wait for company so long, or until they are so many
-    bytes (E2); a lone command never waits. Without a wait a round's commands still share entries,
-    and rounds grow with the load: waiting was measured to save nothing there."""
-    gather_ns: int = 1 * MS
-    """What `Gathering` is told: how long those who were answered have to ask again."""
-    forward_grace_ns: int = 1_000 * MS
-    """How long after a steal the old master goes on forwarding (kafka.md section 5)."""
-    adopt_wait_ns: int = 1_000 * MS
-    """How long forwarded commands wait for the group that is being handed to us."""
 
 
 FORWARD_AGAIN_NS: Final = 20 * MS
@@ -392,16 +364,12 @@ class Intake:
     @property
     def crowded(self) -> bool:
         """Whether those who produce to this group should wait before they send more."""
-        return self.queue_bytes + self.abroad_bytes > self._crowd_bytes_max
-
-    @property
-    def _crowd_bytes_max(self) -> int:
-        return min(self.config.crowd_bytes_max, self.config.queue_bytes_max)
+        return self.queue_bytes + self.abroad_bytes > self.config.crowd_bytes
 
     @property
     def room(self) -> int:
         """How many bytes may come before it is crowded; 0 until much of a crowd has gone."""
-        waiting, limit = self.queue_bytes + self.abroad_bytes, self._crowd_bytes_max
+        waiting, limit = self.queue_bytes + self.abroad_bytes, self.config.crowd_bytes
         return limit - waiting if waiting <= limit // 2 else 0
 
     @property

@@ -39,7 +39,7 @@ from coordinator.model import (
     refusal,
 )
 from coordinator.rebalance import FAILURE_ERRORS
-from coordinator.store import StoredGroup
+from coordinator.stored import StoredGroup
 from coordinator.tenure import AssignedUnderWay, Tenure
 from coordinator.timers import NOTHING_LEFT, TimerKey, TimerKind, Wait
 from coordinator.topics import Topics

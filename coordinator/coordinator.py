@@ -55,7 +55,8 @@ from coordinator.offsets import Offsets
 from coordinator.rebalance import ASSIGNED_KINDS, Rebalance
 from coordinator.stamps import Stamps
 from coordinator.states import GroupState
-from coordinator.store import NO_REVISION, GroupStore
+from coordinator.store import GroupStore
+from coordinator.stored import NO_REVISION
 from coordinator.tenure import (
     AssignedUnderWay,
     CommitUnderWay,

@@ -25,7 +25,7 @@ from coordinator.model import (
 )
 from coordinator.parked import Parked
 from coordinator.states import GroupEvent, GroupState, next_state
-from coordinator.store import NO_REVISION, StoredGroup
+from coordinator.stored import NO_REVISION, StoredGroup
 
 MEMBER_OVERHEAD_BYTES: Final = 64
 """Lengths and numbers of one member in a snapshot, rounded up."""

@@ -5,15 +5,12 @@ may have ended; for the next coordinator it is whole then.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from coordinator.assigned_group import AssignedSnapshot
 from coordinator.commands import GroupSnapshot
+from coordinator.stored import StoredGroup
 from coordinator.timers import TimerKind, Wait
 from coordinator.waits import WaitFor
-
-if TYPE_CHECKING:
-    from coordinator.store import StoredGroup
 
 
 def after_snapshot(
@@ -51,7 +48,7 @@ def after_assigned(
 
 
 def that_hold(
-    group: "StoredGroup", generation: int, said: Iterable[tuple[WaitFor, Wait]]
+    group: StoredGroup, generation: int, said: Iterable[tuple[WaitFor, Wait]]
 ) -> dict[WaitFor, Wait]:
     """What a coordinator has said of a group that may have changed since."""
     assigned = group.assigned.members if group.assigned is not None else ()

@@ -16,7 +16,7 @@ from coordinator.model import (
     MemberId,
 )
 from coordinator.parked import Parked
-from coordinator.store import NO_REVISION, StoredGroup
+from coordinator.stored import NO_REVISION, StoredGroup
 
 
 class Waiting(NamedTuple):

@@ -29,7 +29,7 @@ from coordinator.model import (
 )
 from coordinator.rebalance import CHANGE_ERRORS, Rebalance
 from coordinator.states import GroupState
-from coordinator.store import StoredGroup, StoredOffset
+from coordinator.stored import StoredGroup, StoredOffset
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from coordinator.tenure import (
     CommitUnderWay,

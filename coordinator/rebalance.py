@@ -20,7 +20,7 @@ from coordinator.model import (
     SyncGroupResponse,
 )
 from coordinator.states import GroupEvent, GroupState
-from coordinator.store import StoredGroup
+from coordinator.stored import StoredGroup
 from coordinator.tenure import SnapshotUnderWay, Tenure
 from coordinator.timers import NOTHING_LEFT, TimerKey, TimerKind, Wait
 from coordinator.waits import WaitFor

@@ -12,7 +12,7 @@ from typing import Final
 
 from coordinator.commands import Tie, TieOffsets, TopicTies
 from coordinator.model import ConsumerGroupId
-from coordinator.store import StoredGroup
+from coordinator.stored import StoredGroup
 from coordinator.tenure import ForgettingUnderWay, Tenure
 from coordinator.topics import ANY_TOPIC, NO_TOPIC, Topics
 

@@ -94,7 +94,7 @@ class Client:
         self.paused = False
         self.looked_at = 0
         """Batches of it that are still being read: nothing may overtake them."""
-        self.held_by: Crowd | None = None
+        self.held_by: Crowd[Client] | None = None
         """Whose crowd it waits in: then it is paused whatever its own account says."""
         self.last_size = 0
         """Of the request that crowded them: as much is likely to follow."""
@@ -149,6 +149,36 @@ class Client:
             clients.bug(self, error)
         if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
             self.pause()
+
+    @property
+    def answer_room(self) -> int:
+        return self.clients.memory.answer_room
+
+    def refused(self, topic: str, index: int) -> int:
+        """A batch of its was refused: the number of the refusal on this connection."""
+        if not self.gone:
+            self.clients.wary[self] = None
+        return self.connection.refused(topic, index)
+
+    def hold_back(self, size: int, group: GroupId) -> None:
+        self.last_size = size
+        self.clients.hold_back(self, group)
+
+    def produces(self, producer_id: int) -> None:
+        if self.producer_id != producer_id and not self.gone:
+            self.clients.homes.changed(self.producer_id, producer_id)
+            self.producer_id = producer_id
+
+    def stop_reading(self) -> None:
+        self.looked_at += 1
+        self.pause()
+
+    def read_on(self) -> None:
+        self.looked_at -= 1
+        self.go_on()
+
+    def has_hung_up(self) -> bool:
+        return self.channel is None or self.channel.has_hung_up()
 
     def answered(self, size: int) -> None:
         """A request of `size` bytes waits for nothing any more but its turn."""
@@ -327,7 +357,7 @@ class Clients:
         self.dirty: list[Client] = []
         self.room: Callable[[GroupId], int] = lambda _: UNANSWERED_BYTES_MAX
         """How many more bytes a group's held back clients may send."""
-        self.crowds: dict[GroupId | None, Crowd] = {}
+        self.crowds: dict[GroupId | None, Crowd[Client]] = {}
         """Who waits until a group, or the node, has less to do."""
         self.wary: dict[Client, None] = {}
         """Who was refused something, and may not know it yet."""

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from balancer.records import Topic
 from broker.context import Broker
-from coordinator.store import StoredGroup
+from coordinator.stored import StoredGroup
 from coordinator.topics import ANY_TOPIC
 
 OFFSETS_SEEN_MAX: Final = 5_000

@@ -1,11 +1,10 @@
 """Clients that are not read for a while, and what those can know that were refused something."""
 
-from typing import TYPE_CHECKING
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
-if TYPE_CHECKING:
-    from runtime.clients import Client
+C = TypeVar("C", bound="Held")
 
 
 @attrs.define
@@ -21,25 +20,32 @@ class Sight:
     """Bytes received, with all that the client may have had in its socket at that time."""
 
 
-class Crowd:
+class Held(Protocol):
+    """Who waits (runtime.clients)."""
+
+    last_size: int
+    held_by: Any
+
+
+class Crowd(Generic[C]):
     """Clients that are not read, because together they send more than is done; first come, first
     served. Otherwise a refusal in the middle of a pipeline would let later requests overtake."""
 
     def __init__(self) -> None:
-        self.clients: dict[Client, None] = {}
+        self.clients: dict[C, None] = {}
         self.released_bytes = 0
         """What those who went on of late are likely to send, and have not sent yet."""
 
-    def join(self, client: "Client") -> None:
+    def join(self, client: C) -> None:
         client.held_by = self
         self.clients[client] = None
         self.released_bytes = max(0, self.released_bytes - client.last_size)
 
-    def leave(self, client: "Client") -> None:
+    def leave(self, client: C) -> None:
         client.held_by = None
         del self.clients[client]
 
-    def let_go(self, room: int) -> "list[Client]":
+    def let_go(self, room: int) -> list[C]:
         """Those for whom there is room now; one at least where there is any."""
         gone = []
         while self.clients and self.released_bytes < room:

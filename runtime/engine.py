@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.catchup.messages import Message as CatchUpMessage
+from broker.config import IntakeConfig
 from broker.disk_watch import DiskWatch
-from broker.intake import Intake, IntakeConfig
+from broker.intake import Intake
 from paxos import rejoin
 from paxos.base import Base
 from paxos.codec import PeerError

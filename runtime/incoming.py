@@ -7,8 +7,8 @@ not soon enough the peer's TCP hears of it.
 """
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from paxos import codec
 from paxos.codec import PeerError
@@ -18,9 +18,6 @@ from runtime.channel import Channel
 from runtime.frames import FRAME, Kind
 from runtime.greeting import Hello, Refusal, Refused
 
-if TYPE_CHECKING:
-    from runtime.peers import Peers
-
 SILENT_S: Final = 10.0
 """A peer says something every 200 ms; a link on which nothing moves for so long is dead, whatever
 TCP hopes for (it would go on for a quarter of an hour)."""
@@ -29,8 +26,24 @@ LOOK_EVERY: Final = 16
 """Messages between two looks at the clock."""
 
 
+class Receiving(Protocol):
+    """Who has the links (runtime.peers)."""
+
+    rounds: int
+
+    def greeted(self, incoming: "Incoming", hello: Hello) -> None: ...
+
+    def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None: ...
+
+    def on_frame(self, node: NodeId, kind: int, body: memoryview, owned: bool) -> None: ...
+
+    def hold(self, incoming: "Incoming") -> None: ...
+
+    def incoming_lost(self, incoming: "Incoming", reason: str) -> None: ...
+
+
 class Incoming:
-    def __init__(self, peers: "Peers", host: str, boot_ns: int) -> None:
+    def __init__(self, peers: Receiving, host: str, boot_ns: int) -> None:
         self._peers, self.host = peers, host
         self.channel: Channel | None = None
         self.node: NodeId | None = None

@@ -1,13 +1,41 @@
 """The places of a connection's requests: what their answers wait in."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from broker.ports import Connection
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 
-if TYPE_CHECKING:
-    from runtime.clients import Client
+
+class Asking(Protocol):
+    """Who asked (runtime.clients)."""
+
+    connection: Connection
+
+    @property
+    def gone(self) -> bool: ...
+
+    @property
+    def answer_room(self) -> int: ...
+
+    def holds_answers(self, size: int) -> None: ...
+
+    def answered(self, size: int) -> None: ...
+
+    def refused(self, topic: str, index: int) -> int: ...
+
+    def hold_back(self, size: int, group: GroupId) -> None: ...
+
+    def produces(self, producer_id: int) -> None: ...
+
+    def stop_reading(self) -> None: ...
+
+    def read_on(self) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+    def has_hung_up(self) -> bool: ...
 
 
 class Place:
@@ -24,7 +52,7 @@ class Place:
         "size",
     )
 
-    def __init__(self, client: "Client", size: int) -> None:
+    def __init__(self, client: Asking, size: int) -> None:
         self.client = client
         self.connection = client.connection
         self.size = size
@@ -48,7 +76,7 @@ class Place:
 
     @property
     def room(self) -> int:
-        return self.client.clients.memory.answer_room
+        return self.client.answer_room
 
     def nothing(self) -> None:
         if self.client.gone:
@@ -61,32 +89,22 @@ class Place:
         self.hurry = hurry
 
     def refused(self, topic: str, index: int) -> None:
-        client = self.client
-        self.refusal = client.connection.refused(topic, index)
-        if not client.gone:
-            client.clients.wary[client] = None
+        self.refusal = self.client.refused(topic, index)
 
     def hold_back(self, group: GroupId) -> None:
-        self.client.last_size = self.size
-        self.client.clients.hold_back(self.client, group)
+        self.client.hold_back(self.size, group)
 
     def produces(self, producer_id: int) -> None:
-        client = self.client
-        if client.producer_id != producer_id and not client.gone:
-            client.clients.homes.changed(client.producer_id, producer_id)
-            client.producer_id = producer_id
+        self.client.produces(producer_id)
 
     def stop_reading(self) -> None:
-        self.client.looked_at += 1
-        self.client.pause()
+        self.client.stop_reading()
 
     def read_on(self) -> None:
-        self.client.looked_at -= 1
-        self.client.go_on()
+        self.client.read_on()
 
     def close(self, reason: str) -> None:
         self.client.close(reason)
 
     def has_hung_up(self) -> bool:
-        channel = self.client.channel
-        return channel is None or channel.has_hung_up()
+        return self.client.has_hung_up()

@@ -10,8 +10,7 @@ from balancer.records import Cluster
 from balancer.registry_commands import FoundCluster, RegisterNode
 from balancer.steal import BalancingConfig
 from broker.catchup.bucket import Bucket
-from broker.config import BrokerConfig
-from broker.intake import IntakeConfig
+from broker.config import BrokerConfig, IntakeConfig
 from broker.retention import segments_of
 from broker.usage import Limits
 from coordinator.limits import CoordinatorConfig

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.commands import trims
+from broker.config import IntakeConfig
 from broker.gathering import Gathering
 from broker.homes import Homes
 from broker.intake import (
@@ -18,7 +19,6 @@ from broker.intake import (
     Elsewhere,
     Forward,
     Intake,
-    IntakeConfig,
     Outcome,
     Pending,
     Why,

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from broker.intake import Forward, Intake, IntakeConfig, Outcome
+from broker.config import IntakeConfig
+from broker.intake import Forward, Intake, Outcome
 from paxos.entry import Buffer, Entry
 from paxos.ids import Epoch, GroupId, Incarnation, Now, Slot
 from paxos.replica import Replica

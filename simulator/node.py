@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, ParamSpec
 
-from broker.intake import Elsewhere, Forward, IntakeConfig, Outcome, Pending, Why
+from broker.config import IntakeConfig
+from broker.intake import Elsewhere, Forward, Outcome, Pending, Why
 from paxos import codec, handover, invariants, rejoin
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot

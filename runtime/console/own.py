@@ -14,7 +14,7 @@ import trio.lowlevel
 from broker.context import Broker
 from broker.machine import GroupMachine
 from coordinator.model import ErrorCode, ListedGroup, ListGroups, ListGroupsResponse, Response
-from coordinator.store import StoredGroup
+from coordinator.stored import StoredGroup
 from paxos.ids import MS, GroupId
 from runtime.console.past import SECOND_NS, Past
 from runtime.console.words import (

@@ -4,16 +4,8 @@ import attrs
 import pytest
 
 from broker.commands import SMALL_BYTES, CommandKind, fenced, opaque
-from broker.intake import (
-    JOINED_BYTES_MAX,
-    Done,
-    Elsewhere,
-    Intake,
-    IntakeConfig,
-    Outcome,
-    Pending,
-    Why,
-)
+from broker.config import IntakeConfig
+from broker.intake import JOINED_BYTES_MAX, Done, Elsewhere, Intake, Outcome, Pending, Why
 from paxos import handover
 from paxos.entry import Buffer, batch
 from paxos.ids import MS, NodeId, Slot

@@ -3,13 +3,13 @@ that was refused."""
 
 import attrs
 
+from broker.config import IntakeConfig
 from broker.intake import (
     FORWARD_AGAIN_NS,
     FORWARD_PATIENCE_NS,
     Done,
     Elsewhere,
     Intake,
-    IntakeConfig,
     Outcome,
     Pending,
     Why,

@@ -11,8 +11,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from broker.commands import CommandKind, opaque
+from broker.config import IntakeConfig
 from broker.image import Chunk
-from broker.intake import Done, Elsewhere, IntakeConfig, Outcome, Pending
+from broker.intake import Done, Elsewhere, Outcome, Pending
 from coordinator.commands import DropGroup, encode
 from coordinator.model import ConsumerGroupId
 from paxos import codec

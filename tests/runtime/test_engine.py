@@ -5,7 +5,8 @@ import errno
 import pytest
 
 from broker.commands import delete_records
-from broker.intake import FIRST, ORDERED, Done, Elsewhere, IntakeConfig, Outcome, Why
+from broker.config import IntakeConfig
+from broker.intake import FIRST, ORDERED, Done, Elsewhere, Outcome, Why
 from paxos.entry import Buffer
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Accept, Accepted, Learn, Learned, Promise

@@ -1,6 +1,6 @@
 """Scenario 15: the target's queue is over its limit: a retriable error, and nothing is lost."""
 
-from broker.intake import IntakeConfig
+from broker.config import IntakeConfig
 from paxos.entry import EntryKind
 from simulator.machine import COMMAND
 from simulator.script import Script, is_kind
