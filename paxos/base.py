@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from paxos import testimony
 from paxos.chain import ChainHash
 from paxos.entry import CONFIG_MEMBERS_MAX
 from paxos.ids import Epoch, Incarnation, NodeId, Now, Slot
@@ -162,6 +163,7 @@ def install(replica: "Replica", now: Now, base: Base, step: Step) -> bool:
         replica.step_down(now, step)
     begun = replica.lease
     begin_with(replica, base)
+    testimony.found_again(replica, [slot for slot in replica.lost if slot <= base.slot])
     for slot in [slot for slot in replica.acceptor.votes if slot <= base.slot]:
         replica.acceptor.forget(slot)
     if begun.ver == base.ver:

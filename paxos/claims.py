@@ -22,6 +22,7 @@ from paxos.messages import (
     Promise,
     RejoinAnswer,
 )
+from paxos.proposer import Role
 from paxos.timing import ACCEPT_AHEAD_SLOTS_MAX, ROUND_AHEAD_MAX, WINDOW_MAX
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def _promise(replica: "Replica", sender: NodeId, message: Promise) -> None:
     """Who promises has applied nothing from the start of the Prepare on, so it has no vote further
     than so many slots behind that, and none above the ballot that it promises."""
     proposer = replica.proposer
-    if message.ballot != proposer.ballot:
-        return  # of a Prepare that is over; nobody looks into it
+    if message.ballot != proposer.ballot or proposer.role is not Role.PREPARING:
+        return  # of a Prepare that is over; nobody looks into it, and `lo` may have moved on
     first = proposer.lo
     for slot, ballot, _ in message.votes:
         if not first <= slot < first + ACCEPT_AHEAD_SLOTS_MAX or ballot > message.ballot:

@@ -1,4 +1,5 @@
-"""What follows from a quorum that another member has counted (R17)."""
+"""What follows from a quorum that another member has counted (R17), or from a vote it has lost: the
+value of that ballot and slot is the chosen one (paxos.testimony)."""
 
 from typing import TYPE_CHECKING
 

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from paxos import testimony
 from paxos.entry import NOOP, Entry
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, Incarnation, NodeId, Now, Slot
 from paxos.messages import ASK_PROGRESS, Learn, Progress, RejoinAnswer, RejoinAsk
@@ -224,17 +225,20 @@ def _give_up_gap(replica: "Replica") -> None:
     fill it with nothing first."""
     if len(replica.members) > 1:
         replica.proven = SLOT_ZERO
+        applied = replica.learner.applied
+        testimony.found_again(replica, [slot for slot in replica.lost if slot > applied])
 
 
 def tick_gap(replica: "Replica", now: Now, step: Step) -> None:
     """Of two members: what was lost here the other may have voted for, and not know to be chosen.
     It cannot find out without this one's promise, and this one gives none that leaves it out. Then
-    it is the other's vote that counts, as the rule for two has it."""
+    it is the other's vote that counts, as the rule for two has it. It may know of later slots; if
+    it has a gap itself, it does not answer."""
     if not has_gap(replica) or not is_pair(replica.me, replica.members):
         return
     (other,) = replica.others(replica.members)
     peer, applied = replica.peer(other), replica.learner.applied
-    has_none = peer.told_boot_ns is not None and max(peer.applied, peer.chosen) <= applied
+    has_none = peer.told_boot_ns is not None and peer.applied <= applied
     stalled_ns = now.boot_ns - replica.standstill.since
     if (
         has_none

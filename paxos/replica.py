@@ -15,7 +15,17 @@ from typing import Any, ClassVar
 
 import attrs
 
-from paxos import asking, counted, handover, membership, progress, rejoin, timers
+from paxos import (
+    asking,
+    counted,
+    handover,
+    membership,
+    progress,
+    rejoin,
+    statistics,
+    testimony,
+    timers,
+)
 from paxos import base as bases
 from paxos import entry as entries
 from paxos.acceptor import Acceptor, Vote
@@ -26,7 +36,6 @@ from paxos.election import Dice, Election
 from paxos.entry import BeMaster, Buffer, Config, Entry, EntryKind, Steal
 from paxos.ids import (
     BALLOT_ZERO,
-    NOBODY,
     SLOT_ZERO,
     Ballot,
     GroupId,
@@ -78,6 +87,8 @@ class Recovered:
     proven: Slot = SLOT_ZERO
     """All slots up to here are chosen; where that is beyond what can be replayed, damage has left a
     gap, and `votes` has none of what was voted there."""
+    lost: Mapping[Slot, Ballot] = attrs.Factory(dict)
+    """Of slots in that gap, where it is known: the ballot of the vote that had the entry."""
 
 
 class Replica:
@@ -135,6 +146,7 @@ class Replica:
         self.told: set[NodeId] = set()
         """Who has told this life what it remembers of those before: it has no more to tell."""
         self.proven = recovered.proven  # rejoin.has_gap
+        self.lost = dict(recovered.lost)  # testimony
         self.doubts: dict[NodeId, rejoin.Doubt] = {}
         """Who says that we have forgotten a promise: it is asked once more."""
         self.peers: dict[NodeId, Peer] = {}
@@ -282,7 +294,8 @@ class Replica:
             return
         progress.note(self, now, sender, message.applied)
         if message.applied > self.learner.applied:
-            self.step_down(now, step)
+            if not self.standstill.is_dead(now.boot_ns, self.timing):
+                self.step_down(now, step)  # else a quorum without it will do: it cannot teach us
             asking.ask_to_learn(self, now, sender, step)
 
     def _on_accept(self, now: Now, sender: NodeId, message: Accept, step: Step) -> None:
@@ -484,6 +497,8 @@ class Replica:
         self.wake()
         for slot, entry in self.learner.take_ready():
             self.acceptor.forget(slot)
+            if self.lost:
+                testimony.found_again(self, (slot,))
             self.chain.extend(slot, entry)
             self.proposer.done(slot, entry)
             step.applied.append(Applied(self.group, slot, entry))
@@ -556,26 +571,7 @@ class Replica:
         self.rests_until_boot_ns = 0
 
     def statistics(self, now: Now) -> GroupStatistics:
-        return GroupStatistics(
-            group=self.group,
-            role=self.proposer.role,
-            ballot=self.proposer.ballot if self.proposer.ballot.round else self.acceptor.promised,
-            promised=self.acceptor.promised,
-            holder=NOBODY if self.lease.free(now, 0) else self.lease.holder,
-            acting=self.acting(now),
-            voting=self.can_vote(),
-            lease_left_ns=max(0, self.lease.expires_wall_ns - now.wall_ns),
-            lease_ver=self.lease.ver,
-            epoch=self.lease.epoch,
-            applied=self.learner.applied,
-            chosen_to=self.learner.chosen_to,
-            in_flight=len(self.proposer.in_flight),
-            members=self.members,
-            peers_applied={n: p.applied for n, p in sorted(self.peers.items()) if n != self.me},
-            chain=self.chain.value,
-            diverged=tuple(sorted(self.diverged)),
-            doubt=self.doubt,
-        )
+        return statistics.taken(self, now)
 
     def _see(self, ballot: Ballot) -> None:
         if ballot.round > self.round_seen:

@@ -1,9 +1,12 @@
 """What a running replica does about damage in its log: nothing of its votes is lost yet.
 
 What this life has promised and voted is in memory. The disk will be asked for it by the next life
-only. So it is written down once more, behind the damage, and the vote stays (docs/adr/0046). That
-cannot be done for an open vote below the promise: ballots of a group never go back in its log. Then
-the replica does as after a restart that finds the damage: it gives up its vote.
+only. So it is written down once more, behind the damage, and the vote stays (docs/adr/0046). And
+how far it has applied: a vote for an applied slot is not written again, but the next life must know
+that the slot was chosen, and not take it for one that it never voted in (`rejoin.has_gap`).
+
+That cannot be done for an open vote below the promise: ballots of a group never go back in its log.
+Then the replica does as after a restart that finds the damage: it gives up its vote.
 """
 
 from collections.abc import Iterable
@@ -38,7 +41,8 @@ def write_again(replica: "Replica", lost: Iterable[Slot] | None, why: str, step:
     records: list[Record] = []
     if acceptor.promised != BALLOT_ZERO:
         records.append(PromiseRecord(replica.group, acceptor.promised))
-        records.append(VotingRecord(replica.group, True, acceptor.promised))
+        records.append(VotingRecord(replica.group, True, acceptor.promised, applied))
+        acceptor.recorded = applied
     for slot in sorted(slots):
         vote = acceptor.votes.get(slot)
         if vote is not None and vote[0] != acceptor.promised:

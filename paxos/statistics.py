@@ -1,11 +1,15 @@
 """What a replica shows of itself, for status pages and metrics."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
-from paxos.ids import Ballot, Epoch, GroupId, NodeId, Slot
+from paxos.ids import NOBODY, Ballot, Epoch, GroupId, NodeId, Now, Slot
 from paxos.proposer import Role
+
+if TYPE_CHECKING:
+    from paxos.replica import Replica
 
 
 @attrs.frozen
@@ -31,3 +35,28 @@ class GroupStatistics:
     diverged: tuple[NodeId, ...]
     doubt: bool
     """Whether that may be our own fault: then this member neither acts nor votes."""
+
+
+def taken(replica: "Replica", now: Now) -> GroupStatistics:
+    proposer, lease, promised = replica.proposer, replica.lease, replica.acceptor.promised
+    peers = sorted(replica.peers.items())
+    return GroupStatistics(
+        group=replica.group,
+        role=proposer.role,
+        ballot=proposer.ballot if proposer.ballot.round else promised,
+        promised=promised,
+        holder=NOBODY if lease.free(now, 0) else lease.holder,
+        acting=replica.acting(now),
+        voting=replica.can_vote(),
+        lease_left_ns=max(0, lease.expires_wall_ns - now.wall_ns),
+        lease_ver=lease.ver,
+        epoch=lease.epoch,
+        applied=replica.learner.applied,
+        chosen_to=replica.learner.chosen_to,
+        in_flight=len(proposer.in_flight),
+        members=replica.members,
+        peers_applied={node: peer.applied for node, peer in peers if node != replica.me},
+        chain=replica.chain.value,
+        diverged=tuple(sorted(replica.diverged)),
+        doubt=replica.doubt,
+    )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from paxos import asking, base, handover, membership, progress, rejoin
+from paxos import asking, base, handover, membership, progress, rejoin, testimony
 from paxos.entry import Entry
 from paxos.ids import NOBODY
 from paxos.messages import RejoinAsk
@@ -178,6 +178,7 @@ def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
     if now.boot_ns >= replica.progress_at:
         replica.progress_at = now.boot_ns + replica.timing.progress_every_ns
         step.before.extend(Send(node, progress.progress_for(replica, node)) for node in others)
+        testimony.tell(replica, step)
         if replica.rejoin is not None:
             ask = RejoinAsk(replica.group, replica.incarnation)
             step.before.extend(Send(node, ask) for node in others)

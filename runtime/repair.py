@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import attrs
 
-from paxos import rejoin
+from paxos import rejoin, testimony
 from paxos.entry import Entry
 from paxos.ids import BALLOT_ZERO, MS, GroupId, NodeId, Now, Slot
 from paxos.messages import Learn, Learned, Message, Trimmed
@@ -149,6 +149,8 @@ class Repairs:
                 if not write_again(replica, known, str(hole), step):
                     rejoin.distrust(replica, now, sorted(slots), str(hole), step)
                 self._miss(replica, slots)
+                if hole.kind == ACCEPT and hole.ballot is not None and hole.slot in slots:
+                    testimony.note(replica, hole.slot, hole.ballot)
         for group in wal.groups():
             if group not in self._multi.replicas and hole.group in (None, group):
                 self._write_again_elsewhere(group, step)
@@ -229,6 +231,7 @@ class Repairs:
         if not all(node in begins for node in others):
             return
         least = min(begins[node] for node in others)
+        testimony.found_again(replica, [slot for slot in lost if slot < least])
         gone = [lost.pop(slot) for slot in sorted(lost) if slot < least]
         del self._trimmed[message.group]
         if not lost:
@@ -272,10 +275,12 @@ class Repairs:
                 del self._lost[group]
 
     def _write_again(self, group: GroupId, one: Returned) -> None:
-        applied = self._multi.replicas[group].learner.applied
-        place = self._wal.stage(LearnedRecord(group, one.slot, one.entry, applied))
+        replica = self._multi.replicas[group]
+        record = LearnedRecord(group, one.slot, one.entry, replica.learner.applied)
+        place = self._wal.stage(record)
         old, new = one.lost.place + RECORD_HEADER_BYTES, place + RECORD_HEADER_BYTES
         self._machines[group].relocate(one.entry, old, new)
+        testimony.found_again(replica, (one.slot,))
         self.repaired += 1
 
     def _recall(self, now: Now, group: GroupId, step: Step) -> list[Place]:
