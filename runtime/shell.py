@@ -89,6 +89,8 @@ class Shell:
         self._look_soon = True
         self._placement_seen = -1
         self._topics_seen = -1
+        self._spread = (-1, -1, -1)
+        """The versions of what clients change, when this node last told that it has applied it."""
         self._disk_told = (False, False)
         self._nodes_seen = -1
         self.console: Console | None = None
@@ -290,7 +292,10 @@ class Shell:
         if versions.topics != self._topics_seen:
             self._topics_seen = versions.topics
             self._drop_deleted()
-            self.engine.tell_progress(REGISTRY_GROUP)
+        clients_changes = versions.topics, versions.replicas, versions.policy
+        if clients_changes != self._spread:
+            self._spread = clients_changes
+            self.engine.spread(REGISTRY_GROUP)  # who has answered for it waits for all nodes
 
     def follow_nodes(self) -> None:
         """Links to the nodes of the registry, while this node is one of them."""

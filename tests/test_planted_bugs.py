@@ -15,7 +15,7 @@ import pytest
 
 from balancer.steal import Balancing
 from broker.consumer_groups import ConsumerGroups
-from broker.handlers import known_names, produce_usual, topics
+from broker.handlers import changes, known_names, metadata, produce_usual
 from broker.handlers.known_names import when_known
 from broker.handlers.produce import Produce
 from broker.intake import Intake
@@ -272,9 +272,14 @@ BUGS: Final = {
         "tests/broker/test_known_names.py::test_a_topic_that_was_just_made_elsewhere_is_found",
         (when_known, "if not missing or", "if True or"),
     ),
-    "a deletion is told before all have heard of it": Row(
-        "tests/broker/test_known_names.py::test_a_deletion_is_told_when_every_node_has_heard_of_it",
-        (topics._deleted, "broker.holds.until(everywhere,", "broker.holds.until(lambda: True,"),
+    "a change is told before all have heard of it": Row(
+        "tests/broker/test_known_names.py::test_a_change_is_told_when_every_node_has_heard_of_it",
+        (changes.once_everywhere, "broker.holds.until(heard,", "broker.holds.until(lambda: True,"),
+    ),
+    "a topic that Metadata makes is told before all have heard of it": Row(
+        "tests/broker/test_known_names.py"
+        "::test_a_topic_that_metadata_makes_is_told_when_every_node_has_heard_of_it",
+        (metadata._on_created, "partial(once_everywhere, broker, deadline, done)", "done"),
     ),
     "B16: a slice's last words are not written": Row(
         f"{TASKS}test_slices.py::test_B16_a_checkpoint_is_written_now_and_then_and_at_the_end",

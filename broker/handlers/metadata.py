@@ -16,6 +16,7 @@ from balancer.records import Topic
 from balancer.registry_commands import CreateTopic, Decided, TopicCreated
 from broker.context import Broker, Request
 from broker.guard import guarded
+from broker.handlers.changes import once_everywhere
 from broker.handlers.configs import replicas_of
 from broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
 from broker.registry_calls import Answer, change_registry
@@ -101,7 +102,7 @@ def _settled(broker: Broker, wanted: list[MetadataRequestTopic] | None, creating
         every = [GroupId(group) for group in registry.groups]
         groups = [group for group in every if registry.partitions_of_group(group)]
     else:
-        if any(registry.topic(name) is None for name in creating):
+        if creating:
             return False
         topics = (_find(broker, one) for one in wanted)
         groups = {
@@ -126,14 +127,25 @@ def _create_missing(
             broker.config.default_partitions,
             replicas_of(broker),
         )
-        finished = partial(_on_created, creating, name)
+        finished = partial(_on_created, broker, creating, name, deadline)
         decided = Decided(registry.applied, command)
         change_registry(broker.groups, broker.timers, decided, deadline, finished)
 
 
-def _on_created(creating: set[str], name: str, answer: Answer | None) -> None:
+def _on_created(
+    broker: Broker, creating: set[str], name: str, deadline: int, answer: Answer | None
+) -> None:
+    """Not by this node alone: the client goes on at the topic's leader."""
+    done = partial(creating.discard, name)
     if answer is None or not isinstance(answer.result, TopicCreated):
-        creating.discard(name)
+        done()
+        return
+    here = partial(_is_here, broker, name)
+    broker.holds.until(here, deadline, partial(once_everywhere, broker, deadline, done))
+
+
+def _is_here(broker: Broker, name: str) -> bool:
+    return broker.registry.topic(name) is not None
 
 
 # -- answering -------------------------------------------------------------------------------------
