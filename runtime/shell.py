@@ -19,7 +19,7 @@ from runtime.clients import Clients
 from runtime.console.console import Console
 from runtime.engine import Engine
 from runtime.fields import Address
-from runtime.gate import Gate
+from runtime.gate import WHY_LEARNING, Gate
 from runtime.handovers import Arrivals, Handovers
 from runtime.hosting import Hosting
 from runtime.journal import Journal
@@ -379,7 +379,7 @@ class Shell:
             behind = replica.learner.chosen_to - replica.learner.applied
             if behind > replica.timing.window:
                 return f"group {group} is {behind} slots behind"
-        return ""
+        return WHY_LEARNING if self.gate.learning else ""
 
     def _not_registered(self) -> str:
         registrar = self.engine.multi.replicas.get(REGISTRY_GROUP)

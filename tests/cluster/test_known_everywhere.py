@@ -4,19 +4,22 @@ Who creates a topic with an administration client and subscribes to it with a co
 clients, each with a node of its own.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 
 import pytest
+import trio
 
 from cluster.spec import ClusterSpec
+from runtime.fields import Address
 from tests.cluster.conversation import Conversation
-from tests.cluster.scenery import in_thread, three_nodes
+from tests.cluster.scenery import STEP_S, TOPIC, in_thread, three_nodes
+from tests.cluster.test_membership import evenkeel
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from wire.messages.topics import (
@@ -29,6 +32,9 @@ from wire.messages.topics import (
 pytestmark = pytest.mark.cluster
 TOPICS = 30
 TIMEOUT_MS = 10_000
+PAUSE_S = 0.002
+ENOUGH = 20
+"""Answers that know the topic: then the node has learned what there is."""
 
 
 @contextmanager
@@ -78,3 +84,74 @@ async def test_a_topic_that_was_created_is_unknown_nowhere(tmp_path: Path) -> No
     async with three_nodes(tmp_path) as cluster:
         told = await in_thread(partial(changes_and_looks, cluster.spec))
         assert told.startswith("0 unknown and 0 too small"), told
+
+
+class Listener:
+    """Asks one node for a topic that there is, all the time, from before it can answer."""
+
+    def __init__(self, address: Address, name: str) -> None:
+        self._address, self._name = address, name
+        self.denied = self.known = 0
+        self.over = False
+
+    def run(self) -> None:
+        while not self.over:
+            with suppress(OSError, AssertionError):  # refused, or closed
+                talk = Conversation(self._address)
+                try:
+                    self._ask(talk)
+                finally:
+                    talk.close()
+            sleep(PAUSE_S)
+
+    def _ask(self, talk: Conversation) -> None:
+        while not self.over:
+            if described(talk, self._name).error_code == ErrorCode.NONE:
+                self.known += 1
+            else:
+                self.denied += 1
+            everything = talk.ask(MetadataRequest(None), 8)
+            self.denied += self._name not in {one.name for one in everything.topics}
+
+
+@asynccontextmanager
+async def listening(address: Address, name: str) -> AsyncIterator[Listener]:
+    listener = Listener(address, name)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(in_thread, listener.run)
+        try:
+            yield listener
+        finally:
+            listener.over = True
+
+
+async def knows(listener: Listener) -> None:
+    with trio.fail_after(STEP_S):
+        while listener.known < ENOUGH:  # noqa: ASYNC110 (another thread counts)
+            await trio.sleep(PAUSE_S)
+
+
+async def test_a_node_that_missed_a_topic_while_it_was_down_denies_it_to_nobody(
+    tmp_path: Path,
+) -> None:
+    async with three_nodes(tmp_path) as cluster:
+        node = cluster.spec.node(3)
+        with conversations(cluster.spec) as talks:
+            await cluster.kill(3)
+            assert await in_thread(partial(create, talks[0], "missed")) == ErrorCode.NONE
+        async with listening(node.kafka, "missed") as listener:
+            await cluster.restart(3)
+            await knows(listener)
+        assert listener.denied == 0
+
+
+async def test_a_node_that_has_nothing_yet_denies_no_topic(tmp_path: Path) -> None:
+    """An empty disk in the place of one that is gone. librdkafka's consumers end where such a node
+    says that there is none."""
+    async with three_nodes(tmp_path) as cluster:
+        node = cluster.spec.node(3)
+        await cluster.kill(3)
+        async with listening(node.kafka, TOPIC) as listener:
+            await evenkeel(cluster, "replace", "3")
+            await knows(listener)
+        assert listener.denied == 0
