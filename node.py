@@ -533,7 +533,7 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
 
 
 def open_ports(node: Node) -> None:
-    """Listen on all three ports, in the data plane.
+    """Listen on all three ports, in the data plane; on Kafka's when the gate opens it.
 
     Raises:
         ConfigError: an address is not ours, or in use.
@@ -548,7 +548,7 @@ def open_ports(node: Node) -> None:
             raise _cannot_listen(name, address, error) from error
         node.listeners.append(listener)
         if name == "kafka":
-            node.shell.gate.listener = listener
+            node.shell.gate.guard(listener)
 
 
 def _cannot_listen(name: str, address: Address, error: OSError) -> ConfigError:

@@ -126,6 +126,13 @@ class Groups(Protocol):
     def caught_up(self, group: GroupId) -> bool:
         """Whether this master has applied everything chosen before its time."""
 
+    def is_current(self, group: GroupId) -> bool:
+        """Whether this node is as far in the group as those that answered of late, which are a
+        majority of its members: not where it is only just learning what there is."""
+
+    def lacks_entries(self, group: GroupId) -> bool:
+        """Whether this node has heard of entries that it has not applied."""
+
     def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         """Whether each of the group's members that are alive has told that it is as far as that."""
 

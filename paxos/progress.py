@@ -84,6 +84,19 @@ def note(
     replica.learner.settle(told)
 
 
+def is_current(replica: "Replica", now: Now) -> bool:
+    """Whether a majority of the members have told of late how far they are, in this life, and we
+    are as far as any of them: what was chosen before is known here, as far as they know it."""
+    long_ns = replica.timing.heard_ns + replica.timing.progress_every_ns
+    told = [replica.me]
+    for node in replica.others(replica.members):
+        at = replica.peer(node).told_boot_ns
+        if at is not None and now.boot_ns - at <= long_ns:
+            told.append(node)
+    behind = replica.learner.behind or replica.doubt
+    return not behind and is_quorum(told, replica.members)
+
+
 def witness(replica: "Replica", sender: NodeId, ballot: Ballot) -> None:
     """It has promised or accepted: remembered where it answers a ballot that we used, as every
     honest answer does (R9). Else one faulty message would have us say for ever that it did."""

@@ -173,15 +173,28 @@ def _retransmit(replica: "Replica", now: "Now", step: Step) -> None:
             replica.send_accept(slot, flight.entry, deaf, step)
 
 
-def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
+def spread(replica: "Replica", now: "Now", step: Step) -> None:
+    """What we have just applied the others shall apply, and know that we have, now: somebody waits
+    for it. Else both would wait for the next tick, or for what is proposed next."""
+    if replica.commit_due:
+        replica.flush_commit(step)
+    _tell_progress(replica, now, step)
+    replica.wake()
+
+
+def _tell_progress(replica: "Replica", now: "Now", step: Step) -> None:
+    replica.progress_at = now.boot_ns + replica.timing.progress_every_ns
     others = replica.acquaintances()
+    step.before.extend(Send(node, progress.progress_for(replica, node)) for node in others)
+
+
+def _progress_and_learning(replica: "Replica", now: "Now", step: Step) -> None:
     if now.boot_ns >= replica.progress_at:
-        replica.progress_at = now.boot_ns + replica.timing.progress_every_ns
-        step.before.extend(Send(node, progress.progress_for(replica, node)) for node in others)
+        _tell_progress(replica, now, step)
         testimony.tell(replica, step)
         if replica.rejoin is not None:
             ask = RejoinAsk(replica.group, replica.incarnation)
-            step.before.extend(Send(node, ask) for node in others)
+            step.before.extend(Send(node, ask) for node in replica.acquaintances())
     if replica.hopeless:
         return
     if replica.rejoin is None and not replica.can_vote():

@@ -15,7 +15,7 @@ from broker.catchup.messages import Message as CatchUpMessage
 from broker.config import IntakeConfig
 from broker.disk_watch import DiskWatch
 from broker.intake import Intake
-from paxos import rejoin
+from paxos import rejoin, timers
 from paxos.base import Base
 from paxos.codec import PeerError
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
@@ -553,12 +553,11 @@ class Engine(Submitting):
         for since_boot_ns, sender, request in parked:
             self._on_steal_request(now, since_boot_ns, sender, request)
 
-    def tell_progress(self, group: GroupId) -> None:
-        """Tell the other members how far we are, soon instead of now and then."""
+    def spread(self, group: GroupId) -> None:
+        """Tell the other members at once what we have applied, instead of now and then."""
         replica = self.multi.replicas.get(group)
         if replica is not None:
-            replica.progress_at = 0
-            replica.wake()
+            timers.spread(replica, self.clock.now(), self._step)
 
     def retry_parked_steals(self) -> None:
         """The registry has changed: what waited for it may go on."""

@@ -7,6 +7,7 @@ A group this node hosts is known by its replica. Of the others, their masters sa
 from collections.abc import Callable
 from typing import Final
 
+from paxos import progress
 from paxos.ids import MS, NOBODY, GroupId, NodeId, Now, Slot
 from paxos.multigroup import MultiGroup
 from runtime.clock import Clock
@@ -58,6 +59,14 @@ class KnownGroups:
     def caught_up(self, group: GroupId) -> bool:
         replica = self.multi.replicas.get(group)
         return replica is not None and replica.ready()
+
+    def is_current(self, group: GroupId) -> bool:
+        replica = self.multi.replicas.get(group)
+        return replica is not None and progress.is_current(replica, self.clock.now())
+
+    def lacks_entries(self, group: GroupId) -> bool:
+        replica = self.multi.replicas.get(group)
+        return replica is None or replica.learner.behind
 
     def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         replica = self.multi.replicas.get(group)

@@ -19,7 +19,7 @@ from runtime.clients import Clients
 from runtime.console.console import Console
 from runtime.engine import Engine
 from runtime.fields import Address
-from runtime.gate import Gate
+from runtime.gate import WHY_LEARNING, Gate
 from runtime.handovers import Arrivals, Handovers
 from runtime.hosting import Hosting
 from runtime.journal import Journal
@@ -89,6 +89,8 @@ class Shell:
         self._look_soon = True
         self._placement_seen = -1
         self._topics_seen = -1
+        self._spread = (-1, -1, -1)
+        """The versions of what clients change, when this node last told that it has applied it."""
         self._disk_told = (False, False)
         self._nodes_seen = -1
         self.console: Console | None = None
@@ -290,7 +292,10 @@ class Shell:
         if versions.topics != self._topics_seen:
             self._topics_seen = versions.topics
             self._drop_deleted()
-            self.engine.tell_progress(REGISTRY_GROUP)
+        clients_changes = versions.topics, versions.replicas, versions.policy
+        if clients_changes != self._spread:
+            self._spread = clients_changes
+            self.engine.spread(REGISTRY_GROUP)  # who has answered for it waits for all nodes
 
     def follow_nodes(self) -> None:
         """Links to the nodes of the registry, while this node is one of them."""
@@ -376,7 +381,7 @@ class Shell:
             behind = replica.learner.chosen_to - replica.learner.applied
             if behind > replica.timing.window:
                 return f"group {group} is {behind} slots behind"
-        return ""
+        return WHY_LEARNING if self.gate.learning else ""
 
     def _not_registered(self) -> str:
         registrar = self.engine.multi.replicas.get(REGISTRY_GROUP)

@@ -28,6 +28,7 @@ from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import GroupNotice
+from paxos import progress
 from paxos.entry import Buffer, Entry
 from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.step import FetchState, Step
@@ -448,6 +449,14 @@ class BrokerNode(SimNode):
     def caught_up(self, group: GroupId) -> bool:
         held = self.groups.get(group)
         return held is not None and held.replica.ready()
+
+    def is_current(self, group: GroupId) -> bool:
+        held = self.groups.get(group)
+        return held is not None and progress.is_current(held.replica, self.now())
+
+    def lacks_entries(self, group: GroupId) -> bool:
+        held = self.groups.get(group)
+        return held is None or held.replica.learner.behind
 
     def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         held = self.groups.get(group)

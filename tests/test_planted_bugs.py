@@ -15,7 +15,7 @@ import pytest
 
 from balancer.steal import Balancing
 from broker.consumer_groups import ConsumerGroups
-from broker.handlers import known_names, produce_usual, topics
+from broker.handlers import changes, known_names, metadata, produce_usual
 from broker.handlers.known_names import when_known
 from broker.handlers.produce import Produce
 from broker.intake import Intake
@@ -29,13 +29,14 @@ from evenkeel.membership import Membership
 from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import Member
 from evenkeel.tasks.slices import Positions, SliceReader, _Reading
-from paxos import timers
+from paxos import progress, timers
 from paxos.lease import Lease
 from paxos.rejoin import has_gap
 from paxos.rewriting import write_again
 from runtime import forwarded, settings
 from runtime.admission import Admission
 from runtime.clients import Client
+from runtime.gate import Gate
 from runtime.handovers import Handovers
 from runtime.large_lane import LargeLane
 from runtime.submitting import Submitting
@@ -277,9 +278,34 @@ BUGS: Final = {
         "tests/broker/test_known_names.py::test_a_topic_that_was_just_made_elsewhere_is_found",
         (when_known, "if not missing or", "if True or"),
     ),
-    "a deletion is told before all have heard of it": Row(
-        "tests/broker/test_known_names.py::test_a_deletion_is_told_when_every_node_has_heard_of_it",
-        (topics._deleted, "broker.holds.until(everywhere,", "broker.holds.until(lambda: True,"),
+    "a node denies what it knows it has to learn": Row(
+        "tests/broker/test_may_deny.py::test_who_asks_which_topics_there_are_waits_until_it_is_known",
+        (metadata._denies_wrongly, "if may_deny(broker):", "if True:"),
+    ),
+    "a node denies partitions that it knows it has to learn": Row(
+        "tests/broker/test_may_deny.py::test_who_asks_for_a_partition_looks_for_its_leader_again",
+        (known_names.denial, "error if may_deny(broker) else instead", "error"),
+    ),
+    "clients are let in before it is known what there is": Row(
+        "tests/runtime/test_gate.py::test_nobody_is_let_in_before_it_is_known_what_there_is",
+        (Gate._look_whether_learned, "if self._engine.is_current(REGISTRY_GROUP):", "if True:"),
+    ),
+    "who has heard of more takes itself for current": Row(
+        "tests/runtime/test_known_groups.py::test_who_was_away_is_current_when_it_has_caught_up",
+        (progress.is_current, "replica.learner.behind or replica.doubt", "replica.doubt"),
+    ),
+    "who was told nothing takes itself for current": Row(
+        "tests/runtime/test_known_groups.py::test_who_was_away_is_current_when_it_has_caught_up",
+        (progress.is_current, "is_quorum(told, replica.members)", "True"),
+    ),
+    "a change is told before all have heard of it": Row(
+        "tests/broker/test_known_names.py::test_a_change_is_told_when_every_node_has_heard_of_it",
+        (changes.once_everywhere, "broker.holds.until(heard,", "broker.holds.until(lambda: True,"),
+    ),
+    "a topic that Metadata makes is told before all have heard of it": Row(
+        "tests/broker/test_known_names.py"
+        "::test_a_topic_that_metadata_makes_is_told_when_every_node_has_heard_of_it",
+        (metadata._on_created, "partial(once_everywhere, broker, deadline, done)", "done"),
     ),
     "B16: a slice's last words are not written": Row(
         f"{TASKS}test_slices.py::test_B16_a_checkpoint_is_written_now_and_then_and_at_the_end",

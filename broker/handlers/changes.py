@@ -7,7 +7,9 @@ node since, for something else, and would find it undone. So it is with a reques
 late, by a node that had stopped. An attempt whose fate is unknown is repeated as it is
 (registry_calls).
 The client is answered when the change is applied here as well, so that it finds what it was told
-when it asks this node next.
+when it asks this node next, and then on all other nodes that live and keep up: it may go on at any
+of them, which would deny a topic it was told of, write to one that it was told is gone, or refuse
+by settings that were.
 """
 
 from collections.abc import Callable
@@ -21,13 +23,15 @@ from broker.context import Broker
 from broker.guard import guarded
 from broker.registry_calls import Answer, change_registry
 from broker.request import Request
-from paxos.ids import MS, Slot
+from paxos.ids import MS, REGISTRY_GROUP, Slot
 from wire.error_codes import ErrorCode
 
 TIMEOUT_MS_MAX: Final = 60_000
 """However long a client would wait, its connection is not held longer."""
 LOOK_NS: Final = 1_000 * MS
 """How long we look for our own change where it may have been what came first."""
+EVERYWHERE_NS: Final = 1_500 * MS
+"""So long an answer waits for nodes that are alive and do not say that they have heard of it."""
 
 
 class Verdict(NamedTuple):
@@ -108,14 +112,21 @@ class Change:
             self.decide(TIMED_OUT)
 
     def _judged(self, verdict: Verdict) -> None:
-        told = self._guarded(partial(self.decide, verdict))
         if verdict.error == ErrorCode.NONE:
+            told = self._guarded(partial(self._tell_everywhere, verdict))
             self.broker.holds.until(self.here, self.deadline, told)
         else:
-            told()
+            self._guarded(self.decide)(verdict)
 
     def _looked(self) -> None:
-        self.decide(DONE if self.here() else TIMED_OUT)
+        if self.here():
+            self._tell_everywhere(DONE)
+        else:
+            self.decide(TIMED_OUT)
+
+    def _tell_everywhere(self, verdict: Verdict) -> None:
+        told = self._guarded(partial(self.decide, verdict))
+        once_everywhere(self.broker, self.deadline, told)
 
     def _guarded(self, act: Callable[..., None]) -> Callable[..., None]:
         return guarded(self.broker, self.request, act)
@@ -132,6 +143,15 @@ def submit(
 ) -> None:
     """Carry out a change; see Change."""
     Change(broker, request, deadline, make, judge, here, decide).submit()
+
+
+def once_everywhere(broker: Broker, deadline: int, act: Callable[[], None]) -> None:
+    """Call `act` when all nodes have told that they have applied what this one has of the registry,
+    but for those that are silent; of those that are far behind it is EVERYWHERE_NS at most."""
+    groups = broker.groups
+    heard = partial(groups.heard_to_have_applied, REGISTRY_GROUP, broker.registry.applied)
+    until = min(deadline, groups.now().boot_ns + EVERYWHERE_NS)
+    broker.holds.until(heard, until, act)
 
 
 def deadline_of(broker: Broker, timeout_ms: int) -> int:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from balancer.records import Topic
 from broker.context import Broker
+from broker.handlers.known_names import NO_TOPIC, before_denying, denied, is_unknown
 from broker.request import Request
 from broker.topic_configs import TOPIC_CONFIGS, ConfigType
 from wire.apis import encode_response
@@ -47,6 +49,14 @@ class Setting(NamedTuple):
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeConfigsRequest)
+    names = [
+        one.resource_name for one in message.resources if one.resource_type == ResourceType.TOPIC
+    ]
+    answer = partial(_answer, broker, request, message)
+    before_denying(broker, request, partial(is_unknown, broker, names), answer)
+
+
+def _answer(broker: Broker, request: Request, message: DescribeConfigsRequest) -> None:
     results = [_describe(broker, one, message) for one in message.resources]
     response = DescribeConfigsResponse(results=results)
     request.reply.complete(encode_response(request.header, response))
@@ -62,8 +72,7 @@ def _describe(
     if resource.resource_type == ResourceType.TOPIC:
         topic = broker.registry.topic(resource.resource_name)
         if topic is None:
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            result.error_message = "there is no such topic"
+            result.error_code, result.error_message = denied(broker, NO_TOPIC)
         else:
             settings = topic_settings(broker, topic)
     elif resource.resource_type == ResourceType.BROKER:

@@ -17,6 +17,7 @@ from balancer.records import PartitionPlace
 from broker.commands import DELETE_RECORDS_RESULT, EVERYTHING, delete_records
 from broker.context import Broker
 from broker.guard import blame
+from broker.handlers.known_names import denial
 from broker.intake import Done, Outcome, Why
 from broker.request import Request
 from wire.apis import encode_response
@@ -51,7 +52,7 @@ def handle(broker: Broker, request: Request) -> None:
             result = DeleteRecordsPartitionResult(asked.partition_index, -1)
             results.append(result)
             if not 0 <= asked.partition_index < len(places):
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                result.error_code = denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif times[topic.name, asked.partition_index] > 1:
                 result.error_code = ErrorCode.INVALID_REQUEST
             elif asked.offset < EVERYTHING:

@@ -5,13 +5,23 @@ that is not there without being asked: to elect it is to wait for that steal. It
 and so all partitions that live in it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from broker.context import Broker
 from broker.guard import guarded
 from broker.handlers.changes import DONE, Verdict, deadline_of
-from broker.handlers.places import UNKNOWN, Place, all_places, by_topic, group_of, is_home
+from broker.handlers.known_names import before_denying, denied
+from broker.handlers.places import (
+    UNKNOWN,
+    Place,
+    all_places,
+    by_topic,
+    group_of,
+    has_unknown,
+    is_home,
+)
 from broker.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -39,6 +49,14 @@ def handle_elect(broker: Broker, request: Request) -> None:
     else:
         named = [Place(one.topic, index) for one in asked for index in one.partitions]
         places = list(dict.fromkeys(named))
+    go_on = partial(_elect_known, broker, request, message, places)
+    before_denying(broker, request, partial(has_unknown, broker, places), go_on)
+
+
+def _elect_known(
+    broker: Broker, request: Request, message: ElectLeadersRequest, places: Sequence[Place]
+) -> None:
+    asked = message.topic_partitions
     deadline = deadline_of(broker, message.timeout_ms)
     preferred = message.election_type == PREFERRED
     begun = {place: _elect(broker, place, preferred=preferred) for place in places}
@@ -64,7 +82,7 @@ def _elect(broker: Broker, place: Place, *, preferred: bool) -> Verdict | None:
     """What can be said at once; None: the balancer is on it."""
     group = group_of(broker, place)
     if group is None:
-        return UNKNOWN
+        return denied(broker, UNKNOWN)
     registry = broker.registry
     master, ideal = broker.groups.master(group), registry.placement.get(group)
     if not preferred:

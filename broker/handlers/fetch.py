@@ -24,6 +24,7 @@ import attrs
 
 from broker.context import Broker
 from broker.guard import blame
+from broker.handlers.known_names import denial
 from broker.hints import endpoints, other_leader
 from broker.leaders import Leader
 from broker.parked import Place
@@ -501,6 +502,7 @@ def _resolve(broker: Broker, topic: FetchTopic, by_id: bool) -> list[_Wanted]:
         one = _Wanted(asked, unknown)
         wanted.append(one)
         if known is None:
+            one.unknown = denial(broker, unknown)
             continue
         if 0 <= asked.partition < len(known.partitions):
             one.uid, one.group = known.partitions[asked.partition]
@@ -508,5 +510,5 @@ def _resolve(broker: Broker, topic: FetchTopic, by_id: bool) -> list[_Wanted]:
             machine = broker.machines.get(one.group)
             one.state = None if machine is None else machine.partition(one.uid)
         else:
-            one.unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            one.unknown = denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return wanted

@@ -1,13 +1,20 @@
-"""Topics that a change names and this node has not heard of: is there really none?
+"""Topics that a request names and this node has not heard of: is there really none?
 
-Another node may have told a client that the topic is made, and this one has yet to apply that. "No
-such topic" is a definite answer, after which clients do not ask again, so it is given only by what
-the registry was when it was asked for. The registry's master knows; any other node has the registry
-judge a change that changes nothing, by the rules for changes that were decided on too little
-(balancer.fences): refused as overtaken, this node waits for what it missed.
+A node that knows that its copy of the registry is not what it could be (it was just started and has
+yet to hear from a majority how far they are, it is learning what it has missed, it is cut off)
+denies nothing at all: `may_deny`. Who asks about a partition is sent to look for its leader again,
+as if that had moved; who asks which topics there are waits for a moment, and then its connection is
+closed, so that it asks another node. LEADER_NOT_AVAILABLE would not do: librdkafka tells its
+application that a topic it subscribes to is unknown on that as well.
+
+Changes are more careful. Another node may have told a client that the topic is made, and this one
+has yet to apply that. "No such topic" is a definite answer, after which clients do not ask again,
+so it is given only by what the registry was when it was asked for. The registry's master knows; any
+other node has the registry judge a change that changes nothing, by the rules for changes that were
+decided on too little (balancer.fences): refused as overtaken, this node waits for what it missed.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,11 +27,15 @@ from broker.guard import gather, guarded
 from broker.handlers.changes import LOOK_NS, TIMED_OUT, Verdict
 from broker.registry_calls import Answer, change_registry
 from broker.request import Request
-from paxos.ids import REGISTRY_GROUP, Slot
+from paxos.ids import MS, REGISTRY_GROUP, Slot
 from wire.error_codes import ErrorCode
 from wire.schema import UUID_ZERO
 
 NAMES_MAX: Final = 1_000
+NO_TOPIC: Final = Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+NOT_KNOWN: Final = Verdict(
+    ErrorCode.REQUEST_TIMED_OUT, "not known here: this node has to learn what there is"
+)
 
 
 def is_certain(broker: Broker) -> bool:
@@ -33,10 +44,42 @@ def is_certain(broker: Broker) -> bool:
     return groups.acting(REGISTRY_GROUP) and groups.caught_up(REGISTRY_GROUP)
 
 
+def may_deny(broker: Broker) -> bool:
+    """Whether this node may say that there is no such topic."""
+    if is_certain(broker):
+        return True
+    return not broker.sends_away() and broker.groups.is_current(REGISTRY_GROUP)
+
+
+def denial(
+    broker: Broker, error: ErrorCode, instead: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
+) -> ErrorCode:
+    """The error for what is unknown here: `instead` is one on which clients ask again."""
+    return error if may_deny(broker) else instead
+
+
+def before_denying(
+    broker: Broker, request: Request, denies: Callable[[], bool], act: Callable[[], None]
+) -> None:
+    """Call `act` when it would deny nothing, or may, or after a moment; see `may_deny`."""
+    if may_deny(broker) or not denies():
+        act()
+        return
+    until = broker.groups.now().boot_ns + broker.config.no_coordinator_wait_ms * MS
+    broker.holds.until(partial(may_deny, broker), until, guarded(broker, request, act))
+
+
+def denied(broker: Broker, verdict: Verdict) -> Verdict:
+    """Said of what is unknown here, to who looks after topics."""
+    return verdict if may_deny(broker) else NOT_KNOWN
+
+
+def is_unknown(broker: Broker, names: Iterable[str]) -> bool:
+    return any(broker.registry.topic(name) is None for name in names)
+
+
 def no_such_topic(name: str, unsure: Collection[str]) -> Verdict:
-    if name in unsure:
-        return TIMED_OUT
-    return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+    return TIMED_OUT if name in unsure else NO_TOPIC
 
 
 def when_known(

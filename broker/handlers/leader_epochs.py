@@ -8,6 +8,7 @@ Answered under the lease, which is looked at after the work (protocol.md [R14]).
 """
 
 from broker.context import Broker
+from broker.handlers.known_names import denial
 from broker.leaders import Leader
 from broker.request import Request
 from paxos.ids import GroupId
@@ -41,6 +42,8 @@ def handle(broker: Broker, request: Request) -> None:
                 if leader is None:
                     leader = leaders[group] = broker.leaders.of(group)
                 _answer(broker, uid, group, leader, asked, row)
+            else:
+                row.error_code = denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if row.error_code != ErrorCode.NONE:
                 broker.statistics.count_error(ErrorCode(row.error_code))
             rows.append(row)

@@ -16,6 +16,7 @@ import attrs
 
 from broker.context import Broker
 from broker.guard import blame
+from broker.handlers.known_names import denial
 from broker.leaders import Leader
 from broker.partition import PartitionState
 from broker.reader import Reader, UnreadableError
@@ -143,7 +144,7 @@ class _Asked:
                 elif 0 <= one.partition_index < len(places):
                     rows.append(_row(broker, *places[one.partition_index], one, version))
                 else:
-                    rows.append(_Row(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                    rows.append(_Row(one, denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             self._topics.append((topic.name, rows))
         self._searched = [row for _, rows in self._topics for row in rows if row.search is not None]
         self.open = self._searched[::-1]

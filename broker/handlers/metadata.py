@@ -1,8 +1,9 @@
 """Metadata: which nodes there are, which topics, and who leads each partition.
 
 While a wanted partition has no leader the answer is held for a moment: a client that is told
-"nobody" backs off longer than an election takes (kafka.md section 5). Replicas are the members of
-the partition's Paxos group and those that are to be, its ideal master first, since Kafka calls the
+"nobody" backs off longer than an election takes (kafka.md section 5). So it is while a wanted topic
+may only be unknown to this node (broker.handlers.known_names). Replicas are the members of the
+partition's Paxos group and those that are to be, its ideal master first, since Kafka calls the
 first the preferred one. In sync are the members that are heard, because which of them voted last is
 not Kafka's business here; offline is who is not.
 """
@@ -16,7 +17,9 @@ from balancer.records import Topic
 from balancer.registry_commands import CreateTopic, Decided, TopicCreated
 from broker.context import Broker
 from broker.guard import guarded
+from broker.handlers.changes import once_everywhere
 from broker.handlers.configs import replicas_of
+from broker.handlers.known_names import may_deny
 from broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
 from broker.registry_calls import Answer, change_registry
 from broker.request import Request
@@ -95,20 +98,32 @@ def _settled(broker: Broker, wanted: list[MetadataRequestTopic] | None, creating
     registry = broker.registry
     if broker.sends_away():
         return True
-    if not registry.nodes:
+    if not registry.nodes or _denies_wrongly(broker, wanted):
         return False
     groups: Iterable[GroupId]
     if wanted is None:
         every = [GroupId(group) for group in registry.groups]
         groups = [group for group in every if registry.partitions_of_group(group)]
     else:
-        if any(registry.topic(name) is None for name in creating):
+        if creating:
             return False
         topics = (_find(broker, one) for one in wanted)
         groups = {
             place.group for topic in topics if topic is not None for place in topic.partitions
         }
     return all(broker.leaders.of(group).node in registry.nodes for group in groups)
+
+
+def _denies_wrongly(broker: Broker, wanted: list[MetadataRequestTopic] | None) -> bool:
+    """Whether the answer would leave out, or deny, what this node has perhaps only to learn."""
+    if may_deny(broker):
+        return False
+    return wanted is None or any(_is_denied(broker, one) for one in wanted)
+
+
+def _is_denied(broker: Broker, one: MetadataRequestTopic) -> bool:
+    could_be = one.topic_id != UUID_ZERO or not name_problem(one.name or "")
+    return could_be and _find(broker, one) is None
 
 
 def _create_missing(
@@ -127,14 +142,25 @@ def _create_missing(
             broker.config.default_partitions,
             replicas_of(broker),
         )
-        finished = partial(_on_created, creating, name)
+        finished = partial(_on_created, broker, creating, name, deadline)
         decided = Decided(registry.applied, command)
         change_registry(broker.groups, broker.timers, decided, deadline, finished)
 
 
-def _on_created(creating: set[str], name: str, answer: Answer | None) -> None:
+def _on_created(
+    broker: Broker, creating: set[str], name: str, deadline: int, answer: Answer | None
+) -> None:
+    """Not by this node alone: the client goes on at the topic's leader."""
+    done = partial(creating.discard, name)
     if answer is None or not isinstance(answer.result, TopicCreated):
-        creating.discard(name)
+        done()
+        return
+    here = partial(_is_here, broker, name)
+    broker.holds.until(here, deadline, partial(once_everywhere, broker, deadline, done))
+
+
+def _is_here(broker: Broker, name: str) -> bool:
+    return broker.registry.topic(name) is not None
 
 
 # -- answering -------------------------------------------------------------------------------------
@@ -149,6 +175,9 @@ def _answer(
     if _sent_away(broker, request):
         return
     header = request.header
+    if _denies_wrongly(broker, wanted) and (wanted is not None or _is_partial(broker)):
+        request.reply.close("a topic is not known here: this node has to learn what there is")
+        return
     if wanted is not None:
         topics = [_asked_topic(broker, one, header.api_version) for one in wanted]
         response = _response(broker, message, topics)
@@ -166,6 +195,12 @@ def _answer(
         frame = encode_response(header, _response(broker, message, topics))
         broker.metadata_cache.put(state, variant, frame)
     request.reply.complete(frame)
+
+
+def _is_partial(broker: Broker) -> bool:
+    """Whether there certainly is more than what this node knows. Who asks for all topics is not
+    sent away because a majority of the registry is down: it may want what still works."""
+    return not broker.registry.nodes or broker.groups.lacks_entries(REGISTRY_GROUP)
 
 
 def _state(broker: Broker) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from balancer.registry import Registry
 from broker.consumer_groups import paxos_group_of
 from broker.context import Broker
 from broker.guard import gather, guarded
+from broker.handlers.known_names import denial
 from broker.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
@@ -58,7 +59,7 @@ def handle_commit(broker: Broker, request: Request) -> None:
         topics=tuple(topic for topic in known if topic.partitions),
     )
     group = paxos_group_of(broker.registry, message.group_id)
-    answered = guarded(broker, request, partial(_committed, request, message))
+    answered = guarded(broker, request, partial(_committed, broker, request, message))
     broker.consumer_groups.ask(group, asked, answered)
 
 
@@ -81,14 +82,18 @@ def _known_partitions(registry: Registry, asked: OffsetCommitRequestTopic) -> mo
     )
 
 
-def _committed(request: Request, message: OffsetCommitRequest, answer: model.Response) -> None:
+def _committed(
+    broker: Broker, request: Request, message: OffsetCommitRequest, answer: model.Response
+) -> None:
     assert isinstance(answer, model.OffsetCommitResponse)
     errors = {
         (topic.topic, one.partition): one.error
         for topic in answer.topics
         for one in topic.partitions
     }
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    unknown = denial(
+        broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
     topics = [
         OffsetCommitResponseTopic(
             topic.name,

@@ -1,7 +1,7 @@
 """Partitions as a client names them, and the groups they live in."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker.context import Broker
@@ -24,6 +24,10 @@ def group_of(broker: Broker, place: Place) -> GroupId | None:
     if topic is None or not 0 <= place.number < len(topic.partitions):
         return None
     return topic.partitions[place.number].group
+
+
+def has_unknown(broker: Broker, places: Iterable[Place]) -> bool:
+    return any(group_of(broker, place) is None for place in places)
 
 
 def all_places(broker: Broker) -> list[Place]:

@@ -23,6 +23,7 @@ from broker.batch_checks import check_aside, check_on_loop, rules_of
 from broker.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.context import Broker
 from broker.guard import blame
+from broker.handlers.known_names import denial
 from broker.hints import endpoints, other_leader
 from broker.intake import Done, Elsewhere, Outcome, Pending, Why
 from broker.request import Request
@@ -84,7 +85,7 @@ def handle(broker: Broker, request: Request) -> None:
             if refusal is not ErrorCode.NONE:
                 answer.error_code = refusal
             elif known is None:
-                produce.refuse_for_now(topic.name, answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                produce.refuse_unknown(topic.name, answer)
             elif known.name in INTERNAL_TOPICS:  # every node reads it while it applies it
                 answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
                 answer.error_message = "the cluster's own topics are written by its nodes"
@@ -202,7 +203,7 @@ class Produce:
     ) -> None:
         """Check one partition's batch and submit it."""
         if not 0 <= data.index < len(topic.partitions):
-            self.refuse_for_now(topic.name, answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self.refuse_unknown(topic.name, answer)
             return
         place = topic.partitions[data.index]
         broker, view = self.broker, as_view(data.records)
@@ -335,6 +336,10 @@ class Produce:
         ):
             return _First(self, topic, place, header, answer)
         return _Part(self, topic, place, header.producer_id, answer)
+
+    def refuse_unknown(self, topic: str, answer: PartitionProduceResponse) -> None:
+        code = denial(self.broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.refuse_for_now(topic, answer, code)
 
     def refuse_for_now(self, topic: str, answer: PartitionProduceResponse, code: ErrorCode) -> None:
         """It is not appended, and the client will send it again: nothing may overtake it."""

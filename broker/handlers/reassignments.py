@@ -19,7 +19,16 @@ from balancer.registry_commands import Command, Done, PinGroup, SetReplicaSets
 from broker.context import Broker
 from broker.guard import gather
 from broker.handlers.changes import DONE, Verdict, deadline_of, refused, submit
-from broker.handlers.places import UNKNOWN, Place, all_places, by_topic, group_of, is_home
+from broker.handlers.known_names import before_denying, denied
+from broker.handlers.places import (
+    UNKNOWN,
+    Place,
+    all_places,
+    by_topic,
+    group_of,
+    has_unknown,
+    is_home,
+)
 from broker.refusals import refuse_more_than
 from broker.registry_calls import Answer
 from broker.request import Request
@@ -66,6 +75,17 @@ def handle_reassign(broker: Broker, request: Request) -> None:
         for topic in message.topics
         for one in topic.partitions
     ]
+    go_on = partial(_reassign_known, broker, request, message, named)
+    places = [place for place, _ in named]
+    before_denying(broker, request, partial(has_unknown, broker, places), go_on)
+
+
+def _reassign_known(
+    broker: Broker,
+    request: Request,
+    message: AlterPartitionReassignmentsRequest,
+    named: Sequence[tuple[Place, list[int] | None]],
+) -> None:
     answers: dict[Place, Verdict] = {}
     wishes: dict[Place, _Wish] = {}
     for place, replicas in named:
@@ -93,7 +113,7 @@ def handle_reassign(broker: Broker, request: Request) -> None:
 def _wish(broker: Broker, place: Place, replicas: list[int] | None) -> _Wish | Verdict:
     group = group_of(broker, place)
     if group is None:
-        return UNKNOWN
+        return denied(broker, UNKNOWN)
     if replicas is None:
         return _cancelled(broker, group)
     wanted = broker.registry.replica_set(group)

@@ -1,9 +1,10 @@
 """CreateTopics, DeleteTopics and CreatePartitions, on any node.
 
 They change the registry through group 0's log, wherever its master is, and are answered when the
-change is applied on this node as well, so that a client which asks it for metadata next finds what
-it was told. Where an attempt's fate is unknown it is repeated: a topic is known by the id drawn
-before the first attempt, so "it exists" and "it is gone" can be told from somebody else's doing.
+change is applied on every node that lives and keeps up, so that a client finds what it was told at
+whichever it asks next (broker.handlers.changes). Where an attempt's fate is unknown it is repeated:
+a topic is known by the id drawn before the first attempt, so "it exists" and "it is gone" can be
+told from somebody else's doing.
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ from broker.registry_calls import Answer
 from broker.request import Request
 from broker.topic_configs import problem as configs_problem
 from broker.topic_configs import relation_problem
-from paxos.ids import MS, REGISTRY_GROUP
+from paxos.ids import MS
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.topics import (
@@ -59,8 +60,6 @@ from wire.schema import UUID_ZERO
 CONFIGS_PER_TOPIC_MAX: Final = 1_000
 TOPICS_PER_REQUEST_MAX: Final = 1_000
 BY_ID_FROM: Final = 6
-EVERYWHERE_NS: Final = 1_500 * MS
-"""So long a deletion waits for nodes that are alive and do not say that they have heard of it."""
 """The first version of DeleteTopics that names topics by id."""
 DEFAULT: Final = -1
 
@@ -225,7 +224,7 @@ def _delete_known(
     named = Counter(topic.topic_id for topic in topics if topic is not None)
     put = gather(len(asked), partial(_answer_delete, request))
     for index, (state, topic) in enumerate(zip(asked, topics, strict=True)):
-        decide = partial(_deleted, broker, request, state, topic, deadline, partial(put, index))
+        decide = partial(_deleted, state, topic, partial(put, index))
         if topic is None or named[topic.topic_id] > 1:
             decide(DUPLICATE if topic is not None else _delete_problem(state, unsure))
         else:
@@ -286,27 +285,15 @@ def _is_gone(broker: Broker, topic_id: bytes) -> bool:
 
 
 def _deleted(
-    broker: Broker,
-    request: Request,
     state: DeleteTopicState,
     topic: Topic | None,
-    deadline: int,
     put: Callable[[DeletableTopicResult], None],
     verdict: Verdict,
 ) -> None:
-    """Told when all nodes have heard of it, but for those that are silent or far behind: what a
-    client does next, with any of them, is not to be done to the topic that was (ADR 38)."""
     name, topic_id = state.name, state.topic_id
     if topic is not None:
         name, topic_id = topic.name, topic.topic_id
-    told = partial(put, DeletableTopicResult(name, topic_id, verdict.error, verdict.message))
-    if verdict.error != ErrorCode.NONE:
-        told()
-        return
-    groups = broker.groups
-    everywhere = partial(groups.heard_to_have_applied, REGISTRY_GROUP, broker.registry.applied)
-    until = min(deadline, groups.now().boot_ns + EVERYWHERE_NS)
-    broker.holds.until(everywhere, until, guarded(broker, request, told))
+    put(DeletableTopicResult(name, topic_id, verdict.error, verdict.message))
 
 
 def _answer_delete(request: Request, results: Sequence[DeletableTopicResult]) -> None:

@@ -241,6 +241,8 @@ class FakeGroups:
         self.me = me
         self.behind: set[GroupId] = set()
         """Groups of which this master has not yet applied everything."""
+        self.outdated: set[GroupId] = set()
+        """Groups in which this node knows that others are further than it is."""
         self.asleep: set[GroupId] = set()
         """Groups whose lease this node holds and may not act on (its clock is past the margin)."""
         self.former: set[GroupId] = set()
@@ -272,6 +274,12 @@ class FakeGroups:
 
     def caught_up(self, group: GroupId) -> bool:
         return group not in self.behind
+
+    def is_current(self, group: GroupId) -> bool:
+        return group not in self.outdated
+
+    def lacks_entries(self, group: GroupId) -> bool:
+        return group in self.outdated
 
     def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         return not any(

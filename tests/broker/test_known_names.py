@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.handlers.topics import EVERYWHERE_NS
+from broker.handlers.changes import EVERYWHERE_NS
 from broker.intake import Why
 from paxos.ids import MS, NodeId
 from tests.broker.world import World
@@ -14,6 +14,7 @@ from wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -52,11 +53,18 @@ def error_of(response: object) -> int:
     return int(one.error_code)
 
 
+def make_unheard(world: World) -> None:
+    """There is a topic, and one node that is alive does not get to hear of it."""
+    world.cluster.lagging.add(NodeId(BEHIND))
+    asked = world.send(1, CREATE, 7)
+    world.advance(EVERYWHERE_NS // MS + 100)
+    assert error_of(asked.response) == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_topic_that_was_just_made_elsewhere_is_found(name: str) -> None:
     world = World()
-    world.cluster.lagging.add(NodeId(BEHIND))
-    assert error_of(world.ask(1, CREATE, 7)) == ErrorCode.NONE
+    make_unheard(world)
     asked = world.send(BEHIND, *CHANGES[name])
     world.advance(300)
     assert not asked.settled  # it knows that it has missed something
@@ -78,8 +86,7 @@ def test_no_topic_can_have_such_a_name(name: str) -> None:
     """The registry is not asked; its commands have no room for some."""
     delete = DeleteTopicsRequest(topics=[DeleteTopicState(name)], timeout_ms=SOON_MS)
     world = World()
-    world.cluster.lagging.add(NodeId(BEHIND))
-    assert error_of(world.ask(1, CREATE, 7)) == ErrorCode.NONE
+    make_unheard(world)
     asked = world.send(BEHIND, delete, 6)  # which would wait for what it has missed
     assert error_of(asked.response) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -110,30 +117,79 @@ def test_a_topic_that_was_deleted_elsewhere_can_be_made_again() -> None:
     assert error_of(again.response) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_deletion_is_told_when_every_node_has_heard_of_it() -> None:
-    """Else a client that goes on at another node would write to, or read, the topic that was."""
+EVERYWHERE = {
+    "CreateTopics": (CreateTopicsRequest([CreatableTopic("new", 1, 3)], timeout_ms=SOON_MS), 7),
+    "DeleteTopics": CHANGES["DeleteTopics"],
+    "CreatePartitions": CHANGES["CreatePartitions"],
+    "IncrementalAlterConfigs": CHANGES["IncrementalAlterConfigs"],
+}
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_a_change_is_told_when_every_node_has_heard_of_it(name: str) -> None:
+    """Else a client that goes on at another node would not find the new topic, would write to, or
+    read, the one that was, or be refused by what was set before."""
     world = World()
     world.ask(1, CREATE, 7)
     world.cluster.lagging.add(NodeId(BEHIND))
-    asked = world.send(1, DELETE, 6)
+    asked = world.send(1, *EVERYWHERE[name])
     world.advance(500)
-    assert world[1].registry.topic("t") is None
+    assert world[1].registry.version > world[BEHIND].registry.version
     assert not asked.settled
     world.cluster.catch_up(BEHIND)
     world.advance(100)
     assert error_of(asked.response) == ErrorCode.NONE
-    assert world[BEHIND].registry.topic("t") is None
 
 
-def test_a_deletion_waits_not_long_for_who_is_behind_and_not_for_who_is_silent() -> None:
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_a_change_waits_not_long_for_who_is_behind_and_not_for_who_is_silent(name: str) -> None:
     world = World()
     world.ask(1, CREATE, 7)
     world.cluster.lagging.add(NodeId(BEHIND))
-    asked = world.send(1, DELETE, 6)
+    asked = world.send(1, *EVERYWHERE[name])
     world.advance(EVERYWHERE_NS // MS - 100)
     assert not asked.settled
     world.advance(200)
     assert error_of(asked.response) == ErrorCode.NONE
-    world.ask(1, CREATE, 7)
     world.cluster.dead.add(NodeId(BEHIND))
-    assert error_of(world.ask(1, DELETE, 6)) == ErrorCode.NONE
+    another = CreateTopicsRequest([CreatableTopic("another", 1, 3)], timeout_ms=SOON_MS)
+    assert error_of(world.ask(1, another, 7)) == ErrorCode.NONE
+
+
+def test_a_change_waits_no_longer_than_its_client() -> None:
+    world = World()
+    world.cluster.lagging.add(NodeId(BEHIND))
+    create = CreateTopicsRequest([CreatableTopic("new", 1, 3)], timeout_ms=200)
+    asked = world.send(1, create, 7)
+    world.advance(150)
+    assert not asked.settled
+    world.advance(100)
+    assert error_of(asked.response) == ErrorCode.NONE
+
+
+def test_what_is_only_validated_waits_for_nobody() -> None:
+    world = World()
+    world.ask(1, CREATE, 7)
+    world.cluster.lagging.add(NodeId(BEHIND))
+    world.send(1, *CHANGES["IncrementalAlterConfigs"])
+    world.cluster.settle()
+    topics = [CreatableTopic("new", 1, 3)]
+    create = CreateTopicsRequest(topics, timeout_ms=SOON_MS, validate_only=True)
+    assert error_of(world.ask(1, create, 7)) == ErrorCode.NONE
+    partitions = [CreatePartitionsTopic("t", 2)]
+    grow = CreatePartitionsRequest(partitions, timeout_ms=SOON_MS, validate_only=True)
+    assert error_of(world.ask(1, grow, 3)) == ErrorCode.NONE
+
+
+def test_a_topic_that_metadata_makes_is_told_when_every_node_has_heard_of_it() -> None:
+    """Its producer goes on at the leader, which may be any of them."""
+    world = World(auto_create_topics=True, no_coordinator_wait_ms=1_000)
+    world.cluster.lagging.add(NodeId(BEHIND))
+    metadata = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+    asked = world.send(1, metadata, 8)
+    world.advance(500)
+    assert world[1].registry.topic("new") is not None
+    assert not asked.settled
+    world.cluster.catch_up(BEHIND)
+    world.advance(100)
+    assert error_of(asked.response) == ErrorCode.NONE

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from node import Node
-from paxos.ids import MS, NodeId
+from paxos.ids import MS, REGISTRY_GROUP, NodeId, Slot
 from runtime.clients import CUT_OFF
 from runtime.fields import Address
-from runtime.gate import WHY_CUT_OFF
+from runtime.gate import LEARNING_NS_MAX, WHY_CUT_OFF
 from runtime.listener import listen
 from tests.runtime.doubles import FakePlane, Recorder
 from tests.runtime.one_node import one_node
@@ -31,7 +31,8 @@ class World:
             first.bind(("127.0.0.1", 0))
             address = Address("127.0.0.1", first.getsockname()[1])
         self.listener = listen(self.plane, address, node.clients.accept, 5, self.recorder.journal)
-        self.gate.listener = self.listener
+        self.gate.learning = False
+        self.gate.guard(self.listener)
 
     def live(self, ms: int, *, answers: bool) -> None:
         for _ in range(0, ms, 100):
@@ -87,6 +88,43 @@ def test_a_shut_door_costs_no_rounds(world: World) -> None:
     """A socket that does not listen is always ready, for epoll."""
     world.live(6_000, answers=False)
     assert world.plane.ready() == []
+
+
+def test_nobody_is_let_in_before_it_is_known_what_there_is(world: World) -> None:
+    """Once: who has known it may be behind again, and says so where it matters."""
+    node, gate = world.node, world.gate
+    gate.learning = True
+    world.live(1_000, answers=True)
+    assert gate.state == "not let in yet"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", world.listener.port))
+    replica = node.engine.multi.replicas[REGISTRY_GROUP]
+    replica.learner.told(Slot(replica.learner.applied + 1))
+    for peer in (2, 3):
+        replica.peer(NodeId(peer)).told_boot_ns = node.engine.now().boot_ns
+    world.live(1_000, answers=True)
+    assert gate.learning, "it has heard of more than it has"
+    replica.learner.settle(replica.learner.applied)
+    world.live(100, answers=True)
+    assert gate.state == "served"
+    world.connect().close()
+
+
+def test_where_nobody_can_tell_it_they_are_let_in_after_a_while(world: World) -> None:
+    """The registry has no majority, and some group has: it is better than nothing."""
+    world.gate.learning = True
+    world.live(LEARNING_NS_MAX // MS, answers=True)
+    assert world.gate.learning
+    world.live(1_000, answers=True)
+    world.connect().close()
+
+
+def test_who_is_cut_off_has_not_waited_yet(world: World) -> None:
+    world.gate.learning = True
+    world.live(2 * LEARNING_NS_MAX // MS, answers=False)
+    world.live(3_000, answers=True)
+    assert not world.gate.contact.cut_off
+    assert world.gate.learning
 
 
 def test_it_says_why_it_is_not_ready_and_closes_quietly(
