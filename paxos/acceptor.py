@@ -94,6 +94,19 @@ class Acceptor:
             self.votes_bytes -= vote[1].size
         return vote
 
+    def note_recorded(self, applied: Slot) -> None:
+        """A record says that the prefix up to here is applied."""
+        self.recorded = applied
+
+    def stop_voting(self) -> None:
+        """Promises or votes may be forgotten (paxos/changes/rejoin.py)."""
+        self.voting = False
+
+    def vote_again(self, floor: Ballot) -> None:
+        """What was forgotten can do no harm any more, if nothing below `floor` is promised."""
+        assert floor >= self.promised
+        self.promised, self.voting = floor, True
+
     def _has_room(self, slot: Slot, entry: Entry, applied: Slot) -> bool:
         if slot == applied + 1:
             return True  # the next slot always fits, so a full table can never block progress

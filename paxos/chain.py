@@ -32,12 +32,12 @@ class ChainHash:
     _recent: "array[int]" = attrs.Factory(_remembered)
     """A ring: the value after a slot is at its number modulo the length."""
 
-    @classmethod
-    def after(cls, slot: Slot, value: int) -> "ChainHash":
-        """Of a log whose entries up to `slot` are gone, but for their hash."""
-        chain = cls(value, slot, slot)
-        chain._recent[slot % REMEMBERED_SLOTS] = value
-        return chain
+    def begin_after(self, slot: Slot, value: int) -> None:
+        """The entries up to `slot` are not known, but for their hash."""
+        self.value = value
+        self.slot = self.start = slot
+        self._recent = _remembered()
+        self._recent[slot % REMEMBERED_SLOTS] = value
 
     def extend(self, slot: Slot, entry: Entry) -> None:
         assert slot == self.slot + 1, f"the chain is at {self.slot}, not before {slot}"

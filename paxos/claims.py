@@ -7,7 +7,7 @@ and only answers to our own questions change what is durable (protocol.md, F3).
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from paxos.codec import PeerError
 from paxos.ids import Ballot, NodeId
@@ -22,13 +22,11 @@ from paxos.messages import (
     Promise,
     RejoinAnswer,
 )
+from paxos.state.core import Core
 from paxos.timing import ACCEPT_AHEAD_SLOTS_MAX, ROUND_AHEAD_MAX, WINDOW_MAX
 
-if TYPE_CHECKING:
-    from paxos.replica import Replica
 
-
-def check(replica: "Replica", sender: NodeId, message: Message) -> None:
+def check(replica: Core, sender: NodeId, message: Message) -> None:
     """Refuse what cannot be.
 
     Raises:
@@ -39,18 +37,18 @@ def check(replica: "Replica", sender: NodeId, message: Message) -> None:
         rule(replica, sender, message)
 
 
-def _round(replica: "Replica", ballot: Ballot) -> None:
+def _round(replica: Core, ballot: Ballot) -> None:
     if ballot[0] > replica.round_seen + ROUND_AHEAD_MAX:
         raise PeerError(f"round {ballot[0]} in group {replica.group}: {replica.round_seen} is seen")
 
 
-def _prepare(replica: "Replica", sender: NodeId, message: Prepare) -> None:
+def _prepare(replica: Core, sender: NodeId, message: Prepare) -> None:
     _round(replica, message.ballot)
     if message.ballot.node != sender:
         raise PeerError(f"a Prepare with {message.ballot}, which is another node's")
 
 
-def _promise(replica: "Replica", sender: NodeId, message: Promise) -> None:
+def _promise(replica: Core, sender: NodeId, message: Promise) -> None:
     """Who promises has applied nothing from the start of the Prepare on, so it has no vote further
     than so many slots behind that, and none above the ballot that it promises."""
     proposer = replica.proposer
@@ -62,33 +60,33 @@ def _promise(replica: "Replica", sender: NodeId, message: Promise) -> None:
             raise PeerError(f"a vote in slot {slot} at {ballot}: asked from {first} on")
 
 
-def _nack(replica: "Replica", sender: NodeId, message: Nack) -> None:
+def _nack(replica: Core, sender: NodeId, message: Nack) -> None:
     _round(replica, message.promised)
 
 
-def _accept(replica: "Replica", sender: NodeId, message: Accept) -> None:
+def _accept(replica: Core, sender: NodeId, message: Accept) -> None:
     _round(replica, message.ballot)
     if message.counted_to > message.slot + WINDOW_MAX:
         raise PeerError(f"slots counted to {message.counted_to} when {message.slot} is proposed")
 
 
-def _accepted(replica: "Replica", sender: NodeId, message: Accepted) -> None:
+def _accepted(replica: Core, sender: NodeId, message: Accepted) -> None:
     _round(replica, message.ballot)
 
 
-def _commit(replica: "Replica", sender: NodeId, message: Commit) -> None:
+def _commit(replica: Core, sender: NodeId, message: Commit) -> None:
     _round(replica, message.ballot)
     if message.counted_to < message.counted_from:
         raise PeerError(f"slots counted from {message.counted_from} to {message.counted_to}")
 
 
-def _progress(replica: "Replica", sender: NodeId, message: Progress) -> None:
+def _progress(replica: Core, sender: NodeId, message: Progress) -> None:
     _round(replica, message.witnessed)
     if message.chosen_to < message.applied:
         raise PeerError(f"applied to {message.applied}, and chosen to {message.chosen_to} only")
 
 
-def _rejoin_answer(replica: "Replica", sender: NodeId, message: RejoinAnswer) -> None:
+def _rejoin_answer(replica: Core, sender: NodeId, message: RejoinAnswer) -> None:
     _round(replica, message.promised)
     if message.last_voted < message.applied:
         raise PeerError(f"voted to {message.last_voted}, and applied to {message.applied}")

@@ -4,10 +4,10 @@ Called by the simulator after each event and by scenario tests; what concerns se
 (agreement, one master per time) is the business of the simulator's checkers.
 """
 
-from paxos.handover import Stage
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Now
 from paxos.proposer import Role
 from paxos.replica import Replica
+from paxos.state.handover import Stage
 
 
 def check(replica: Replica, now: Now) -> None:

@@ -39,6 +39,16 @@ class Learner:
         self.chosen[slot] = entry
         return True
 
+    def replay(self, slot: Slot) -> None:
+        """The next slot's entry is known from disk to be chosen."""
+        assert slot == self.applied + 1, f"gap: {self.applied} then {slot}"
+        self.applied = slot
+        self.heard(slot)
+
+    def forget(self, slot: Slot) -> None:
+        """An entry beyond the gap is gone from the disk: it has to be learned anew."""
+        self.chosen.pop(slot, None)
+
     def skip(self, slot: Slot) -> None:
         """Every slot up to this one is chosen, and what it did is known."""
         assert slot > self.applied

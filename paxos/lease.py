@@ -8,6 +8,7 @@ Lease entries are compare-and-set on the version (R8); a lease belongs to one in
 
 import attrs
 
+from paxos.base import Base
 from paxos.entry import BeMaster, Steal
 from paxos.ids import (
     BALLOT_ZERO,
@@ -74,6 +75,17 @@ class Lease:
             self.deadline_boot_ns = min(deadline, self.deadline_boot_ns)
         self.ver = slot
         return True
+
+    def restore(self, base: Base) -> None:
+        """As a base has it. Its boot deadline is long past; `heard` says when it is."""
+        self.holder, self.incarnation = base.holder, base.incarnation
+        self.ver, self.since, self.epoch = base.ver, base.since, base.epoch
+        self.expires_wall_ns, self.renewals = base.expires_wall_ns, base.renewals
+        self.deadline_boot_ns = 0
+
+    def lapse(self, now: Now) -> None:
+        """It is ours, and came from elsewhere: to be renewed before anybody acts on it (R11)."""
+        self.deadline_boot_ns = now.boot_ns
 
     def heard(self, now: Now, longest_ns: int) -> None:
         """It is known from a base: from now on our own clock counts, too."""

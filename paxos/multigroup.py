@@ -7,12 +7,15 @@ this node is due, all that would soon be due are renewed with it.
 
 from collections.abc import Iterable, Iterator
 
-from paxos import claims, timers
-from paxos.asking import Questions
-from paxos.election import Dice
+from paxos import claims
+from paxos.changes import doubt
 from paxos.ids import GroupId, Incarnation, NodeId, Now
+from paxos.liveness import mastership, rests, timers
+from paxos.liveness.election import Dice
+from paxos.liveness.questions import Questions
 from paxos.messages import Message
-from paxos.replica import Recovered, Replica
+from paxos.replica import Replica
+from paxos.state.core import Recovered
 from paxos.statistics import GroupStatistics
 from paxos.step import Notice, Step
 from paxos.timing import Timing
@@ -64,9 +67,8 @@ class MultiGroup:
             replica.proposer.send_again()
             replica.peer(node).questioned_boot_ns = None  # what was said before may be lost
             if reborn:  # with another log, perhaps: it is compared anew, and asked what it has
-                replica.diverged.discard(node)
-                peer = replica.peer(node)
-                peer.told_boot_ns = peer.told = peer.agreed = None
+                doubt.forget(replica, node)
+                replica.peer(node).told_boot_ns = None
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         """Raises PeerError for what no honest member says; nothing has come of it then."""
@@ -81,11 +83,11 @@ class MultiGroup:
 
     def tick(self, now: Now, step: Step) -> None:
         replicas = self.replicas.values()
-        awake = [replica for replica in replicas if not timers.rests(replica, now)]
+        awake = [replica for replica in replicas if not rests.rests(replica, now)]
         renewing = any(self._renews(replica, now) for replica in awake)
         for replica in replicas if renewing else awake:
             timers.tick(replica, now, step, renew_early=renewing)
-            timers.rest(replica, now)
+            rests.rest(replica, now)
 
     def statistics(self, now: Now) -> Iterator[GroupStatistics]:
         for replica in self.replicas.values():
@@ -94,6 +96,6 @@ class MultiGroup:
     def _renews(self, replica: Replica, now: Now) -> bool:
         return (
             replica.lease.held_by(self.me, self.incarnation)
-            and timers.renewal_due(replica, now)
+            and mastership.renewal_due(replica, now)
             and replica.ready()
         )

@@ -60,6 +60,10 @@ class InFlight:
     votes: set[NodeId] = attrs.Factory(set)
     chosen: bool = False
 
+    def sent_again(self, boot_ns: int) -> None:
+        self.sent_boot_ns = boot_ns
+        self.sends += 1
+
 
 @attrs.define(kw_only=True, eq=False)
 class Proposer:
@@ -123,6 +127,10 @@ class Proposer:
         assert slot >= self.lo
         self.lo = self.next = slot
         self.counted_to = Slot(slot - 1)
+
+    def recovers(self) -> None:
+        """All that phase 1 found is proposed again: nothing new before that is applied (R4b)."""
+        self.recover_to = Slot(self.next - 1)
 
     def take_over(
         self, slot: Slot, ballot: Ballot, members: tuple[NodeId, ...], boot_ns: int

@@ -8,7 +8,7 @@ import attrs
 from paxos.ids import MS
 
 WINDOW_MAX: Final = 64
-"""No master ever has more undecided slots than this; `paxos.rejoin` relies on it."""
+"""No master ever has more undecided slots than this; `paxos.changes.rejoin` relies on it."""
 
 ACCEPT_AHEAD_SLOTS_MAX: Final = 4 * WINDOW_MAX
 """An acceptor ignores slots further than this beyond its applied prefix (it learns them later)."""

@@ -14,8 +14,8 @@ from typing import Final
 from broker.catchup.messages import Message as CatchUpMessage
 from broker.disk_watch import DiskWatch
 from broker.intake import Intake, IntakeConfig
-from paxos import rejoin
 from paxos.base import Base
+from paxos.changes import rejoin
 from paxos.codec import PeerError
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest

@@ -7,10 +7,13 @@ from typing import Final
 from broker.disk_watch import DiskWatch
 from broker.machine import GroupMachine
 from broker.writers import Writers
-from paxos import base, membership, progress, rejoin
-from paxos.rejoin import Rejoin
+from paxos.changes import doubt, membership, rejoin, snapshot
+from paxos.lease import Lease
+from paxos.liveness import mastership
+from paxos.liveness.standstill import Standstill
 from paxos.replica import Replica
-from paxos.standstill import Standstill
+from paxos.state.core import Core
+from paxos.state.rejoin import Rejoin
 from simulator import planting
 from simulator.checkpointing import Checkpoints
 from simulator.disk import RecordDisk
@@ -48,11 +51,11 @@ STATES: Final[Mapping[str, Mutant]] = {
         "R5, R6",
         "who finds in a peer's state that it is master leads on under the last ballot it promised",
         (
-            base.install,
-            "replica.trimmed_boot_ns = None",
-            "if replica.lease.held_by(replica.me, replica.incarnation):\n"
-            "        replica.proposer.take_over(\n"
-            "            base.slot, replica.acceptor.promised, base.members, now.boot_ns)",
+            Replica.install,
+            "self.trimmed_boot_ns = None",
+            "if self.lease.held_by(self.me, self.incarnation):\n"
+            "        self.proposer.take_over(\n"
+            "            base.slot, self.acceptor.promised, base.members, now.boot_ns)",
         ),
         why_not="a master's log must be retired within its lease while it hears nothing: "
         "scenario 28 does it",
@@ -62,36 +65,36 @@ STATES: Final[Mapping[str, Mutant]] = {
         "R11",
         "who finds in a peer's state that it is master acts at once",
         (
-            base.install,
-            "replica.lease.deadline_boot_ns = now.boot_ns",
-            "replica.lease.heard(now, replica.timing.lease_ns)",
+            snapshot.install,
+            "lease.lapse(now)",
+            "lease.heard(now, replica.timing.lease_ns)",
         ),
         why_not="nobody else can be master then: the rule is a margin of safety",
     ),
     "install-keeps-votes": mutant(
         "ADR 3",
         "votes of slots that a base covers are kept",
-        (base.install, "replica.acceptor.forget(slot)", "pass"),
+        (snapshot.install, "replica.acceptor.forget(slot)", "pass"),
     ),
     "base-without-members": mutant(
         "R10",
         "who goes on from a base has the members that it knew before",
         (
-            base.begin_with,
-            "replica.members, replica.configured = base.members, base.configured",
+            snapshot._cover,
+            "replica.become_members(base.members, base.configured)",
             "pass",
         ),
     ),
     "base-without-lease": mutant(
         "R8",
-        "who goes on from a base knows of no lease",
-        (base.begin_with, "replica.lease = lease_of(base)", "replica.lease = Lease()"),
+        "who goes on from a base has the lease that it knew before",
+        (Lease.restore, "self.holder, self.incarnation = base.holder, base.incarnation", "return"),
     ),
     "doubt-ignored": mutant(
         "ADR 39",
         "a member whose log differs from another's acts and votes on",
         (
-            progress.look_at_doubt,
+            doubt.look_again,
             "replica.doubt = bool(wrong) and not rejoin.agrees(replica, since)",
             "pass",
         ),
@@ -144,9 +147,9 @@ STATES: Final[Mapping[str, Mutant]] = {
         "I3",
         "the hash of the chain begins anew at a base",
         (
-            base.begin_with,
-            "ChainHash.after(base.slot, base.chain)",
-            "ChainHash.after(base.slot, 0)",
+            snapshot._cover,
+            "begin_after(base.slot, base.chain)",
+            "begin_after(base.slot, 0)",
         ),
     ),
     "trimmed-slots-served": mutant(
@@ -162,7 +165,7 @@ STATES: Final[Mapping[str, Mutant]] = {
     "elections-while-behind": mutant(
         "liveness",
         "who waits for a state stands for elections",
-        (base.is_fetching, "since is not None and", "False and"),
+        (mastership.is_fetching, "since is not None and", "False and"),
         why_not="its ballots cost the others one election each, and worlds end in peace",
     ),
     "elections-without-end": mutant(
@@ -254,7 +257,7 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
     "votes-with-a-gap": mutant(
         "ADR 46",
         "who has lost votes for chosen slots promises before it has learned these again",
-        (rejoin.has_gap, "replica.learner.applied < replica.proven", "False"),
+        (Core.has_gap, "self.learner.applied < self.proven", "False"),
         settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
         tests="tests/paxos/test_gap.py",
     ),

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from paxos import asking, claims, progress, rejoin
+from paxos import claims
+from paxos.changes import rejoin, witness
 from paxos.learner import Learner
-from paxos.rejoin import Rejoin
+from paxos.liveness import asking
+from paxos.liveness.questions import Questions
+from paxos.state.rejoin import Rejoin
 from simulator import planting
 from simulator.planting import Mutant
 
@@ -18,7 +21,7 @@ mutant = partial(planting.mutant, "F3", settings=SETTINGS, tests=TESTS)
 WORDS: Final[Mapping[str, Mutant]] = {
     "witness-of-anything": mutant(
         "whoever says that it accepted a ballot that nobody used is told so ever after",
-        (progress.witness, "replica.proposer.has_used(ballot)", "True"),
+        (witness.note_witnessed, "replica.proposer.has_used(ballot)", "True"),
         why_not="it costs the liar its vote, if it restarts before the other one does",
     ),
     "life-that-forgets": mutant(
@@ -43,7 +46,7 @@ WORDS: Final[Mapping[str, Mutant]] = {
     ),
     "hearsay-spreads": mutant(
         "a node tells others what it was told of chosen slots",
-        (progress.progress_for, "learner.known_to", "learner.chosen_to"),
+        (witness.progress_for, "learner.known_to", "learner.chosen_to"),
         why_not="a node that believes to be behind asks in vain, and goes on",
     ),
     "word-that-stays": mutant(
@@ -67,7 +70,7 @@ WORDS: Final[Mapping[str, Mutant]] = {
     ),
     "questions-without-end": mutant(
         "a question that is under way is asked again",
-        (asking.Questions.may_ask, "group in self._open", "False"),
+        (Questions.may_ask, "group in self._open", "False"),
         tests="tests/paxos/test_asking.py",
         why_not="it costs whoever is asked, and nothing else",
     ),

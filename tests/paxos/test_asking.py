@@ -1,8 +1,8 @@
 """A returning node asks for what is small first, and never twice before there was an answer."""
 
-from paxos.asking import LEARNING_MAX, LOST_INTEREST_NS, Questions
 from paxos.entry import NOOP
 from paxos.ids import BALLOT_ZERO, MS, GroupId, Incarnation, NodeId, Slot
+from paxos.liveness.questions import LEARNING_MAX, LOST_INTEREST_NS, Questions
 from paxos.messages import ASK_PROGRESS, Learn, Learned, Progress, Trimmed
 from paxos.step import Send, Step
 from paxos.timing import SERVE_SLOTS_MAX

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from paxos import base as bases
 from paxos import entry as entries
-from paxos import handover
 from paxos.base import Base, BaseError
+from paxos.changes import handover
+from paxos.changes.rejoin import distrust
 from paxos.entry import NOOP, BeMaster, Config, Steal
 from paxos.ids import BALLOT_ZERO, MS, NOBODY, Epoch, Incarnation, NodeId, Slot
+from paxos.liveness import mastership
 from paxos.messages import (
     Accepted,
     Behind,
@@ -25,8 +27,8 @@ from paxos.messages import (
     Trimmed,
 )
 from paxos.proposer import Role
-from paxos.rejoin import distrust
-from paxos.replica import Recovered, Replica
+from paxos.replica import Replica
+from paxos.state.core import Recovered
 from paxos.step import FetchState, LearnedRecord, Step, VotingRecord
 from paxos.timing import WINDOW_MAX
 from tests.paxos.core import (
@@ -92,7 +94,7 @@ def install(one: Member, base: Base) -> Step:
 def master_of_slot_1() -> Member:
     one = member()
     one.lead()
-    one.replica.propose_lease(one.now, Step())
+    mastership.propose_lease(one.replica, one.now, Step())
     one.accepted(1, 0, 1)
     assert one.replica.acting(one.now)
     return one

@@ -6,7 +6,7 @@ from paxos.entry import NOOP, batch
 from paxos.ids import BALLOT_ZERO, Incarnation, NodeId, Slot
 from paxos.messages import Accepted, Learn, Learned, Prepare, Progress, Promise, RejoinAsk, Trimmed
 from paxos.proposer import Role
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import Step, VotingRecord
 from tests.paxos.core import GROUP, LIFE, Member, accept, ballot, member, messages, some
 

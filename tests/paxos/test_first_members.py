@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from paxos.changes.membership import first_members
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
-from paxos.membership import first_members
 
 FIVE = [NodeId(node) for node in (3, 1, 5, 4, 2)]
 

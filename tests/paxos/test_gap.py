@@ -19,7 +19,7 @@ from paxos.messages import (
     RejoinAnswer,
     RejoinAsk,
 )
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import VotingRecord
 from tests.paxos.core import GROUP, LIFE, Member, accept, ballot, member, messages, some
 

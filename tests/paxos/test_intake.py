@@ -14,7 +14,7 @@ from broker.intake import (
     Pending,
     Why,
 )
-from paxos import handover
+from paxos.changes import handover
 from paxos.entry import Buffer, batch
 from paxos.ids import MS, NodeId, Slot
 from paxos.messages import Accept, Nack, Promise, StealRequest
@@ -230,7 +230,7 @@ def test_what_only_this_mastership_may_do_waits_for_the_handover_to_end() -> Non
     assert [one.pending.chunks for one in desk.intake.forwards] == [(b"plain",)]
     assert desk.intake.waiting == (2, 2 * len(fence[0]))
     assert not desk.answers["early"]
-    handover.call_off(desk.one.replica, "not today", Step())
+    desk.one.replica.call_off_handover("not today", Step())
     assert accepted_slot(desk.flush())
     assert desk.intake.waiting == (0, 0)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from paxos import handover
+from paxos.changes import handover
+from paxos.changes.membership import is_able, is_settled, next_change
 from paxos.entry import Config, EntryKind, config
 from paxos.ids import BALLOT_ZERO, Incarnation, NodeId, Slot
-from paxos.membership import is_able, is_settled, next_change
 from paxos.messages import Accept, Learned, Prepare, Progress, Promise, RejoinAsk
 from paxos.proposer import Role
 from paxos.step import LearnedRecord, Step

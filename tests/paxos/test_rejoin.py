@@ -4,7 +4,9 @@ import random
 
 import pytest
 
-from paxos import handover
+from paxos.changes import handover
+from paxos.changes.rejoin import SILENT_ASKS, distrust, recover_unsafely
+from paxos.changes.witness import progress_for
 from paxos.entry import NOOP, Config, Entry, config
 from paxos.ids import BALLOT_ZERO, MS, Incarnation, NodeId, Slot
 from paxos.messages import (
@@ -17,9 +19,9 @@ from paxos.messages import (
     RejoinAnswer,
     RejoinAsk,
 )
-from paxos.progress import progress_for
-from paxos.rejoin import SILENT_ASKS, Rejoin, distrust, recover_unsafely
-from paxos.replica import Recovered, Replica
+from paxos.replica import Replica
+from paxos.state.core import Recovered
+from paxos.state.rejoin import Rejoin
 from paxos.step import Step, VotingRecord
 from paxos.timing import WINDOW_MAX
 from tests.paxos.core import GROUP, LIFE, Member, accept, ballot, member, messages, some

@@ -5,10 +5,10 @@ each prepared again and again, its masters met the promise and began anew: clien
 ten seconds.
 """
 
-from paxos.asking import LEARNING_MAX
 from paxos.ids import BALLOT_ZERO, MS, GroupId, NodeId, Slot
+from paxos.liveness.questions import LEARNING_MAX
+from paxos.liveness.standstill import UNANSWERED, Standstill
 from paxos.messages import Commit, Learn, Prepare, Progress, Promise
-from paxos.standstill import UNANSWERED, Standstill
 from paxos.timing import Timing
 from tests.paxos.core import GROUP, LIFE, Member, ballot, member, messages
 

@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from paxos import handover, timers
-from paxos.election import Election
+from paxos.changes import handover
 from paxos.entry import EntryKind, batch
 from paxos.ids import BALLOT_ZERO, MS, Ballot, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.liveness import rests, timers
+from paxos.liveness.election import Election
 from paxos.messages import Accept, Accepted, Behind, Learn, Prepare, Progress, Promise
 from paxos.multigroup import MultiGroup
 from paxos.proposer import Role
@@ -294,7 +295,7 @@ def test_a_group_that_rests_does_what_one_that_is_looked_at_in_every_tick_does()
             one.now_ns += 20 * MS
             hear_everybody(one, applied=one.replica.learner.applied)
         restless.replica.wake()
-        rested += timers.rests(resting.replica, resting.now)
+        rested += rests.rests(resting.replica, resting.now)
         steps = []
         for one in (resting, restless):
             step = Step()
@@ -315,13 +316,13 @@ def test_whatever_happens_ends_a_rest() -> None:
     """A command is sent again and a lease renewed as soon as ever: nothing waits for a rest."""
     one = acting_master()
     one.multi.tick(one.now, Step())
-    assert timers.rests(one.replica, one.now)
+    assert rests.rests(one.replica, one.now)
     one.place(some("x"))
-    assert not timers.rests(one.replica, one.now)
+    assert not rests.rests(one.replica, one.now)
     one.accepted(2, 0, 1)
     hear_everybody(one, applied=2)
     one.multi.tick(one.now, Step())
     one.multi.tick(one.now, Step())
-    assert timers.rests(one.replica, one.now)
+    assert rests.rests(one.replica, one.now)
     one.give(1, Progress(GROUP, Slot(9), Slot(9), BALLOT_ZERO, LIFE))  # it knows of more
-    assert not timers.rests(one.replica, one.now)
+    assert not rests.rests(one.replica, one.now)

@@ -17,9 +17,9 @@ from typing import Final
 import pytest
 
 from broker.intake import Done, Outcome
+from paxos.changes.rewriting import write_again
 from paxos.entry import Entry
 from paxos.ids import GroupId, Slot
-from paxos.rewriting import write_again
 from runtime.repair import Repairs
 from simulator.planting import Mutant, mutant, plant
 from storage.errors import StorageError

@@ -19,9 +19,9 @@ from balancer.registry_commands import (
     SetReplicaSets,
 )
 from broker.intake import Done, Outcome
-from paxos import handover
+from paxos.changes import handover
+from paxos.changes.membership import first_members
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
-from paxos.membership import first_members
 from paxos.messages import Message
 from runtime.hosting import GIVE_AFTER_NS, Hosting
 from runtime.registry_client import RegistryClient

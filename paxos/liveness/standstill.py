@@ -3,7 +3,7 @@
 Who is behind knows leases that ended long ago, and nothing of the one that runs. Its ballots win
 nothing, for those who are ahead refuse them (Behind); but it has promised them itself, so it
 refuses whatever the master sends, and the master has to begin anew. How long a member is behind
-says nothing: it may wait its turn among hundreds of groups (paxos.asking), or for large entries.
+says nothing: it may wait its turn among hundreds of groups (questions.py), or for large entries.
 What says something is that slots are chosen elsewhere, if only renewals: so there is a master.
 """
 

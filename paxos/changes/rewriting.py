@@ -7,9 +7,9 @@ the replica does as after a restart that finds the damage: it gives up its vote.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from paxos.ids import BALLOT_ZERO, Slot
+from paxos.state.core import Core
 from paxos.step import (
     AcceptRecord,
     LearnedRecord,
@@ -20,11 +20,8 @@ from paxos.step import (
     VotingRecord,
 )
 
-if TYPE_CHECKING:
-    from paxos.replica import Replica
 
-
-def write_again(replica: "Replica", lost: Iterable[Slot] | None, why: str, step: Step) -> bool:
+def write_again(replica: Core, lost: Iterable[Slot] | None, why: str, step: Step) -> bool:
     """Write down again what may be damaged: what this replica is bound by, and what it holds of the
     slots that are `lost`; None: of any slot. False, and nothing is done, where that is no way."""
     acceptor, learner = replica.acceptor, replica.learner

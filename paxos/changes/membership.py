@@ -11,28 +11,16 @@ registry); `next_change` is the way from the one to the other.
 """
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
-
-import attrs
 
 from paxos import entry as entries
-from paxos import rejoin
+from paxos.changes import rejoin
 from paxos.entry import CONFIG_MEMBERS_MAX, Config
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.quorum import is_quorum
-from paxos.step import Notice, Step
+from paxos.state.core import Core
+from paxos.state.membership import Change
+from paxos.step import Step
 from paxos.timing import STEAL_LAG_SLOTS_MAX
-
-if TYPE_CHECKING:
-    from paxos.replica import Replica
-
-
-@attrs.frozen
-class Change:
-    """Members that are to be, once what is under way is applied: nothing new is begun till then."""
-
-    members: tuple[NodeId, ...]
-    since_boot_ns: int
 
 
 def first_members(group: GroupId, founders: Iterable[NodeId], replicas: int) -> tuple[NodeId, ...]:
@@ -76,7 +64,7 @@ def next_change(
     return None
 
 
-def is_able(replica: "Replica", now: Now, node: NodeId) -> bool:
+def is_able(replica: Core, now: Now, node: NodeId) -> bool:
     """Whether this node has the group, is caught up in it, and votes, as far as we know."""
     told, timing = replica.peer(node).told_boot_ns, replica.timing
     return (
@@ -88,7 +76,7 @@ def is_able(replica: "Replica", now: Now, node: NodeId) -> bool:
     )
 
 
-def is_settled(replica: "Replica") -> bool:
+def is_settled(replica: Core) -> bool:
     """Whether a majority of the members has told that it has applied the Config that made them so:
     only then may who left forget the votes it was chosen by.
 
@@ -104,7 +92,7 @@ def is_settled(replica: "Replica") -> bool:
     return is_quorum(known, replica.members)
 
 
-def change(replica: "Replica", now: Now, members: Iterable[NodeId], step: Step) -> str:
+def change(replica: Core, now: Now, members: Iterable[NodeId], step: Step) -> str:
     """Begin to add or remove one node; returns "" or why not."""
     wanted = tuple(sorted(members))
     why = _refusal(replica, now, wanted)
@@ -115,7 +103,7 @@ def change(replica: "Replica", now: Now, members: Iterable[NodeId], step: Step) 
     return why
 
 
-def _refusal(replica: "Replica", now: Now, wanted: tuple[NodeId, ...]) -> str:
+def _refusal(replica: Core, now: Now, wanted: tuple[NodeId, ...]) -> str:
     if not replica.can_propose(now):
         return "not master or busy"
     if replica.handover is not None:
@@ -133,7 +121,7 @@ def _refusal(replica: "Replica", now: Now, wanted: tuple[NodeId, ...]) -> str:
     return ""
 
 
-def try_to_place(replica: "Replica", now: Now, step: Step) -> None:
+def try_to_place(replica: Core, now: Now, step: Step) -> None:
     """Propose the Config once everything before it is applied."""
     changing, proposer = replica.changing, replica.proposer
     drained = not proposer.in_flight and replica.learner.applied == proposer.next - 1
@@ -143,7 +131,7 @@ def try_to_place(replica: "Replica", now: Now, step: Step) -> None:
         proposer.close_at(slot)  # R10
 
 
-def tick(replica: "Replica", now: Now, step: Step) -> None:
+def tick(replica: Core, now: Now, step: Step) -> None:
     """A change that cannot be begun is given up: nothing has happened yet."""
     changing = replica.changing
     if changing is None:
@@ -152,9 +140,4 @@ def tick(replica: "Replica", now: Now, step: Step) -> None:
     if replica.changing is not None and (
         now.boot_ns - changing.since_boot_ns > replica.timing.drain_ns or not replica.acting(now)
     ):
-        give_up(replica, "drain timed out", step)
-
-
-def give_up(replica: "Replica", why: str, step: Step) -> None:
-    replica.changing = None
-    step.notices.append(Notice(replica.group, "change-called-off", why))
+        replica.call_off_change("drain timed out", step)

@@ -11,17 +11,11 @@ A question costs whoever is asked far more than the one who asks. So:
 """
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
-from paxos.ids import MS, GroupId, NodeId, Now, Slot
-from paxos.messages import ASK_PROGRESS, Learn
-from paxos.step import Send, Step
-from paxos.timing import CHOSEN_AHEAD_MAX
-
-if TYPE_CHECKING:
-    from paxos.replica import Replica
+from paxos.ids import MS, GroupId, NodeId
 
 LEARNING_MAX: Final = 8
 """Questions for entries of a node that are under way, in all groups together."""
@@ -64,32 +58,3 @@ class Questions:
     @property
     def under_way(self) -> int:
         return len(self._open)
-
-
-def ask_to_learn(replica: "Replica", now: Now, node: NodeId, step: Step) -> None:
-    """Ask for the entries after our applied prefix, unless a question is under way."""
-    until_ns = now.boot_ns + replica.timing.learn_timeout_ns
-    if replica.questions.may_ask(now.boot_ns, replica.group, node, until_ns):
-        replica.learn_at = until_ns
-        replica.peer(node).asked = True
-        replica.standstill.asked(now.boot_ns)
-        step.before.append(Send(node, Learn(replica.group, replica.learner.applied)))
-
-
-def ask_what_they_remember(replica: "Replica", now: Now, step: Step) -> None:
-    """Each peer whose word we still need, unless its answer is on its way."""
-    patience_ns = replica.timing.learn_timeout_ns
-    for node in dict.fromkeys([*replica.acquaintances(), *replica.doubts]):
-        peer = replica.peer(node)
-        since = peer.questioned_boot_ns
-        if node in replica.verified and node not in replica.doubts:
-            continue
-        if since is None or now.boot_ns - since >= patience_ns:
-            peer.questioned_boot_ns = now.boot_ns
-            step.before.append(Send(node, Learn(replica.group, ASK_PROGRESS)))
-
-
-def may_be_an_answer(replica: "Replica", node: NodeId, last: Slot) -> bool:
-    """Whether entries up to `last` are what this node has asked for: only who was asked has any to
-    give, and they begin where our applied prefix ended then."""
-    return replica.peer(node).asked and last <= replica.learner.applied + CHOSEN_AHEAD_MAX

@@ -2,7 +2,7 @@
 
 The wall clock is an anchor plus CLOCK_BOOTTIME, slewed slowly toward the system's wall clock, so it
 never jumps with a step of NTP or an operator's `date`. Peers exchange readings; a node whose clock
-may be off by nearly the configured margin gives its masters up (paxos.trust).
+may be off by nearly the configured margin gives its masters up (paxos.clocks.trust).
 
 Pure: the machine's clocks are an argument. runtime.clock gives it those of Linux, and
 simulator.clock_world those of machines that stand still, drift and are set.
@@ -11,8 +11,8 @@ simulator.clock_world those of machines that stand still, drift and are set.
 from statistics import median
 from typing import Final, Protocol
 
+from paxos.clocks.trust import Trust
 from paxos.ids import MS, NodeId, Now
-from paxos.trust import Trust
 
 SLEW_PER_SECOND_NS: Final = 1 * MS
 """Faster would use up the clock margin within one lease; slower could not follow a bad crystal."""

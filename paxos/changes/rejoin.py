@@ -30,21 +30,18 @@ peers say that the whole directory is not the one they know (docs/storage-format
 directory that is not the one").
 """
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
-import attrs
-
-from paxos.entry import NOOP, Entry
-from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, Incarnation, NodeId, Now, Slot
+from paxos.entry import NOOP
+from paxos.ids import SLOT_ZERO, Ballot, Incarnation, NodeId, Now, Slot
 from paxos.messages import ASK_PROGRESS, Learn, Progress, RejoinAnswer, RejoinAsk
 from paxos.proposer import Role
-from paxos.quorum import is_quorum, quorum_size
+from paxos.quorum import is_quorum
+from paxos.state.core import Core
+from paxos.state.rejoin import Doubt, Help, Rejoin, is_pair
 from paxos.step import Notice, Send, Step, VotingRecord
 from paxos.timing import WINDOW_MAX
-
-if TYPE_CHECKING:
-    from paxos.replica import Replica
 
 ROUNDS_FORGOTTEN: Final = 1 << 16
 """More ballots than one of a pair can have begun without the other: it prepares only while it hears
@@ -57,78 +54,7 @@ SILENT_ASKS: Final = 4
 """Who has not asked for so many times that long may vote again, or is gone."""
 
 
-def is_pair(me: NodeId, members: tuple[NodeId, ...]) -> bool:
-    """Whether this is one of two; who is to become a third is not."""
-    return len(members) == 2 and me in members
-
-
-class Told(NamedTuple):
-    """What one member has said. `bar`: the least that it ever named, for it only grows, so more was
-    wrong or came later; `applied` and `promised` are of its newest answer, both."""
-
-    bar: Slot
-    applied: Slot
-    promised: Ballot
-
-
-@attrs.define(kw_only=True, eq=False)
-class Rejoin:
-    answers: dict[NodeId, Told] = attrs.Factory(dict)
-    floor: Ballot = BALLOT_ZERO
-    bar: Slot = SLOT_ZERO
-    """What we know ourselves; the answers of members are on top of it."""
-
-    def on_answer(self, sender: NodeId, answer: RejoinAnswer) -> None:
-        """The bar does not rise with later answers: the group goes on meanwhile, and a bar that
-        rose with it would never be passed. A word replaces the one before it, so that one wrong
-        number keeps nobody from voting for ever (docs/adr/0045)."""
-        bar = max(answer.last_voted, answer.applied)
-        told = self.answers.get(sender)
-        if told is not None:
-            bar = min(bar, told.bar)
-        self.answers[sender] = Told(bar, answer.applied, answer.promised)
-
-    def bar_of(self, members: tuple[NodeId, ...]) -> Slot:
-        return max([self.bar, *(one.bar for one in self._of(members))])
-
-    def floor_of(self, members: tuple[NodeId, ...]) -> Ballot:
-        return max([self.floor, *(one.promised for one in self._of(members))])
-
-    def may_vote(
-        self, me: NodeId, members: tuple[NodeId, ...], applied: Slot, configured: Slot = SLOT_ZERO
-    ) -> bool:
-        """`configured`: the slot since which these are the members. What was decided by others than
-        them, and their majority cannot tell of, lies below it (docs/adr/0022)."""
-        bar = max(self.bar_of(members), configured)
-        if is_pair(me, members):
-            told = [one.applied for node, one in self.answers.items() if node in members]
-            return bool(told) and applied >= told[0] >= configured
-        past = [node for node, one in self.answers.items() if one.applied > bar]
-        others = sum(1 for node in past if node in members and node != me)
-        return others >= quorum_size(members) and applied > bar + WINDOW_MAX
-
-    def _of(self, members: tuple[NodeId, ...]) -> Iterator[Told]:
-        """What those who are no members say counts for nothing."""
-        return (told for node, told in self.answers.items() if node in members)
-
-
-class Doubt(NamedTuple):
-    """A peer says that we have forgotten a promise: when, and in which life of its own."""
-
-    since_boot_ns: int
-    life: Incarnation | None
-
-
-@attrs.define(eq=False)
-class Help:
-    """What a master does for a member that cannot vote: fill slots up to `until`, if it is idle."""
-
-    incarnation: Incarnation
-    until: Slot
-    asked_boot_ns: int
-
-
-def answer(replica: "Replica", now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
+def answer(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
     """Tell a member that has forgotten things what it must not contradict, and help it."""
     life = replica.incarnations.get(sender)
     if life is not None and life != ask.incarnation:
@@ -141,9 +67,7 @@ def answer(replica: "Replica", now: Now, sender: NodeId, ask: RejoinAsk, step: S
     _help(replica, now, sender, ask.incarnation, step)
 
 
-def _help(
-    replica: "Replica", now: Now, sender: NodeId, incarnation: Incarnation, step: Step
-) -> None:
+def _help(replica: Core, now: Now, sender: NodeId, incarnation: Incarnation, step: Step) -> None:
     """Asked again and again we go no further than anybody could need who began to ask then; one who
     was silent for a while begins anew, and a change of members raises the bar of all. Who is no
     member is helped as well: it is to become one, and must vote before it does."""
@@ -162,21 +86,19 @@ def _help(
         replica.place(now, NOOP, step)
 
 
-def is_asking(replica: "Replica", now: Now, node: NodeId) -> bool:
+def is_asking(replica: Core, now: Now, node: NodeId) -> bool:
     """Whether a member has told us lately that it may not vote."""
     one, silent_ns = replica.peer(node).help, SILENT_ASKS * replica.timing.progress_every_ns
     return one is not None and now.boot_ns - one.asked_boot_ns <= silent_ns
 
 
-def _known_slot(replica: "Replica") -> Slot:
+def _known_slot(replica: Core) -> Slot:
     """The highest slot that this replica has voted in, proposed or applied."""
     voted = max(replica.acceptor.votes, default=SLOT_ZERO)
     return max(voted, Slot(replica.proposer.next - 1), replica.learner.applied)
 
 
-def on_witnessed(
-    replica: "Replica", now: Now, sender: NodeId, message: Progress, step: Step
-) -> None:
+def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
     """A peer says what it remembers of us. If that is more than we know, we have lost a promise.
 
     Only an earlier life of ours can have: what this one promised it knows. So a peer's word counts
@@ -204,7 +126,7 @@ def on_witnessed(
             replica.verified.add(sender)
 
 
-def tick_doubts(replica: "Replica", now: Now, step: Step) -> None:
+def tick_doubts(replica: Core, now: Now, step: Step) -> None:
     """Who cannot be asked once more is believed: it may have been the only one to know."""
     for node, doubt in replica.doubts.items():
         waited_ns = now.boot_ns - doubt.since_boot_ns
@@ -213,29 +135,22 @@ def tick_doubts(replica: "Replica", now: Now, step: Step) -> None:
             return
 
 
-def has_gap(replica: "Replica") -> bool:
-    """Votes for slots that are chosen were lost from our log, and the entries are not learned again
-    yet: a Promise would not tell of them, and another value might be chosen there."""
-    return replica.learner.applied < replica.proven
-
-
-def _give_up_gap(replica: "Replica") -> None:
+def _give_up_gap(replica: Core) -> None:
     """What was voted there can do no harm, or an operator takes that upon him; who is alone has to
     fill it with nothing first."""
     if len(replica.members) > 1:
         replica.proven = SLOT_ZERO
 
 
-def tick_gap(replica: "Replica", now: Now, step: Step) -> None:
+def tick_gap(replica: Core, now: Now, stalled_ns: int, step: Step) -> None:
     """Of two members: what was lost here the other may have voted for, and not know to be chosen.
     It cannot find out without this one's promise, and this one gives none that leaves it out. Then
     it is the other's vote that counts, as the rule for two has it."""
-    if not has_gap(replica) or not is_pair(replica.me, replica.members):
+    if not replica.has_gap() or not is_pair(replica.me, replica.members):
         return
     (other,) = replica.others(replica.members)
     peer, applied = replica.peer(other), replica.learner.applied
     has_none = peer.told_boot_ns is not None and max(peer.applied, peer.chosen) <= applied
-    stalled_ns = now.boot_ns - replica.standstill.since
     if (
         has_none
         and replica.is_heard(other, now)
@@ -244,14 +159,14 @@ def tick_gap(replica: "Replica", now: Now, step: Step) -> None:
         stop_voting(replica, now, replica.acceptor.promised, "nobody knows what was lost", step)
 
 
-def _believe(replica: "Replica", now: Now, node: NodeId, step: Step) -> None:
+def _believe(replica: Core, now: Now, node: NodeId, step: Step) -> None:
     """Its number goes nowhere: what has to be kept, a majority will say (Rejoin.floor_of)."""
     why = f"lost a promise, says node {node}"
     stop_voting(replica, now, replica.acceptor.promised, why, step)
 
 
 def stop_voting(
-    replica: "Replica",
+    replica: Core,
     now: Now,
     floor: Ballot,
     why: str,
@@ -263,7 +178,7 @@ def stop_voting(
     replica.wake()
     replica.doubts.clear()
     replica.rejoin = Rejoin(floor=floor, bar=bar)
-    replica.acceptor.voting = False
+    replica.acceptor.stop_voting()
     step.persist.append(VotingRecord(replica.group, False, floor))
     step.notices.append(Notice(replica.group, "non-voting", why))
     if replica.proposer.role is not Role.FOLLOWER:
@@ -272,7 +187,7 @@ def stop_voting(
     step.before.extend(Send(node, ask) for node in replica.acquaintances())
 
 
-def agrees(replica: "Replica", since: Slot = SLOT_ZERO) -> bool:
+def agrees(replica: Core, since: Slot = SLOT_ZERO) -> bool:
     """Whether a majority, this member counted, was found to have its log, at `since` or beyond."""
     same = [replica.me]
     for node in replica.others(replica.members):
@@ -282,7 +197,7 @@ def agrees(replica: "Replica", since: Slot = SLOT_ZERO) -> bool:
     return is_quorum(same, replica.members)
 
 
-def try_to_vote_again(replica: "Replica", step: Step) -> None:
+def try_to_vote_again(replica: Core, step: Step) -> None:
     rejoin, members = replica.rejoin, replica.members
     assert rejoin is not None
     if replica.doubt or not agrees(replica):
@@ -291,7 +206,7 @@ def try_to_vote_again(replica: "Replica", step: Step) -> None:
         _vote_again(replica, "voting-again", step, jump=is_pair(replica.me, members))
 
 
-def recover_unsafely(replica: "Replica", step: Step) -> None:
+def recover_unsafely(replica: Core, step: Step) -> None:
     """An operator knows that what was forgotten is worth less than a group without a vote."""
     replica.wake()
     _give_up_gap(replica)
@@ -299,13 +214,13 @@ def recover_unsafely(replica: "Replica", step: Step) -> None:
         _vote_again(replica, "unsafe-recovered", step, jump=True)
 
 
-def _vote_again(replica: "Replica", what: str, step: Step, *, jump: bool) -> None:
+def _vote_again(replica: Core, what: str, step: Step, *, jump: bool) -> None:
     rejoin, acceptor = replica.rejoin, replica.acceptor
     assert rejoin is not None
     floor = max(acceptor.promised, rejoin.floor_of(replica.members))
     if jump:
         floor = Ballot(floor.round + ROUNDS_FORGOTTEN, floor.node)
-    acceptor.promised, acceptor.voting = floor, True
+    acceptor.vote_again(floor)
     replica.rejoin = None
     _give_up_gap(replica)
     replica.told.update(replica.peers)  # whatever they remember, it can do no harm any more
@@ -313,7 +228,7 @@ def _vote_again(replica: "Replica", what: str, step: Step, *, jump: bool) -> Non
     step.notices.append(Notice(replica.group, what, f"floor {floor}"))
 
 
-def distrust(replica: "Replica", now: Now, lost: Iterable[Slot], why: str, step: Step) -> None:
+def distrust(replica: Core, now: Now, lost: Iterable[Slot], why: str, step: Step) -> None:
     """The log is not what this replica has written. The entries of the `lost` slots are gone: those
     not applied yet are forgotten here as well, to be learned anew with a record of their own.
 
@@ -325,14 +240,6 @@ def distrust(replica: "Replica", now: Now, lost: Iterable[Slot], why: str, step:
     for slot in lost:
         if slot > replica.learner.applied:
             replica.acceptor.forget(slot)
-            replica.learner.chosen.pop(slot, None)
+            replica.learner.forget(slot)
     if replica.rejoin is None:
         stop_voting(replica, now, replica.acceptor.promised, why, step, bar=bar)
-
-
-def recall(replica: "Replica", now: Now, slot: Slot, entry: Entry, step: Step) -> None:
-    """The next slot's entry, known from our own log to be chosen: it lay behind damage, and what
-    was missing before it has been learned. It needs no new record."""
-    assert slot == replica.learner.applied + 1, f"gap: {replica.learner.applied} then {slot}"
-    if replica.learner.add(slot, entry):
-        replica._apply_ready(now, step)

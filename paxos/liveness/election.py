@@ -45,6 +45,10 @@ class Election:
         self.backoff_until = now.boot_ns + low + self.dice.randrange(max(1, high - low))
         self.attempts += 1
 
+    def try_at_once(self) -> None:
+        """There are other members now: whoever led has stepped down, and is missed."""
+        self.backoff_until = 0
+
     def succeeded(self) -> None:
         self.attempts = 0
 

@@ -1,0 +1,45 @@
+"""How far the others say that they are. It decides whom we ask, and whether we are behind."""
+
+from paxos.changes import doubt, rejoin, witness
+from paxos.ids import SLOT_ZERO, NodeId, Now, Slot
+from paxos.liveness.live import Live
+from paxos.messages import Progress
+from paxos.step import Send, Step
+from paxos.timing import CHOSEN_AHEAD_MAX
+
+
+def on_progress(replica: Live, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
+    peer = replica.peer(sender)
+    peer.told_boot_ns, peer.questioned_boot_ns = now.boot_ns, None
+    if message.applied <= replica.learner.applied:
+        replica.questions.answered(replica.group, sender)  # it has no entries for us
+    doubt.compare(replica, now, sender, message, step)
+    note(replica, now, sender, message.applied, message.chosen_to)
+    if replica.learner.behind:
+        replica.wake()
+    rejoin.on_witnessed(replica, now, sender, message, step)
+    if sender not in replica.members:
+        _answer_outsider(replica, now, sender, step)
+
+
+def note(replica: Live, now: Now, sender: NodeId, applied: Slot, chosen: Slot = SLOT_ZERO) -> None:
+    """How far a peer says it is. Its newest word counts, and only as long as it is heard: a number
+    that was wrong is gone with the next one. Nobody knows of much that is chosen beyond a gap."""
+    peer = replica.peer(sender)
+    peer.applied = applied
+    peer.chosen = min(chosen, Slot(applied + CHOSEN_AHEAD_MAX))
+    told = SLOT_ZERO
+    for node, one in replica.peers.items():
+        if replica.is_heard(node, now):
+            told = max(told, one.applied, one.chosen)
+    replica.learner.settle(told)
+
+
+def _answer_outsider(replica: Live, now: Now, sender: NodeId, step: Step) -> None:
+    """It is to become a member, or was removed and does not know: nobody else tells it anything.
+    Not too often, for we may be such a one in its eyes."""
+    peer = replica.peer(sender)
+    last = peer.answered_boot_ns
+    if last is None or now.boot_ns - last >= replica.timing.progress_every_ns:
+        peer.answered_boot_ns = now.boot_ns
+        step.before.append(Send(sender, witness.progress_for(replica, sender)))
