@@ -24,7 +24,12 @@ class Acceptor:
     voting: bool = True
     votes_bytes: int = 0
     recorded: Slot = SLOT_ZERO
-    """The applied prefix as our records tell it: a restart does not fall behind this."""
+    """The applied prefix as our records tell it: a restart does not fall behind this.
+
+    Lemma (ADR 4, "Why the others must pass the bar"): a member that told a forgetful one that it
+    has applied a slot must answer Behind to whoever prepares from there, in every later life. So it
+    tells this, and not what it has applied: a record that is not written yet proves nothing.
+    """
 
     def promise_own(self, ballot: Ballot, step: Step) -> None:
         """Promise our own new ballot: durable before the Prepare leaves (R1)."""
@@ -41,7 +46,7 @@ class Acceptor:
         if ballot < self.promised:
             step.after.append(Send(sender, Nack(group, ballot, self.promised)))
             return False
-        if prepare.start <= applied:
+        if prepare.start <= applied:  # its votes are forgotten; not to promise is always legal
             step.before.append(Send(sender, Behind(group, ballot, applied)))
             return False
         self.promised = ballot
@@ -55,9 +60,15 @@ class Acceptor:
     ) -> bool:
         """Vote or refuse; returns whether the accept's ballot stands (is at least promised).
 
-        A slot known to be chosen (by a quorum that does not need us) is answered without a vote
-        record: the latest record of a slot must stay the chosen one, for a restart to replay it,
-        and a stale ballot may still carry another value here.
+        A slot known to be chosen is acknowledged without a vote record: the latest record of a
+        slot must stay the chosen one, for a restart to replay it, and a stale ballot may still
+        carry another value here.
+
+        Lemma (ADR 3): no quorum for another value v' at b' needs this acknowledgement. Let b1 be
+        the first ballot above b' that proposed anything but v' here; some ballot did, for the
+        choice is not v'. Phase 1 of b1 was complete before the choice, so before we knew of it: we
+        were not in it, or we would refuse b'. Its quorum and that of v' share another member, which
+        voted for v' before it promised b1. So b1 found v', and proposed v'.
         """
         ballot, slot = accept.ballot, accept.slot
         if ballot < self.promised:

@@ -8,9 +8,8 @@ this node is due, all that would soon be due are renewed with it.
 from collections.abc import Iterable, Iterator
 
 from paxos import claims
-from paxos.changes import doubt
 from paxos.ids import GroupId, Incarnation, NodeId, Now
-from paxos.liveness import mastership, rests, timers
+from paxos.liveness import mastership, progress, rests, timers
 from paxos.liveness.election import Dice
 from paxos.liveness.questions import Questions
 from paxos.messages import Message
@@ -65,10 +64,7 @@ class MultiGroup:
         self._strangers.discard(node)
         for replica in self.replicas.values():
             replica.proposer.send_again()
-            replica.peer(node).questioned_boot_ns = None  # what was said before may be lost
-            if reborn:  # with another log, perhaps: it is compared anew, and asked what it has
-                doubt.forget(replica, node)
-                replica.peer(node).told_boot_ns = None
+            progress.link_is_up(replica, node, reborn=reborn)
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         """Raises PeerError for what no honest member says; nothing has come of it then."""

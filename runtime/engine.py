@@ -556,8 +556,7 @@ class Engine(Submitting):
         """Tell the other members how far we are, soon instead of now and then."""
         replica = self.multi.replicas.get(group)
         if replica is not None:
-            replica.progress_at = 0
-            replica.wake()
+            replica.tell_progress_soon()
 
     def retry_parked_steals(self) -> None:
         """The registry has changed: what waited for it may go on."""

@@ -148,7 +148,7 @@ class Hosting:
         while this node was away, or may have been replaced since where it has got to by now; nobody
         else would ever tell it so. Who counts in a quorum its own log alone says."""
         noted = self._registry.members(replica.group)
-        replica.contacts = tuple(node for node in noted if node not in replica.members)
+        replica.ask_also(node for node in noted if node not in replica.members)
 
     @property
     def _is_current(self) -> bool:

@@ -132,7 +132,7 @@ class UnsafeOrder:
             rejoin.recover_unsafely(replica, step)
             if replica.members == (replica.me,):
                 highest = Slot(self._wal.slots(group).stop - 1)
-                replica.proven = min(replica.proven, highest)  # of what is beyond nothing is left
+                rejoin.nothing_is_left_beyond(replica, highest)
                 self._alone.append(replica)
 
     def _go_on(self, now: Now, replica: Replica, step: Step) -> None:

@@ -122,7 +122,13 @@ def _refusal(replica: Core, now: Now, wanted: tuple[NodeId, ...]) -> str:
 
 
 def try_to_place(replica: Core, now: Now, step: Step) -> None:
-    """Propose the Config once everything before it is applied."""
+    """Propose the Config once everything before it is applied.
+
+    Lemma (ADR 22, "Why one node, and why drained"): between two configurations whose ballots may
+    meet there is never more than one step. We have applied every slot below this one: the Config
+    that made these the members, and all that phase 1 among them has found. So no older Config that
+    was not chosen can turn up below, and make of one step two.
+    """
     changing, proposer = replica.changing, replica.proposer
     drained = not proposer.in_flight and replica.learner.applied == proposer.next - 1
     if changing is not None and drained and replica.ready() and replica.acting(now):

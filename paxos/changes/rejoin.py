@@ -142,6 +142,11 @@ def _give_up_gap(replica: Core) -> None:
         replica.proven = SLOT_ZERO
 
 
+def nothing_is_left_beyond(replica: Core, slot: Slot) -> None:
+    """An operator gives up what was chosen there; who is alone fills the slots up to it."""
+    replica.proven = min(replica.proven, slot)
+
+
 def tick_gap(replica: Core, now: Now, stalled_ns: int, step: Step) -> None:
     """Of two members: what was lost here the other may have voted for, and not know to be chosen.
     It cannot find out without this one's promise, and this one gives none that leaves it out. Then

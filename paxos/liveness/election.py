@@ -52,6 +52,10 @@ class Election:
     def succeeded(self) -> None:
         self.attempts = 0
 
+    def tried(self) -> None:
+        """The lease that we were eager for is proposed; what comes of it, its entry says."""
+        self.eager = False
+
     def lease_is_held(self) -> None:
         """Somebody else holds the lease: nothing to try for."""
         self.was_free = self.eager = False

@@ -61,6 +61,11 @@ class Live(Core):
         """Something has happened, or is about to: `timers.tick` has to look at all of it again."""
         self.rests_until_boot_ns = 0
 
+    def tell_progress_soon(self) -> None:
+        """How far we are is told in the next round, and not only now and then."""
+        self.progress_at = 0
+        self.wake()
+
     def step_down(self, now: Now, step: Step) -> None:
         """... and wait a moment before the next attempt."""
         super().step_down(now, step)

@@ -25,7 +25,7 @@ def renewal_due(replica: Live, now: Now, early_ns: int = 0) -> bool:
 def propose_lease(replica: Live, now: Now, step: Step) -> None:
     """Take or renew the lease; never while suspended (R13)."""
     assert not replica.suspended
-    replica.election.eager = False
+    replica.election.tried()
     replica.own_be_master = replica.place(now, replica.lease_entry(now), step)
 
 

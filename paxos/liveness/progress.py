@@ -43,3 +43,12 @@ def _answer_outsider(replica: Live, now: Now, sender: NodeId, step: Step) -> Non
     if last is None or now.boot_ns - last >= replica.timing.progress_every_ns:
         peer.answered_boot_ns = now.boot_ns
         step.before.append(Send(sender, witness.progress_for(replica, sender)))
+
+
+def link_is_up(replica: Live, node: NodeId, *, reborn: bool) -> None:
+    """Messages may have been lost with the last link; who is born again may have another log."""
+    peer = replica.peer(node)
+    peer.questioned_boot_ns = None
+    if reborn:
+        doubt.forget(replica, node)
+        peer.told_boot_ns = None

@@ -10,7 +10,7 @@ def rests(replica: Live, now: Now) -> bool:
     what it waits for is not due. Most groups of a node are like this most of the time."""
     if now.boot_ns >= replica.rests_until_boot_ns or now.wall_ns >= replica.rests_until_wall_ns:
         return False
-    replica.standstill.since = now.boot_ns  # the one thing that `tick` would have noted
+    replica.standstill.rested(now.boot_ns)  # the one thing that `tick` would have noted
     return True
 
 

@@ -43,6 +43,10 @@ class Standstill:
         if learner.chosen_to > self._chosen_to or not behind:
             self._chosen_to, self.group_since = learner.chosen_to, now_ns
 
+    def rested(self, now_ns: int) -> None:
+        """Nothing is missed, so there was no need to look."""
+        self.since = now_ns
+
     def asked(self, now_ns: int) -> None:
         if self.asked_since is None:
             self.asked_since = now_ns

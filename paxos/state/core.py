@@ -2,7 +2,7 @@
 
 Nothing here knows what calls it. The parts that decide (paxos/changes), those that only keep things
 going (paxos/liveness) and the one that hands out messages (paxos/replica.py) all work on this. Who
-may write which field is a table, paxos/writers.py. The rules are those of docs/protocol.md.
+may write which field is a table, tests/paxos/writers.py. The rules are those of docs/protocol.md.
 """
 
 from collections.abc import Iterable, Mapping
@@ -246,6 +246,10 @@ class Core:
         self.members, self.configured = tuple(sorted(members)), configured
         if self.me in self.members:
             self.contacts = ()
+
+    def ask_also(self, nodes: Iterable[NodeId]) -> None:
+        """Nodes that are not members, as far as we know, and may tell us something."""
+        self.contacts = tuple(nodes)
 
     def see(self, ballot: Ballot) -> None:
         """Our next ballot must be above all that we know of."""

@@ -54,8 +54,19 @@ class Rejoin:
     def may_vote(
         self, me: NodeId, members: tuple[NodeId, ...], applied: Slot, configured: Slot = SLOT_ZERO
     ) -> bool:
-        """`configured`: the slot since which these are the members. What was decided by others than
-        them, and their majority cannot tell of, lies below it (docs/adr/0022)."""
+        """Whether nothing that this acceptor has forgotten can do harm any more.
+
+        Lemmas (ADR 4; ADR 22 for members that change):
+        - every quorum that it was part of has another member in the majority that answered, so a
+          slot that was decided with its vote is at most `bar`;
+        - a master proposes at most WINDOW_MAX slots beyond what is chosen, so all its votes are in
+          slots up to `bar + WINDOW_MAX`: these are decided when one beyond is applied;
+        - who is still in phase 1 with its forgotten promise has a member in its quorum that is past
+          the bar: either that one told of the promise (`floor_of`), or it answers Behind.
+
+        `configured`: the slot since which these are the members. What was decided by others than
+        them, and their majority cannot tell of, lies below it.
+        """
         bar = max(self.bar_of(members), configured)
         if is_pair(me, members):
             told = [one.applied for node, one in self.answers.items() if node in members]
