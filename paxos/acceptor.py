@@ -1,8 +1,8 @@
-"""The acceptor: what a member has promised and voted, decided on ballots alone.
+"""The acceptor: what a member has promised and voted. It decides on ballots alone (R9).
 
-Not checked on purpose (R9): whether the sender is the ballot's node (a Steal delegates ballots),
-the lease, whether an earlier Steal is applied, gaps below the slot. Votes of applied slots are
-forgotten here: they are chosen, and a Prepare that starts at one is answered with Behind.
+It does not look, on purpose, at who sends (a Steal delegates ballots), at the lease, at whether an
+earlier Steal is applied, or at gaps below the slot. It forgets votes for applied slots: they are
+chosen, and a Prepare that starts at one gets Behind (ADR 3).
 """
 
 import attrs
@@ -81,7 +81,7 @@ class Acceptor:
                     return True
                 self._vote(slot, ballot, accept.entry, applied, step)
         elif ballot > self.promised:
-            # The vote would add nothing; the promise that goes with it does.
+            # The vote would add nothing, but the promise that goes with it does.
             self.promised = ballot
             step.persist.append(PromiseRecord(self.group, ballot))
         step.after.append(Send(sender, Accepted(self.group, ballot, slot)))
@@ -95,7 +95,7 @@ class Acceptor:
         step.after.append(Send(me, Accepted(self.group, ballot, slot)))
 
     def voted_config(self) -> bool:
-        """Whether a change of members has its vote, and is not known to be chosen."""
+        """Whether it has voted for a change of members that is not known to be chosen."""
         return any(entry.kind == EntryKind.CONFIG for _, entry in self.votes.values())
 
     def forget(self, slot: Slot) -> Vote | None:
@@ -120,7 +120,7 @@ class Acceptor:
 
     def _has_room(self, slot: Slot, entry: Entry, applied: Slot) -> bool:
         if slot == applied + 1:
-            return True  # the next slot always fits, so a full table can never block progress
+            return True  # always, so that a full table cannot block progress
         return (
             slot <= applied + ACCEPT_AHEAD_SLOTS_MAX
             and self.votes_bytes + entry.size <= ACCEPT_AHEAD_BYTES_MAX

@@ -2,12 +2,12 @@
 
 The groups share what is known of peers (when a node was last heard, which incarnation it runs), one
 Step per round (so one fsync and one frame per peer), and the moment of renewal: when one lease of
-this node is due, all that would soon be due are renewed with it.
+this node is due, the node also renews all that would be due soon.
 """
 
 from collections.abc import Iterable, Iterator
 
-from paxos import claims
+from paxos import validation
 from paxos.ids import GroupId, Incarnation, NodeId, Now
 from paxos.liveness import mastership, progress, rests, timers
 from paxos.liveness.election import Dice
@@ -30,7 +30,7 @@ class MultiGroup:
         self.replicas: dict[GroupId, Replica] = {}
         self.questions = Questions()
         self._strangers: set[NodeId] = set()
-        """Who has sent messages for a group we do not have, and has been told of."""
+        """Nodes that sent messages for a group we do not have; each was reported once."""
 
     def add(
         self, group: GroupId, members: Iterable[NodeId], recovered: Recovered | None = None
@@ -52,12 +52,12 @@ class MultiGroup:
         return replica
 
     def remove(self, group: GroupId) -> None:
-        """This node is no member of the group any more, and forgets it."""
+        """This node is no longer a member of the group, and forgets it."""
         del self.replicas[group]
         self.questions.forget(group)
 
     def peer_up(self, now: Now, node: NodeId, incarnation: Incarnation) -> None:
-        """A link to this incarnation of `node` came up: what it has missed is sent again soon."""
+        """A link to this incarnation of `node` came up: whatever it missed is sent again soon."""
         self.heard[node] = now.boot_ns
         reborn = self.incarnations.get(node) != incarnation
         self.incarnations[node] = incarnation
@@ -67,11 +67,11 @@ class MultiGroup:
             progress.link_is_up(replica, node, reborn=reborn)
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
-        """Raises PeerError for what no honest member says; nothing has come of it then."""
+        """Raises PeerError for a message that no honest member sends, and changes nothing then."""
         self.heard[sender] = now.boot_ns
         replica = self.replicas.get(message.group)
         if replica is not None:
-            claims.check(replica, sender, message)
+            validation.check(replica, sender, message)
             replica.on_message(now, sender, message, step)
         elif sender not in self._strangers:  # once: it sends such messages all the time
             self._strangers.add(sender)

@@ -94,10 +94,10 @@ class Replica(Live):
     def replayed(self, now: Now, step: Step) -> None:
         """Called once after the last replay: what was learned beyond a gap becomes known again."""
         self.acceptor.note_recorded(self.learner.applied)
-        self.learner.heard(self.proven)
+        self.learner.note_chosen(self.proven)
         self.standstill.begin(now.boot_ns, self.learner)
         if self._recovered.base is not None:
-            self.lease.heard(now, self.timing.lease_ns)
+            self.lease.start_deadline(now, self.timing.lease_ns)
         for slot, entry in sorted(self._recovered.learned.items()):
             self.learner.add(slot, entry)
         self._recovered = Recovered()
@@ -312,7 +312,7 @@ class Replica(Live):
         learner, votes = self.learner, self.acceptor.votes
         if last > learner.chosen_to:
             self.peer(sender).chosen = last
-            learner.told(last)
+            learner.note_claim(last)
         if last <= learner.applied:
             return
         slot = Slot(learner.applied + 1)

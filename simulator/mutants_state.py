@@ -67,7 +67,7 @@ STATES: Final[Mapping[str, Mutant]] = {
         (
             snapshot.install,
             "lease.lapse(now)",
-            "lease.heard(now, replica.timing.lease_ns)",
+            "lease.start_deadline(now, replica.timing.lease_ns)",
         ),
         why_not="nobody else can be master then: the rule is a margin of safety",
     ),

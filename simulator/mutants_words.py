@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from paxos import claims
+from paxos import validation
 from paxos.changes import rejoin, witness
 from paxos.learner import Learner
 from paxos.liveness import asking
@@ -26,7 +26,7 @@ WORDS: Final[Mapping[str, Mutant]] = {
     ),
     "life-that-forgets": mutant(
         "a node believes that it has forgotten what it promised in this very life",
-        (rejoin.on_witnessed, "claims and sender in replica.told", "False"),
+        (rejoin.on_witnessed, "claims and sender in replica.witnesses", "False"),
         why_not="it has to be said twice, and a rejoin follows that heals it",
     ),
     "word-believed-at-once": mutant(
@@ -51,7 +51,7 @@ WORDS: Final[Mapping[str, Mutant]] = {
     ),
     "word-that-stays": mutant(
         "a number that a peer has corrected since counts on",
-        (Learner.settle, "self.known_to, told", "self.chosen_to, told"),
+        (Learner.claims_are, "self.known_to, claimed", "self.chosen_to, claimed"),
         why_not="a node that believes to be behind asks in vain, and goes on",
     ),
     "bar-of-the-highest-word": mutant(
@@ -60,7 +60,7 @@ WORDS: Final[Mapping[str, Mutant]] = {
     ),
     "any-round": mutant(
         "a ballot's round may be whatever a peer says",
-        (claims._round, "replica.round_seen + ROUND_AHEAD_MAX", "2**62"),
+        (validation._round, "replica.round_seen + ROUND_AHEAD_MAX", "2**62"),
         why_not="the others go on above it: it uses up what rounds there are",
     ),
     "taught-unasked": mutant(

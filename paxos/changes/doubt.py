@@ -1,13 +1,12 @@
-"""Two logs that differ: neither is served on before a majority has said which is right (ADR 39).
+"""Two logs that differ: nobody serves from either before a majority agrees with it (ADR 39).
 
-Members tell each other a hash of all that they have applied (paxos.chain). Where it differs from
-ours at some slot, one of both logs is not what was chosen, and nobody can tell whose from those
-two. So a member that knows of such a difference is in *doubt*: it neither acts nor votes, until a
-majority of the members, itself counted, is known to agree with it there or beyond. Then the other
-is wrong, and the group goes on without it. Where no majority can agree any more, the doubt is
-*hopeless*: it is written down that this member does not vote, what others would teach it is not
-applied on top of what is wrong, and it teaches nobody. It takes an operator to get it out of that
-(docs/operations.md, "A log that differs").
+Members tell each other a hash of all that they have applied (paxos.chain). If it differs from ours
+at some slot, one of the two logs is not what was chosen, and the two alone cannot tell which. So a
+member that knows of a difference is in *doubt*: it neither acts nor votes until it knows that a
+majority of the members, itself included, agrees with it at that slot or beyond. Then the other log
+is wrong, and the group goes on without that member. If no majority can agree any more, the doubt is
+*hopeless*: the member durably gives up its vote, applies nothing on top of a log that may be wrong,
+and teaches nobody. Only an operator can help it (docs/operations.md, "A log that differs").
 """
 
 from paxos.changes import rejoin
@@ -20,27 +19,27 @@ from paxos.step import Notice, Send, Step
 
 
 def compare(replica: Core, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
-    """Whether the sender's log is ours, as far as both reach (exam.md section 1)."""
+    """Compare the sender's log with ours, as far as both reach."""
     if sender in replica.diverged:
         return
     peer = replica.peer(sender)
-    if message.chain < 0:  # an older kind of member: it is believed
+    if message.chain < 0:  # an older version, which tells no hash: believe it
         both = min(message.applied, replica.learner.applied)
         peer.agreed = max(peer.agreed or SLOT_ZERO, both)
     elif message.applied <= replica.learner.applied:
         _hold_against(replica, now, sender, message.applied, message.chain, step)
-    elif peer.told is None or message.applied < peer.told[0]:
-        # The oldest: who is always a little behind gets there, too. A lower one corrects it.
-        peer.told = message.applied, message.chain
+    elif peer.ahead is None or message.applied < peer.ahead[0]:
+        # Keep the lowest: even a member that is always a little behind reaches it.
+        peer.ahead = message.applied, message.chain
 
 
 def reached(replica: Core, now: Now, step: Step) -> None:
-    """More is applied: hold it against what others have told that we had not reached."""
+    """More is applied: compare it with the hashes of slots that we had not reached before."""
     applied = replica.learner.applied
     for node in replica.others(replica.members):
         peer = replica.peer(node)
-        if peer.told is not None and peer.told[0] <= applied:
-            (slot, chain), peer.told = peer.told, None
+        if peer.ahead is not None and peer.ahead[0] <= applied:
+            (slot, chain), peer.ahead = peer.ahead, None
             _hold_against(replica, now, node, slot, chain, step)
 
 
@@ -62,7 +61,7 @@ def _hold_against(
 
 
 def look_again(replica: Core, now: Now, step: Step) -> None:
-    """What is compared has changed, or who is a member."""
+    """A comparison or the members have changed: decide again whether to doubt."""
     others = set(replica.others(replica.members))
     wrong = replica.diverged & others
     was, was_hopeless = replica.doubt, replica.hopeless
@@ -77,7 +76,7 @@ def look_again(replica: Core, now: Now, step: Step) -> None:
         nodes = ", ".join(map(str, sorted(wrong))) or "nobody"
         detail = f"{nodes} of {len(replica.members)} differ, last at slot {since}"
         step.notices.append(Notice(replica.group, what, detail))
-    if replica.doubt and not was:  # who is asked to teach says first how far it is
+    if replica.doubt and not was:  # the answer is a Progress, with a hash to compare
         learn = Learn(replica.group, ASK_PROGRESS)
         step.before.extend(Send(node, learn) for node in sorted(others - wrong))
     if replica.doubt and replica.proposer.role is not Role.FOLLOWER:
@@ -89,7 +88,7 @@ def look_again(replica: Core, now: Now, step: Step) -> None:
 
 
 def forget(replica: Core, node: NodeId) -> None:
-    """The node was born again, with another log, perhaps: it is compared anew."""
+    """The node has restarted, perhaps with another log: compare it anew."""
     replica.diverged.discard(node)
     peer = replica.peer(node)
-    peer.told = peer.agreed = None
+    peer.ahead = peer.agreed = None

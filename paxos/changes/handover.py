@@ -1,12 +1,16 @@
-"""The master's side of a steal: drain, one entry, then wait for its fate (protocol.md "steal").
+"""The master's side of a steal: drain, propose one entry, wait for its fate.
 
-The entry expires the master's lease, installs the target, and gives it the master's own ballot for
-all later slots, so that the target goes on without a Prepare. Nothing is given up before it leaves;
-from then on only applying its slot ends the suspension (R7), and the ballot above it is gone for
-ever (R4).
+The entry ends the master's lease, makes the target the holder, and gives it the master's ballot for
+all later slots, so that the target goes on without a Prepare. Nothing is given up before the entry
+leaves. From then on the ballot above its slot is gone for ever (R4), and only applying that slot
+ends the suspension (R7).
 
-The older strategies (`timing.Strategy`) run through the same stages with a weaker entry, or none,
-and leave the rest to an ordinary election, in which the target should be first.
+Why this is safe: phase 1 of the ballot has covered every slot that it may propose in (R4b), and the
+master has proposed nothing above the Steal's slot under it. So no lower ballot has or can get a
+value chosen up there that the ballot does not know, and under the ballot each slot still has one
+proposer. A fresh ballot without a phase 1 would have no such guarantee (scenario 2).
+
+The older strategies run through the same stages (paxos/strategies).
 """
 
 from paxos import entry as entries
@@ -32,7 +36,7 @@ def on_request(replica: Core, now: Now, sender: NodeId, request: StealRequest, s
 
 
 def refusal(replica: Core, now: Now, target: NodeId, request: StealRequest) -> str:
-    """Why the group is not handed over for this request, or ""."""
+    """Why this request is refused, or ""."""
     if not (replica.acting(now) and replica.ready()):
         return "not master"
     if replica.handover is not None:
@@ -88,8 +92,8 @@ def begin(replica: Core, now: Now, target: NodeId, incarnation: Incarnation) -> 
 def try_to_send(replica: Core, now: Now, step: Step) -> None:
     """Propose the Steal once everything before it is applied.
 
-    Called by broker.intake once it has answered what was applied: from here on this node is
-    suspended, so an answer still owed for an earlier slot could not be given any more.
+    broker.intake calls this when it has answered all that was applied. From here on this node is
+    suspended, so it could no longer answer for an earlier slot.
     """
     proposer, handover = replica.proposer, replica.handover
     if handover is None or not handover.draining or proposer.in_flight:
@@ -98,11 +102,11 @@ def try_to_send(replica: Core, now: Now, step: Step) -> None:
     if not (drained and replica.ready() and replica.acting(now)):
         return
     slot = proposer.next
-    replica.suspended = slot  # before the first Accept leaves: no reads, acks, renewals (R3)
+    replica.suspended = slot  # before any Accept of it exists: no reads, acks, renewals (R3)
     replica.settle_since = now.boot_ns
     handover.stage, handover.sent_boot_ns = Stage.SENT, now.boot_ns
     replica.place(now, entries.steal(_last_entry(replica, now)), step)
-    proposer.close_at(slot)  # everything above is given away, whatever happens (R4)
+    proposer.close_at(slot)  # everything above it is given away, whatever happens (R4)
 
 
 def _last_entry(replica: Core, now: Now) -> Steal:
@@ -122,8 +126,8 @@ def _last_entry(replica: Core, now: Now) -> Steal:
 
 
 def entry_applied(replica: Core) -> None:
-    """Something was applied. If it is the slot of our Steal, its fate is known, either way (R7);
-    if it has made somebody else master, there is nothing left to hand over."""
+    """Something was applied. If that includes the slot of our Steal, its fate is known and the
+    suspension ends (R7). If somebody else became master, there is nothing left to hand over."""
     handover, lease = replica.handover, replica.lease
     assert handover is not None
     ours = lease.held_by(replica.me, replica.incarnation)
@@ -147,9 +151,9 @@ def tick_draining(replica: Core, now: Now, step: Step) -> None:
 
 
 def tick_suspended(replica: Core, now: Now, step: Step, *, may_prepare: bool) -> None:
-    """An unresolved Steal is settled by a higher ballot, never by waiting it out (R4, R7).
+    """Settle an unresolved Steal by a higher ballot, never by waiting it out (R4, R7).
 
-    As every Prepare it waits for a majority to be heard: cut off, it would only raise ballots.
+    `may_prepare`: a majority is heard. A node that is cut off would only raise ballots.
     """
     if (
         now.boot_ns - replica.settle_since > replica.timing.settle_ns

@@ -1,13 +1,13 @@
 """Who the members of a group are, and how one is added or removed (docs/adr/0022).
 
-One node at a time, by a Config entry: from the next slot on there are other members, and a ballot
-belongs to those it was prepared with (R10). The entry is proposed when everything before it is
-applied and nothing is under way, as a Steal is; so whoever proposes a change knows of every earlier
-one, and never do two of them that did not know of each other take effect one after the other.
+A Config entry adds or removes one node. From the next slot on the members are others, and a ballot
+belongs to those it was prepared with (R10). Like a Steal, a Config is proposed when everything
+before it is applied and nothing is in flight. So its proposer knows every earlier change, and two
+changes that did not know of each other never take effect one after the other.
 
-The members are what the log says. Before its first Config they are a function of what all founders'
-configurations agree on, `first_members`, for ever. Who they should be, somebody else says (the
-registry); `next_change` is the way from the one to the other.
+The log says who the members are. Before its first Config they follow from what all founders'
+configurations agree on (`first_members`). The registry says who they should be, and `next_change`
+leads from the one to the other.
 """
 
 from collections.abc import Collection, Iterable
@@ -26,9 +26,9 @@ from paxos.timing import STEAL_LAG_SLOTS_MAX
 def first_members(group: GroupId, founders: Iterable[NodeId], replicas: int) -> tuple[NodeId, ...]:
     """The members of a group's first configuration, ascending.
 
-    The registry's group is on every founder, any other on `replicas` of them: on the one that its
-    number falls on, which is its first master, and on those that follow it in a circle. So groups
-    and first masters are even, and the groups of one node are backed by more than two others.
+    The registry's group is on every founder. Any other group is on `replicas` of them: on the one
+    that its number falls on, its first master, and on those that follow it in a circle. So groups
+    and first masters are spread evenly, and more than two others back the groups of one node.
     """
     assert replicas > 0, "a group without members"
     nodes = sorted(set(founders))
@@ -45,11 +45,11 @@ def next_change(
     me: NodeId,
     able: Collection[NodeId],
 ) -> tuple[NodeId, ...] | None:
-    """The members that the master `me` should ask for next, or None where it can do nothing now.
+    """The members that the master `me` should ask for next, or None if it can do nothing now.
 
     `able`: nodes that are heard, caught up and voting (`is_able`). Nodes are added before others
-    are removed, so that there are never fewer copies than wanted; of those to go, the ones that
-    fail go first. The master itself is never removed: it is stolen away first.
+    are removed, so that there are never fewer copies than wanted. Nodes that fail are removed
+    first, and the master never: its group is stolen from it before.
     """
     have, want, fit = set(members), set(wanted), {*able, me}
     missing = want - have
@@ -65,8 +65,8 @@ def next_change(
 
 
 def is_able(replica: Core, now: Now, node: NodeId) -> bool:
-    """Whether this node has the group, is caught up in it, and votes, as far as we know."""
-    told, timing = replica.peer(node).told_boot_ns, replica.timing
+    """Whether the node has the group, is caught up in it, and votes, as far as we know."""
+    told, timing = replica.peer(node).progress_boot_ns, replica.timing
     return (
         told is not None
         and now.boot_ns - told <= timing.heard_ns + timing.progress_every_ns
@@ -77,12 +77,11 @@ def is_able(replica: Core, now: Now, node: NodeId) -> bool:
 
 
 def is_settled(replica: Core) -> bool:
-    """Whether a majority of the members has told that it has applied the Config that made them so:
-    only then may who left forget the votes it was chosen by.
+    """Whether a majority of the members has told us that it applied the Config that made them so.
 
-    (Else the others might have to elect a master by the older members, with a quorum of which who
-    left is needed: simulator seed 128. A member tells so a moment before it is durable: ADR 22,
-    "Who left forgets nothing", says what that leaves open.)
+    Only then may a node that left forget its votes. Otherwise the members might have to elect a
+    master by the older members, with a quorum that needs the node that left (simulator seed 128).
+    This is about progress, not safety. ADR 22, "Who left forgets nothing", has what it leaves open.
     """
     known = [
         node
@@ -138,7 +137,7 @@ def try_to_place(replica: Core, now: Now, step: Step) -> None:
 
 
 def tick(replica: Core, now: Now, step: Step) -> None:
-    """A change that cannot be begun is given up: nothing has happened yet."""
+    """Call off a change that cannot be proposed: nothing has happened yet."""
     changing = replica.changing
     if changing is None:
         return

@@ -108,11 +108,11 @@ def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, ste
     life = replica.incarnations.get(sender)
     doubt = replica.doubts.get(sender)
     claims = message.witnessed > replica.acceptor.promised and replica.rejoin is None
-    if claims and sender in replica.told:
+    if claims and sender in replica.witnesses:
         what = f"{message.witnessed} promised, says node {sender}"
         step.notices.append(Notice(replica.group, "impossible", what))
     elif doubt is not None and (claims or doubt.life != life):  # who is born again has forgotten
-        replica.told.add(sender)
+        replica.witnesses.add(sender)
         _believe(replica, now, sender, step)
     elif claims:
         replica.wake()
@@ -121,7 +121,7 @@ def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, ste
         step.before.append(Send(sender, Learn(replica.group, ASK_PROGRESS)))
     elif message.incarnation == replica.incarnation:
         replica.doubts.pop(sender, None)
-        replica.told.add(sender)
+        replica.witnesses.add(sender)
         if sender in replica.members:
             replica.verified.add(sender)
 
@@ -155,7 +155,7 @@ def tick_gap(replica: Core, now: Now, stalled_ns: int, step: Step) -> None:
         return
     (other,) = replica.others(replica.members)
     peer, applied = replica.peer(other), replica.learner.applied
-    has_none = peer.told_boot_ns is not None and max(peer.applied, peer.chosen) <= applied
+    has_none = peer.progress_boot_ns is not None and max(peer.applied, peer.chosen) <= applied
     if (
         has_none
         and replica.is_heard(other, now)
@@ -228,7 +228,7 @@ def _vote_again(replica: Core, what: str, step: Step, *, jump: bool) -> None:
     acceptor.vote_again(floor)
     replica.rejoin = None
     _give_up_gap(replica)
-    replica.told.update(replica.peers)  # whatever they remember, it can do no harm any more
+    replica.witnesses.update(replica.peers)  # whatever they remember, it can do no harm any more
     step.persist.append(VotingRecord(replica.group, True, floor))
     step.notices.append(Notice(replica.group, what, f"floor {floor}"))
 

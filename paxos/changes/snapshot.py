@@ -66,6 +66,6 @@ def install(replica: Core, now: Now, base: Base, step: Step) -> bool:
         if lease.holder == replica.me:
             lease.lapse(now)
         else:
-            lease.heard(now, replica.timing.lease_ns)
+            lease.start_deadline(now, replica.timing.lease_ns)
     step.notices.append(Notice(replica.group, "installed", f"slot {base.slot}"))
     return True

@@ -1,7 +1,7 @@
-"""What a member tells another about itself, and about that one: what ADR 4 and ADR 39 rest on.
+"""What a Progress says about the sender and about the receiver. ADR 4 and ADR 39 rest on it.
 
-When it is told is a matter of timers. What is told is not: a promise that was witnessed and is not
-told may be broken, and a hash that is wrong puts a member in doubt.
+When a Progress is sent is a matter of timers. Its content is not: the receiver may break a promise
+that we witnessed and do not report, and a wrong hash puts it in doubt.
 """
 
 from paxos.ids import INCARNATION_ZERO, Ballot, NodeId
@@ -10,8 +10,8 @@ from paxos.state.core import Core
 
 
 def note_witnessed(replica: Core, sender: NodeId, ballot: Ballot) -> None:
-    """It has promised or accepted: remembered where it answers a ballot that we used, as every
-    honest answer does (R9). Else one faulty message would have us say for ever that it did."""
+    """The sender has promised or accepted. We remember that only for ballots that we used, as every
+    honest answer does (R9): else one faulty message would make us repeat it for ever (F3)."""
     peer = replica.peer(sender)
     if ballot > peer.witnessed and sender != replica.me and replica.proposer.has_used(ballot):
         peer.witnessed = ballot

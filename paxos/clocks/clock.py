@@ -1,4 +1,4 @@
-"""The clock that a node acts by, made of what its machine says (protocol.md 4).
+"""The clock that a node acts by, made of its machine's clocks (R12).
 
 The wall clock is an anchor plus CLOCK_BOOTTIME, slewed slowly toward the system's wall clock, so it
 never jumps with a step of NTP or an operator's `date`. Peers exchange readings; a node whose clock
@@ -29,8 +29,8 @@ class SystemClock(Protocol):
 def reading(
     asked_wall_ns: int, asked_boot_ns: int, theirs_ns: int, boot_ns: int
 ) -> tuple[int, int]:
-    """How far a peer's wall clock is ahead of ours, give or take how much: it showed `theirs_ns` at
-    some moment between our question and `boot_ns`, now."""
+    """How far a peer's wall clock is ahead of ours, and the possible error. It showed `theirs_ns`
+    at some moment between our question and now, `boot_ns`."""
     half = (boot_ns - asked_boot_ns) // 2
     return theirs_ns - (asked_wall_ns + half), half
 
@@ -66,11 +66,11 @@ class Clock:
         self.trust.needs(others, self._read_boot_ns())
 
     def on_reading(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
-        """A peer's wall clock is ahead of ours by `offset_ns`, give or take `error_ns`."""
+        """A peer's wall clock is ahead of ours by `offset_ns`, plus or minus `error_ns`."""
         self.trust.on_answer(node, offset_ns, error_ns, self._read_boot_ns())
 
     def on_told(self, node: NodeId, wall_ns: int) -> None:
-        """A peer's wall clock has shown this, who knows how long ago: it shows no less by now."""
+        """A peer's wall clock showed this at some time in the past, so it shows no less now."""
         boot = self._read_boot_ns()
         self.trust.on_told(node, wall_ns - boot - self._offset, boot)
 
@@ -79,7 +79,7 @@ class Clock:
         self.trust.unlinked(node)
 
     def drop(self, node: NodeId) -> None:
-        """It is none of the cluster's nodes any more."""
+        """The node has left the cluster."""
         self.trust.drop(node, self._read_boot_ns())
 
     # -- what is said of it --------------------------------------------------------------------
@@ -94,7 +94,7 @@ class Clock:
 
     @property
     def compared(self) -> bool:
-        """Whether it was trusted ever."""
+        """Whether it was ever trusted."""
         return self.trust.compared
 
     @compared.setter

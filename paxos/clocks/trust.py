@@ -1,22 +1,22 @@
-"""Whether a node's clock may be trusted, by what its peers say of theirs (protocol.md 4).
+"""Whether a node's clock may be trusted, by what its peers say of theirs (R12, ADR 43).
 
-A clock that is wrong is the one that does harm: every lease seems to be over, and one taken with it
-runs until nobody knows when. So a clock that a peer contradicts is trusted only while a majority,
-this node included, may agree with it, and after that, as at the start, only when a majority has
-proved anew that it does:
+A wrong clock does harm: every lease seems to have expired, and nobody knows when a lease that it
+took will. So once a peer contradicts a clock, the node trusts it only while a majority, this node
+included, may agree with it. After that, as at the start, it trusts it only when a majority has
+proved anew that it agrees:
 
-* What is known of a peer is an interval, in which the difference of the two clocks lies, from one
-  of its answers. With time it widens. Another answer takes its place if it says more by then, or
-  contradicts it; two answers are never put together, for a clock may have been set in between.
-* A peer contradicts us when all of its interval is too far off, and proves us right when none of it
-  is: |offset| - error to doubt, |offset| + error to trust. What lies between keeps trust, and does
-  not give it back.
-* A link that is lost says nothing about the time: neither doubt nor trust ends with it. But nobody
-  speaks for or against us for longer than READING_LASTS_NS.
-* Where both clocks of this machine stood still (a virtual machine that its host stopped), nothing
-  on the machine tells, and the lease seems to run on. All peers are ahead by as much, and say so in
-  their first words: then the clock is doubted at once, whatever others have said before. Those that
-  waited in the sockets are ahead by little at first, so they are compared with the last answer.
+* What we know of a peer is an interval that contains the difference of the two clocks, taken from
+  one of its answers. The interval widens with time. Another answer replaces it if it is more exact
+  by then, or contradicts it. Two answers are never combined, for a clock may have been set between.
+* A peer contradicts us if all of its interval is too far off, and proves us right if none of it is:
+  |offset| - error to doubt, |offset| + error to trust. An interval in between keeps trust but does
+  not restore it.
+* A lost link says nothing about the time, so it ends neither doubt nor trust. But an answer speaks
+  for or against us no longer than READING_LASTS_NS.
+* If both clocks of this machine stood still (the host stopped a virtual machine), nothing on the
+  machine shows it, and the lease seems to run on. But all peers are ahead by as much, and show it
+  in their first messages: then we doubt the clock at once, whatever others said before. Messages
+  that waited in the sockets show little at first, so they are compared with the last answer.
 
 Pure: `boot_ns`, the reading of a clock that never steps, is an argument.
 """
@@ -28,17 +28,17 @@ import attrs
 from paxos.ids import MS, NodeId
 
 SUSPECT_SHARE: Final = 0.8
-"""Masters are given up when this share of the margin is used (CockroachDB stops at 80 %)."""
+"""The node gives its masters up when it uses this share of the margin (CockroachDB: 80 %)."""
 
 WIDENING_PER_SECOND_NS: Final = 3 * MS
-"""Two clocks come apart by no more: both are slewed, and each crystal is off by a little."""
+"""Two clocks drift apart no faster: both are slewed, and each crystal is off by a little."""
 
 READING_LASTS_NS: Final = 30_000 * MS
-"""A peer that has not answered for so long does not vouch for our clock any more."""
+"""A peer that has not answered for so long no longer vouches for our clock."""
 
 STOPS_TOLD_EVERY_NS: Final = 10_000 * MS
-"""So often can a peer say that we stood still, if it was the only one to see it: its own clock may
-be the one that jumps about."""
+"""A peer that alone saw us stand still is believed again only after so long: its own clock may be
+the one that jumps."""
 
 _NEVER: Final = 1 << 80
 """More nanoseconds than there will be: an interval without an end."""
@@ -74,16 +74,16 @@ class Trust:
         self._linked: set[NodeId] = set()
         self._answers = self._doubted_at_answer = 0
         self._stopped_boot_ns = 0
-        """What was asked before is no proof: our clocks may have stood still since."""
+        """Answers to earlier questions prove nothing: our clocks may have stood still since."""
         self._stop_told_boot_ns: dict[NodeId, int] = {}
         self._others_needed = others_needed
         self.trusted = others_needed == 0
         self.compared = self.trusted
-        """Whether it was trusted ever."""
+        """Whether it was ever trusted."""
         self.stood_still = 0
         """How often a peer has shown that this machine's clocks had stood still."""
         self.asks = False
-        """Whether readings are wanted sooner than usual; whoever asks takes it back."""
+        """Whether readings are wanted sooner than usual; whoever asks for them resets it."""
 
     # -- what peers say ------------------------------------------------------------------------
 
@@ -94,8 +94,8 @@ class Trust:
             self._judge(boot_ns)
 
     def on_answer(self, node: NodeId, offset_ns: int, error_ns: int, boot_ns: int) -> None:
-        """A peer's wall clock is ahead of ours by `offset_ns`, give or take `error_ns`, which is
-        half the time that asking took."""
+        """A peer's wall clock is ahead of ours by `offset_ns`, plus or minus `error_ns`: half the
+        time that asking took."""
         if error_ns < 0:
             return  # an answer to a question of later on: no peer's clock explains that
         self._linked.add(node)
@@ -105,8 +105,8 @@ class Trust:
         self._learn(node, _Interval(least, most, boot_ns, asked, self._answers, boot_ns))
 
     def on_told(self, node: NodeId, least_ns: int, boot_ns: int) -> None:
-        """A peer's wall clock is ahead of ours by at least so much: it showed that much, who knows
-        how long ago."""
+        """A peer's wall clock is ahead of ours by at least so much: it showed that at some time in
+        the past."""
         known = self._intervals.get(node)
         if known is None:
             return
@@ -122,18 +122,18 @@ class Trust:
             self._learn(node, told)
 
     def unlinked(self, node: NodeId) -> None:
-        """The link to the peer is gone; what it has said of our clock was true all the same."""
+        """The link to the peer is gone. What it said about our clock remains true."""
         self._linked.discard(node)
 
     def drop(self, node: NodeId, boot_ns: int) -> None:
-        """It is none of the cluster's nodes any more."""
+        """The node has left the cluster."""
         self._linked.discard(node)
         self._stop_told_boot_ns.pop(node, None)
         if self._intervals.pop(node, None) is not None:
             self._judge(boot_ns)
 
     def look(self, boot_ns: int) -> None:
-        """Time passes, which may end trust and never begins it; call regularly."""
+        """Call regularly: time may end trust, and never begins it."""
         if self.trusted:
             self._judge(boot_ns)
 
@@ -151,8 +151,8 @@ class Trust:
         self._judge(boot)
 
     def _seems_stopped(self, node: NodeId, boot: int) -> None:
-        """All at once this peer is far ahead. Its clock was set, or ours stood still; which of the
-        two the others can tell, but not by what they said before."""
+        """This peer is suddenly far ahead: its clock was set, or ours stood still. The others can
+        tell which, but only by new answers."""
         told = self._stop_told_boot_ns.get(node)
         if told is None or boot - told >= STOPS_TOLD_EVERY_NS:
             self._stop_told_boot_ns[node] = self._stopped_boot_ns = boot
@@ -191,7 +191,7 @@ class Trust:
 
     @property
     def _needed(self) -> int:
-        """At least as many as the peers that are known make necessary."""
+        """Never fewer than the known peers make necessary."""
         return max(self._others_needed, len(self._intervals) // 2)
 
     # -- what is said of it -------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Trust:
         return "its clock has not been compared with others yet: is a majority of the nodes up?"
 
     def _contradicted_by(self, boot_ns: int) -> dict[NodeId, int]:
-        """Peers that are proved to be off, and by how much at least."""
+        """Peers whose clocks certainly differ too much, and by how much at least."""
         found = {}
         for node, interval in self._intervals.items():
             least, most = interval.at(boot_ns)
@@ -226,7 +226,7 @@ class Trust:
 
     @property
     def offsets_ns(self) -> dict[NodeId, int]:
-        """Of the peers with links, as far as their answers tell."""
+        """Offsets of the linked peers, from their answers."""
         return {
             node: (interval.least + interval.most) // 2
             for node, interval in self._intervals.items()

@@ -18,7 +18,7 @@ def ask_to_learn(replica: Live, now: Now, node: NodeId, step: Step) -> None:
 
 
 def ask_what_they_remember(replica: Live, now: Now, step: Step) -> None:
-    """Each peer whose word we still need, unless its answer is on its way."""
+    """Ask each peer whose answer we still need, unless one is outstanding."""
     patience_ns = replica.timing.learn_timeout_ns
     for node in dict.fromkeys([*replica.acquaintances(), *replica.doubts]):
         peer = replica.peer(node)
@@ -31,6 +31,6 @@ def ask_what_they_remember(replica: Live, now: Now, step: Step) -> None:
 
 
 def may_be_an_answer(replica: Live, node: NodeId, last: Slot) -> bool:
-    """Whether entries up to `last` are what this node has asked for: only who was asked has any to
-    give, and they begin where our applied prefix ended then."""
+    """Whether entries up to `last` may answer a question of ours: only a node that we asked sends
+    any, and they begin where our applied prefix ended then."""
     return replica.peer(node).asked and last <= replica.learner.applied + CHOSEN_AHEAD_MAX

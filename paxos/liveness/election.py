@@ -1,7 +1,8 @@
 """When a node may try to become master, and how long it waits: liveness only, no safety rule.
 
-Random, doubled by each fruitless attempt, and only after hearing a majority: cut-off or half-deaf
-nodes raise no ballot storm (scenario 20), and simultaneous attempts soon part.
+The wait is random, and each failed attempt doubles it. A node tries only while it hears a majority.
+So nodes that are cut off or half deaf raise no ballot storm (scenario 20), and attempts that
+collide soon drift apart.
 """
 
 from typing import Final, Protocol
@@ -25,14 +26,14 @@ class Election:
     timing: Timing
     dice: Dice
     preferred: bool = False
-    """The ideal master of a free group tries a little earlier than the others."""
+    """This node is the group's ideal master: it tries a little earlier than the others."""
     abstaining: bool = False
-    """A node that is being drained neither takes nor renews leases."""
+    """This node neither takes nor renews leases: it is being drained, or its disk is hung."""
     attempts: int = 0
     backoff_until: int = 0
     was_free: bool = False
     eager: bool = False
-    """Take the lease in the very round in which that is possible, and not at the next tick."""
+    """Take the lease in the very round in which it is possible, and not at the next tick."""
 
     def back_off(self, now: Now) -> None:
         timing = self.timing
@@ -46,14 +47,14 @@ class Election:
         self.attempts += 1
 
     def try_at_once(self) -> None:
-        """There are other members now: whoever led has stepped down, and is missed."""
+        """The members have changed and the leader stepped down: do not wait to prepare again."""
         self.backoff_until = 0
 
     def succeeded(self) -> None:
         self.attempts = 0
 
     def tried(self) -> None:
-        """The lease that we were eager for is proposed; what comes of it, its entry says."""
+        """The lease that we were eager for is proposed."""
         self.eager = False
 
     def lease_is_held(self) -> None:
@@ -62,20 +63,20 @@ class Election:
         self.attempts = 0
 
     def lease_is_free(self, now: Now) -> None:
-        """Called every tick while the lease is free; the first one draws the waiting time."""
+        """Call at every tick while the lease is free; the first call draws the waiting time."""
         if not self.was_free:
             self.was_free = True
             self.back_off(now)
 
     def called(self, now: Now) -> None:
-        """The lease was freed for us: we try at once, the others after their waiting time."""
+        """The lease was freed for us: we try at once, the others after their wait."""
         self.was_free = self.eager = True
         self.backoff_until = now.boot_ns
 
     @property
     def prepare_patience_ns(self) -> int:
-        """How long a Prepare may take: longer after fruitless ones, for a new ballot that comes
-        before the answers to the old one has links and disks begin again, and so for ever."""
+        """How long a Prepare may take. Longer after failures: a new ballot that comes before the
+        answers to the old one makes links and disks begin again, perhaps for ever."""
         doublings = min(max(self.attempts - 1, 0), PREPARE_DOUBLINGS_MAX)
         return self.timing.prepare_timeout_ns << doublings
 

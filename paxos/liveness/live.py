@@ -1,8 +1,8 @@
 """The state of a replica's timers: when to ask, to try, to repeat, and when to rest.
 
-All of it may be wrong, and no two values are chosen in a slot, and no two nodes act at a time; the
-group is only slower, or busier, or without a master for longer. What a value here must not do is to
-keep a group from going on for ever: that is what the worlds of the simulator demand (I10).
+Any of it may be wrong without harm to safety: the group is only slower, or busier, or without a
+master for longer. But no value here may stop a group for ever: the simulator's worlds demand
+progress (I10).
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from paxos.timing import Timing
 
 
 class Live(Core):
-    """A core that knows what time does to it."""
+    """A core with timers."""
 
     def __init__(
         self,
@@ -47,27 +47,27 @@ class Live(Core):
         self.questions = questions or Questions()
         self.standstill = Standstill()
         self.own_be_master: Slot = SLOT_ZERO
-        """Where we have proposed to take or renew the lease last."""
+        """The slot of our last proposal to take or renew the lease."""
         self.progress_at = 0
         self.learn_at = 0
         self.vote_missing = False
-        """The next slot is chosen at a ballot we did not vote at: only its value will help."""
+        """The next slot is chosen at a ballot at which we have no vote: only its value helps."""
         self.trimmed_boot_ns: int | None = None
-        """When somebody told us last that its log begins beyond the end of ours."""
+        """When a peer last told us that its log begins beyond the end of ours."""
         self.rests_until_boot_ns = self.rests_until_wall_ns = 0
-        """Before both there is nothing to do for `timers.tick`, unless something `wake`s us."""
+        """Until both have passed, `timers.tick` has nothing to do unless something `wake`s us."""
 
     def wake(self) -> None:
-        """Something has happened, or is about to: `timers.tick` has to look at all of it again."""
+        """Something has happened, or is about to: `timers.tick` has to look again."""
         self.rests_until_boot_ns = 0
 
     def tell_progress_soon(self) -> None:
-        """How far we are is told in the next round, and not only now and then."""
+        """Tell the others our position at the next tick, and not only when it is due."""
         self.progress_at = 0
         self.wake()
 
     def step_down(self, now: Now, step: Step) -> None:
-        """... and wait a moment before the next attempt."""
+        """Also wait a moment before the next attempt."""
         super().step_down(now, step)
         self.election.back_off(now)
 

@@ -1,8 +1,8 @@
 """When to take the lease, when to renew it, and when to prepare for it.
 
-What is proposed here may lose the race for the lease's version and does nothing then (R8); a
-Prepare that comes at a bad moment costs an election. Only that nothing is proposed while suspended
-is a rule (R13), and `propose_lease` asserts it.
+A proposal from here may lose the race for the lease's version, and then does nothing (R8). A
+Prepare at a bad moment costs an election. One rule matters: a suspended master proposes no lease
+entry (R13), and `propose_lease` asserts it.
 """
 
 from paxos.entry import Entry
@@ -16,7 +16,7 @@ from paxos.timing import LARGE_ENTRY_BYTES
 
 
 def renewal_due(replica: Live, now: Now, early_ns: int = 0) -> bool:
-    """Whether a held lease wants a renewal now, or within `early_ns`."""
+    """Whether a held lease is due for renewal now, or within `early_ns`."""
     timing = replica.timing
     left = replica.lease.expires_wall_ns - now.wall_ns
     return left < timing.lease_ns - timing.renew_every_ns + early_ns
@@ -30,8 +30,8 @@ def propose_lease(replica: Live, now: Now, step: Step) -> None:
 
 
 def renew_before(replica: Live, now: Now, entry: Entry, step: Step) -> None:
-    """A renewal counts when all before it is applied. So a lease that is no longer fresh is renewed
-    before a large entry, and has nearly all of its time for what that takes."""
+    """A renewal takes effect when everything before it is applied. So we renew a lease that is no
+    longer fresh before a large entry, and then have nearly all of its term for that entry."""
     if entry.size < LARGE_ENTRY_BYTES or not now.trusted:
         return
     if replica.handover is not None or replica.election.abstaining or replica.lease_in_flight():
@@ -42,7 +42,7 @@ def renew_before(replica: Live, now: Now, entry: Entry, step: Step) -> None:
 
 
 def take_or_renew(replica: Live, now: Now, step: Step, *, renew_early: bool = False) -> None:
-    """Renew the lease we hold, or try for one that is free."""
+    """Renew the lease that we hold, or try for one that is free."""
     lease, election, proposer = replica.lease, replica.election, replica.proposer
     mine = lease.holder == replica.me  # an old incarnation's too: CAS protects (R11)
     if not mine:
@@ -64,10 +64,11 @@ def take_or_renew(replica: Live, now: Now, step: Step, *, renew_early: bool = Fa
 
 
 def may_prepare(replica: Live, now: Now, step: Step) -> bool:
-    """Heard by a majority, and behind none of those: first learn, then prepare.
+    """Whether we hear a majority and are behind none of it: first learn, then prepare.
 
-    Unless the group stands still meanwhile (paxos.standstill): one that is ahead may be heard by us
-    and hear nobody, and never answer. Who has answered that its log is gone is not such a one.
+    If the group stands still meanwhile (standstill.py), prepare all the same: a node that is ahead
+    may be heard by us, hear nobody, and never answer. One that answered that its log no longer
+    reaches back to us is not such a node.
     """
     if replica.me not in replica.members or not replica.can_vote():
         return False
@@ -85,8 +86,8 @@ def may_prepare(replica: Live, now: Now, step: Step) -> bool:
 
 
 def is_fetching(replica: Live, now: Now) -> bool:
-    """Whether somebody has told us lately that only a state transfer will help. Such a node is not
-    deaf, only behind: it leaves elections to those who are ahead (`may_prepare`)."""
+    """Whether a peer has told us lately that only a state transfer helps. Then we are not deaf but
+    behind, and leave elections to the others."""
     since = replica.trimmed_boot_ns
     timing = replica.timing
     patience_ns = timing.heard_ns + 2 * timing.learn_timeout_ns

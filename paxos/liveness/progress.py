@@ -1,4 +1,4 @@
-"""How far the others say that they are. It decides whom we ask, and whether we are behind."""
+"""How far the others claim to be: it decides whom we ask, and whether we are behind."""
 
 from paxos.changes import doubt, rejoin, witness
 from paxos.ids import SLOT_ZERO, NodeId, Now, Slot
@@ -10,7 +10,7 @@ from paxos.timing import CHOSEN_AHEAD_MAX
 
 def on_progress(replica: Live, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
     peer = replica.peer(sender)
-    peer.told_boot_ns, peer.questioned_boot_ns = now.boot_ns, None
+    peer.progress_boot_ns, peer.questioned_boot_ns = now.boot_ns, None
     if message.applied <= replica.learner.applied:
         replica.questions.answered(replica.group, sender)  # it has no entries for us
     doubt.compare(replica, now, sender, message, step)
@@ -23,8 +23,8 @@ def on_progress(replica: Live, now: Now, sender: NodeId, message: Progress, step
 
 
 def note(replica: Live, now: Now, sender: NodeId, applied: Slot, chosen: Slot = SLOT_ZERO) -> None:
-    """How far a peer says it is. Its newest word counts, and only as long as it is heard: a number
-    that was wrong is gone with the next one. Nobody knows of much that is chosen beyond a gap."""
+    """Note a peer's position. Only its newest message counts, and only while the peer is heard, so
+    the next message corrects a wrong number. No honest member knows of much beyond its own gap."""
     peer = replica.peer(sender)
     peer.applied = applied
     peer.chosen = min(chosen, Slot(applied + CHOSEN_AHEAD_MAX))
@@ -32,23 +32,23 @@ def note(replica: Live, now: Now, sender: NodeId, applied: Slot, chosen: Slot = 
     for node, one in replica.peers.items():
         if replica.is_heard(node, now):
             told = max(told, one.applied, one.chosen)
-    replica.learner.settle(told)
+    replica.learner.claims_are(told)
 
 
 def _answer_outsider(replica: Live, now: Now, sender: NodeId, step: Step) -> None:
-    """It is to become a member, or was removed and does not know: nobody else tells it anything.
-    Not too often, for we may be such a one in its eyes."""
+    """The sender is to become a member, or was removed and does not know it: nobody else tells it
+    anything. Not too often, for it may see us in the same way."""
     peer = replica.peer(sender)
-    last = peer.answered_boot_ns
+    last = peer.reported_boot_ns
     if last is None or now.boot_ns - last >= replica.timing.progress_every_ns:
-        peer.answered_boot_ns = now.boot_ns
+        peer.reported_boot_ns = now.boot_ns
         step.before.append(Send(sender, witness.progress_for(replica, sender)))
 
 
 def link_is_up(replica: Live, node: NodeId, *, reborn: bool) -> None:
-    """Messages may have been lost with the last link; who is born again may have another log."""
+    """The last link may have lost messages; a restarted node may have another log."""
     peer = replica.peer(node)
     peer.questioned_boot_ns = None
     if reborn:
         doubt.forget(replica, node)
-        peer.told_boot_ns = None
+        peer.progress_boot_ns = None

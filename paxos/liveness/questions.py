@@ -1,13 +1,13 @@
-"""What a replica asks of its peers: little at first, and never twice before there was an answer.
+"""Outstanding questions of a node: it asks for little at first, and never twice before an answer.
 
-A question costs whoever is asked far more than the one who asks. So:
+A question costs the node that answers far more than the one that asks. So:
 
-- who only has to hear what others remember of it (`can_vote`) asks for that alone, a message of
-  fixed size: a Learn that nobody has entries for (`ASK_PROGRESS`). Each peer is asked again when it
-  has answered, or has not for `Timing.learn_timeout_ns`;
-- a group has one question for entries under way, whoever was asked, and a node `LEARNING_MAX` of
-  them. What comes of them is all the bulk that can be on its way here: heartbeats of the same link
-  wait behind no more than that. Groups that would like to ask wait in the order they came.
+- a replica that only has to hear what others remember of it (`Core.can_vote`) asks for that alone,
+  with a message of fixed size: a Learn for which nobody has entries (`ASK_PROGRESS`). It asks a
+  peer again after an answer, or after `Timing.learn_timeout_ns` without one;
+- a group has at most one outstanding question for entries, whomever it asked, and a node has at
+  most `LEARNING_MAX`. This bounds the bulk that heartbeats on the same link may have to wait for.
+  Groups that want to ask wait in the order in which they came.
 """
 
 from itertools import islice
@@ -18,21 +18,21 @@ import attrs
 from paxos.ids import MS, GroupId, NodeId
 
 LEARNING_MAX: Final = 8
-"""Questions for entries of a node that are under way, in all groups together."""
+"""Outstanding questions for entries, over all groups of a node."""
 LOST_INTEREST_NS: Final = 500 * MS
-"""Who has not wanted to ask for so long has got what it needs by other means."""
+"""A group that has not wanted to ask for so long got what it needed by other means."""
 
 
 @attrs.define(eq=False)
 class Questions:
-    """Shared by the groups of a node: who waits for entries, and who would like to ask for some."""
+    """Shared by the groups of a node: which wait for entries, and which would like to ask."""
 
     _open: dict[GroupId, tuple[NodeId, int]] = attrs.Factory(dict)
-    """Whom it has asked, and until when it waits."""
+    """Per group: whom it has asked, and until when it waits."""
     _waiting: dict[GroupId, int] = attrs.Factory(dict)
 
     def may_ask(self, now_ns: int, group: GroupId, node: NodeId, until_ns: int) -> bool:
-        """Whether the group's turn has come; if so it has asked."""
+        """Whether it is the group's turn; if so, the question counts as asked."""
         self._open = {one: row for one, row in self._open.items() if row[1] > now_ns}
         if group in self._open:
             return False
@@ -46,7 +46,7 @@ class Questions:
         return True
 
     def answered(self, group: GroupId, node: NodeId) -> None:
-        """Nothing more will come of the question, if that is who was asked."""
+        """The question is over, if this is the node that was asked."""
         asked = self._open.get(group)
         if asked is not None and asked[0] == node:
             del self._open[group]

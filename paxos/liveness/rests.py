@@ -1,4 +1,4 @@
-"""Most groups of a node have nothing to do most of the time: their timers rest."""
+"""Most groups of a node have nothing to do most of the time: then their timers rest."""
 
 from paxos.ids import NOBODY, Now
 from paxos.liveness.live import Live
@@ -6,8 +6,8 @@ from paxos.proposer import Role
 
 
 def rests(replica: Live, now: Now) -> bool:
-    """Whether `tick` would find nothing to do: nothing has happened since it last found so, and
-    what it waits for is not due. Most groups of a node are like this most of the time."""
+    """Whether `tick` would find nothing to do: nothing has happened since `rest` found so, and
+    nothing that it waits for is due."""
     if now.boot_ns >= replica.rests_until_boot_ns or now.wall_ns >= replica.rests_until_wall_ns:
         return False
     replica.standstill.rested(now.boot_ns)  # the one thing that `tick` would have noted
@@ -15,10 +15,10 @@ def rests(replica: Live, now: Now) -> bool:
 
 
 def rest(replica: Live, now: Now) -> None:
-    """Note until when nothing is due by time alone; whatever happens ends it (`Replica.wake`).
+    """Note until when nothing is due by time alone; any event ends the rest (`Live.wake`).
 
-    Only what is settled rests: everything applied, nothing under way, a lease that runs, and a role
-    that goes with it. What is due next is the progress told to others, and what the lease wants.
+    A group rests only when everything is applied, nothing is in flight, and a lease runs that fits
+    our role. What comes next is the Progress for the others, a renewal, or the lease's end.
     """
     lease, proposer, timing = replica.lease, replica.proposer, replica.timing
     replica.wake()

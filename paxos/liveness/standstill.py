@@ -1,10 +1,10 @@
-"""Whether a group gets on without a member that is behind: then it stands for no election.
+"""Whether the group makes progress without a member that is behind: then that one does not prepare.
 
-Who is behind knows leases that ended long ago, and nothing of the one that runs. Its ballots win
-nothing, for those who are ahead refuse them (Behind); but it has promised them itself, so it
-refuses whatever the master sends, and the master has to begin anew. How long a member is behind
-says nothing: it may wait its turn among hundreds of groups (questions.py), or for large entries.
-What says something is that slots are chosen elsewhere, if only renewals: so there is a master.
+A member that is behind knows leases that ended long ago, and not the one that runs. Its ballots win
+nothing, for the members ahead of it answer Behind. But it has promised them itself, so it refuses
+whatever the master sends, and the master has to begin anew. How long a member is behind tells
+nothing: it may wait its turn among hundreds of groups (questions.py), or for large entries. But if
+more slots are chosen elsewhere, be it renewals, there is a master.
 """
 
 from typing import Final
@@ -16,16 +16,16 @@ from paxos.learner import Learner
 from paxos.timing import Timing
 
 UNANSWERED: Final = 20
-"""In times of Timing.heard_ns: who was asked for entries may say so long that there are more and
-more, and give none."""
+"""In units of Timing.heard_ns: so long may a peer that we asked for entries claim more and more of
+them and send none."""
 
 
 @attrs.define(eq=False)
 class Standstill:
     since: int = 0
-    """When we were last seen to apply something, or to miss nothing."""
+    """When we last applied something, or missed nothing."""
     group_since: int = 0
-    """When more slots were last known to be chosen."""
+    """When we last learned that more slots are chosen."""
     asked_since: int | None = None
     """When we asked for entries, if we have applied nothing since."""
     _applied: Slot = SLOT_ZERO
@@ -36,7 +36,7 @@ class Standstill:
         self._applied, self._chosen_to = learner.applied, learner.chosen_to
 
     def look(self, now_ns: int, learner: Learner) -> None:
-        """Call every tick."""
+        """Call at every tick."""
         behind = learner.behind
         if learner.applied != self._applied or not behind:
             self._applied, self.since, self.asked_since = learner.applied, now_ns, None
@@ -44,7 +44,7 @@ class Standstill:
             self._chosen_to, self.group_since = learner.chosen_to, now_ns
 
     def rested(self, now_ns: int) -> None:
-        """Nothing is missed, so there was no need to look."""
+        """The timers rested, because nothing was missing."""
         self.since = now_ns
 
     def asked(self, now_ns: int) -> None:
@@ -52,8 +52,8 @@ class Standstill:
             self.asked_since = now_ns
 
     def is_dead(self, now_ns: int, timing: Timing) -> bool:
-        """We get nothing of what others have, and they get no more either. A master would have
-        renewed its lease meanwhile."""
+        """Whether we get nothing of what others have, and they get no more either: a master would
+        have renewed its lease meanwhile."""
         patience_ns = max(timing.heard_ns, 2 * timing.renew_every_ns)
         if now_ns - self.since <= timing.heard_ns:
             return False

@@ -1,4 +1,4 @@
-"""What a replica does as time passes: learn, retransmit, prepare, renew (protocol.md "tick")."""
+"""What a replica does as time passes: learn, retransmit, prepare, renew."""
 
 from typing import Final
 
@@ -12,17 +12,17 @@ from paxos.step import Send, Step
 from paxos.strategies import older
 
 RETRANSMIT_SLOTS_MAX: Final = 8
-"""Undecided slots sent again in one tick, oldest first: a slow peer must not be drowned."""
+"""Undecided slots that one tick retransmits, oldest first: not to drown a slow peer."""
 
 LARGE_NS_PER_BYTE: Final = 100
-"""A large entry takes its time on links and disks. Sent again meanwhile it would be in its own way,
-and in that of all others."""
+"""A large entry takes time on links and disks. A retransmission meanwhile would be in its way, and
+in the way of everything else."""
 
 
 def tick(replica: Live, now: Now, step: Step, *, renew_early: bool = False) -> None:
-    """Call every few tens of milliseconds, unless it `rests`. `renew_early`: other groups of this
-    master renew now, so this one joins them if it would be due soon (one frame per peer and one
-    fsync for all)."""
+    """Call every few tens of milliseconds, unless the group rests (rests.py). `renew_early`: other
+    groups of this node renew now, so this one joins them if it would be due soon: one frame per
+    peer and one fsync for all."""
     _progress_and_learning(replica, now, step)
     if replica.commit_due:
         replica.flush_commit(step)
@@ -50,7 +50,7 @@ def tick(replica: Live, now: Now, step: Step, *, renew_early: bool = False) -> N
 
 
 def _prepare_patience_ns(replica: Live) -> int:
-    """A promise brings along what was voted for, and that may be large."""
+    """A Promise carries what was voted for, and that may be large."""
     votes_ns = replica.acceptor.votes_bytes * LARGE_NS_PER_BYTE
     return replica.election.prepare_patience_ns + votes_ns
 
@@ -86,8 +86,8 @@ def _progress_and_learning(replica: Live, now: Now, step: Step) -> None:
 
 
 def _gap_needs_values(replica: Live, now: Now) -> bool:
-    """Slots known chosen and not applied are usual for a moment: their votes are here, their Commit
-    is on its way. Ask for values where a vote is missing, or where nothing has moved for long."""
+    """Slots that are chosen and not applied are usual for a moment: we have voted, and the Commit
+    is coming. Ask for values if a vote is missing, or if nothing has moved for long."""
     replica.standstill.look(now.boot_ns, replica.learner)
     stalled_ns = now.boot_ns - replica.standstill.since
     return replica.learner.behind and (
@@ -96,7 +96,7 @@ def _gap_needs_values(replica: Live, now: Now) -> bool:
 
 
 def _learn_from_somebody(replica: Live, now: Now, step: Step) -> None:
-    """Ask one who is ahead of us, as far as we know; else anybody: the answer says who is."""
+    """Ask a node that is ahead of us, as far as we know, else any: its answer says who is."""
     applied = replica.learner.applied
     others = replica.acquaintances()
     ahead = [n for n in others if replica.peer(n).applied > applied and replica.is_heard(n, now)]

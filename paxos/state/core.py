@@ -40,7 +40,7 @@ class Recovered:
     base: Base | None = None
     proven: Slot = SLOT_ZERO
     """All slots up to here are chosen; where that is beyond what can be replayed, damage has left a
-    gap, and `votes` has none of what was voted there."""
+    gap, and `votes` lacks what was voted there."""
 
 
 class Core:
@@ -76,14 +76,14 @@ class Core:
         self.chain = ChainHash()
         self.round_seen = self.acceptor.promised.round
         self.commit_due = False
-        """A quorum was counted, and nobody has been told of it yet."""
+        """We have counted a quorum and told nobody yet."""
 
         self.members: tuple[NodeId, ...] = tuple(sorted(members))
         self.configured: Slot = SLOT_ZERO
-        """The Config that made them members."""
+        """The slot of the Config that made them the members."""
         self.contacts: tuple[NodeId, ...] = ()
-        """Whom to ask beside the members we know of: a node that begins a group knows its founders,
-        and nothing of those who came after them but by hearsay, which is no base for a quorum."""
+        """Whom to ask besides the members. A node that begins a group knows only its first members
+        for certain; whoever joined later it knows by hearsay, which must not count in a quorum."""
         self.changing: Change | None = None
 
         self.handover: Handover | None = None
@@ -93,16 +93,18 @@ class Core:
 
         self.rejoin: Rejoin | None = None if recovered.voting else Rejoin()
         self.verified: set[NodeId] = set()
-        self.told: set[NodeId] = set()
-        """Who has told this life what it remembers of those before: it has no more to tell."""
+        """Members among the witnesses that know of no promise we forgot: `can_vote` counts them."""
+        self.witnesses: set[NodeId] = set()
+        """Nodes that have told this life of ours what they remember of earlier ones. They have no
+        more to tell (ADR 45)."""
         self.doubts: dict[NodeId, Doubt] = {}
-        """Who says that we have forgotten a promise: it is asked once more."""
+        """Nodes that say that we have forgotten a promise: each is asked once more."""
         self.proven = recovered.proven
 
         self.diverged: set[NodeId] = set()
-        """Members whose log differs from ours: never empty only if something is badly broken."""
+        """Members whose log differs from ours: empty unless something is badly broken."""
         self.doubt = self.hopeless = False
-        """Ours may be the wrong one; and no majority can say that it is not (changes/doubt.py)."""
+        """Our log may be the wrong one; and no majority can clear it (changes/doubt.py)."""
 
         self.peers: dict[NodeId, Peer] = {}
 
@@ -137,8 +139,8 @@ class Core:
         )
 
     def serves_on(self, now: Now) -> bool:
-        """Whether a master that hands its group over still takes commands: where it only lets its
-        lease run out (paxos/strategies), nearly to the end."""
+        """Whether a master that hands its group over still takes commands. It does, nearly to the
+        end, if it only lets its lease run out (paxos/strategies)."""
         assert self.handover is not None
         last_ns = self.timing.last_commands_ns
         return (
@@ -148,14 +150,15 @@ class Core:
         )
 
     def can_vote(self) -> bool:
-        """Not while rejoining or in doubt, nor before peers told us what they remember of us."""
+        """Not while rejoining or in doubt, nor before a quorum, counting us, has told us what it
+        remembers of us (ADR 4), nor with a gap (ADR 46)."""
         known = len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
         at_odds = self.rejoin is not None or self.doubt or self.doubts
         return known and not at_odds and not self.has_gap()
 
     def has_gap(self) -> bool:
-        """Votes for slots that are chosen were lost from our log, and the entries are not learned
-        again yet: a Promise would not tell of them, and another value might be chosen there."""
+        """Whether our log lost votes for chosen slots, and we have not learned the entries again. A
+        Promise would not report these votes, and another value might be chosen there (ADR 46)."""
         return self.learner.applied < self.proven
 
     @property
@@ -172,7 +175,7 @@ class Core:
     # -- the moves of a proposer --------------------------------------------------------------
 
     def prepare(self, now: Now, step: Step) -> None:
-        """Phase 1 for all open slots with a ballot never used before (R1)."""
+        """Start phase 1 for all open slots, with a ballot that was never used before (R1)."""
         assert self.me in self.members
         ballot = Ballot(1 + max(self.round_seen, self.acceptor.promised.round), self.me)
         self.see(ballot)
@@ -215,7 +218,8 @@ class Core:
         return entries.be_master(BeMaster(self.me, self.incarnation, self.lease.ver, expires))
 
     def step_down(self, now: Now, step: Step) -> None:
-        """Keeps lease and suspension; what has given nothing up yet is called off."""
+        """Give up the role, but neither the lease nor a suspension (R7). A handover or a change of
+        members that has given nothing up yet is called off."""
         if self.proposer.role is Role.LEADER:
             step.notices.append(Notice(self.group, "stepped-down", f"{self.proposer.ballot}"))
         self.proposer.step_down()
@@ -225,7 +229,7 @@ class Core:
             self.call_off_handover("stepped down", step)
 
     def call_off_handover(self, reason: str, step: Step) -> None:
-        """End a steal that has given nothing up yet: the master carries on."""
+        """Call off a steal that has given nothing up yet: the master carries on."""
         handover = self.handover
         assert handover is not None
         assert handover.stage is not Stage.SENT
@@ -235,29 +239,29 @@ class Core:
         self.handover = None
 
     def call_off_change(self, reason: str, step: Step) -> None:
-        """Give up a change of members that was not proposed yet."""
+        """Call off a change of members that was not proposed yet."""
         self.changing = None
         step.notices.append(Notice(self.group, "change-called-off", reason))
 
     # -- what others write here ---------------------------------------------------------------
 
     def become_members(self, members: Iterable[NodeId], configured: Slot) -> None:
-        """A Config that is applied, or a base that covers one, says who decides from now on."""
+        """An applied Config, or a base that covers one, says who decides from now on (R10)."""
         self.members, self.configured = tuple(sorted(members)), configured
         if self.me in self.members:
             self.contacts = ()
 
     def ask_also(self, nodes: Iterable[NodeId]) -> None:
-        """Nodes that are not members, as far as we know, and may tell us something."""
+        """Nodes that may tell us something, though they are not members as far as we know."""
         self.contacts = tuple(nodes)
 
     def see(self, ballot: Ballot) -> None:
-        """Our next ballot must be above all that we know of."""
+        """Our next ballot has to be above all ballots that we know of."""
         if ballot.round > self.round_seen:
             self.round_seen = ballot.round
 
     def wake(self) -> None:
-        """Something has happened, or is about to; the timers want to know (liveness/live.py)."""
+        """Something has happened, or is about to: the timers must look again (liveness/live.py)."""
 
     # -- small things -------------------------------------------------------------------------
 
@@ -271,7 +275,7 @@ class Core:
         return [node for node in members if node != self.me]
 
     def acquaintances(self) -> list[NodeId]:
-        """Who may tell us something."""
+        """All nodes that may tell us something: members and contacts."""
         others = self.others(self.members)
         return others + [node for node in self.others(self.contacts) if node not in others]
 

@@ -1,4 +1,4 @@
-"""How far a master has come in giving its group away (paxos/changes/handover.py)."""
+"""How far a master has got in giving its group away (paxos/changes/handover.py)."""
 
 from enum import Enum
 
@@ -9,11 +9,11 @@ from paxos.ids import Incarnation, NodeId
 
 class Stage(Enum):
     DRAINING = "draining"
-    """No new entries; can be called off at no cost."""
+    """No new entries. It can be called off at no cost."""
     SENT = "sent"
-    """Suspended until the entry's slot is applied."""
+    """The entry is proposed; the master is suspended until its slot is applied (R3, R7)."""
     EXPIRING = "expiring"
-    """Not renewing: whoever is elected when the lease is over ends the handover."""
+    """The lease is not renewed; the next master's election ends the handover (paxos/strategies)."""
 
 
 @attrs.define(eq=False)

@@ -14,20 +14,20 @@ class Peer:
     witnessed: Ballot = BALLOT_ZERO
     """The highest ballot, of those we used ourselves, that we saw it promise or accept in."""
     chosen: Slot = SLOT_ZERO
-    """Up to where it says that slots are chosen, if that is beyond what it has applied."""
+    """Up to where it claims that slots are chosen, if that is beyond what it has applied."""
     asked: bool = False
     """Whether we ever asked it for entries."""
     questioned_boot_ns: int | None = None
-    """When we asked it what it remembers of us, while the answer is on its way."""
-    told: tuple[Slot, int] | None = None
-    """A slot and its hash there that we have not reached yet."""
+    """When we asked it what it remembers of us, while the answer is outstanding."""
+    ahead: tuple[Slot, int] | None = None
+    """A slot that we have not reached yet, and its hash there."""
     agreed: Slot | None = None
-    """The last slot at which our hashes were compared, and equal."""
+    """The last slot at which our hashes were compared and were equal."""
     differs: Slot = SLOT_ZERO
-    """The first at which they were not, while it is among `Replica.diverged`."""
+    """The first slot at which they were not, while the peer is in `Core.diverged`."""
     help: Help | None = None
-    """It cannot vote, and wants slots to be chosen."""
-    told_boot_ns: int | None = None
-    """When it last told us how far it is."""
-    answered_boot_ns: int | None = None
-    """When we last told it how far we are, though it is no member."""
+    """Set if it cannot vote, and needs slots to be chosen."""
+    progress_boot_ns: int | None = None
+    """When it last told us its position."""
+    reported_boot_ns: int | None = None
+    """When we last told it our position although it is no member."""

@@ -1,6 +1,6 @@
-"""What an acceptor that has lost part of its disk knows of its way back, and when it may vote.
+"""The state of an acceptor that has lost part of its disk, and the rule when it may vote again.
 
-The exchanges are in paxos/changes/rejoin.py; the argument why the rule is right stands there, too.
+The exchanges are in paxos/changes/rejoin.py, with the argument why the rule is right.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from paxos.timing import WINDOW_MAX
 
 
 def is_pair(me: NodeId, members: tuple[NodeId, ...]) -> bool:
-    """Whether this is one of two; who is to become a third is not."""
+    """Whether this is one of two members. A node that is to become the third is not."""
     return len(members) == 2 and me in members
 
 
-class Told(NamedTuple):
-    """What one member has said. `bar`: the least that it ever named, for it only grows, so more was
-    wrong or came later; `applied` and `promised` are of its newest answer, both."""
+class Answer(NamedTuple):
+    """What one member has answered. `bar` is the lowest that it ever named: the true one can only
+    grow, so a higher number is wrong or came later. The rest is of its newest answer."""
 
     bar: Slot
     applied: Slot
@@ -30,20 +30,20 @@ class Told(NamedTuple):
 
 @attrs.define(kw_only=True, eq=False)
 class Rejoin:
-    answers: dict[NodeId, Told] = attrs.Factory(dict)
+    answers: dict[NodeId, Answer] = attrs.Factory(dict)
     floor: Ballot = BALLOT_ZERO
     bar: Slot = SLOT_ZERO
-    """What we know ourselves; the answers of members are on top of it."""
+    """What we know ourselves; the answers of members come on top."""
 
     def on_answer(self, sender: NodeId, answer: RejoinAnswer) -> None:
-        """The bar does not rise with later answers: the group goes on meanwhile, and a bar that
-        rose with it would never be passed. A word replaces the one before it, so that one wrong
-        number keeps nobody from voting for ever (docs/adr/0045)."""
+        """The bar does not rise with later answers: the group goes on meanwhile, and we would never
+        pass a bar that rose with it. An answer replaces the one before it, so that one wrong number
+        does not keep us from voting for ever (ADR 45)."""
         bar = max(answer.last_voted, answer.applied)
         told = self.answers.get(sender)
         if told is not None:
             bar = min(bar, told.bar)
-        self.answers[sender] = Told(bar, answer.applied, answer.promised)
+        self.answers[sender] = Answer(bar, answer.applied, answer.promised)
 
     def bar_of(self, members: tuple[NodeId, ...]) -> Slot:
         return max([self.bar, *(one.bar for one in self._of(members))])
@@ -61,11 +61,11 @@ class Rejoin:
           slot that was decided with its vote is at most `bar`;
         - a master proposes at most WINDOW_MAX slots beyond what is chosen, so all its votes are in
           slots up to `bar + WINDOW_MAX`: these are decided when one beyond is applied;
-        - who is still in phase 1 with its forgotten promise has a member in its quorum that is past
-          the bar: either that one told of the promise (`floor_of`), or it answers Behind.
+        - a proposer that is still in phase 1 with the forgotten promise has a member in its quorum
+          that is past the bar: that member told us of the promise (`floor_of`), or answers Behind.
 
-        `configured`: the slot since which these are the members. What was decided by others than
-        them, and their majority cannot tell of, lies below it.
+        `configured` is the slot since which these are the members. Whatever others decided, and
+        their majority cannot know, lies below it.
         """
         bar = max(self.bar_of(members), configured)
         if is_pair(me, members):
@@ -75,13 +75,13 @@ class Rejoin:
         others = sum(1 for node in past if node in members and node != me)
         return others >= quorum_size(members) and applied > bar + WINDOW_MAX
 
-    def _of(self, members: tuple[NodeId, ...]) -> Iterator[Told]:
-        """What those who are no members say counts for nothing."""
+    def _of(self, members: tuple[NodeId, ...]) -> Iterator[Answer]:
+        """Answers of nodes that are not members do not count."""
         return (told for node, told in self.answers.items() if node in members)
 
 
 class Doubt(NamedTuple):
-    """A peer says that we have forgotten a promise: when, and in which life of its own."""
+    """A peer says that we have forgotten a promise: since when, and in which life of the peer."""
 
     since_boot_ns: int
     life: Incarnation | None
@@ -89,7 +89,7 @@ class Doubt(NamedTuple):
 
 @attrs.define(eq=False)
 class Help:
-    """What a master does for a member that cannot vote: fill slots up to `until`, if it is idle."""
+    """A member that cannot vote has asked: an idle master fills slots up to `until` with NoOps."""
 
     incarnation: Incarnation
     until: Slot

@@ -40,12 +40,12 @@ def last_entry(replica: Core, handover: Handover, now: Now) -> Steal:
     to, incarnation, expires_ns = handover.target, handover.target_incarnation, now.wall_ns
     if replica.timing.strategy is Strategy.MOVE_EXPIRY:
         to, incarnation = replica.me, replica.incarnation
-        expires_ns = now.wall_ns + replica.timing.margin_ns  # so that our own part of it is over
+        expires_ns = now.wall_ns + replica.timing.margin_ns  # so that we stop acting at once
     return Steal(replica.me, to, incarnation, BALLOT_ZERO, replica.lease.ver, expires_ns)
 
 
 def tick_expiring(replica: Core, now: Now, step: Step) -> None:
-    """Wait for the end of the lease, and then for its new holder, but not for ever."""
+    """Wait for the end of the lease, then for its new holder, but not for ever."""
     handover, timing = replica.handover, replica.timing
     assert handover is not None
     if not replica.is_heard(handover.target, now):

@@ -235,7 +235,7 @@ def test_the_page_shows_the_table() -> None:
         "x, replica.suspended = 1, 2",
         "replica.doubts[node] = 1",
         "del replica.doubts[node]",
-        "replica.told.add(node)",
+        "replica.witnesses.add(node)",
         "replica.lease.ver += 1",
         "acceptor.promised = ballot",
         "replica.peer(node).witnessed = ballot",

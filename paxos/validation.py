@@ -1,9 +1,9 @@
-"""What no honest member says: numbers that are not possible (docs/peer-work.md has all of them).
+"""Refuses messages with numbers that no honest member sends (docs/peer-work.md lists them all).
 
-An honest member's messages may be lost, late, repeated and from an earlier life; they never say
-what is refused here. A frame that does costs its sender the link, and nobody anything else. What is
-possible and still wrong is met where it is used: a peer's newest word replaces the one before it,
-and only answers to our own questions change what is durable (protocol.md, F3).
+An honest member's messages may be lost, late, repeated, or from an earlier life, but never contain
+what is refused here. Such a frame costs its sender the link, and changes nothing. A number that is
+possible and still wrong is dealt with where it is used: a peer's newest message replaces the one
+before, and only answers to our own questions change what is durable (F3).
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +27,10 @@ from paxos.timing import ACCEPT_AHEAD_SLOTS_MAX, ROUND_AHEAD_MAX, WINDOW_MAX
 
 
 def check(replica: Core, sender: NodeId, message: Message) -> None:
-    """Refuse what cannot be.
+    """Refuse what is impossible.
 
     Raises:
-        PeerError: saying what.
+        PeerError: it says what.
     """
     rule = _RULES.get(type(message))
     if rule is not None and sender != replica.me:
@@ -49,11 +49,11 @@ def _prepare(replica: Core, sender: NodeId, message: Prepare) -> None:
 
 
 def _promise(replica: Core, sender: NodeId, message: Promise) -> None:
-    """Who promises has applied nothing from the start of the Prepare on, so it has no vote further
-    than so many slots behind that, and none above the ballot that it promises."""
+    """A member that promises has applied nothing from the start of the Prepare on. So all its votes
+    are within so many slots of that, and none is at a higher ballot than the promised one."""
     proposer = replica.proposer
     if message.ballot != proposer.ballot:
-        return  # of a Prepare that is over; nobody looks into it
+        return  # it answers a Prepare that is over, and nobody reads it
     first = proposer.lo
     for slot, ballot, _ in message.votes:
         if not first <= slot < first + ACCEPT_AHEAD_SLOTS_MAX or ballot > message.ballot:
