@@ -149,7 +149,7 @@ class Replica(Live):
         self.see(message.ballot)
         if self.can_vote():
             taken = self.acceptor.on_prepare(sender, message, self.learner.applied, step)
-            # Refused or not, a member has promised that to itself: it refuses what we propose next.
+            # Even if refused, a member has promised it to itself, and will refuse what we propose.
             idle = not self.suspended and not self.proposer.in_flight
             if taken or (idle and sender in self.members):
                 self._yield_to(now, message.ballot, step)
@@ -197,7 +197,7 @@ class Replica(Live):
             self.commit_due = True
             self.learn(now, message.slot, entry, step)
             if entry.kind == EntryKind.STEAL:
-                self.flush_commit(step)  # the target waits for nothing else
+                self.flush_commit(step)  # the target waits only for this
 
     def _on_commit(self, now: Now, sender: NodeId, message: Commit, step: Step) -> None:
         self._learn_counted(now, sender, message, step)
@@ -218,9 +218,9 @@ class Replica(Live):
         before = self.learner.applied
         for offset, entry in enumerate(message.entries):
             self.learn(now, Slot(message.start + offset), entry, step)
-        # A duplicate teaches nothing and asks for nothing: else questions would breed.
+        # A duplicate teaches nothing, and must not ask: else questions would multiply.
         if self.learner.applied > before and reached < self.peer(sender).applied:
-            asking.ask_to_learn(self, now, sender, step)  # it has more; the rest comes by itself
+            asking.ask_to_learn(self, now, sender, step)  # it has more
 
     def _on_progress(self, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
         progress.on_progress(self, now, sender, message, step)
@@ -235,7 +235,7 @@ class Replica(Live):
             step.fetch.append(FetchState(self.group, sender))
 
     def _on_rejoin_ask(self, now: Now, sender: NodeId, message: RejoinAsk, step: Step) -> None:
-        if self.can_vote():  # else we have forgotten things ourselves, or may have
+        if self.can_vote():  # else we may have forgotten things ourselves
             rejoin.answer(self, now, sender, message, step)
 
     def _on_rejoin_answer(
@@ -317,7 +317,7 @@ class Replica(Live):
             return
         slot = Slot(learner.applied + 1)
         vote = votes.get(slot) if slot >= first else None
-        while vote is not None and vote[0] == ballot and slot <= last:  # nearly always all of them
+        while vote is not None and vote[0] == ballot and slot <= last:  # nearly always all
             self.learn(now, slot, vote[1], step)
             slot = Slot(slot + 1)
             vote = votes.get(slot)
@@ -354,7 +354,7 @@ class Replica(Live):
                 self._apply_control(now, slot, entry, live=True, step=step)
         applied = self.learner.applied
         if self.proposer.role is Role.LEADER and self.proposer.next <= applied:
-            self.step_down(now, step)  # others fill the slots we thought were ours (R6b)
+            self.step_down(now, step)  # others fill the slots that we thought we owned (R6b)
         if self.handover is not None:
             handover.entry_applied(self)
         doubt.reached(self, now, step)
@@ -382,7 +382,7 @@ class Replica(Live):
                     self.election.called(now)  # two proposes: the second is ours
         elif isinstance(control, Config):
             self.become_members(control.members, slot)
-            if step is not None:  # so that a restart knows them: who left may soon have forgotten
+            if step is not None:  # so that a restart knows them: those who left may soon forget
                 step.persist.append(LearnedRecord(self.group, slot, entry, slot))
                 self.acceptor.note_recorded(slot)
                 doubt.look_again(self, now, step)
@@ -398,7 +398,7 @@ class Replica(Live):
             or not self.can_vote()
             or self.me not in self.members
         ):
-            return  # the lease is ours but the ballot is not usable: tick() prepares a fresh one
+            return  # the lease is ours, but the ballot is not usable: prepare a fresh one in time
         self.proposer.take_over(slot, ballot, self.members, now.boot_ns)
         self.election.succeeded()
 

@@ -1,33 +1,38 @@
-"""How an acceptor that lost part of its disk may vote again (protocol.md section 4, "Lost disk").
+"""How an acceptor that lost part of its disk gets its vote back (ADR 4, ADR 39, ADR 45).
 
 Such a node no longer knows what it promised and voted. It becomes non-voting, asks all members what
-they have seen, and votes again once
+they have seen, and votes again once all of this holds:
 
-- a majority of the members, itself not counted, has answered this incarnation: every quorum it was
-  ever part of shares a member with that majority, so `bar` covers every slot such a quorum may have
-  decided before;
-- a majority, itself not counted, has told besides that they have applied a slot beyond `bar`, and
-  will not forget it. `floor` is the highest ballot they had promised by then. Who is in phase 1
-  with a promise of ours that we have forgotten has one of them in its quorum as well; that one has
-  promised before it told us so, and `floor` is no less than that ballot, or it says Behind;
-- a slot beyond `bar + WINDOW_MAX` is applied. A master has at most WINDOW_MAX open slots, so such a
-  slot was begun after the answers, and older votes of ours still in flight concern earlier slots.
+- A majority of the members, itself not counted, has answered this incarnation. *Lemma*: every
+  quorum that it was ever part of shares another member with that majority. So `bar`, the highest
+  slot that they had voted in, proposed or applied, covers every slot decided with its vote.
+- A majority, itself not counted, has said since that it has applied a slot beyond `bar`, and its
+  records prove it (`Acceptor.recorded`), so it cannot forget that. `floor` is the highest ballot
+  that they had promised by then. *Lemma*: a proposer that is in phase 1 with a promise that we have
+  forgotten has one of them in its quorum. Either that member promised before it told us so, and
+  `floor` is no less than the ballot; or it answers Behind, and the ballot never leads.
+- It has applied a slot beyond `bar + WINDOW_MAX`. *Lemma*: a master has at most WINDOW_MAX open
+  slots, so this slot was begun after the answers, and all forgotten votes are in slots before it,
+  which are decided.
 
-*Two members* are another matter: there is no third to ask, and nothing is ever chosen without both,
-so the rule above would wait for ever. But then the other has voted for whatever may be chosen and
-takes part in every phase 1; it has forgotten nothing, so nothing that this one has forgotten can do
-harm, with two exceptions. A ballot of its own that the other never saw must not be used again: it
-goes on far above. And it must know who the members are: it has applied what the other has, and the
+The lemmas are proved in ADR 4, and for members that change meanwhile in ADR 22. The rule is
+`Rejoin.may_vote`.
+
+*Two members* are different. There is no third to ask, and nothing is chosen without both, so the
+rule above would wait for ever. But the other has voted for whatever may be chosen, takes part in
+every phase 1, and has forgotten nothing. So nothing that this one forgot can do harm, with two
+exceptions. It must not reuse a ballot of its own that the other never saw: it goes on far above.
+And it must know who the members are: it waits until it has applied what the other has, and the
 other does not answer while it has voted for a Config that it does not know to be chosen, for with
-that one the quorums are others (docs/adr/0045).
+that Config the quorums are different (ADR 39).
 
-An idle group would keep it waiting for as many renewals of the lease. So a master that is asked and
-has nothing else to propose fills slots with nothing.
+An idle group would keep the node waiting for that many renewals of the lease. So a master that is
+asked and has nothing else to propose fills slots with NoOps.
 
-What was lost is noticed in three ways: a peer has witnessed a higher ballot than our disk knows,
-the shell has found damage in the log that may have been a promise or a vote (`distrust`), or the
-peers say that the whole directory is not the one they know (docs/storage-format.md, "Damage" and "A
-directory that is not the one").
+A loss is noticed in three ways: a peer witnessed a higher ballot than our disk knows; the shell
+found damage in the log that may have been a promise or a vote (`distrust`); or the peers say that
+the whole directory is not the one they know (docs/storage-format.md, "Damage" and "A directory that
+is not the one").
 """
 
 from collections.abc import Iterable
@@ -45,20 +50,23 @@ from paxos.timing import WINDOW_MAX
 
 ROUNDS_FORGOTTEN: Final = 1 << 16
 """More ballots than one of a pair can have begun without the other: it prepares only while it hears
-that one, which then answers or outbids it."""
+the other, which then answers or outbids it."""
 GAP_PATIENCE: Final = 2
-"""In times of Timing.heard_ns: so long the other one of a pair may take to know what was lost."""
+"""In units of Timing.heard_ns: so long the other of a pair may take to learn what was lost."""
 FILLED_PER_ASK: Final = 8
-"""Slots an idle master fills with nothing when it is asked (every Timing.progress_every_ns)."""
+"""NoOps that an idle master proposes when it is asked (every Timing.progress_every_ns)."""
 SILENT_ASKS: Final = 4
-"""Who has not asked for so many times that long may vote again, or is gone."""
+"""A node that has missed so many times to ask may vote again, or is gone."""
 
 
 def answer(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
-    """Tell a member that has forgotten things what it must not contradict, and help it."""
+    """Tell a node that has forgotten things what it must not contradict, and help it.
+
+    `acceptor.recorded`, and not what is applied: the answer must hold in all our later lives.
+    """
     life = replica.incarnations.get(sender)
     if life is not None and life != ask.incarnation:
-        return  # not from the node that is there now: each life is helped so far, and no further
+        return  # from another life of the node: each one is helped so far, and no further
     acceptor, known = replica.acceptor, _known_slot(replica)
     if is_pair(replica.me, replica.members) and acceptor.voted_config():
         return
@@ -68,9 +76,9 @@ def answer(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) 
 
 
 def _help(replica: Core, now: Now, sender: NodeId, incarnation: Incarnation, step: Step) -> None:
-    """Asked again and again we go no further than anybody could need who began to ask then; one who
-    was silent for a while begins anew, and a change of members raises the bar of all. Who is no
-    member is helped as well: it is to become one, and must vote before it does."""
+    """Fill slots, but only as many as a node needs that began to ask when this one did. A node that
+    was silent for a while begins anew, and a change of members raises everybody's bar. Nodes that
+    are not members are helped as well: they must be able to vote before they become members."""
     peer, proposer = replica.peer(sender), replica.proposer
     one = peer.help
     if one is None or one.incarnation != incarnation or not is_asking(replica, now, sender):
@@ -101,9 +109,10 @@ def _known_slot(replica: Core) -> Slot:
 def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
     """A peer says what it remembers of us. If that is more than we know, we have lost a promise.
 
-    Only an earlier life of ours can have: what this one promised it knows. So a peer's word counts
-    until it has told this life, knowing that it is this one; and it has to be said twice, for a
-    single wrong message must not take our vote. Until then we do not vote, which harms nobody.
+    Only an earlier life can have lost one: this life knows what it promised. So a peer's memory
+    counts until the peer has told it to this life, naming this life. And the peer has to say it
+    twice, for a single wrong message must not cost our vote; until then we do not vote, which harms
+    nobody (F3, ADR 45).
     """
     life = replica.incarnations.get(sender)
     doubt = replica.doubts.get(sender)
@@ -111,7 +120,7 @@ def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, ste
     if claims and sender in replica.witnesses:
         what = f"{message.witnessed} promised, says node {sender}"
         step.notices.append(Notice(replica.group, "impossible", what))
-    elif doubt is not None and (claims or doubt.life != life):  # who is born again has forgotten
+    elif doubt is not None and (claims or doubt.life != life):  # a restarted peer has forgotten
         replica.witnesses.add(sender)
         _believe(replica, now, sender, step)
     elif claims:
@@ -127,7 +136,7 @@ def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, ste
 
 
 def tick_doubts(replica: Core, now: Now, step: Step) -> None:
-    """Who cannot be asked once more is believed: it may have been the only one to know."""
+    """Believe a peer that we cannot ask once more: it may have been the only one to know."""
     for node, doubt in replica.doubts.items():
         waited_ns = now.boot_ns - doubt.since_boot_ns
         if waited_ns > replica.timing.heard_ns and not replica.is_heard(node, now):
@@ -143,14 +152,14 @@ def _give_up_gap(replica: Core) -> None:
 
 
 def nothing_is_left_beyond(replica: Core, slot: Slot) -> None:
-    """An operator gives up what was chosen there; who is alone fills the slots up to it."""
+    """An operator gives up what was chosen beyond the slot; a group of one fills those below."""
     replica.proven = min(replica.proven, slot)
 
 
 def tick_gap(replica: Core, now: Now, stalled_ns: int, step: Step) -> None:
-    """Of two members: what was lost here the other may have voted for, and not know to be chosen.
-    It cannot find out without this one's promise, and this one gives none that leaves it out. Then
-    it is the other's vote that counts, as the rule for two has it."""
+    """In a group of two, the other may have voted for what we lost without knowing that it is
+    chosen. It cannot find out without our promise, and we give none with a gap. So we give up our
+    vote, and the rule for two lets the other's vote count."""
     if not replica.has_gap() or not is_pair(replica.me, replica.members):
         return
     (other,) = replica.others(replica.members)
@@ -165,7 +174,7 @@ def tick_gap(replica: Core, now: Now, stalled_ns: int, step: Step) -> None:
 
 
 def _believe(replica: Core, now: Now, node: NodeId, step: Step) -> None:
-    """Its number goes nowhere: what has to be kept, a majority will say (Rejoin.floor_of)."""
+    """The peer's number is not used: a majority will say what to keep (`Rejoin.floor_of`)."""
     why = f"lost a promise, says node {node}"
     stop_voting(replica, now, replica.acceptor.promised, why, step)
 
@@ -179,7 +188,7 @@ def stop_voting(
     *,
     bar: Slot = SLOT_ZERO,
 ) -> None:
-    """Promises or votes of ours may be forgotten: be silent until that can do no harm."""
+    """We may have forgotten promises or votes: do not vote until that can do no harm."""
     replica.wake()
     replica.doubts.clear()
     replica.rejoin = Rejoin(floor=floor, bar=bar)
@@ -193,7 +202,7 @@ def stop_voting(
 
 
 def agrees(replica: Core, since: Slot = SLOT_ZERO) -> bool:
-    """Whether a majority, this member counted, was found to have its log, at `since` or beyond."""
+    """Whether a majority, this member included, has the same log, compared at `since` or beyond."""
     same = [replica.me]
     for node in replica.others(replica.members):
         agreed = replica.peer(node).agreed
@@ -206,13 +215,13 @@ def try_to_vote_again(replica: Core, step: Step) -> None:
     rejoin, members = replica.rejoin, replica.members
     assert rejoin is not None
     if replica.doubt or not agrees(replica):
-        return  # its log may be wrong, too: it is compared with every Progress
+        return  # its log may be wrong, too; every Progress compares it
     if rejoin.may_vote(replica.me, members, replica.learner.applied, replica.configured):
         _vote_again(replica, "voting-again", step, jump=is_pair(replica.me, members))
 
 
 def recover_unsafely(replica: Core, step: Step) -> None:
-    """An operator knows that what was forgotten is worth less than a group without a vote."""
+    """An operator decides that a vote is worth more than what may have been forgotten."""
     replica.wake()
     _give_up_gap(replica)
     if replica.rejoin is not None:
@@ -228,17 +237,18 @@ def _vote_again(replica: Core, what: str, step: Step, *, jump: bool) -> None:
     acceptor.vote_again(floor)
     replica.rejoin = None
     _give_up_gap(replica)
-    replica.witnesses.update(replica.peers)  # whatever they remember, it can do no harm any more
+    replica.witnesses.update(replica.peers)  # whatever they remember can do no harm any more
     step.persist.append(VotingRecord(replica.group, True, floor))
     step.notices.append(Notice(replica.group, what, f"floor {floor}"))
 
 
 def distrust(replica: Core, now: Now, lost: Iterable[Slot], why: str, step: Step) -> None:
     """The log is not what this replica has written. The entries of the `lost` slots are gone: those
-    not applied yet are forgotten here as well, to be learned anew with a record of their own.
+    not applied yet are forgotten here as well, and learned anew with a record of their own.
 
-    It may vote again in this life, and find damage once more. Then an answer to its first question
-    may still be under way and say too little; so what we know of our own votes counts too.
+    The replica may vote again in this life, and find more damage. Then an answer to its first
+    question may still be on its way and say too little. So what we know of our own votes counts,
+    too.
     """
     replica.wake()
     bar = _known_slot(replica)

@@ -1,4 +1,4 @@
-"""Going on from a base: of a checkpoint on our own disk, or of one that a peer has sent.
+"""Going on from a base: that of a checkpoint on our own disk, or of one that a peer sent.
 
 A replica starts from its own (`begin_with`), or takes over a peer's (`install`), when it is behind
 and nobody has the log from there on any more.
