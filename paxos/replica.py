@@ -379,7 +379,7 @@ class Replica(Live):
                 if control.ballot != BALLOT_ZERO:
                     self._take_over(now, slot, control.ballot)
                 elif control.source != self.me:
-                    self.election.called(now)  # two proposes: the second is ours
+                    self.election.lease_freed_for_us(now)  # two proposes: the second is ours
         elif isinstance(control, Config):
             self.become_members(control.members, slot)
             if step is not None:  # so that a restart knows them: those who left may soon forget

@@ -24,7 +24,7 @@ from storage.recovery import LogState
 
 SCENARIOS: Final = "tests/paxos/scenarios"
 
-mutant = partial(planting.mutant, tests="tests/paxos/test_base.py")
+mutant = partial(planting.mutant, tests="tests/paxos/changes/test_base.py")
 
 DISKS: Final[Mapping[str, Mutant]] = {
     "hung-master-stays": mutant(
@@ -99,21 +99,21 @@ STATES: Final[Mapping[str, Mutant]] = {
             "pass",
         ),
         why_not="no world has two logs",
-        tests="tests/paxos/test_doubt.py",
+        tests="tests/paxos/changes/test_doubt.py",
     ),
     "doubt-lifted-by-the-past": mutant(
         "ADR 39",
         "that others agreed with a log before it differed counts for it",
         (rejoin.agrees, "agreed >= since", "agreed >= 0"),
         why_not="no world has two logs",
-        tests="tests/paxos/test_doubt.py",
+        tests="tests/paxos/changes/test_doubt.py",
     ),
     "hopeless-and-taught": mutant(
         "ADR 39",
         "a member whose log is wrong goes on applying what others send",
         (Replica.learn, "if self.hopeless:", "if False:"),
         why_not="no world has two logs",
-        tests="tests/paxos/test_doubt.py",
+        tests="tests/paxos/changes/test_doubt.py",
     ),
     "pair-ballots-again": mutant(
         "R1",
@@ -128,7 +128,7 @@ STATES: Final[Mapping[str, Mutant]] = {
         "one of two votes again before it knows what the other does, members too",
         (Rejoin.may_vote, "applied >= told[0] >= configured", "True"),
         why_not="a third member has to come or go just while one of two forgets",
-        tests="tests/paxos/test_rejoin.py",
+        tests="tests/paxos/changes/test_rejoin.py",
         settings=("members=2",),
     ),
     "pair-answers-with-a-config": mutant(
@@ -140,7 +140,7 @@ STATES: Final[Mapping[str, Mutant]] = {
             "if False:",
         ),
         why_not="a third member has to come or go just while one of two forgets",
-        tests="tests/paxos/test_rejoin.py",
+        tests="tests/paxos/changes/test_rejoin.py",
         settings=("members=2",),
     ),
     "chain-begins-anew": mutant(
@@ -234,7 +234,7 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         "a node is made a member though it is behind, silent, or does not vote",
         (membership._refusal, "differing.isdisjoint(able)", "False"),
         why_not="the others go on without it: it costs a spare, and shows when one more fails",
-        tests="tests/paxos/test_membership.py",
+        tests="tests/paxos/changes/test_membership.py",
     ),
     "change-among-others": mutant(
         "R10",
@@ -245,21 +245,21 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
             "True",
         ),
         why_not="it takes two changes, at ballots that do not see each other, in a group of four",
-        tests="tests/paxos/test_membership.py",
+        tests="tests/paxos/changes/test_membership.py",
     ),
     "change-during-a-handover": mutant(
         "scenario 23",
         "the members change while the group is being handed over",
         (membership._refusal, "replica.handover is not None", "False"),
         why_not="a master that hands over takes no commands but under an older strategy",
-        tests="tests/paxos/test_membership.py",
+        tests="tests/paxos/changes/test_membership.py",
     ),
     "votes-with-a-gap": mutant(
         "ADR 46",
         "who has lost votes for chosen slots promises before it has learned these again",
         (Core.has_gap, "self.learner.applied < self.proven", "False"),
         settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
-        tests="tests/paxos/test_gap.py",
+        tests="tests/paxos/changes/test_gap.py",
     ),
     "unprovable-damage-is-harmless": mutant(
         "ADR 46",
@@ -280,6 +280,6 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         "who left a group may forget its votes as soon as the master knows that it has left",
         (membership.is_settled, "is_quorum(known, replica.members)", "True"),
         why_not="it takes four members of which two have heard, and one of these fails: seed 128",
-        tests="tests/paxos/test_membership.py",
+        tests="tests/paxos/changes/test_membership.py",
     ),
 }

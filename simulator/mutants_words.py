@@ -33,15 +33,15 @@ WORDS: Final[Mapping[str, Mutant]] = {
         "one message is enough to make a node believe that it has forgotten a promise",
         (
             rejoin.on_witnessed,
-            "doubt is not None and (claims or doubt.life != life)",
+            "allegation is not None and (claims or allegation.life != life)",
             "claims",
         ),
         why_not="it takes a wrong word while the node starts, and heals by itself then",
     ),
     "doubt-forgotten": mutant(
         "who has said that a promise is forgotten and dies at once is not believed",
-        (rejoin.on_witnessed, "claims or doubt.life != life", "claims"),
-        (rejoin.tick_doubts, "not replica.is_heard(node, now)", "False"),
+        (rejoin.on_witnessed, "claims or allegation.life != life", "claims"),
+        (rejoin.tick_allegations, "not replica.is_heard(node, now)", "False"),
         why_not="the only witness has to die between two words",
     ),
     "hearsay-spreads": mutant(
@@ -71,7 +71,7 @@ WORDS: Final[Mapping[str, Mutant]] = {
     "questions-without-end": mutant(
         "a question that is under way is asked again",
         (Questions.may_ask, "group in self._open", "False"),
-        tests="tests/paxos/test_asking.py",
+        tests="tests/paxos/liveness/test_asking.py",
         why_not="it costs whoever is asked, and nothing else",
     ),
 }

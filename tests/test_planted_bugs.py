@@ -90,12 +90,12 @@ BUGS: Final = {
         (LargeLane.takes, "self.last and type", "False and type"),
     ),
     "22.2: a large entry is sent again as soon as a small one": Row(
-        "tests/paxos/test_timers.py"
+        "tests/paxos/liveness/test_timers.py"
         "::test_a_large_entry_is_not_sent_again_while_it_may_still_be_on_its_way",
         (timers._retransmit, "flight.entry.size * LARGE_NS_PER_BYTE", "0"),
     ),
     "22.2: a lease is renewed behind a large entry": Row(
-        "tests/paxos/test_timers.py"
+        "tests/paxos/liveness/test_timers.py"
         "::test_a_lease_is_renewed_before_a_large_entry_and_not_behind_it",
         (mastership.renew_before, "if renewal_due(replica, now, early_ns):", "if False:"),
     ),
@@ -130,7 +130,7 @@ BUGS: Final = {
         (LogState.costs_vote, "hole.slot <= group.proven", "True"),
     ),
     "ADR 46: there is no gap": Row(
-        "tests/paxos/test_gap.py",
+        "tests/paxos/changes/test_gap.py",
         (Core.has_gap, "self.learner.applied < self.proven", "False"),
     ),
     "F3: one verdict takes all votes": Row(

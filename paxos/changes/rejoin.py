@@ -44,7 +44,7 @@ from paxos.messages import ASK_PROGRESS, Learn, Progress, RejoinAnswer, RejoinAs
 from paxos.proposer import Role
 from paxos.quorum import is_quorum
 from paxos.state.core import Core
-from paxos.state.rejoin import Doubt, Help, Rejoin, is_pair
+from paxos.state.rejoin import Allegation, Help, Rejoin, is_pair
 from paxos.step import Notice, Send, Step, VotingRecord
 from paxos.timing import WINDOW_MAX
 
@@ -115,30 +115,31 @@ def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, ste
     nobody (F3, ADR 45).
     """
     life = replica.incarnations.get(sender)
-    doubt = replica.doubts.get(sender)
+    allegation = replica.alleged.get(sender)
     claims = message.witnessed > replica.acceptor.promised and replica.rejoin is None
     if claims and sender in replica.witnesses:
         what = f"{message.witnessed} promised, says node {sender}"
         step.notices.append(Notice(replica.group, "impossible", what))
-    elif doubt is not None and (claims or doubt.life != life):  # a restarted peer has forgotten
+    elif allegation is not None and (claims or allegation.life != life):
+        # It says so again; or it has restarted since, and cannot remember any more.
         replica.witnesses.add(sender)
         _believe(replica, now, sender, step)
     elif claims:
         replica.wake()
-        replica.doubts[sender] = Doubt(now.boot_ns, life)
+        replica.alleged[sender] = Allegation(now.boot_ns, life)
         replica.peer(sender).questioned_boot_ns = now.boot_ns
         step.before.append(Send(sender, Learn(replica.group, ASK_PROGRESS)))
     elif message.incarnation == replica.incarnation:
-        replica.doubts.pop(sender, None)
+        replica.alleged.pop(sender, None)
         replica.witnesses.add(sender)
         if sender in replica.members:
             replica.verified.add(sender)
 
 
-def tick_doubts(replica: Core, now: Now, step: Step) -> None:
+def tick_allegations(replica: Core, now: Now, step: Step) -> None:
     """Believe a peer that we cannot ask once more: it may have been the only one to know."""
-    for node, doubt in replica.doubts.items():
-        waited_ns = now.boot_ns - doubt.since_boot_ns
+    for node, allegation in replica.alleged.items():
+        waited_ns = now.boot_ns - allegation.since_boot_ns
         if waited_ns > replica.timing.heard_ns and not replica.is_heard(node, now):
             _believe(replica, now, node, step)
             return
@@ -190,7 +191,7 @@ def stop_voting(
 ) -> None:
     """We may have forgotten promises or votes: do not vote until that can do no harm."""
     replica.wake()
-    replica.doubts.clear()
+    replica.alleged.clear()
     replica.rejoin = Rejoin(floor=floor, bar=bar)
     replica.acceptor.stop_voting()
     step.persist.append(VotingRecord(replica.group, False, floor))
@@ -198,7 +199,7 @@ def stop_voting(
     if replica.proposer.role is not Role.FOLLOWER:
         replica.step_down(now, step)
     ask = RejoinAsk(replica.group, replica.incarnation)
-    step.before.extend(Send(node, ask) for node in replica.acquaintances())
+    step.before.extend(Send(node, ask) for node in replica.others_to_ask())
 
 
 def agrees(replica: Core, since: Slot = SLOT_ZERO) -> bool:

@@ -20,10 +20,10 @@ def ask_to_learn(replica: Live, now: Now, node: NodeId, step: Step) -> None:
 def ask_what_they_remember(replica: Live, now: Now, step: Step) -> None:
     """Ask each peer whose answer we still need, unless one is outstanding."""
     patience_ns = replica.timing.learn_timeout_ns
-    for node in dict.fromkeys([*replica.acquaintances(), *replica.doubts]):
+    for node in dict.fromkeys([*replica.others_to_ask(), *replica.alleged]):
         peer = replica.peer(node)
         since = peer.questioned_boot_ns
-        if node in replica.verified and node not in replica.doubts:
+        if node in replica.verified and node not in replica.alleged:
             continue
         if since is None or now.boot_ns - since >= patience_ns:
             peer.questioned_boot_ns = now.boot_ns

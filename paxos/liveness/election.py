@@ -68,7 +68,7 @@ class Election:
             self.was_free = True
             self.back_off(now)
 
-    def called(self, now: Now) -> None:
+    def lease_freed_for_us(self, now: Now) -> None:
         """The lease was freed for us: we try at once, the others after their wait."""
         self.was_free = self.eager = True
         self.backoff_until = now.boot_ns

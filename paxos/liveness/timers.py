@@ -68,7 +68,7 @@ def _retransmit(replica: Live, now: Now, step: Step) -> None:
 
 
 def _progress_and_learning(replica: Live, now: Now, step: Step) -> None:
-    others = replica.acquaintances()
+    others = replica.others_to_ask()
     if now.boot_ns >= replica.progress_at:
         replica.progress_at = now.boot_ns + replica.timing.progress_every_ns
         step.before.extend(Send(node, witness.progress_for(replica, node)) for node in others)
@@ -78,7 +78,7 @@ def _progress_and_learning(replica: Live, now: Now, step: Step) -> None:
     if replica.hopeless:
         return
     if replica.rejoin is None and not replica.can_vote():
-        rejoin.tick_doubts(replica, now, step)
+        rejoin.tick_allegations(replica, now, step)
         rejoin.tick_gap(replica, now, now.boot_ns - replica.standstill.since, step)
         asking.ask_what_they_remember(replica, now, step)
     if now.boot_ns >= replica.learn_at and _gap_needs_values(replica, now):
@@ -98,7 +98,7 @@ def _gap_needs_values(replica: Live, now: Now) -> bool:
 def _learn_from_somebody(replica: Live, now: Now, step: Step) -> None:
     """Ask a node that is ahead of us, as far as we know, else any: its answer says who is."""
     applied = replica.learner.applied
-    others = replica.acquaintances()
+    others = replica.others_to_ask()
     ahead = [n for n in others if replica.peer(n).applied > applied and replica.is_heard(n, now)]
     candidates = ahead or others
     if candidates:

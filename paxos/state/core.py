@@ -22,7 +22,7 @@ from paxos.proposer import Proposer, Role
 from paxos.state.handover import Handover, Stage
 from paxos.state.membership import Change
 from paxos.state.peers import Peer
-from paxos.state.rejoin import Doubt, Rejoin
+from paxos.state.rejoin import Allegation, Rejoin
 from paxos.step import Notice, Send, Step
 from paxos.timing import Timing
 
@@ -97,7 +97,7 @@ class Core:
         self.witnesses: set[NodeId] = set()
         """Nodes that have told this life of ours what they remember of earlier ones. They have no
         more to tell (ADR 45)."""
-        self.doubts: dict[NodeId, Doubt] = {}
+        self.alleged: dict[NodeId, Allegation] = {}
         """Nodes that say that we have forgotten a promise: each is asked once more."""
         self.proven = recovered.proven
 
@@ -153,7 +153,7 @@ class Core:
         """Not while rejoining or in doubt, nor before a quorum, counting us, has told us what it
         remembers of us (ADR 4), nor with a gap (ADR 46)."""
         known = len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
-        at_odds = self.rejoin is not None or self.doubt or self.doubts
+        at_odds = self.rejoin is not None or self.doubt or self.alleged
         return known and not at_odds and not self.has_gap()
 
     def has_gap(self) -> bool:
@@ -274,7 +274,7 @@ class Core:
     def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
         return [node for node in members if node != self.me]
 
-    def acquaintances(self) -> list[NodeId]:
+    def others_to_ask(self) -> list[NodeId]:
         """All nodes that may tell us something: members and contacts."""
         others = self.others(self.members)
         return others + [node for node in self.others(self.contacts) if node not in others]

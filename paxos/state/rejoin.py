@@ -80,7 +80,7 @@ class Rejoin:
         return (told for node, told in self.answers.items() if node in members)
 
 
-class Doubt(NamedTuple):
+class Allegation(NamedTuple):
     """A peer says that we have forgotten a promise: since when, and in which life of the peer."""
 
     since_boot_ns: int

@@ -77,7 +77,7 @@ def test_what_was_sent_to_an_earlier_life_clears_nothing() -> None:
     one = starting()
     one.give(1, says(ballot(9, 1)))
     one.give(1, says(BALLOT_ZERO, life=Incarnation(0)))
-    assert one.replica.doubts
+    assert one.replica.alleged
 
 
 @pytest.mark.parametrize("how", ["silent", "born again"])

@@ -233,8 +233,8 @@ def test_the_page_shows_the_table() -> None:
     [
         "replica.suspended = 1",
         "x, replica.suspended = 1, 2",
-        "replica.doubts[node] = 1",
-        "del replica.doubts[node]",
+        "replica.alleged[node] = 1",
+        "del replica.alleged[node]",
         "replica.witnesses.add(node)",
         "replica.lease.ver += 1",
         "acceptor.promised = ballot",

@@ -40,7 +40,7 @@ WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Core.rejoin": ("paxos.changes.rejoin",),
     "Core.verified": ("paxos.changes.rejoin",),
     "Core.witnesses": ("paxos.changes.rejoin",),
-    "Core.doubts": ("paxos.changes.rejoin",),
+    "Core.alleged": ("paxos.changes.rejoin",),
     "Core.proven": ("paxos.changes.rejoin",),
     "Core.doubt": ("paxos.changes.doubt",),
     "Core.hopeless": ("paxos.changes.doubt",),

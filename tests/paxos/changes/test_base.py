@@ -43,7 +43,7 @@ from tests.paxos.core import (
     some,
 )
 
-GOLDEN = Path(__file__).parent / "golden" / "base-1.hex"
+GOLDEN = Path(__file__).parents[1] / "golden" / "base-1.hex"
 EXAMPLE = Base(
     slot=Slot(77),
     chain=0xDEADBEEF,
