@@ -70,7 +70,8 @@ class Accepted:
 
 @attrs.frozen
 class Commit:
-    """The sender itself counted a quorum at `ballot` for slots counted_from..counted_to (R17)."""
+    """The sender itself counted a quorum at `ballot` for slots counted_from..counted_to (R17), or
+    has lost an entry that it knows to be chosen, and had it in a vote at `ballot` (testimony)."""
 
     group: GroupId
     ballot: Ballot

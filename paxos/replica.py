@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from paxos import entry as entries
+from paxos import statistics
 from paxos.base import Base
-from paxos.changes import doubt, handover, membership, rejoin, snapshot, witness
+from paxos.changes import doubt, handover, membership, rejoin, snapshot, testimony, witness
 from paxos.entry import BeMaster, Buffer, Config, Entry, EntryKind, Steal
-from paxos.ids import BALLOT_ZERO, NOBODY, Ballot, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.liveness import asking, mastership, progress
 from paxos.liveness.election import Dice
 from paxos.liveness.live import Live
@@ -174,7 +175,8 @@ class Replica(Live):
             return
         progress.note(self, now, sender, message.applied)
         if message.applied > self.learner.applied:
-            self.step_down(now, step)
+            if not self.standstill.is_dead(now.boot_ns, self.timing):
+                self.step_down(now, step)  # else a quorum without it will do: it cannot teach us
             asking.ask_to_learn(self, now, sender, step)
 
     def _on_accept(self, now: Now, sender: NodeId, message: Accept, step: Step) -> None:
@@ -306,8 +308,9 @@ class Replica(Live):
     def _learn_counted(
         self, now: Now, sender: NodeId, message: Accept | Commit, step: Step
     ) -> None:
-        """The sender counted quorums at a ballot for some slots: our votes at it are chosen
-        there (R17)."""
+        """The sender counted quorums at a ballot for some slots: our votes at it are chosen there
+        (R17). Or it has lost a chosen entry, and had it in a vote at this ballot: then a vote of
+        ours at exactly this ballot has the chosen entry as well (changes/testimony.py)."""
         ballot, first, last = message.ballot, message.counted_from, message.counted_to
         learner, votes = self.learner, self.acceptor.votes
         if last > learner.chosen_to:
@@ -347,6 +350,8 @@ class Replica(Live):
         self.wake()
         for slot, entry in self.learner.take_ready():
             self.acceptor.forget(slot)
+            if self.lost:
+                testimony.found_again(self, (slot,))
             self.chain.extend(slot, entry)
             self.proposer.done(slot, entry)
             step.applied.append(Applied(self.group, slot, entry))
@@ -405,23 +410,4 @@ class Replica(Live):
     # -- what is shown ------------------------------------------------------------------------
 
     def statistics(self, now: Now) -> GroupStatistics:
-        return GroupStatistics(
-            group=self.group,
-            role=self.proposer.role,
-            ballot=self.proposer.ballot if self.proposer.ballot.round else self.acceptor.promised,
-            promised=self.acceptor.promised,
-            holder=NOBODY if self.lease.free(now, 0) else self.lease.holder,
-            acting=self.acting(now),
-            voting=self.can_vote(),
-            lease_left_ns=max(0, self.lease.expires_wall_ns - now.wall_ns),
-            lease_ver=self.lease.ver,
-            epoch=self.lease.epoch,
-            applied=self.learner.applied,
-            chosen_to=self.learner.chosen_to,
-            in_flight=len(self.proposer.in_flight),
-            members=self.members,
-            peers_applied={n: p.applied for n, p in sorted(self.peers.items()) if n != self.me},
-            chain=self.chain.value,
-            diverged=tuple(sorted(self.diverged)),
-            doubt=self.doubt,
-        )
+        return statistics.taken(self, now)

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import attrs
 
-from paxos.ids import Ballot, Epoch, GroupId, NodeId, Slot
+from paxos.ids import NOBODY, Ballot, Epoch, GroupId, NodeId, Now, Slot
 from paxos.proposer import Role
+from paxos.state.core import Core
 
 
 @attrs.frozen
@@ -31,3 +32,28 @@ class GroupStatistics:
     diverged: tuple[NodeId, ...]
     doubt: bool
     """Whether that may be our own fault: then this member neither acts nor votes."""
+
+
+def taken(replica: Core, now: Now) -> GroupStatistics:
+    proposer, lease, promised = replica.proposer, replica.lease, replica.acceptor.promised
+    peers = sorted(replica.peers.items())
+    return GroupStatistics(
+        group=replica.group,
+        role=proposer.role,
+        ballot=proposer.ballot if proposer.ballot.round else promised,
+        promised=promised,
+        holder=NOBODY if lease.free(now, 0) else lease.holder,
+        acting=replica.acting(now),
+        voting=replica.can_vote(),
+        lease_left_ns=max(0, lease.expires_wall_ns - now.wall_ns),
+        lease_ver=lease.ver,
+        epoch=lease.epoch,
+        applied=replica.learner.applied,
+        chosen_to=replica.learner.chosen_to,
+        in_flight=len(proposer.in_flight),
+        members=replica.members,
+        peers_applied={node: peer.applied for node, peer in peers if node != replica.me},
+        chain=replica.chain.value,
+        diverged=tuple(sorted(replica.diverged)),
+        doubt=replica.doubt,
+    )

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import attrs
 
 from paxos.entry import Entry
-from paxos.ids import Ballot, GroupId, NodeId, Slot
+from paxos.ids import SLOT_ZERO, Ballot, GroupId, NodeId, Slot
 from paxos.messages import Message
 
 
@@ -56,11 +56,13 @@ class LearnedRecord:
 
 @attrs.define(eq=False)
 class VotingRecord:
-    """Whether this acceptor may vote; `floor` is the ballot below which it must never promise."""
+    """Whether this acceptor may vote; `floor` is the ballot below which it must never promise.
+    `applied` as in AcceptRecord, where that is to be said (paxos.changes.rewriting)."""
 
     group: GroupId
     voting: bool
     floor: Ballot
+    applied: Slot = SLOT_ZERO
 
 
 Record: TypeAlias = PromiseRecord | AcceptRecord | LearnedRecord | VotingRecord

@@ -22,6 +22,7 @@ from paxos.messages import (
     Promise,
     RejoinAnswer,
 )
+from paxos.proposer import Role
 from paxos.state.core import Core
 from paxos.timing import ACCEPT_AHEAD_SLOTS_MAX, ROUND_AHEAD_MAX, WINDOW_MAX
 
@@ -52,8 +53,8 @@ def _promise(replica: Core, sender: NodeId, message: Promise) -> None:
     """A member that promises has applied nothing from the start of the Prepare on. So all its votes
     are within so many slots of that, and none is at a higher ballot than the promised one."""
     proposer = replica.proposer
-    if message.ballot != proposer.ballot:
-        return  # it answers a Prepare that is over, and nobody reads it
+    if message.ballot != proposer.ballot or proposer.role is not Role.PREPARING:
+        return  # it answers a Prepare that is over: nobody reads it, and `lo` may have moved on
     first = proposer.lo
     for slot, ballot, _ in message.votes:
         if not first <= slot < first + ACCEPT_AHEAD_SLOTS_MAX or ballot > message.ballot:

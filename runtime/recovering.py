@@ -94,6 +94,7 @@ def as_paxos(found: RecoveredGroup | None, base: Base | None) -> Recovered | Non
         floor=found.floor,
         base=base,
         proven=found.proven,
+        lost=found.lost,
     )
 
 

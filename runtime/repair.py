@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from paxos.changes import rejoin
+from paxos.changes import rejoin, testimony
 from paxos.changes.rewriting import write_again
 from paxos.entry import Entry
 from paxos.ids import BALLOT_ZERO, MS, GroupId, NodeId, Now, Slot
@@ -128,6 +128,8 @@ class Repairs:
                 if not write_again(replica, known, str(hole), step):
                     rejoin.distrust(replica, now, sorted(slots), str(hole), step)
                 self._miss(replica, slots)
+                if hole.kind == ACCEPT and hole.ballot is not None and hole.slot in slots:
+                    testimony.note(replica, hole.slot, hole.ballot)
         for group in wal.groups():
             if group not in self._multi.replicas and hole.group in (None, group):
                 self._write_again_elsewhere(group, step)
@@ -202,6 +204,7 @@ class Repairs:
         if not all(node in begins for node in others):
             return
         least = min(begins[node] for node in others)
+        testimony.found_again(replica, [slot for slot in lost if slot < least])
         gone = [lost.pop(slot) for slot in sorted(lost) if slot < least]
         del self._trimmed[message.group]
         if not lost:
@@ -225,6 +228,7 @@ class Repairs:
         machine = self._machines[replica.group]
         machine.relocate(entry, lost.place + RECORD_HEADER_BYTES, place + RECORD_HEADER_BYTES)
         del self._lost[replica.group][slot]
+        testimony.found_again(replica, (slot,))
         self.repaired += 1
 
     def _recall(self, now: Now, group: GroupId, step: Step) -> list[Place]:

@@ -7,7 +7,8 @@ from typing import Final
 from broker.disk_watch import DiskWatch
 from broker.machine import GroupMachine
 from broker.writers import Writers
-from paxos.changes import doubt, membership, rejoin, snapshot
+from paxos.changes import doubt, membership, rejoin, snapshot, testimony
+from paxos.changes.rewriting import write_again
 from paxos.lease import Lease
 from paxos.liveness import mastership
 from paxos.liveness.standstill import Standstill
@@ -20,11 +21,13 @@ from simulator.disk import RecordDisk
 from simulator.node import SimNode
 from simulator.options import Workload
 from simulator.planting import Mutant
+from storage.index import GroupState
 from storage.recovery import LogState
 
 SCENARIOS: Final = "tests/paxos/scenarios"
 
 mutant = partial(planting.mutant, tests="tests/paxos/changes/test_base.py")
+_BELOW_A_NODE: Final = "the log of a node that runs is damaged by tests/runtime/test_damage_worlds"
 
 DISKS: Final[Mapping[str, Mutant]] = {
     "hung-master-stays": mutant(
@@ -274,6 +277,43 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         (LogState.costs_vote, "a_head or highest <= group.proven", "True"),
         settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
         tests="tests/storage/test_recovery.py",
+    ),
+    "lost-ballot-untold": mutant(
+        "ADR 46",
+        "who has lost an entry that it alone has applied does not say at which ballot it was",
+        (testimony.tell, "not replica.lost or replica.doubt", "True"),
+        why_not=_BELOW_A_NODE,
+        tests="tests/runtime/test_lost_alone.py",
+    ),
+    "lost-ballot-of-any-record": mutant(
+        "ADR 46",
+        "... or says it, though a later record of the slot may be lost as well",
+        (
+            GroupState.lose_open,
+            "{slot: one for slot, one in self.damaged.items() if slot <= self.applied}",
+            "self.damaged",
+        ),
+        (GroupState.lose, "self.damaged.pop(slot, None)", "pass"),
+        why_not=_BELOW_A_NODE,
+        tests="tests/storage/test_lost_votes.py",
+    ),
+    "behind-stops-everybody": mutant(
+        "ADR 46",
+        "one member that cannot teach what it is ahead by keeps the others from a phase 1",
+        (
+            Replica._on_behind,
+            "not self.standstill.is_dead(now.boot_ns, self.timing)",
+            "True",
+        ),
+        why_not=_BELOW_A_NODE,
+        tests="tests/paxos/liveness/test_standstill.py",
+    ),
+    "applied-votes-not-written-again": mutant(
+        "ADR 46",
+        "the next life takes a damaged vote for an applied slot for one that was never there",
+        (write_again, "acceptor.promised, applied))", "acceptor.promised))"),
+        why_not=_BELOW_A_NODE,
+        tests="tests/runtime/test_repair.py",
     ),
     "left-before-a-majority-knows": mutant(
         "ADR 22",

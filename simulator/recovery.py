@@ -50,6 +50,7 @@ class Found:
             self.promised = record.ballot
         elif isinstance(record, VotingRecord):
             self.voting, self.floor = record.voting, max(self.floor, record.floor)
+            self._prove(record.applied)
         else:
             self._prove(record.applied)
             if isinstance(record, AcceptRecord):

@@ -112,6 +112,7 @@ class WalDisk:
                 state.floor,
                 base,
                 state.proven,
+                state.lost,
             )
             found[group] = Restart(from_disk, chosen, chunks)
             if not state.voting:

@@ -49,6 +49,9 @@ class GroupState:
     places: "array[int]" = attrs.Factory(_words)
     sizes: "array[int]" = attrs.Factory(_halves)
     votes: dict[int, tuple[Ballot, Place, int]] = attrs.Factory(dict)
+    damaged: dict[int, Ballot] = attrs.Factory(dict)
+    """Slots of which a damaged record was a vote, as its header says, and at which ballot: the
+    latest record of its slot that was there, but for intact ones. Filled by recovery only."""
 
     @property
     def highest(self) -> int:
@@ -90,12 +93,30 @@ class GroupState:
             )
         return self.places[at], self.sizes[at] & _SIZE_MASK
 
-    def lose(self, slot: int) -> None:
+    def lose(self, slot: int, ballot: Ballot | None = None) -> None:
         """A later record of the slot is damaged: what was recorded before it is not the slot's
-        entry, unless it was learned by value."""
+        entry, unless it was learned by value. `ballot`: it was a vote; None: nobody knows."""
         at = slot - self.first
         if 0 <= at < len(self.places) and not self.sizes[at] & LEARNED_BIT:
             self.drop(slot)
+        if ballot is not None:
+            self.damaged[slot] = ballot
+        else:
+            self.damaged.pop(slot, None)
+
+    def lost_votes(self) -> dict[Slot, Ballot]:
+        """Of chosen slots whose entry is missing, the ballot of the vote that had it. Of a slot
+        that is proven to be chosen the last record has it: a damaged one
+        (paxos.changes.testimony)."""
+        return {
+            Slot(slot): ballot
+            for slot, ballot in sorted(self.damaged.items())
+            if self.applied < slot <= self.proven and not self._has(slot)
+        }
+
+    def _has(self, slot: int) -> bool:
+        at = slot - self.first
+        return 0 <= at < len(self.places) and bool(self.places[at])
 
     def drop(self, slot: int) -> None:
         """Never read the slot's entry from where it lies now."""
@@ -108,6 +129,7 @@ class GroupState:
         """Any record may be damaged, and of any slot that was open then."""
         for slot in range(max(self.applied + 1, self.first), self.highest + 1):
             self.lose(slot)
+        self.damaged = {slot: one for slot, one in self.damaged.items() if slot <= self.applied}
 
     def close_gap(self) -> None:
         """Let `applied` be what can be replayed; `proven` remembers how far it went."""
@@ -171,6 +193,7 @@ class GroupState:
         self.applied, self.proven, self.first = 0, 0, 1
         del self.places[:], self.sizes[:]
         self.votes.clear()
+        self.damaged.clear()
 
     def forget_through(self, slot: int) -> None:
         """Drop the index of slots up to and including `slot`."""

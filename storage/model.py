@@ -57,6 +57,8 @@ class RecoveredGroup:
     proven: Slot
     base: Slot = SLOT_ZERO
     founded: bool = True
+    lost: dict[Slot, Ballot] = attrs.Factory(dict)
+    """Of slots in the gap, where it is known: the ballot of the vote whose record is damaged."""
 
 
 @attrs.frozen(kw_only=True)

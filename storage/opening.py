@@ -150,4 +150,5 @@ def _recovered_group(wal: Wal, state: GroupState, base: Slot) -> RecoveredGroup:
         proven=Slot(state.proven),
         base=base,
         founded=state.founded,
+        lost=state.lost_votes(),
     )

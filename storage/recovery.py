@@ -433,7 +433,7 @@ class Recovery:
         group.applied = max(group.applied, hole.applied)
         group.promised = max(group.promised, hole.ballot)
         if hole.kind in _SLOTTED:
-            group.lose(hole.slot)
+            group.lose(hole.slot, hole.ballot if hole.kind == ACCEPT else None)
         elif hole.kind == STATE and hole.start >> OFFSET_BITS == log.started_at:
             group.forget_through(hole.slot)
 

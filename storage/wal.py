@@ -142,8 +142,9 @@ class Wal:
         if isinstance(record, VotingRecord):
             group.voting, group.floor = record.voting, record.floor
             flags = FLAG_VOTING if record.voting else 0
-            floor = record.floor
-            return self._append(VOTING, flags, record.group, 0, floor, group.applied, (), 0)
+            group.applied = max(group.applied, record.applied)
+            floor, applied = record.floor, group.applied
+            return self._append(VOTING, flags, record.group, 0, floor, applied, (), 0)
         assert_never(record)
 
     def take(self) -> WriteBatch | None:

@@ -38,6 +38,7 @@ is not the one").
 from collections.abc import Iterable
 from typing import Final
 
+from paxos.changes import testimony
 from paxos.entry import NOOP
 from paxos.ids import SLOT_ZERO, Ballot, Incarnation, NodeId, Now, Slot
 from paxos.messages import ASK_PROGRESS, Learn, Progress, RejoinAnswer, RejoinAsk
@@ -146,10 +147,12 @@ def tick_allegations(replica: Core, now: Now, step: Step) -> None:
 
 
 def _give_up_gap(replica: Core) -> None:
-    """What was voted there can do no harm, or an operator takes that upon him; who is alone has to
-    fill it with nothing first."""
+    """Votes in the gap can do no harm any more, or an operator takes the risk. A group of one has
+    to fill the gap with NoOps first."""
     if len(replica.members) > 1:
         replica.proven = SLOT_ZERO
+        applied = replica.learner.applied
+        testimony.found_again(replica, [slot for slot in replica.lost if slot > applied])
 
 
 def nothing_is_left_beyond(replica: Core, slot: Slot) -> None:
@@ -160,12 +163,13 @@ def nothing_is_left_beyond(replica: Core, slot: Slot) -> None:
 def tick_gap(replica: Core, now: Now, stalled_ns: int, step: Step) -> None:
     """In a group of two, the other may have voted for what we lost without knowing that it is
     chosen. It cannot find out without our promise, and we give none with a gap. So we give up our
-    vote, and the rule for two lets the other's vote count."""
+    vote, and the rule for two lets the other's vote count. The other may know of later slots; if it
+    has a gap itself, it does not answer."""
     if not replica.has_gap() or not is_pair(replica.me, replica.members):
         return
     (other,) = replica.others(replica.members)
     peer, applied = replica.peer(other), replica.learner.applied
-    has_none = peer.progress_boot_ns is not None and max(peer.applied, peer.chosen) <= applied
+    has_none = peer.progress_boot_ns is not None and peer.applied <= applied
     if (
         has_none
         and replica.is_heard(other, now)

@@ -1,9 +1,13 @@
-"""What a running replica does about damage in its log: nothing of its votes is lost yet.
+"""What a running replica does about damage in its log: it has not lost any vote yet (ADR 46).
 
-What this life has promised and voted is in memory. The disk will be asked for it by the next life
-only. So it is written down once more, behind the damage, and the vote stays (docs/adr/0046). That
-cannot be done for an open vote below the promise: ballots of a group never go back in its log. Then
-the replica does as after a restart that finds the damage: it gives up its vote.
+What this life has promised and voted is in memory, and only the next life will ask the disk for it.
+So the replica writes it down once more, behind the damage, and keeps its right to vote. It also
+writes how far it has applied. A vote for an applied slot is not written again, but the next life
+must know that the slot was chosen, and not take it for one in which it never voted
+(`Core.has_gap`).
+
+This is impossible for an open vote below the promise, because the ballots of a group never go back
+in its log. Then the replica gives up its vote, as after a restart that finds the damage.
 """
 
 from collections.abc import Iterable
@@ -22,8 +26,8 @@ from paxos.step import (
 
 
 def write_again(replica: Core, lost: Iterable[Slot] | None, why: str, step: Step) -> bool:
-    """Write down again what may be damaged: what this replica is bound by, and what it holds of the
-    slots that are `lost`; None: of any slot. False, and nothing is done, where that is no way."""
+    """Write again what may be damaged: the promise, and what we hold of the slots that are `lost`
+    (None: of any slot). False, and nothing is done, if that is impossible."""
     acceptor, learner = replica.acceptor, replica.learner
     if replica.rejoin is not None:
         return False
@@ -35,7 +39,8 @@ def write_again(replica: Core, lost: Iterable[Slot] | None, why: str, step: Step
     records: list[Record] = []
     if acceptor.promised != BALLOT_ZERO:
         records.append(PromiseRecord(replica.group, acceptor.promised))
-        records.append(VotingRecord(replica.group, True, acceptor.promised))
+        records.append(VotingRecord(replica.group, True, acceptor.promised, applied))
+        acceptor.note_recorded(applied)
     for slot in sorted(slots):
         vote = acceptor.votes.get(slot)
         if vote is not None and vote[0] != acceptor.promised:

@@ -11,6 +11,7 @@ renewed it (R11). docs/adr/0022 has each of these in a table.
 """
 
 from paxos.base import Base
+from paxos.changes import testimony
 from paxos.ids import Now
 from paxos.proposer import Role
 from paxos.state.core import Core
@@ -58,6 +59,7 @@ def install(replica: Core, now: Now, base: Base, step: Step) -> bool:
     if replica.proposer.role is not Role.FOLLOWER:
         replica.step_down(now, step)
     _cover(replica, base)
+    testimony.found_again(replica, [slot for slot in replica.lost if slot <= base.slot])
     for slot in [slot for slot in replica.acceptor.votes if slot <= base.slot]:
         replica.acceptor.forget(slot)
     lease = replica.lease

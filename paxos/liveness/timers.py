@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from paxos.changes import handover, membership, rejoin, witness
+from paxos.changes import handover, membership, rejoin, testimony, witness
 from paxos.ids import Now
 from paxos.liveness import asking, mastership
 from paxos.liveness.live import Live
@@ -72,6 +72,7 @@ def _progress_and_learning(replica: Live, now: Now, step: Step) -> None:
     if now.boot_ns >= replica.progress_at:
         replica.progress_at = now.boot_ns + replica.timing.progress_every_ns
         step.before.extend(Send(node, witness.progress_for(replica, node)) for node in others)
+        testimony.tell(replica, step)
         if replica.rejoin is not None:
             ask = RejoinAsk(replica.group, replica.incarnation)
             step.before.extend(Send(node, ask) for node in others)

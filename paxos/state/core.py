@@ -41,6 +41,8 @@ class Recovered:
     proven: Slot = SLOT_ZERO
     """All slots up to here are chosen; where that is beyond what can be replayed, damage has left a
     gap, and `votes` lacks what was voted there."""
+    lost: Mapping[Slot, Ballot] = attrs.Factory(dict)
+    """For slots in that gap, if it is known: the ballot of the vote that had the entry."""
 
 
 class Core:
@@ -100,6 +102,9 @@ class Core:
         self.alleged: dict[NodeId, Allegation] = {}
         """Nodes that say that we have forgotten a promise: each is asked once more."""
         self.proven = recovered.proven
+        """All slots up to here are chosen (`has_gap`)."""
+        self.lost = dict(recovered.lost)
+        """Chosen slots whose entry our log has lost, and the ballot of the vote that had it."""
 
         self.diverged: set[NodeId] = set()
         """Members whose log differs from ours: empty unless something is badly broken."""

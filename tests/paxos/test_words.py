@@ -226,6 +226,17 @@ def test_the_furthest_vote_that_may_be_is_found() -> None:
     assert last in one.replica.proposer.in_flight
 
 
+def test_a_promise_that_is_not_needed_any_more_may_tell_of_a_slot_learned_meanwhile() -> None:
+    """The slots of the Prepare that are chosen by now are not ours to propose in any more."""
+    one = preparing()
+    mine = one.replica.proposer.ballot
+    one.replica.learn(one.now, Slot(1), some("x"), Step())
+    one.give(0, Promise(GROUP, mine, ()))
+    one.give(1, Promise(GROUP, mine, ()))
+    assert one.replica.proposer.lo == 2
+    one.give(2, Promise(GROUP, mine, ((Slot(1), ballot(1, 1), some("x")),)))
+
+
 def test_a_nack_of_somebody_elses_ballot_raises_no_round() -> None:
     one = member()
     before = one.replica.round_seen

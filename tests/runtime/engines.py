@@ -260,6 +260,7 @@ class Member:
                     voting=found.voting,
                     floor=found.floor,
                     proven=found.proven,
+                    lost=found.lost,
                 )
                 if found.proven > found.applied:
                     self.engine.repairs.recall_to(group, found.proven)

@@ -359,3 +359,34 @@ def test_a_group_that_is_dropped_is_not_repaired(net: Net) -> None:
     net[3].engine.remove_group(GROUP)
     net.advance(2_000)
     assert net[3].engine.repairs.idle
+
+
+def test_a_vote_for_an_applied_slot_that_no_record_proves_is_not_forgotten(net: Net) -> None:
+    """It is damaged, and not written again: the slot is chosen. Only memory says so, and the power
+    goes before a peer has sent the entry. The next life took the slot for one that it had never
+    voted in, promised without it, and what had been acknowledged was gone."""
+    master = net.elect(1)
+    produce(net, master, 5)
+    net.advance(200)
+    net.cut(1, 3)
+    net.cut(2, 3)
+    outcome = master.submit("the last one")
+    net.settle()
+    assert outcome
+    slot = master.replica.learner.applied
+    assert master.replica.acceptor.recorded < slot
+    net.cut(1, 2)
+    flip(master, slot, PAYLOAD)
+    suspect(master, slot)
+    net.until(lambda: master.engine.repairs.missing == 1)
+    net.crash(2)
+    net.crash(1)
+    for pair in ((1, 2), (1, 3), (2, 3)):
+        net.heal(*pair)
+    net.restart(1)
+    assert master.replica.proven == slot
+    net.advance(10_000)
+    assert not any(one.acting() for one in net.up()), "they lack what node 2 has voted for"
+    net.restart(2)
+    net.until(lambda: any(one.acting() for one in net.up()) and whole(net))
+    assert "the last one" in net[3].ledger.texts()

@@ -125,6 +125,7 @@ def images(records: Iterable[Record | Skip]) -> list[Image]:
             group.promised = record.ballot
         else:
             group.voting, group.floor = record.voting, record.floor
+            group.applied = max(group.applied, record.applied)
         found.append({number: image.visible() for number, image in groups.items()})
     return found
 

@@ -6,11 +6,13 @@ entries are learned again, which takes no vote of anybody (docs/adr/0046).
 
 import pytest
 
+from paxos.changes.testimony import TOLD_MAX
 from paxos.entry import NOOP
 from paxos.ids import BALLOT_ZERO, Incarnation, NodeId, Slot
 from paxos.messages import (
     Accepted,
     Behind,
+    Commit,
     Learn,
     Learned,
     Prepare,
@@ -96,11 +98,18 @@ def test_of_two_the_other_does_not_know_it_to_be_chosen_and_has_the_votes() -> N
     assert messages(step.after, Promise), "and what it leaves out the other has voted for"
 
 
-@pytest.mark.parametrize(("applied", "chosen"), [(1, 1), (LOST, LOST), (0, 1)])
+@pytest.mark.parametrize(("applied", "chosen"), [(1, 1), (LOST, LOST)])
 def test_of_two_the_other_may_still_come_to_know_it(applied: int, chosen: int) -> None:
     one = gapped(nodes=2)
     ticks(one, 1, applied, chosen)
     assert one.replica.rejoin is None
+
+
+def test_of_two_the_other_knows_a_later_slot_and_not_the_lost_one() -> None:
+    """It will not find out by itself. (A gap of its own would keep it from answering.)"""
+    one = gapped(nodes=2)
+    ticks(one, 1, 0, 1)
+    assert one.replica.rejoin is not None
 
 
 def test_of_two_nothing_is_given_up_while_the_other_is_not_heard() -> None:
@@ -117,3 +126,69 @@ def test_of_three_it_waits() -> None:
     assert one.replica.rejoin is None
     assert not one.replica.can_vote()
     assert one.replica.others(one.replica.members) == [NodeId(1), NodeId(2)]
+
+
+# -- the ballot that is left of what was lost (paxos.changes.testimony) ---------------------------
+
+
+def bereft(last: int = LOST, *, lost: dict[int, int] | None = None) -> Member:
+    """Slots up to `last` are lost, and the vote of these was at a ballot of such a round."""
+    rounds = lost or dict.fromkeys(range(1, last + 1), 4)
+    ballots = {Slot(slot): ballot(round_, 1) for slot, round_ in rounds.items()}
+    recovered = Recovered(promised=ballot(4, 1), proven=Slot(last), lost=ballots)
+    return member(recovered=recovered)
+
+
+def told(one: Member, ms: int = 1_000) -> list[tuple[int, int, int]]:
+    """To whom, of which slot and at which round."""
+    found = []
+    for send in one.tick(ms).before:
+        if isinstance(send.message, Commit):
+            assert send.message.counted_from == send.message.counted_to
+            found.append((send.to, send.message.counted_to, send.message.ballot.round))
+    return found
+
+
+def test_who_needs_a_lost_slot_is_told_the_ballot_of_the_vote_that_had_it() -> None:
+    one = bereft()
+    tells(one, 1, LOST)
+    tells(one, 2, 1)
+    assert told(one) == [(2, 2, 4), (2, 3, 4)], "node 1 has it all, node 2 has the first"
+    assert told(one, 20) == [], "not again before the next Progress"
+    assert told(one, one.replica.timing.progress_every_ns // 10**6) == [(2, 2, 4), (2, 3, 4)]
+
+
+def test_nobody_is_told_of_slots_beyond_one_of_which_nothing_is_known() -> None:
+    """Of two members, it would look as if the other could still come to know that one."""
+    one = bereft(lost={1: 2, 3: 4})
+    assert told(one) == [(1, 1, 2), (2, 1, 2)]
+
+
+def test_there_is_a_limit_to_what_is_told_at_a_time() -> None:
+    assert len(told(bereft(100))) == 2 * TOLD_MAX
+
+
+def test_what_is_learned_again_is_not_told_any_more() -> None:
+    one = bereft()
+    one.give(2, Learned(GROUP, Slot(1), (NOOP, NOOP)))
+    assert told(one) == [(1, 3, 4), (2, 3, 4)] or told(one) == [], "only the next slot of each"
+    assert set(one.replica.lost) == {LOST}
+    one.give(2, Learned(GROUP, Slot(LOST), (NOOP,)))
+    assert not one.replica.lost
+
+
+def test_who_doubts_its_own_log_tells_nothing() -> None:
+    one = bereft()
+    one.replica.doubt = True
+    assert told(one) == []
+
+
+def test_a_vote_at_another_ballot_does_not_follow_from_it() -> None:
+    """Above it neither: we may have voted at 2 in vain and learned by value what was chosen at 4,
+    and somebody has voted at 3 for another entry."""
+    one = member()
+    for round_, learns in ((1, False), (3, False), (2, True)):
+        one = member()
+        one.give(1, accept(round_, 1, 1, some("x")))
+        one.give(2, Commit(GROUP, ballot(2, 1), Slot(1), Slot(1)))
+        assert (one.replica.learner.applied == 1) == learns

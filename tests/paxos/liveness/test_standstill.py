@@ -8,7 +8,8 @@ ten seconds.
 from paxos.ids import BALLOT_ZERO, MS, GroupId, NodeId, Slot
 from paxos.liveness.questions import LEARNING_MAX
 from paxos.liveness.standstill import UNANSWERED, Standstill
-from paxos.messages import Commit, Learn, Prepare, Progress, Promise
+from paxos.messages import Behind, Commit, Learn, Prepare, Progress, Promise
+from paxos.proposer import Role
 from paxos.timing import Timing
 from tests.paxos.core import GROUP, LIFE, Member, ballot, member, messages
 
@@ -119,3 +120,32 @@ def test_patience_covers_a_renewal_that_was_lost() -> None:
     still: Standstill = one.replica.standstill
     assert not still.is_dead(one.now_ns + 7_900 * MS, timing)
     assert still.is_dead(one.now_ns + 8_100 * MS, timing)
+
+
+def candidate(*, stands_still: bool) -> Member:
+    """It prepares, though one member is ahead: that one answers nothing, or says Behind."""
+    one = returned()
+    for at in range(0, 4_000, TICK_MS):
+        one.give(2, says(BEGIN if stands_still else BEGIN + at // 200))
+        one.tick(TICK_MS)
+        if one.replica.proposer.role is Role.PREPARING:
+            return one
+    one.prepare()
+    return one
+
+
+def test_where_the_group_stands_still_a_quorum_without_the_one_ahead_will_do() -> None:
+    """It has lost what it is ahead by, and cannot teach it: Behind for ever (docs/adr/0046)."""
+    one = candidate(stands_still=True)
+    mine = one.replica.proposer.ballot
+    one.give(2, Behind(GROUP, mine, Slot(BEGIN)))
+    assert one.replica.proposer.role is Role.PREPARING
+    one.give(0, Promise(GROUP, mine, ()))
+    one.give(1, Promise(GROUP, mine, ()))
+    assert one.replica.proposer.role is Role.LEADER
+
+
+def test_where_it_gets_on_who_is_behind_learns_first() -> None:
+    one = candidate(stands_still=False)
+    one.give(2, Behind(GROUP, one.replica.proposer.ballot, Slot(BEGIN)))
+    assert one.replica.proposer.role is Role.FOLLOWER
