@@ -8,6 +8,7 @@ this node is due, the node also renews all that would be due soon.
 from collections.abc import Iterable, Iterator
 
 from paxos import validation
+from paxos.changes import doubt
 from paxos.ids import GroupId, Incarnation, NodeId, Now
 from paxos.liveness import mastership, progress, rests, timers
 from paxos.liveness.election import Dice
@@ -65,6 +66,8 @@ class MultiGroup:
         for replica in self.replicas.values():
             replica.proposer.send_again()
             progress.link_is_up(replica, node, reborn=reborn)
+            if reborn:  # with another log, perhaps
+                doubt.forget(replica, node)
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
         """Raises PeerError for a message that no honest member sends, and changes nothing then."""

@@ -225,7 +225,14 @@ class Replica(Live):
             asking.ask_to_learn(self, now, sender, step)  # it has more
 
     def _on_progress(self, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
-        progress.on_progress(self, now, sender, message, step)
+        progress.came(self, now, sender, message)
+        doubt.compare(self, now, sender, message, step)
+        progress.note(self, now, sender, message.applied, message.chosen_to)
+        if self.learner.behind:
+            self.wake()
+        rejoin.on_witnessed(self, now, sender, message, step)
+        if sender not in self.members:
+            progress.answer_outsider(self, now, sender, step)
 
     def _on_trimmed(self, now: Now, sender: NodeId, message: Trimmed, step: Step) -> None:
         if not self.peer(sender).asked:

@@ -1,6 +1,6 @@
 """How far the others claim to be: it decides whom we ask, and whether we are behind."""
 
-from paxos.changes import doubt, rejoin, witness
+from paxos.changes import witness
 from paxos.ids import SLOT_ZERO, NodeId, Now, Slot
 from paxos.liveness.live import Live
 from paxos.messages import Progress
@@ -8,18 +8,12 @@ from paxos.step import Send, Step
 from paxos.timing import CHOSEN_AHEAD_MAX
 
 
-def on_progress(replica: Live, now: Now, sender: NodeId, message: Progress, step: Step) -> None:
+def came(replica: Live, now: Now, sender: NodeId, message: Progress) -> None:
+    """A Progress is an answer to whatever we asked the sender."""
     peer = replica.peer(sender)
     peer.progress_boot_ns, peer.questioned_boot_ns = now.boot_ns, None
     if message.applied <= replica.learner.applied:
         replica.questions.answered(replica.group, sender)  # it has no entries for us
-    doubt.compare(replica, now, sender, message, step)
-    note(replica, now, sender, message.applied, message.chosen_to)
-    if replica.learner.behind:
-        replica.wake()
-    rejoin.on_witnessed(replica, now, sender, message, step)
-    if sender not in replica.members:
-        _answer_outsider(replica, now, sender, step)
 
 
 def note(replica: Live, now: Now, sender: NodeId, applied: Slot, chosen: Slot = SLOT_ZERO) -> None:
@@ -35,7 +29,7 @@ def note(replica: Live, now: Now, sender: NodeId, applied: Slot, chosen: Slot = 
     replica.learner.claims_are(told)
 
 
-def _answer_outsider(replica: Live, now: Now, sender: NodeId, step: Step) -> None:
+def answer_outsider(replica: Live, now: Now, sender: NodeId, step: Step) -> None:
     """The sender is to become a member, or was removed and does not know it: nobody else tells it
     anything. Not too often, for it may see us in the same way."""
     peer = replica.peer(sender)
@@ -50,5 +44,4 @@ def link_is_up(replica: Live, node: NodeId, *, reborn: bool) -> None:
     peer = replica.peer(node)
     peer.questioned_boot_ns = None
     if reborn:
-        doubt.forget(replica, node)
         peer.progress_boot_ns = None
