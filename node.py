@@ -30,9 +30,9 @@ from broker.parked import ParkedFetches
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
-from paxos.clock import SystemClock
+from paxos.changes.membership import first_members
+from paxos.clocks.clock import SystemClock
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
-from paxos.membership import first_members
 from paxos.multigroup import MultiGroup
 from runtime import settings
 from runtime.admin import Admin

@@ -3,7 +3,7 @@
 A group's *replica set* is wished for here; its *members* are what its own log says (Config
 entries), and its master notes them here. Until they are noted they are the first members, which
 follow from how the cluster was founded. Driving the members to the set is the group's master's
-business, one change at a time (`paxos.membership`).
+business, one change at a time (`paxos.changes.membership`).
 """
 
 from collections.abc import Collection, Mapping
@@ -26,8 +26,8 @@ from balancer.records import (
     ReplicaRecord,
 )
 from balancer.registry_commands import NoteMembers, Refusal, Refused, SetReplicaSets
+from paxos.changes.membership import first_members
 from paxos.ids import SLOT_ZERO, GroupId, NodeId
-from paxos.membership import first_members
 
 
 @attrs.frozen

@@ -17,7 +17,7 @@ import attrs
 from broker.commands import is_fenced
 from broker.config import IntakeConfig
 from broker.gathering import Gathering
-from paxos import handover
+from paxos.changes import handover
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, NodeId, Now, Slot
 from paxos.replica import Replica

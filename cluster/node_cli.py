@@ -300,7 +300,7 @@ def _refuse_loss(number: int, spec: ClusterSpec) -> None:
 def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
     """Why a node must not lose its directory, from what each node that answers says of its groups;
     "" if it may. Who has lost it votes again when a majority of others can tell it what it has
-    forgotten; of two, the other (paxos.rejoin)."""
+    forgotten; of two, the other (paxos.changes.rejoin)."""
     members: dict[int, set[NodeId]] = {}
     voting: dict[int, set[int]] = {}
     for node, view in views.items():

@@ -1,8 +1,8 @@
-"""The acceptor: what a member has promised and voted, decided on ballots alone.
+"""The acceptor: what a member has promised and voted. It decides on ballots alone (R9).
 
-Not checked on purpose (R9): whether the sender is the ballot's node (a Steal delegates ballots),
-the lease, whether an earlier Steal is applied, gaps below the slot. Votes of applied slots are
-forgotten here: they are chosen, and a Prepare that starts at one is answered with Behind.
+It does not look, on purpose, at who sends (a Steal delegates ballots), at the lease, at whether an
+earlier Steal is applied, or at gaps below the slot. It forgets votes for applied slots: they are
+chosen, and a Prepare that starts at one gets Behind (ADR 3).
 """
 
 import attrs
@@ -24,7 +24,12 @@ class Acceptor:
     voting: bool = True
     votes_bytes: int = 0
     recorded: Slot = SLOT_ZERO
-    """The applied prefix as our records tell it: a restart does not fall behind this."""
+    """The applied prefix as our records tell it: a restart does not fall behind this.
+
+    Lemma (ADR 4, "Why the others must pass the bar"): a member that told a forgetful one that it
+    has applied a slot must answer Behind to whoever prepares from there, in every later life. So it
+    tells this, and not what it has applied: a record that is not written yet proves nothing.
+    """
 
     def promise_own(self, ballot: Ballot, step: Step) -> None:
         """Promise our own new ballot: durable before the Prepare leaves (R1)."""
@@ -41,7 +46,7 @@ class Acceptor:
         if ballot < self.promised:
             step.after.append(Send(sender, Nack(group, ballot, self.promised)))
             return False
-        if prepare.start <= applied:
+        if prepare.start <= applied:  # its votes are forgotten; not to promise is always legal
             step.before.append(Send(sender, Behind(group, ballot, applied)))
             return False
         self.promised = ballot
@@ -55,9 +60,15 @@ class Acceptor:
     ) -> bool:
         """Vote or refuse; returns whether the accept's ballot stands (is at least promised).
 
-        A slot known to be chosen (by a quorum that does not need us) is answered without a vote
-        record: the latest record of a slot must stay the chosen one, for a restart to replay it,
-        and a stale ballot may still carry another value here.
+        A slot known to be chosen is acknowledged without a vote record: the latest record of a
+        slot must stay the chosen one, for a restart to replay it, and a stale ballot may still
+        carry another value here.
+
+        Lemma (ADR 3): no quorum for another value v' at b' needs this acknowledgement. Let b1 be
+        the first ballot above b' that proposed anything but v' here; some ballot did, for the
+        choice is not v'. Phase 1 of b1 was complete before the choice, so before we knew of it: we
+        were not in it, or we would refuse b'. Its quorum and that of v' share another member, which
+        voted for v' before it promised b1. So b1 found v', and proposed v'.
         """
         ballot, slot = accept.ballot, accept.slot
         if ballot < self.promised:
@@ -70,7 +81,7 @@ class Acceptor:
                     return True
                 self._vote(slot, ballot, accept.entry, applied, step)
         elif ballot > self.promised:
-            # The vote would add nothing; the promise that goes with it does.
+            # The vote would add nothing, but the promise that goes with it does.
             self.promised = ballot
             step.persist.append(PromiseRecord(self.group, ballot))
         step.after.append(Send(sender, Accepted(self.group, ballot, slot)))
@@ -84,7 +95,7 @@ class Acceptor:
         step.after.append(Send(me, Accepted(self.group, ballot, slot)))
 
     def voted_config(self) -> bool:
-        """Whether a change of members has its vote, and is not known to be chosen."""
+        """Whether it has voted for a change of members that is not known to be chosen."""
         return any(entry.kind == EntryKind.CONFIG for _, entry in self.votes.values())
 
     def forget(self, slot: Slot) -> Vote | None:
@@ -94,9 +105,22 @@ class Acceptor:
             self.votes_bytes -= vote[1].size
         return vote
 
+    def note_recorded(self, applied: Slot) -> None:
+        """A record says that the prefix up to here is applied."""
+        self.recorded = applied
+
+    def stop_voting(self) -> None:
+        """Promises or votes may be forgotten (paxos/changes/rejoin.py)."""
+        self.voting = False
+
+    def vote_again(self, floor: Ballot) -> None:
+        """What was forgotten can do no harm any more, if nothing below `floor` is promised."""
+        assert floor >= self.promised
+        self.promised, self.voting = floor, True
+
     def _has_room(self, slot: Slot, entry: Entry, applied: Slot) -> bool:
         if slot == applied + 1:
-            return True  # the next slot always fits, so a full table can never block progress
+            return True  # always, so that a full table cannot block progress
         return (
             slot <= applied + ACCEPT_AHEAD_SLOTS_MAX
             and self.votes_bytes + entry.size <= ACCEPT_AHEAD_BYTES_MAX

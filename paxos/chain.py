@@ -2,7 +2,7 @@
 
 Each value is the CRC32C of an entry continued from the value before, so one number stands for a
 whole prefix. Members tell theirs in Progress; a member compares it with what it had at that slot,
-as far back as it remembers. A difference is a proof that agreement or a disk was broken.
+as far back as it remembers. A difference proves that agreement or a disk was broken.
 """
 
 from array import array
@@ -15,7 +15,7 @@ from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, Slot
 
 REMEMBERED_SLOTS: Final = 4096
-"""A member further behind than this is compared when it has come closer."""
+"""A member that is further behind is compared when it has come closer."""
 
 
 def _remembered() -> "array[int]":
@@ -28,16 +28,16 @@ class ChainHash:
     value: int = 0
     slot: Slot = SLOT_ZERO
     start: Slot = SLOT_ZERO
-    """Nothing is known of slots before this one: they came as a checkpoint."""
+    """Nothing is known of slots before this one: a checkpoint covers them."""
     _recent: "array[int]" = attrs.Factory(_remembered)
-    """A ring: the value after a slot is at its number modulo the length."""
+    """A ring: the value after a slot is at the slot's number modulo the length."""
 
-    @classmethod
-    def after(cls, slot: Slot, value: int) -> "ChainHash":
-        """Of a log whose entries up to `slot` are gone, but for their hash."""
-        chain = cls(value, slot, slot)
-        chain._recent[slot % REMEMBERED_SLOTS] = value
-        return chain
+    def begin_after(self, slot: Slot, value: int) -> None:
+        """The entries up to `slot` are not known, but for their hash."""
+        self.value = value
+        self.slot = self.start = slot
+        self._recent = _remembered()
+        self._recent[slot % REMEMBERED_SLOTS] = value
 
     def extend(self, slot: Slot, entry: Entry) -> None:
         assert slot == self.slot + 1, f"the chain is at {self.slot}, not before {slot}"
@@ -48,7 +48,7 @@ class ChainHash:
         self._recent[slot % REMEMBERED_SLOTS] = value
 
     def at(self, slot: Slot) -> int | None:
-        """The value after `slot`; None where it is not remembered, or not reached."""
+        """The value after `slot`; None if it is not remembered, or not reached yet."""
         if slot == SLOT_ZERO:
             return 0
         known = max(self.slot - REMEMBERED_SLOTS, self.start - 1) < slot <= self.slot

@@ -1,7 +1,7 @@
 """What is chosen in a slot: an opaque batch of commands, or a control entry the core understands.
 
-An entry is encoded once, by the proposer, as a list of buffers, and those very buffers go into the
-Accept frames and the write-ahead log; nobody joins or re-encodes them (design.md, "One node").
+The proposer encodes an entry once, as a list of buffers. Those very buffers go into the Accept
+frames and the write-ahead log; nobody joins or re-encodes them.
 """
 
 import struct
@@ -44,7 +44,7 @@ class BeMaster:
 class Steal:
     """Expire `source`'s lease, install `target`, give it `ballot` for all later slots (R4-R6).
 
-    With BALLOT_ZERO it gives no ballot, and installs nobody: see `Lease.apply_steal`.
+    With BALLOT_ZERO it gives no ballot and installs nobody: see `Lease.apply_steal`.
     """
 
     source: NodeId
@@ -97,7 +97,7 @@ NOOP: Final = Entry(EntryKind.NOOP, (bytes([EntryKind.NOOP]),), 1)
 
 
 def batch(chunks: tuple[Buffer, ...]) -> Entry:
-    """An entry of opaque commands; the buffers are kept, not copied: do not write to them again."""
+    """An entry of opaque commands. It keeps the buffers without a copy: do not change them."""
     return Entry(EntryKind.BATCH, (_BATCH_PREFIX, *chunks), 1 + sum(map(len, chunks)))
 
 
@@ -109,7 +109,7 @@ def be_master(value: BeMaster) -> Entry:
 
 
 def steal(value: Steal, chunks: tuple[Buffer, ...] = ()) -> Entry:
-    """A Steal; `chunks` are commands that are applied in this slot before the lease changes."""
+    """A Steal; `chunks` are commands to apply in this slot before the lease changes."""
     head = _STEAL.pack(
         EntryKind.STEAL,
         value.source,

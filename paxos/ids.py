@@ -16,7 +16,7 @@ Incarnation = NewType("Incarnation", int)
 NOBODY: Final = NodeId(-1)
 INCARNATION_ZERO: Final = Incarnation(0)
 INCARNATION_MAX: Final = 2**63 - 1
-"""What an entry and a data directory can hold; who says it has a higher one lies."""
+"""What an entry and a data directory can hold; a node that names a higher one lies."""
 EPOCH_ZERO: Final = Epoch(0)
 SLOT_ZERO: Final = Slot(0)
 """No slot: slots are numbered from 1."""
@@ -33,11 +33,11 @@ class Ballot(NamedTuple):
 
 BALLOT_ZERO: Final = Ballot(0, NOBODY)
 ROUND_MAX: Final = 1 << 62
-"""No round comes near it by counting; a higher one is a lie, and the next would fit no record."""
+"""Counting never comes near it. A higher round is a lie, and its successor would fit no record."""
 
 
 class Now(NamedTuple):
-    """One reading of both clocks of a node, in nanoseconds, handed to every pure step.
+    """One reading of a node's two clocks, in nanoseconds, handed to every pure step.
 
     `wall_ns` is absolute (lease expiries are written in it), `boot_ns` is CLOCK_BOOTTIME (it never
     steps and goes on while the machine sleeps). `trusted` is False while the node's clock is known

@@ -1,13 +1,13 @@
-"""What must be true of one replica after every event: cheap assertions on its own state.
+"""What must be true of one replica after every event: cheap assertions about its own state.
 
-Called by the simulator after each event and by scenario tests; what concerns several nodes
-(agreement, one master per time) is the business of the simulator's checkers.
+The simulator calls this after each event, and scenario tests do. Whatever concerns several nodes
+(agreement, one master at a time) is for the simulator's checkers.
 """
 
-from paxos.handover import Stage
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Now
 from paxos.proposer import Role
 from paxos.replica import Replica
+from paxos.state.handover import Stage
 
 
 def check(replica: Replica, now: Now) -> None:

@@ -1,13 +1,14 @@
-"""The master's lease: a record in the replicated state, and who may act on it when.
+"""The master's lease: a record in the replicated state. It says who may act, and until when.
 
-The expiry is an absolute wall-clock time inside the log. Applying it, each node also derives a
-deadline on its own CLOCK_BOOTTIME; the holder acts only while both allow it and others try only
-when both are past, so a stepped wall clock alone neither extends nor ends a lease (protocol.md 4).
+The expiry is an absolute wall-clock time in the log. When a node applies it, the node also derives
+a deadline on its own CLOCK_BOOTTIME. The holder acts only while both allow it, and others try only
+when both have passed. So a wall clock that steps neither extends nor ends a lease by itself.
 Lease entries are compare-and-set on the version (R8); a lease belongs to one incarnation (R11).
 """
 
 import attrs
 
+from paxos.base import Base
 from paxos.entry import BeMaster, Steal
 from paxos.ids import (
     BALLOT_ZERO,
@@ -37,7 +38,7 @@ class Lease:
     expires_wall_ns: int = 0
     deadline_boot_ns: int = 0
     renewals: int = 0
-    """Valid renewals since `epoch`: the steal watchdog counts them (E21)."""
+    """Valid renewals since the holder changed: the watchdog of a steal counts them (E21)."""
 
     def apply_be_master(self, slot: Slot, value: BeMaster, now: Now, longest_ns: int) -> bool:
         """Apply a BeMaster; returns False where it lost the race for the version."""
@@ -56,10 +57,10 @@ class Lease:
     def apply_steal(self, slot: Slot, value: Steal, now: Now, longest_ns: int) -> bool:
         """Apply a Steal; returns False where it lost the race for the version.
 
-        One that hands over no ballot comes from an older strategy: to another node, it frees the
-        lease at once; to the holder itself, it only moves the expiry, and nearer. Both are safe
-        for the reason a Steal is: its author does not act from before it proposes until it applies
-        the entry, so nobody acts on what the entry takes away (R3, where R15 would forbid it).
+        A Steal without a ballot comes from an older strategy (paxos/strategies). With another node
+        as target it frees the lease at once; with the holder as target it moves the expiry nearer.
+        Both are safe although R15 forbids them: the author stops acting before it proposes the
+        entry and does not act until it has applied it (R3), so nobody acts on what it takes away.
         """
         if value.prev_ver != self.ver:
             return False
@@ -75,8 +76,19 @@ class Lease:
         self.ver = slot
         return True
 
-    def heard(self, now: Now, longest_ns: int) -> None:
-        """It is known from a base: from now on our own clock counts, too."""
+    def restore(self, base: Base) -> None:
+        """Take the lease of a base. Its boot deadline has passed, until `start_deadline`."""
+        self.holder, self.incarnation = base.holder, base.incarnation
+        self.ver, self.since, self.epoch = base.ver, base.since, base.epoch
+        self.expires_wall_ns, self.renewals = base.expires_wall_ns, base.renewals
+        self.deadline_boot_ns = 0
+
+    def lapse(self, now: Now) -> None:
+        """It is ours but came with a peer's state: we renew it before we act on it (R11)."""
+        self.deadline_boot_ns = now.boot_ns
+
+    def start_deadline(self, now: Now, longest_ns: int) -> None:
+        """The lease came from a base: from now on our own boot clock counts as well."""
         deadline = _boot_deadline(self.expires_wall_ns, now, longest_ns)
         self.deadline_boot_ns = max(deadline, self.deadline_boot_ns)
 
@@ -84,7 +96,7 @@ class Lease:
         return self.holder == node and self.incarnation == incarnation
 
     def safely_before_expiry(self, now: Now, margin_ns: int) -> bool:
-        """What the holder asks (R12)."""
+        """What the holder asks before it acts (R12)."""
         return (
             now.trusted
             and now.wall_ns < self.expires_wall_ns - margin_ns
@@ -92,7 +104,7 @@ class Lease:
         )
 
     def free(self, now: Now, margin_ns: int) -> bool:
-        """What everybody else asks (R12)."""
+        """What everybody else asks before they try to become master (R12)."""
         return self.holder == NOBODY or (
             now.wall_ns > self.expires_wall_ns + margin_ns
             and now.boot_ns > self.deadline_boot_ns + margin_ns
@@ -111,5 +123,5 @@ class Lease:
 
 
 def _boot_deadline(expires_wall_ns: int, now: Now, longest_ns: int) -> int:
-    """The expiry on our own boot clock; no lease runs longer than `longest_ns` from hearing it."""
+    """The expiry on our own boot clock. No lease runs longer than `longest_ns` from now."""
     return now.boot_ns + min(max(expires_wall_ns - now.wall_ns, 0), longest_ns)

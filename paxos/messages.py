@@ -1,4 +1,4 @@
-"""What the members of one group say to each other (protocol.md section 1, "Messages").
+"""What the members of one group say to each other (docs/protocol.md, "Exchanges").
 
 Every message may be lost, duplicated, reordered or arbitrarily late. Every reply goes to the sender
 of the request, never to `ballot.node` (R9). Classes are plain slotted attrs, built positionally.
@@ -14,7 +14,7 @@ from paxos.ids import Ballot, GroupId, Incarnation, Slot
 
 @attrs.frozen
 class Prepare:
-    """Phase 1 for every slot from `start` on, once."""
+    """Phase 1, once for all slots from `start` on."""
 
     group: GroupId
     ballot: Ballot
@@ -23,7 +23,8 @@ class Prepare:
 
 @attrs.frozen
 class Promise:
-    """`votes`: (slot, ballot, entry) of every slot from Prepare's `start` on that we voted in."""
+    """`votes`: (slot, ballot, entry) for every slot from the Prepare's `start` on in which the
+    sender has voted."""
 
     group: GroupId
     ballot: Ballot
@@ -32,7 +33,7 @@ class Promise:
 
 @attrs.frozen
 class Nack:
-    """We promised `promised`, which is above `ballot`."""
+    """The sender has promised `promised`, which is above `ballot`."""
 
     group: GroupId
     ballot: Ballot
@@ -41,7 +42,7 @@ class Nack:
 
 @attrs.frozen
 class Behind:
-    """Your Prepare starts at a slot we have already applied: learn up to `applied` first."""
+    """The Prepare starts at a slot that the sender has applied: learn up to `applied` first."""
 
     group: GroupId
     ballot: Ballot
@@ -79,13 +80,13 @@ class Commit:
 
 
 ASK_PROGRESS: Final = Slot((1 << 62) - 1)
-"""`Learn.applied` of who wants no entries: nobody has applied so much, so Progress is the answer.
-(No message of its own: members of every version answer it so.)"""
+"""`Learn.applied` of a node that wants no entries: nobody has applied so much, so the answer is a
+Progress. (It is not a message of its own, so that members of all versions answer it.)"""
 
 
 @attrs.frozen
 class Learn:
-    """Please send chosen entries after `applied`, and say in any case how far you are."""
+    """A request for chosen entries after `applied`, and in any case for a Progress."""
 
     group: GroupId
     applied: Slot
@@ -102,8 +103,8 @@ class Learned:
 
 @attrs.frozen
 class Trimmed:
-    """The answer to a Learn for slots that the sender's log no longer has: it begins with `first`,
-    and only a transfer of state will help. The shell sends it, for it has the log."""
+    """Answers a Learn for slots that the sender's log no longer has: the log begins with `first`,
+    so only a state transfer helps. The shell sends it, for it has the log."""
 
     group: GroupId
     first: Slot
@@ -112,13 +113,13 @@ class Trimmed:
 
 @attrs.frozen
 class Progress:
-    """A member's position, sent now and then: who is behind asks who is ahead.
+    """A member's position, sent now and then: a node that is behind asks one that is ahead.
 
-    `witnessed` is the highest ballot of the sender's own use that it has ever seen the receiver
-    promise or accept in; a receiver whose disk knows less has lost a promise (protocol.md section
-    4, "Lost disk"). `chosen_to` is what the sender knows at first hand, not what it was told.
-    `incarnation` is the receiver's, as far as the sender knows: what was sent to an earlier one may
-    have left before that one did what is forgotten now.
+    `witnessed` is the highest ballot used by the sender in which it has seen the receiver promise
+    or accept. A receiver whose disk knows less has lost a promise (ADR 4). `chosen_to` is what the
+    sender knows at first hand, not what others claim. `incarnation` is the receiver's, as far as
+    the sender knows: a Progress for an earlier life may have left before that life made the promise
+    that is forgotten now.
     """
 
     group: GroupId
@@ -127,7 +128,7 @@ class Progress:
     witnessed: Ballot
     incarnation: Incarnation
     chain: int = -1
-    """The chain hash of everything up to `applied` (paxos.chain); -1 where it is not told."""
+    """The chain hash of everything up to `applied` (paxos.chain); -1 if the sender has none."""
 
 
 @attrs.frozen
@@ -140,8 +141,8 @@ class RejoinAsk:
 
 @attrs.frozen
 class RejoinAnswer:
-    """`last_voted`: the highest slot the sender has voted in, proposed or applied. `applied`: how
-    far its applied prefix goes whatever happens to it, for its log says so."""
+    """`last_voted`: the highest slot in which the sender has voted, or that it has proposed or
+    applied. `applied`: the applied prefix that its records prove, so that it survives a restart."""
 
     group: GroupId
     incarnation: Incarnation
@@ -159,7 +160,7 @@ class StealRequest:
     lease_ver: Slot
     applied: Slot
     token: int
-    """The registry's steal token under which N acts; the shell of the master checks it."""
+    """The registry's steal token that the sender holds; the master's shell checks it."""
 
 
 @attrs.frozen

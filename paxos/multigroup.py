@@ -2,17 +2,20 @@
 
 The groups share what is known of peers (when a node was last heard, which incarnation it runs), one
 Step per round (so one fsync and one frame per peer), and the moment of renewal: when one lease of
-this node is due, all that would soon be due are renewed with it.
+this node is due, the node also renews all that would be due soon.
 """
 
 from collections.abc import Iterable, Iterator
 
-from paxos import claims, timers
-from paxos.asking import Questions
-from paxos.election import Dice
+from paxos import validation
+from paxos.changes import doubt
 from paxos.ids import GroupId, Incarnation, NodeId, Now
+from paxos.liveness import mastership, progress, rests, timers
+from paxos.liveness.election import Dice
+from paxos.liveness.questions import Questions
 from paxos.messages import Message
-from paxos.replica import Recovered, Replica
+from paxos.replica import Replica
+from paxos.state.core import Recovered
 from paxos.statistics import GroupStatistics
 from paxos.step import Notice, Step
 from paxos.timing import Timing
@@ -28,7 +31,7 @@ class MultiGroup:
         self.replicas: dict[GroupId, Replica] = {}
         self.questions = Questions()
         self._strangers: set[NodeId] = set()
-        """Who has sent messages for a group we do not have, and has been told of."""
+        """Nodes that sent messages for a group we do not have; each was reported once."""
 
     def add(
         self, group: GroupId, members: Iterable[NodeId], recovered: Recovered | None = None
@@ -50,30 +53,28 @@ class MultiGroup:
         return replica
 
     def remove(self, group: GroupId) -> None:
-        """This node is no member of the group any more, and forgets it."""
+        """This node is no longer a member of the group, and forgets it."""
         del self.replicas[group]
         self.questions.forget(group)
 
     def peer_up(self, now: Now, node: NodeId, incarnation: Incarnation) -> None:
-        """A link to this incarnation of `node` came up: what it has missed is sent again soon."""
+        """A link to this incarnation of `node` came up: whatever it missed is sent again soon."""
         self.heard[node] = now.boot_ns
         reborn = self.incarnations.get(node) != incarnation
         self.incarnations[node] = incarnation
         self._strangers.discard(node)
         for replica in self.replicas.values():
             replica.proposer.send_again()
-            replica.peer(node).questioned_boot_ns = None  # what was said before may be lost
-            if reborn:  # with another log, perhaps: it is compared anew, and asked what it has
-                replica.diverged.discard(node)
-                peer = replica.peer(node)
-                peer.told_boot_ns = peer.told = peer.agreed = None
+            progress.link_is_up(replica, node, reborn=reborn)
+            if reborn:  # with another log, perhaps
+                doubt.forget(replica, node)
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
-        """Raises PeerError for what no honest member says; nothing has come of it then."""
+        """Raises PeerError for a message that no honest member sends, and changes nothing then."""
         self.heard[sender] = now.boot_ns
         replica = self.replicas.get(message.group)
         if replica is not None:
-            claims.check(replica, sender, message)
+            validation.check(replica, sender, message)
             replica.on_message(now, sender, message, step)
         elif sender not in self._strangers:  # once: it sends such messages all the time
             self._strangers.add(sender)
@@ -81,11 +82,11 @@ class MultiGroup:
 
     def tick(self, now: Now, step: Step) -> None:
         replicas = self.replicas.values()
-        awake = [replica for replica in replicas if not timers.rests(replica, now)]
+        awake = [replica for replica in replicas if not rests.rests(replica, now)]
         renewing = any(self._renews(replica, now) for replica in awake)
         for replica in replicas if renewing else awake:
             timers.tick(replica, now, step, renew_early=renewing)
-            timers.rest(replica, now)
+            rests.rest(replica, now)
 
     def statistics(self, now: Now) -> Iterator[GroupStatistics]:
         for replica in self.replicas.values():
@@ -94,6 +95,6 @@ class MultiGroup:
     def _renews(self, replica: Replica, now: Now) -> bool:
         return (
             replica.lease.held_by(self.me, self.incarnation)
-            and timers.renewal_due(replica, now)
+            and mastership.renewal_due(replica, now)
             and replica.ready()
         )

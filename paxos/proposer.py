@@ -1,7 +1,7 @@
-"""The proposer's side of one ballot: its role, the slots it owns, and what is under way in them.
+"""The proposer: its role, its ballot, the slots it owns under that ballot, and what is in flight.
 
-`own` is [lo, hi]: the only slots in which this node may propose under `ballot` (R2). A Steal gives
-away everything above its slot for ever (R4), a Config closes the ballot at its slot (R10).
+It owns lo..hi: the only slots in which this node may propose under `ballot` (R2). A Steal gives
+everything above its slot away for ever (R4), and a Config closes the ballot at its slot (R10).
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from paxos.quorum import is_quorum
 
 SLOT_MAX: Final = Slot(2**62)
 USED_MAX: Final = 16
-"""Ballots of ours that late answers are still told from inventions by."""
+"""So many of our ballots are remembered, to tell late answers from invented ones."""
 
 
 class Role(Enum):
@@ -26,7 +26,7 @@ class Role(Enum):
     LEADER = "L"
 
 
-class Door(Enum):
+class Transition(Enum):
     """What may change a role."""
 
     PREPARE = "prepare"
@@ -35,19 +35,19 @@ class Door(Enum):
     STEP_DOWN = "step down"
 
 
-NEXT_ROLE: Final[Mapping[tuple[Role, Door], Role]] = {
-    (Role.FOLLOWER, Door.PREPARE): Role.PREPARING,
-    (Role.PREPARING, Door.PREPARE): Role.PREPARING,
-    (Role.LEADER, Door.PREPARE): Role.PREPARING,  # only to settle an unresolved Steal
-    (Role.PREPARING, Door.QUORUM_PROMISED): Role.LEADER,
-    (Role.FOLLOWER, Door.TAKE_OVER): Role.LEADER,
-    (Role.PREPARING, Door.TAKE_OVER): Role.LEADER,
-    (Role.LEADER, Door.TAKE_OVER): Role.LEADER,  # M -> N -> M under one ballot
-    (Role.FOLLOWER, Door.STEP_DOWN): Role.FOLLOWER,
-    (Role.PREPARING, Door.STEP_DOWN): Role.FOLLOWER,
-    (Role.LEADER, Door.STEP_DOWN): Role.FOLLOWER,
+NEXT_ROLE: Final[Mapping[tuple[Role, Transition], Role]] = {
+    (Role.FOLLOWER, Transition.PREPARE): Role.PREPARING,
+    (Role.PREPARING, Transition.PREPARE): Role.PREPARING,
+    (Role.LEADER, Transition.PREPARE): Role.PREPARING,  # only to settle an unresolved Steal
+    (Role.PREPARING, Transition.QUORUM_PROMISED): Role.LEADER,
+    (Role.FOLLOWER, Transition.TAKE_OVER): Role.LEADER,
+    (Role.PREPARING, Transition.TAKE_OVER): Role.LEADER,
+    (Role.LEADER, Transition.TAKE_OVER): Role.LEADER,  # M -> N -> M under one ballot
+    (Role.FOLLOWER, Transition.STEP_DOWN): Role.FOLLOWER,
+    (Role.PREPARING, Transition.STEP_DOWN): Role.FOLLOWER,
+    (Role.LEADER, Transition.STEP_DOWN): Role.FOLLOWER,
 }
-"""What is not in the table is a bug and raises."""
+"""Anything that is not in the table is a bug, and raises."""
 
 
 @attrs.define(eq=False)
@@ -59,6 +59,10 @@ class InFlight:
     sends: int = 1
     votes: set[NodeId] = attrs.Factory(set)
     chosen: bool = False
+
+    def sent_again(self, boot_ns: int) -> None:
+        self.sent_boot_ns = boot_ns
+        self.sends += 1
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -80,13 +84,13 @@ class Proposer:
     _used: deque[Ballot] = attrs.Factory(lambda: deque(maxlen=USED_MAX))
     _counted_ahead: set[Slot] = attrs.Factory(set)
 
-    def _through(self, door: Door) -> None:
-        self.role = NEXT_ROLE[(self.role, door)]
+    def _change_role(self, transition: Transition) -> None:
+        self.role = NEXT_ROLE[(self.role, transition)]
 
     def start_preparing(
         self, ballot: Ballot, start: Slot, members: tuple[NodeId, ...], boot_ns: int
     ) -> None:
-        self._through(Door.PREPARE)
+        self._change_role(Transition.PREPARE)
         self._used.append(ballot)
         self.ballot, self.members = ballot, members
         self.lo = self.next = start
@@ -95,16 +99,16 @@ class Proposer:
         self._clear()
 
     def has_used(self, ballot: Ballot) -> bool:
-        """Whether this node has sent anything under the ballot, in this life and not long ago."""
+        """Whether this node has used the ballot in this life, and not long ago."""
         return ballot in self._used
 
     def on_promise(self, sender: NodeId, votes: tuple[tuple[Slot, Ballot, Entry], ...]) -> bool:
-        """Note a promise; returns True when this one completes a quorum."""
+        """Note a promise; returns whether a quorum has promised."""
         self.promises[sender] = votes
         return is_quorum(self.promises, self.members)
 
     def found(self) -> dict[Slot, Entry]:
-        """Per slot, the entry of the highest ballot voted in by those who promised."""
+        """Per slot, the entry that was voted for at the highest ballot, of all in the promises."""
         best: dict[Slot, tuple[Ballot, Entry]] = {}
         for votes in self.promises.values():
             for slot, ballot, entry in votes:
@@ -113,22 +117,26 @@ class Proposer:
         return {slot: entry for slot, (_, entry) in best.items()}
 
     def lead(self, boot_ns: int) -> None:
-        self._through(Door.QUORUM_PROMISED)
+        self._change_role(Transition.QUORUM_PROMISED)
         self.hi = SLOT_MAX
         self.since_boot_ns = boot_ns
 
     def start_at(self, slot: Slot) -> None:
-        """Skip slots that were learned since the Prepare: they are chosen already."""
+        """Skip slots that we have learned since the Prepare: they are chosen already."""
         assert not self.in_flight
         assert slot >= self.lo
         self.lo = self.next = slot
         self.counted_to = Slot(slot - 1)
 
+    def recovers(self) -> None:
+        """All that phase 1 found is proposed again: apply it before anything new (R4b)."""
+        self.recover_to = Slot(self.next - 1)
+
     def take_over(
         self, slot: Slot, ballot: Ballot, members: tuple[NodeId, ...], boot_ns: int
     ) -> None:
         """A Steal chosen at `slot` gave us `ballot` for all later slots: no Prepare (R5, R6)."""
-        self._through(Door.TAKE_OVER)
+        self._change_role(Transition.TAKE_OVER)
         self._used.append(ballot)
         self.ballot, self.members = ballot, members
         self.lo = self.next = Slot(slot + 1)  # never our old `next` under this ballot (R6b)
@@ -138,7 +146,7 @@ class Proposer:
         self._clear()
 
     def step_down(self) -> None:
-        self._through(Door.STEP_DOWN)
+        self._change_role(Transition.STEP_DOWN)
         self.ballot = BALLOT_ZERO
         self.members = ()
         self.lo = self.next = Slot(1)
@@ -173,7 +181,7 @@ class Proposer:
         return flight.entry
 
     def send_again(self) -> None:
-        """Whatever is undecided is due for retransmission at the next tick."""
+        """Retransmit at the next tick whatever is undecided."""
         for flight in self.in_flight.values():
             flight.sends, flight.sent_boot_ns = 1, 0
 

@@ -1,15 +1,12 @@
 """What a replica shows of itself, for status pages and metrics."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import attrs
 
 from paxos.ids import NOBODY, Ballot, Epoch, GroupId, NodeId, Now, Slot
 from paxos.proposer import Role
-
-if TYPE_CHECKING:
-    from paxos.replica import Replica
+from paxos.state.core import Core
 
 
 @attrs.frozen
@@ -37,7 +34,7 @@ class GroupStatistics:
     """Whether that may be our own fault: then this member neither acts nor votes."""
 
 
-def taken(replica: "Replica", now: Now) -> GroupStatistics:
+def taken(replica: Core, now: Now) -> GroupStatistics:
     proposer, lease, promised = replica.proposer, replica.lease, replica.acceptor.promised
     peers = sorted(replica.peers.items())
     return GroupStatistics(

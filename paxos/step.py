@@ -1,7 +1,7 @@
 """The language of effects: what one step of the core wants done, and in which order.
 
-The order is the safety argument; the shell only obeys it. One Step is shared by all groups of a
-round, so that all their records share one fsync:
+The order is part of the safety argument (R18), and the shell only obeys it. All groups share the
+Step of a round, so that all their records share one fsync:
 
 1. send `before` (it claims nothing about our disk and may overtake the fsync);
 2. append `persist` to the write-ahead log and fsync it, once for all groups;
@@ -31,8 +31,8 @@ class PromiseRecord:
 class AcceptRecord:
     """acc.votes[slot] = (ballot, entry), and promised = ballot: durable before Accepted (R18).
 
-    `applied` is the length of our applied prefix when the record was made. The log is a queue, so a
-    recovered record proves that every slot up to `applied` is chosen and that the last earlier
+    `applied` is the length of our applied prefix when the record was made. The log is FIFO, so a
+    recovered record proves that every slot up to `applied` is chosen, and that the last earlier
     record of each of those slots holds the chosen entry: a restart replays them without asking.
     """
 
@@ -45,8 +45,8 @@ class AcceptRecord:
 
 @attrs.define(eq=False)
 class LearnedRecord:
-    """A chosen entry learned by value, or a Config that was applied: kept to be replayed and
-    served, it is not a vote. `applied` as in AcceptRecord; for a Config it is its own slot."""
+    """A chosen entry that was learned by value, or a Config that was applied. It is not a vote; it
+    is kept to be replayed and served. `applied` as in AcceptRecord; for a Config, its own slot."""
 
     group: GroupId
     slot: Slot
@@ -57,7 +57,7 @@ class LearnedRecord:
 @attrs.define(eq=False)
 class VotingRecord:
     """Whether this acceptor may vote; `floor` is the ballot below which it must never promise.
-    `applied` as in AcceptRecord, where that is to be said (paxos.rewriting)."""
+    `applied` as in AcceptRecord, where that is to be said (paxos.changes.rewriting)."""
 
     group: GroupId
     voting: bool
@@ -75,7 +75,7 @@ class Send(NamedTuple):
 
 @attrs.define(eq=False)
 class Applied:
-    """A chosen entry, in slot order without a gap, each once per incarnation."""
+    """A chosen entry: in slot order, without gaps, once per incarnation."""
 
     group: GroupId
     slot: Slot
@@ -84,8 +84,8 @@ class Applied:
 
 @attrs.frozen
 class ServeLog:
-    """Read applied entries `start`..`end` from the log and send them to `to` as Learned; as Trimmed
-    where the log no longer has `start`."""
+    """Read applied entries `start`..`end` from the log and send them to `to` as Learned, or Trimmed
+    if the log no longer has `start`."""
 
     to: NodeId
     group: GroupId
@@ -96,7 +96,7 @@ class ServeLog:
 @attrs.frozen
 class FetchState:
     """Our log ends before `source`'s begins: get the group's state from it, or from another member
-    that is ahead, make it durable, and then call `Replica.install`. Said again and again."""
+    that is ahead, make it durable, then call `Replica.install`. The effect may be repeated."""
 
     group: GroupId
     source: NodeId
@@ -117,7 +117,7 @@ class Step:
 
 @attrs.frozen
 class Notice:
-    """Something an operator may want to know; `what` is a short code, see docs/protocol.md."""
+    """Something an operator may want to know; docs/protocol.md lists the codes in `what`."""
 
     group: GroupId
     what: str

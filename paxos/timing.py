@@ -8,29 +8,29 @@ import attrs
 from paxos.ids import MS
 
 WINDOW_MAX: Final = 64
-"""No master ever has more undecided slots than this; `paxos.rejoin` relies on it."""
+"""No master ever has more undecided slots than this; `paxos.changes.rejoin` relies on it."""
 
 ACCEPT_AHEAD_SLOTS_MAX: Final = 4 * WINDOW_MAX
 """An acceptor ignores slots further than this beyond its applied prefix (it learns them later)."""
 
 ACCEPT_AHEAD_BYTES_MAX: Final = 48 * 1024 * 1024
-"""... and entries beyond this many undecided bytes per group. Ignoring is as legal as losing."""
+"""... and entries beyond so many undecided bytes per group. Ignoring is as legal as losing."""
 
 CHOSEN_AHEAD_MAX: Final = 4 * ACCEPT_AHEAD_SLOTS_MAX
 """A member knows of no chosen slot further than this beyond its applied prefix: it has no vote
 there, and is given entries from the end of that prefix on only."""
 
 SERVE_SLOTS_MAX: Final = 128
-"""Entries served in one go when a member catches up: a hundred of them hold up the loop of the one
-that learns them for about ten milliseconds."""
+"""Entries served in one go when a member catches up. Learning a hundred of them holds up a node's
+loop for about ten milliseconds."""
 
 ROUND_AHEAD_MAX: Final = 1 << 32
-"""No honest round is further than this beyond those a member has seen: each Prepare raises it by
-one, so that is a Prepare every second for a century. A wrong one then costs a part of 2**30 of what
-there is (`ids.ROUND_MAX`)."""
+"""No honest round is further than this beyond those that a member has seen: each Prepare raises it
+by one, so this is a Prepare every second for a century. A wrong round costs one part in 2**30 of
+what there is (`ids.ROUND_MAX`)."""
 
 LARGE_ENTRY_BYTES: Final = 256 * 1024
-"""Links and disks are busy with such an entry for a while, and what is behind it waits."""
+"""An entry of this size keeps links and disks busy for a while, and whatever follows it waits."""
 
 STEAL_LAG_SLOTS_MAX: Final = 2 * WINDOW_MAX
 """A node further behind than this is not caught up: a steal to it is refused."""
@@ -38,7 +38,7 @@ STEAL_LAG_SLOTS_MAX: Final = 2 * WINDOW_MAX
 
 class Strategy(Enum):
     """How a master gives its group away (docs/handoff.md compares them). All but the first end in
-    an ordinary election, and are here to be measured against it."""
+    an ordinary election; they exist to be measured against it (paxos/strategies)."""
 
     DELEGATE = "delegate"
     """One entry: expire the lease, install the target, hand the ballot over."""
@@ -64,11 +64,11 @@ class Timing:
     margin_ns: int = 200 * MS
     """The clock bound eps: the holder stops this much before the expiry, others start after."""
     retransmit_ns: int = 400 * MS
-    """Links are reliable while they last, so this only serves what a full queue dropped."""
+    """A link loses nothing while it lasts, so this only repeats what a full queue dropped."""
     drain_ns: int = 200 * MS
     last_commands_ns: int = 50 * MS
-    """A master that lets its lease run out takes no commands in its last moments: what it has
-    proposed shall be applied, and answered, while it still may."""
+    """A master that lets its lease run out takes no commands in its last moments, so that what it
+    has proposed is applied and answered while it still may answer."""
     settle_ns: int = 500 * MS
     """An unresolved Steal older than this is settled by a higher ballot (T_steal)."""
     prepare_timeout_ns: int = 300 * MS
@@ -79,9 +79,9 @@ class Timing:
     heard_ns: int = 1_500 * MS
     """A member not heard for longer does not count towards the majority that precedes Prepare."""
     learn_patience_ns: int = 300 * MS
-    """A gap without progress for so long is filled by value: its Commit must have been lost."""
+    """After so long without progress a gap is filled by value: its Commit must have been lost."""
     learn_timeout_ns: int = 500 * MS
-    """An answer to Learn may take so long before somebody is asked again."""
+    """If a Learn is not answered for so long, somebody is asked again."""
     window: int = 8
     strategy: Strategy = Strategy.DELEGATE
 

@@ -20,7 +20,7 @@ from balancer.steal import (
     StealFinished,
 )
 from balancer.view import ClusterView
-from paxos import handover
+from paxos.changes import handover
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealAbort, StealRequest
 from paxos.step import Notice

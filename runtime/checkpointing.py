@@ -214,7 +214,7 @@ class Checkpointing:
         statistics = self._wal.statistics()
         self._logged[group] = (statistics.bytes_staged, statistics.records)
         needs = self._wal.needed_from(group, slot)
-        base = paxos_base.encode(paxos_base.taken(replica))
+        base = paxos_base.encode(replica.base())
         first = encode_chunk(Chunk(ChunkKind.REPLICA, 0, slot, base))
         parts = machine.chunks(local=True)
         self._making = _Making(group, slot, needs, parts, now_ns, [first])

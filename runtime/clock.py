@@ -1,9 +1,9 @@
-"""The clocks of Linux, and the node's clock made of them (paxos.clock)."""
+"""The clocks of Linux, and the node's clock made of them (paxos.clocks.clock)."""
 
 import time
 
-from paxos import clock
-from paxos.clock import SystemClock
+from paxos.clocks import clock
+from paxos.clocks.clock import SystemClock
 
 
 class LinuxClock:

@@ -15,10 +15,11 @@ from broker.catchup.messages import Message as CatchUpMessage
 from broker.config import IntakeConfig
 from broker.disk_watch import DiskWatch
 from broker.intake import Intake
-from paxos import rejoin, timers
 from paxos.base import Base
+from paxos.changes import rejoin
 from paxos.codec import PeerError
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.liveness import timers
 from paxos.messages import Message, StealRequest
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica

@@ -19,10 +19,10 @@ import attrs
 
 from broker.intake import Pending
 from broker.progress import Collected, Progress
-from paxos import handover
-from paxos.handover import Handover
+from paxos.changes import handover
 from paxos.ids import MS, Epoch, GroupId, NodeId, Now
 from paxos.messages import StealRequest
+from paxos.state.handover import Handover
 from runtime.balancing import BalancingLoop
 from runtime.engine import Engine
 from runtime.journal import Journal

@@ -6,9 +6,10 @@ to the other, one change at a time (R10, docs/adr/0022):
 
 * a node that should have a group begins it as one that does not vote, durably so: it may have been
   a member once, and have forgotten what it promised (runtime.admission). It learns what there is,
-  from the log or from a member's state (broker.catchup), and votes when it is safe (paxos.rejoin);
+  from the log or from a member's state (broker.catchup), and votes when it is safe
+  (paxos.changes.rejoin);
 * the group's master adds it then, and removes whoever should go, itself excepted: it is stolen
-  away first (`paxos.membership.next_change`);
+  away first (`paxos.changes.membership.next_change`);
 * whoever is no member any more, and shall not be one, drops all it has of the group. That is as a
   lost disk is, for this one group, and it is only done when the registry tells of it: so the
   members without it are chosen, known to a majority of them for good, and will not need it.
@@ -23,9 +24,10 @@ from typing import Final
 from balancer.registry import Registry
 from balancer.registry_commands import FinishRemoval, NoteMembers
 from broker.machine import GroupMachine
-from paxos import membership
+from paxos.changes import membership
 from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now
-from paxos.replica import Recovered, Replica
+from paxos.replica import Replica
+from paxos.state.core import Recovered
 from paxos.step import VotingRecord
 from runtime.engine import Engine
 from runtime.journal import Journal
@@ -146,7 +148,7 @@ class Hosting:
         while this node was away, or may have been replaced since where it has got to by now; nobody
         else would ever tell it so. Who counts in a quorum its own log alone says."""
         noted = self._registry.members(replica.group)
-        replica.contacts = tuple(node for node in noted if node not in replica.members)
+        replica.ask_also(node for node in noted if node not in replica.members)
 
     @property
     def _is_current(self) -> bool:

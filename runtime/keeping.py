@@ -7,18 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from balancer.registry import Registry
-from paxos import rejoin
+from paxos.changes import rejoin
 from paxos.entry import NOOP
-from paxos.ids import (
-    INCARNATION_ZERO,
-    MS,
-    REGISTRY_GROUP,
-    GroupId,
-    Incarnation,
-    NodeId,
-    Now,
-    Slot,
-)
+from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.replica import Replica
 from paxos.step import Step
 from runtime.admission import Admission
@@ -135,13 +126,13 @@ class UnsafeOrder:
         groups, self._groups = sorted(self._groups), set()
         for group in groups:
             replica = replicas.get(group)
-            if replica is None or not (replica.rejoin is not None or rejoin.has_gap(replica)):
+            if replica is None or not (replica.rejoin is not None or replica.has_gap()):
                 self._journal.error("nothing to recover: it votes, or is not here", group=group)
                 continue
             rejoin.recover_unsafely(replica, step)
             if replica.members == (replica.me,):
                 highest = Slot(self._wal.slots(group).stop - 1)
-                replica.proven = min(replica.proven, highest)  # of what is beyond nothing is left
+                rejoin.nothing_is_left_beyond(replica, highest)
                 self._alone.append(replica)
 
     def _go_on(self, now: Now, replica: Replica, step: Step) -> None:

@@ -7,8 +7,8 @@ A group this node hosts is known by its replica. Of the others, their masters sa
 from collections.abc import Callable
 from typing import Final
 
-from paxos import progress
 from paxos.ids import MS, NOBODY, GroupId, NodeId, Now, Slot
+from paxos.liveness import progress
 from paxos.multigroup import MultiGroup
 from runtime.clock import Clock
 from runtime.masters import Masters

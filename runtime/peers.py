@@ -27,7 +27,7 @@ from broker.catchup import codec as catchup_codec
 from broker.catchup.messages import Message as CatchUpMessage
 from broker.intake import LATE, Outcome
 from paxos import codec
-from paxos.clock import reading
+from paxos.clocks.clock import reading
 from paxos.codec import PeerError
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId

@@ -14,7 +14,8 @@ from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from paxos.base import Base, BaseError
 from paxos.ids import REGISTRY_GROUP, GroupId, Now, Slot
-from paxos.replica import Recovered, Replica
+from paxos.replica import Replica
+from paxos.state.core import Recovered
 from runtime.config import Config
 from runtime.journal import Journal
 from storage.checkpoints import Checkpoint, CheckpointFiles

@@ -1,10 +1,10 @@
 """What a running node does about damage in its log: write again, forget, learn again.
 
 Damage is known by where it lies (storage.walk.Hole). What the groups it may concern have promised
-and voted is in memory, and written again (paxos.rewriting), or they become non-voting by the rule
-of paxos.rejoin; the slots that were read from there are not read any more; and only then, in the
-log's order, is it noted that this damage is known, so that the next restart does not begin all
-over.
+and voted is in memory, and written again (paxos.changes.rewriting), or they become non-voting by
+the rule of paxos.changes.rejoin; the slots that were read from there are not read any more; and
+only then, in the log's order, is it noted that this damage is known, so that the next restart does
+not begin all over.
 
 The lost entries of applied slots are asked of the peers, one group at a time and node after node,
 by the same Learn with which anybody catches up. They come by value from an applied log, are written
@@ -22,13 +22,13 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import attrs
 
-from paxos import rejoin, testimony
+from paxos.changes import rejoin, testimony
+from paxos.changes.rewriting import write_again
 from paxos.entry import Entry
 from paxos.ids import BALLOT_ZERO, MS, GroupId, NodeId, Now, Slot
 from paxos.messages import Learn, Learned, Message, Trimmed
 from paxos.multigroup import MultiGroup
 from paxos.replica import Replica
-from paxos.rewriting import write_again
 from paxos.step import LearnedRecord, PromiseRecord, Send, Step, VotingRecord
 from runtime.journal import Journal
 from runtime.serving import ReadEntries, places_of, read_entries
@@ -296,7 +296,7 @@ class Repairs:
         if read is None:
             return []
         for slot, entry in enumerate(read.entries, start):
-            rejoin.recall(replica, now, Slot(slot), entry, step)
+            replica.recall(now, Slot(slot), entry, step)
         damage = read.failure
         return [damage.place] if isinstance(damage, WalDamaged) else []
 

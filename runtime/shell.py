@@ -9,7 +9,6 @@ from typing import Final
 
 from balancer.registry import Registry
 from broker.context import Broker
-from paxos import rejoin
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealRequest
 from paxos.replica import Replica
@@ -403,7 +402,7 @@ def what_is_in_doubt(replica: Replica) -> str:
 def why_no_master(group: GroupId, replica: Replica | None) -> str:
     """Also for who waits for its node: whether that may be for ever."""
     text = f"group {group} has no master yet"
-    if replica is not None and replica.rejoin is None and rejoin.has_gap(replica):
+    if replica is not None and replica.rejoin is None and replica.has_gap():
         first, last = replica.learner.applied + 1, replica.proven
         return f"{text}: this node learns again what its log has lost between {first} and {last}"
     if replica is None or replica.rejoin is None:

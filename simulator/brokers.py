@@ -28,9 +28,9 @@ from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import GroupNotice
-from paxos import progress
 from paxos.entry import Buffer, Entry
 from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
+from paxos.liveness import progress
 from paxos.step import FetchState, Step
 from simulator.balancing import ALIVE_NS
 from simulator.clock import Clock

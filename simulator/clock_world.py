@@ -25,9 +25,9 @@ from typing import Final
 
 import attrs
 
-from paxos.clock import Clock, reading
+from paxos.clocks.clock import Clock, reading
+from paxos.clocks.trust import STOPS_TOLD_EVERY_NS, SUSPECT_SHARE, WIDENING_PER_SECOND_NS
 from paxos.ids import MS, NodeId
-from paxos.trust import STOPS_TOLD_EVERY_NS, SUSPECT_SHARE, WIDENING_PER_SECOND_NS
 from simulator.checkers import Violation
 from simulator.clock import EPOCH_NS
 from simulator.dice import between, dice, exponential

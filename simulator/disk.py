@@ -19,7 +19,7 @@ import attrs
 
 from paxos.entry import Entry
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, GroupId, Incarnation, Slot
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import AcceptRecord, PromiseRecord, Record, VotingRecord
 from simulator.recovery import Restart, Saved, restarts, without
 

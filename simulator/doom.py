@@ -13,15 +13,7 @@ import attrs
 
 from paxos.entry import EntryKind
 from paxos.messages import Accept, Accepted, Commit, Learned, Prepare, Promise, RejoinAnswer
-from paxos.step import (
-    AcceptRecord,
-    LearnedRecord,
-    PromiseRecord,
-    Record,
-    Send,
-    Step,
-    VotingRecord,
-)
+from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, Send, Step, VotingRecord
 
 
 class Boundary(Enum):

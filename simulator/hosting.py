@@ -24,7 +24,7 @@ def leave(node: "SimNode", ident: GroupId) -> None:
     node.wrote()
     del node.core.replicas[ident]
     replica = node.core.add(ident, world.members[ident], recovered)
-    replica.contacts = members
+    replica.ask_also(members)
     group = node.groups[ident] = Group(replica, old.intake.config)
     node.left(ident)
     node.begin_group(ident)

@@ -11,13 +11,17 @@ from typing import Final
 
 from balancer.token_desk import TokenDesk
 from broker.intake import Intake
-from paxos import counted, handover, membership, quorum, timers
+from paxos import quorum
 from paxos.acceptor import Acceptor
+from paxos.changes import handover, membership
+from paxos.changes.rejoin import on_witnessed
 from paxos.learner import Learner
 from paxos.lease import Lease
+from paxos.liveness import mastership, timers
 from paxos.proposer import Proposer
-from paxos.rejoin import Rejoin, on_witnessed
 from paxos.replica import Replica
+from paxos.state.core import Core
+from paxos.state.rejoin import Rejoin
 from simulator import planting
 from simulator.commands import CommandNode
 from simulator.mutants_broker import CLAIMS, DATA, GROUPS, PRODUCERS, WRITERS
@@ -53,7 +57,7 @@ BALLOTS: Final[Mapping[str, Mutant]] = {
         "R1",
         "a restarted node remembers only promises that a vote came with",
         (
-            Replica.__init__,
+            Core.__init__,
             "promised=max(recovered.promised, recovered.floor)",
             "promised=max([recovered.floor, *(vote[0] for vote in recovered.votes.values())])",
         ),
@@ -132,7 +136,7 @@ BALLOTS: Final[Mapping[str, Mutant]] = {
         (
             timers._retransmit,
             "replica.send_accept(slot, flight.entry, deaf, step)",
-            "replica.send_accept(slot, replica._lease_entry(now), deaf, step)",
+            "replica.send_accept(slot, replica.lease_entry(now), deaf, step)",
         ),
     ),
     "no-yield": mutant(
@@ -248,9 +252,10 @@ STEALS: Final[Mapping[str, Mutant]] = {
         (
             timers.tick,
             "    elif replica.handover is not None and",
-            "        mastership(replica, now, step)\n    elif replica.handover is not None and",
+            "        mastership.take_or_renew(replica, now, step)\n"
+            "    elif replica.handover is not None and",
         ),
-        (Replica.propose_lease, "assert not self.suspended", "pass"),
+        (mastership.propose_lease, "assert not replica.suspended", "pass"),
     ),
     "steal-of-old-version": mutant(
         "R8",
@@ -354,7 +359,7 @@ LEARNING: Final[Mapping[str, Mutant]] = {
     "commit-any": mutant(
         "R17",
         "a slot number alone makes any vote there a chosen one",
-        (counted.learn, "vote is not None and vote[0] == ballot", "vote is not None"),
+        (Replica._learn_counted, "vote is not None and vote[0] == ballot", "vote is not None"),
     ),
     "count-what-was-learned": mutant(
         "R17",

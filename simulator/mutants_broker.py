@@ -25,7 +25,7 @@ from coordinator.store import GroupStore
 from coordinator.tenure import Tenure
 from coordinator.timers import Running, Timers
 from coordinator.topics import Topics
-from paxos import handover
+from paxos.changes import handover
 from simulator.brokers import BrokerNode
 from simulator.options import Workload
 from simulator.planting import Mutant, mutant

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from paxos.trust import Trust
+from paxos.clocks.trust import Trust
 from simulator import planting
 from simulator.planting import Mutant
 

@@ -7,11 +7,14 @@ from typing import Final
 from broker.disk_watch import DiskWatch
 from broker.machine import GroupMachine
 from broker.writers import Writers
-from paxos import base, membership, progress, rejoin, testimony
-from paxos.rejoin import Rejoin
+from paxos.changes import doubt, membership, rejoin, snapshot, testimony
+from paxos.changes.rewriting import write_again
+from paxos.lease import Lease
+from paxos.liveness import mastership
+from paxos.liveness.standstill import Standstill
 from paxos.replica import Replica
-from paxos.rewriting import write_again
-from paxos.standstill import Standstill
+from paxos.state.core import Core
+from paxos.state.rejoin import Rejoin
 from simulator import planting
 from simulator.checkpointing import Checkpoints
 from simulator.disk import RecordDisk
@@ -23,7 +26,7 @@ from storage.recovery import LogState
 
 SCENARIOS: Final = "tests/paxos/scenarios"
 
-mutant = partial(planting.mutant, tests="tests/paxos/test_base.py")
+mutant = partial(planting.mutant, tests="tests/paxos/changes/test_base.py")
 _BELOW_A_NODE: Final = "the log of a node that runs is damaged by tests/runtime/test_damage_worlds"
 
 DISKS: Final[Mapping[str, Mutant]] = {
@@ -51,11 +54,11 @@ STATES: Final[Mapping[str, Mutant]] = {
         "R5, R6",
         "who finds in a peer's state that it is master leads on under the last ballot it promised",
         (
-            base.install,
-            "replica.trimmed_boot_ns = None",
-            "if replica.lease.held_by(replica.me, replica.incarnation):\n"
-            "        replica.proposer.take_over(\n"
-            "            base.slot, replica.acceptor.promised, base.members, now.boot_ns)",
+            Replica.install,
+            "self.trimmed_boot_ns = None",
+            "if self.lease.held_by(self.me, self.incarnation):\n"
+            "        self.proposer.take_over(\n"
+            "            base.slot, self.acceptor.promised, base.members, now.boot_ns)",
         ),
         why_not="a master's log must be retired within its lease while it hears nothing: "
         "scenario 28 does it",
@@ -65,55 +68,55 @@ STATES: Final[Mapping[str, Mutant]] = {
         "R11",
         "who finds in a peer's state that it is master acts at once",
         (
-            base.install,
-            "replica.lease.deadline_boot_ns = now.boot_ns",
-            "replica.lease.heard(now, replica.timing.lease_ns)",
+            snapshot.install,
+            "lease.lapse(now)",
+            "lease.start_deadline(now, replica.timing.lease_ns)",
         ),
         why_not="nobody else can be master then: the rule is a margin of safety",
     ),
     "install-keeps-votes": mutant(
         "ADR 3",
         "votes of slots that a base covers are kept",
-        (base.install, "replica.acceptor.forget(slot)", "pass"),
+        (snapshot.install, "replica.acceptor.forget(slot)", "pass"),
     ),
     "base-without-members": mutant(
         "R10",
         "who goes on from a base has the members that it knew before",
         (
-            base.begin_with,
-            "replica.members, replica.configured = base.members, base.configured",
+            snapshot._cover,
+            "replica.become_members(base.members, base.configured)",
             "pass",
         ),
     ),
     "base-without-lease": mutant(
         "R8",
-        "who goes on from a base knows of no lease",
-        (base.begin_with, "replica.lease = lease_of(base)", "replica.lease = Lease()"),
+        "who goes on from a base has the lease that it knew before",
+        (Lease.restore, "self.holder, self.incarnation = base.holder, base.incarnation", "return"),
     ),
     "doubt-ignored": mutant(
         "ADR 39",
         "a member whose log differs from another's acts and votes on",
         (
-            progress.look_at_doubt,
+            doubt.look_again,
             "replica.doubt = bool(wrong) and not rejoin.agrees(replica, since)",
             "pass",
         ),
         why_not="no world has two logs",
-        tests="tests/paxos/test_doubt.py",
+        tests="tests/paxos/changes/test_doubt.py",
     ),
     "doubt-lifted-by-the-past": mutant(
         "ADR 39",
         "that others agreed with a log before it differed counts for it",
         (rejoin.agrees, "agreed >= since", "agreed >= 0"),
         why_not="no world has two logs",
-        tests="tests/paxos/test_doubt.py",
+        tests="tests/paxos/changes/test_doubt.py",
     ),
     "hopeless-and-taught": mutant(
         "ADR 39",
         "a member whose log is wrong goes on applying what others send",
         (Replica.learn, "if self.hopeless:", "if False:"),
         why_not="no world has two logs",
-        tests="tests/paxos/test_doubt.py",
+        tests="tests/paxos/changes/test_doubt.py",
     ),
     "pair-ballots-again": mutant(
         "R1",
@@ -128,7 +131,7 @@ STATES: Final[Mapping[str, Mutant]] = {
         "one of two votes again before it knows what the other does, members too",
         (Rejoin.may_vote, "applied >= told[0] >= configured", "True"),
         why_not="a third member has to come or go just while one of two forgets",
-        tests="tests/paxos/test_rejoin.py",
+        tests="tests/paxos/changes/test_rejoin.py",
         settings=("members=2",),
     ),
     "pair-answers-with-a-config": mutant(
@@ -140,16 +143,16 @@ STATES: Final[Mapping[str, Mutant]] = {
             "if False:",
         ),
         why_not="a third member has to come or go just while one of two forgets",
-        tests="tests/paxos/test_rejoin.py",
+        tests="tests/paxos/changes/test_rejoin.py",
         settings=("members=2",),
     ),
     "chain-begins-anew": mutant(
         "I3",
         "the hash of the chain begins anew at a base",
         (
-            base.begin_with,
-            "ChainHash.after(base.slot, base.chain)",
-            "ChainHash.after(base.slot, 0)",
+            snapshot._cover,
+            "begin_after(base.slot, base.chain)",
+            "begin_after(base.slot, 0)",
         ),
     ),
     "trimmed-slots-served": mutant(
@@ -165,7 +168,7 @@ STATES: Final[Mapping[str, Mutant]] = {
     "elections-while-behind": mutant(
         "liveness",
         "who waits for a state stands for elections",
-        (base.is_fetching, "since is not None and", "False and"),
+        (mastership.is_fetching, "since is not None and", "False and"),
         why_not="its ballots cost the others one election each, and worlds end in peace",
     ),
     "elections-without-end": mutant(
@@ -234,7 +237,7 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         "a node is made a member though it is behind, silent, or does not vote",
         (membership._refusal, "differing.isdisjoint(able)", "False"),
         why_not="the others go on without it: it costs a spare, and shows when one more fails",
-        tests="tests/paxos/test_membership.py",
+        tests="tests/paxos/changes/test_membership.py",
     ),
     "change-among-others": mutant(
         "R10",
@@ -245,21 +248,21 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
             "True",
         ),
         why_not="it takes two changes, at ballots that do not see each other, in a group of four",
-        tests="tests/paxos/test_membership.py",
+        tests="tests/paxos/changes/test_membership.py",
     ),
     "change-during-a-handover": mutant(
         "scenario 23",
         "the members change while the group is being handed over",
         (membership._refusal, "replica.handover is not None", "False"),
         why_not="a master that hands over takes no commands but under an older strategy",
-        tests="tests/paxos/test_membership.py",
+        tests="tests/paxos/changes/test_membership.py",
     ),
     "votes-with-a-gap": mutant(
         "ADR 46",
         "who has lost votes for chosen slots promises before it has learned these again",
-        (rejoin.has_gap, "replica.learner.applied < replica.proven", "False"),
+        (Core.has_gap, "self.learner.applied < self.proven", "False"),
         settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
-        tests="tests/paxos/test_gap.py",
+        tests="tests/paxos/changes/test_gap.py",
     ),
     "unprovable-damage-is-harmless": mutant(
         "ADR 46",
@@ -303,7 +306,7 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
             "True",
         ),
         why_not=_BELOW_A_NODE,
-        tests="tests/paxos/test_standstill.py",
+        tests="tests/paxos/liveness/test_standstill.py",
     ),
     "applied-votes-not-written-again": mutant(
         "ADR 46",
@@ -317,6 +320,6 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         "who left a group may forget its votes as soon as the master knows that it has left",
         (membership.is_settled, "is_quorum(known, replica.members)", "True"),
         why_not="it takes four members of which two have heard, and one of these fails: seed 128",
-        tests="tests/paxos/test_membership.py",
+        tests="tests/paxos/changes/test_membership.py",
     ),
 }

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from paxos import asking, claims, progress, rejoin
+from paxos import validation
+from paxos.changes import rejoin, witness
 from paxos.learner import Learner
-from paxos.rejoin import Rejoin
+from paxos.liveness import asking
+from paxos.liveness.questions import Questions
+from paxos.state.rejoin import Rejoin
 from simulator import planting
 from simulator.planting import Mutant
 
@@ -18,37 +21,37 @@ mutant = partial(planting.mutant, "F3", settings=SETTINGS, tests=TESTS)
 WORDS: Final[Mapping[str, Mutant]] = {
     "witness-of-anything": mutant(
         "whoever says that it accepted a ballot that nobody used is told so ever after",
-        (progress.witness, "replica.proposer.has_used(ballot)", "True"),
+        (witness.note_witnessed, "replica.proposer.has_used(ballot)", "True"),
         why_not="it costs the liar its vote, if it restarts before the other one does",
     ),
     "life-that-forgets": mutant(
         "a node believes that it has forgotten what it promised in this very life",
-        (rejoin.on_witnessed, "claims and sender in replica.told", "False"),
+        (rejoin.on_witnessed, "claims and sender in replica.witnesses", "False"),
         why_not="it has to be said twice, and a rejoin follows that heals it",
     ),
     "word-believed-at-once": mutant(
         "one message is enough to make a node believe that it has forgotten a promise",
         (
             rejoin.on_witnessed,
-            "doubt is not None and (claims or doubt.life != life)",
+            "allegation is not None and (claims or allegation.life != life)",
             "claims",
         ),
         why_not="it takes a wrong word while the node starts, and heals by itself then",
     ),
     "doubt-forgotten": mutant(
         "who has said that a promise is forgotten and dies at once is not believed",
-        (rejoin.on_witnessed, "claims or doubt.life != life", "claims"),
-        (rejoin.tick_doubts, "not replica.is_heard(node, now)", "False"),
+        (rejoin.on_witnessed, "claims or allegation.life != life", "claims"),
+        (rejoin.tick_allegations, "not replica.is_heard(node, now)", "False"),
         why_not="the only witness has to die between two words",
     ),
     "hearsay-spreads": mutant(
         "a node tells others what it was told of chosen slots",
-        (progress.progress_for, "learner.known_to", "learner.chosen_to"),
+        (witness.progress_for, "learner.known_to", "learner.chosen_to"),
         why_not="a node that believes to be behind asks in vain, and goes on",
     ),
     "word-that-stays": mutant(
         "a number that a peer has corrected since counts on",
-        (Learner.settle, "self.known_to, told", "self.chosen_to, told"),
+        (Learner.claims_are, "self.known_to, claimed", "self.chosen_to, claimed"),
         why_not="a node that believes to be behind asks in vain, and goes on",
     ),
     "bar-of-the-highest-word": mutant(
@@ -57,7 +60,7 @@ WORDS: Final[Mapping[str, Mutant]] = {
     ),
     "any-round": mutant(
         "a ballot's round may be whatever a peer says",
-        (claims._round, "replica.round_seen + ROUND_AHEAD_MAX", "2**62"),
+        (validation._round, "replica.round_seen + ROUND_AHEAD_MAX", "2**62"),
         why_not="the others go on above it: it uses up what rounds there are",
     ),
     "taught-unasked": mutant(
@@ -67,8 +70,8 @@ WORDS: Final[Mapping[str, Mutant]] = {
     ),
     "questions-without-end": mutant(
         "a question that is under way is asked again",
-        (asking.Questions.may_ask, "group in self._open", "False"),
-        tests="tests/paxos/test_asking.py",
+        (Questions.may_ask, "group in self._open", "False"),
+        tests="tests/paxos/liveness/test_asking.py",
         why_not="it costs whoever is asked, and nothing else",
     ),
 }

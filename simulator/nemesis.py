@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from paxos import membership
+from paxos.changes import membership
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.proposer import Role
 from simulator.dice import between, dice, exponential

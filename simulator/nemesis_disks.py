@@ -11,7 +11,6 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, GroupId, NodeId
-from paxos.rejoin import has_gap
 from simulator.dice import between
 from simulator.disk import RecordDisk
 from simulator.network import Quality
@@ -100,14 +99,14 @@ class DiskFaults:
 
     def _rejoins(self, node: "SimNode") -> bool:
         return any(
-            (held.replica.rejoin is not None or has_gap(held.replica))
+            (held.replica.rejoin is not None or held.replica.has_gap())
             and self._world.may_be_member(held.replica)
             for held in node.groups.values()
         )
 
     def may_lose(self, node: "SimNode") -> bool:
         """Whether in every group those who have lost something are still a minority, of those who
-        are its members and of those who may be soon; or one of two (paxos.rejoin)."""
+        are its members and of those who may be soon; or one of two (paxos.changes.rejoin)."""
         would_be = self.impaired() | {node.me}
         return all(
             len(would_be.intersection(members))

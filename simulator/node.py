@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final, ParamSpec
 
 from broker.config import IntakeConfig
 from broker.intake import Elsewhere, Forward, Outcome, Pending, Why
-from paxos import codec, handover, invariants, rejoin
+from paxos import codec, invariants
+from paxos.changes import handover, rejoin
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Learned, Message, Progress, StealAbort, StealRequest, Trimmed
 from paxos.multigroup import MultiGroup
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import Send, ServeLog, Step
 from simulator.balancing import SimBalancing
 from simulator.checkpointing import Checkpoints

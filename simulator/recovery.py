@@ -14,7 +14,7 @@ from paxos.acceptor import Vote
 from paxos.base import Base
 from paxos.entry import Entry
 from paxos.ids import BALLOT_ZERO, SLOT_ZERO, Ballot, GroupId, Slot
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
 
 

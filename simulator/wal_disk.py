@@ -8,7 +8,7 @@ from typing import Final
 
 from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import Record
 from simulator.dice import between
 from simulator.disk import Boot, DiskFailed, never, settle

@@ -106,7 +106,8 @@ class GroupState:
 
     def lost_votes(self) -> dict[Slot, Ballot]:
         """Of chosen slots whose entry is missing, the ballot of the vote that had it. Of a slot
-        that is proven to be chosen the last record has it: a damaged one (paxos.testimony)."""
+        that is proven to be chosen the last record has it: a damaged one
+        (paxos.changes.testimony)."""
         return {
             Slot(slot): ballot
             for slot, ballot in sorted(self.damaged.items())

@@ -29,10 +29,10 @@ from evenkeel.membership import Membership
 from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import Member
 from evenkeel.tasks.slices import Positions, SliceReader, _Reading
-from paxos import progress, timers
+from paxos.changes.rewriting import write_again
 from paxos.lease import Lease
-from paxos.rejoin import has_gap
-from paxos.rewriting import write_again
+from paxos.liveness import mastership, progress, timers
+from paxos.state.core import Core
 from runtime import forwarded, settings
 from runtime.admission import Admission
 from runtime.clients import Client
@@ -91,14 +91,14 @@ BUGS: Final = {
         (LargeLane.takes, "self.last and type", "False and type"),
     ),
     "22.2: a large entry is sent again as soon as a small one": Row(
-        "tests/paxos/test_timers.py"
+        "tests/paxos/liveness/test_timers.py"
         "::test_a_large_entry_is_not_sent_again_while_it_may_still_be_on_its_way",
         (timers._retransmit, "flight.entry.size * LARGE_NS_PER_BYTE", "0"),
     ),
     "22.2: a lease is renewed behind a large entry": Row(
-        "tests/paxos/test_timers.py"
+        "tests/paxos/liveness/test_timers.py"
         "::test_a_lease_is_renewed_before_a_large_entry_and_not_behind_it",
-        (timers.renew_before, "if renewal_due(replica, now, early_ns):", "if False:"),
+        (mastership.renew_before, "if renewal_due(replica, now, early_ns):", "if False:"),
     ),
     "22.2: who is not read is taken for one that sends nothing": Row(
         "tests/runtime/test_clients_floods.py"
@@ -131,8 +131,8 @@ BUGS: Final = {
         (LogState.costs_vote, "hole.slot <= group.proven", "True"),
     ),
     "ADR 46: there is no gap": Row(
-        "tests/paxos/test_gap.py",
-        (has_gap, "replica.learner.applied < replica.proven", "False"),
+        "tests/paxos/changes/test_gap.py",
+        (Core.has_gap, "self.learner.applied < self.proven", "False"),
     ),
     "F3: one verdict takes all votes": Row(
         "tests/runtime/test_admission.py::test_one_forged_verdict_costs_a_moment_and_no_vote",

@@ -15,8 +15,8 @@ from cluster.launcher import Launcher, launch
 from cluster.spec import plan
 from cluster.status import ClusterView
 from history.record import Op, Record
+from paxos.changes.membership import first_members
 from paxos.ids import GroupId, NodeId
-from paxos.membership import first_members
 from tests.cluster.scenery import (
     FULL,
     GROUPS,

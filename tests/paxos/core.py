@@ -5,12 +5,13 @@ import random
 import attrs
 
 from paxos import invariants
-from paxos import timers as paxos_timers
 from paxos.entry import Entry, batch
 from paxos.ids import BALLOT_ZERO, MS, Ballot, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.liveness import timers as paxos_timers
 from paxos.messages import Accept, Accepted, Learned, Message, Progress, Promise, Trimmed
 from paxos.multigroup import MultiGroup
-from paxos.replica import Recovered, Replica
+from paxos.replica import Replica
+from paxos.state.core import Recovered
 from paxos.step import Send, Step
 from paxos.timing import Timing
 

@@ -138,5 +138,5 @@ def test_the_learner_applies_in_order_and_once() -> None:
     assert [slot for slot, _ in learner.take_ready()] == [1, 2]
     assert not learner.add(Slot(2), some("b"))
     assert not learner.behind
-    learner.heard(Slot(9))
+    learner.note_chosen(Slot(9))
     assert learner.behind

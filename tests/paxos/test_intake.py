@@ -6,7 +6,7 @@ import pytest
 from broker.commands import SMALL_BYTES, CommandKind, fenced, opaque
 from broker.config import IntakeConfig
 from broker.intake import JOINED_BYTES_MAX, Done, Elsewhere, Intake, Outcome, Pending, Why
-from paxos import handover
+from paxos.changes import handover
 from paxos.entry import Buffer, batch
 from paxos.ids import MS, NodeId, Slot
 from paxos.messages import Accept, Nack, Promise, StealRequest
@@ -236,7 +236,7 @@ def test_what_only_this_mastership_may_do_waits_for_the_handover_to_end() -> Non
     assert [one.pending.chunks for one in desk.intake.forwards] == [(b"plain",)]
     assert desk.intake.waiting == (2, 2 * len(fence[0]))
     assert not desk.answers["early"]
-    handover.call_off(desk.one.replica, "not today", Step())
+    desk.one.replica.call_off_handover("not today", Step())
     assert accepted_slot(desk.flush())
     assert desk.intake.waiting == (0, 0)
 

@@ -14,7 +14,7 @@ from broker.intake import (
     Pending,
     Why,
 )
-from paxos import handover
+from paxos.changes import handover
 from paxos.entry import batch
 from paxos.ids import MS, NodeId, Slot
 from paxos.messages import Accept, Nack, Promise
@@ -71,7 +71,7 @@ class Desk:
         assert handover.steal_away(self.one.replica, self.one.now, TARGET) == ""
 
     def keep(self) -> None:
-        handover.call_off(self.one.replica, "not today", Step())
+        self.one.replica.call_off_handover("not today", Step())
         self.intake.handover_seen(self.one.now)
 
     def answer(self, index: int, outcome: Outcome) -> None:

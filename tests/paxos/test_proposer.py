@@ -7,7 +7,7 @@ import pytest
 from paxos.entry import Config, EntryKind, config
 from paxos.ids import BALLOT_ZERO, NodeId, Slot
 from paxos.messages import Accept, Commit, Learned, Nack, Prepare, Progress
-from paxos.proposer import NEXT_ROLE, Door, Proposer, Role
+from paxos.proposer import NEXT_ROLE, Proposer, Role, Transition
 from paxos.step import Step
 from tests.paxos.core import GROUP, LIFE, accept, ballot, member, messages, some
 from tests.paxos.test_lease import acting_master, steal_entry
@@ -25,15 +25,15 @@ def leading(start: int = 1) -> Proposer:
     return one
 
 
-@pytest.mark.parametrize(("role", "door"), list(itertools.product(Role, Door)))
-def test_a_move_that_is_not_in_the_table_raises(role: Role, door: Door) -> None:
+@pytest.mark.parametrize(("role", "transition"), list(itertools.product(Role, Transition)))
+def test_a_move_that_is_not_in_the_table_raises(role: Role, transition: Transition) -> None:
     one = Proposer(role=role)
-    if (role, door) in NEXT_ROLE:
-        one._through(door)
-        assert one.role is NEXT_ROLE[role, door]
+    if (role, transition) in NEXT_ROLE:
+        one._change_role(transition)
+        assert one.role is NEXT_ROLE[role, transition]
     else:
         with pytest.raises(KeyError):
-            one._through(door)
+            one._change_role(transition)
 
 
 def test_nothing_is_proposed_before_a_quorum_has_promised() -> None:

@@ -1,10 +1,10 @@
 """Bugs found by reading `paxos/` against protocol.md before any world found them; each pinned."""
 
-from paxos import handover
+from paxos.changes import handover
 from paxos.ids import BALLOT_ZERO, MS, NodeId, Slot
 from paxos.messages import Accept, Commit, Learn, Learned, Prepare, Progress, Promise
 from paxos.proposer import Role
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import AcceptRecord, LearnedRecord, Step
 from tests.paxos.core import GROUP, LIFE, accept, ballot, member, messages, some
 from tests.paxos.test_lease import acting_master, steal_entry

@@ -3,6 +3,8 @@
 import attrs
 import pytest
 
+from paxos.changes.rejoin import distrust
+from paxos.changes.witness import progress_for
 from paxos.codec import PeerError
 from paxos.entry import NOOP
 from paxos.ids import BALLOT_ZERO, MS, Ballot, Incarnation, NodeId, Slot
@@ -23,8 +25,6 @@ from paxos.messages import (
     StealAbort,
     Trimmed,
 )
-from paxos.progress import progress_for
-from paxos.rejoin import distrust
 from paxos.step import Step, VotingRecord
 from paxos.timing import ACCEPT_AHEAD_SLOTS_MAX, ROUND_AHEAD_MAX, WINDOW_MAX
 from tests.paxos.core import GROUP, LIFE, Member, accept, ballot, member, messages, some
@@ -77,7 +77,7 @@ def test_what_was_sent_to_an_earlier_life_clears_nothing() -> None:
     one = starting()
     one.give(1, says(ballot(9, 1)))
     one.give(1, says(BALLOT_ZERO, life=Incarnation(0)))
-    assert one.replica.doubts
+    assert one.replica.alleged
 
 
 @pytest.mark.parametrize("how", ["silent", "born again"])

@@ -21,7 +21,7 @@ from paxos.entry import Buffer, Entry
 from paxos.ids import MS, GroupId, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest
 from paxos.multigroup import MultiGroup
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import Notice
 from paxos.timing import Timing
 from runtime.admission import Verdict

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from node import Node
-from paxos.clock import SystemClock
+from paxos.clocks.clock import SystemClock
 from runtime.config import load
 from tests.runtime.doubles import Recorder
 

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.intake import Done, Elsewhere, Why
-from paxos import handover
+from paxos.changes import handover
 from paxos.ids import MS, NodeId
 from paxos.messages import Accept, Accepted
 from runtime.scarcity import UNWRITTEN_BYTES_MAX, Scarcity

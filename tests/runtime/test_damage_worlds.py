@@ -18,9 +18,9 @@ from typing import Final
 import pytest
 
 from broker.intake import Done, Outcome
+from paxos.changes.rewriting import write_again
 from paxos.entry import Entry
 from paxos.ids import GroupId, Slot
-from paxos.rewriting import write_again
 from runtime.repair import Repairs
 from simulator.planting import Mutant, mutant, plant
 from storage.errors import StorageError
@@ -270,7 +270,7 @@ def test_nor_below_two_or_five(nodes: int, seeds: int) -> None:
 
 @pytest.mark.parametrize("seed", [23, 45])
 def test_what_one_node_alone_has_applied_and_lost_does_not_stop_the_group(seed: int) -> None:
-    """Worlds that stood still: the others had it as a vote (paxos.testimony)."""
+    """Worlds that stood still: the others had it as a vote (paxos.changes.testimony)."""
     World(seed).run()
 
 

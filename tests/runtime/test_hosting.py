@@ -19,9 +19,9 @@ from balancer.registry_commands import (
     SetReplicaSets,
 )
 from broker.intake import Done, Outcome
-from paxos import handover
+from paxos.changes import handover
+from paxos.changes.membership import first_members
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
-from paxos.membership import first_members
 from paxos.messages import Message
 from runtime.hosting import GIVE_AFTER_NS, Hosting
 from runtime.registry_client import RegistryClient
@@ -234,7 +234,7 @@ def test_nothing_is_dropped_because_of_an_old_copy_of_the_registry(world: World)
     """A node that has restarted may not know yet that it has got the group since."""
     two = world.net[2]
     learner = two.multi.replicas[REGISTRY_GROUP].learner
-    learner.heard(Slot(learner.applied + 1_000))
+    learner.note_chosen(Slot(learner.applied + 1_000))
     world.ask(SetReplicaSets(None, {G: (NodeId(1), NodeId(3), FOUR)}))
     world.until(lambda: world.registries[NodeId(2)].members(G) == (1, 3, 4))
     began = two.engine.now().boot_ns

@@ -8,7 +8,7 @@ import trio
 
 from paxos.ids import BALLOT_ZERO, MS, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import Progress
-from paxos.replica import Recovered
+from paxos.state.core import Recovered
 from paxos.step import Step, VotingRecord
 from runtime.admission import Admission, Life
 from runtime.journal import Journal

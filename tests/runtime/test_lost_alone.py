@@ -1,5 +1,6 @@
 """What one node alone has applied, and its log has lost: the others have it as a vote, and learn
-from the ballot in the damaged record's header that it was chosen (paxos/testimony.py, ADR 46).
+from the ballot in the damaged record's header that it was chosen (paxos/changes/testimony.py, ADR
+46).
 
 Real logs on memory disks below real engines (engines.py).
 """
@@ -17,7 +18,7 @@ LOST = "known to one"
 AFTER_LEASE_MS = 4_000
 SOON_MS = 10_000
 AT_LAST_MS = 60_000
-"""Who asks for entries in vain does so for half a minute (paxos.standstill)."""
+"""Who asks for entries in vain does so for half a minute (paxos.liveness.standstill)."""
 
 
 def known_to_one(nodes: int) -> tuple[Net, Member, Slot, bytes]:

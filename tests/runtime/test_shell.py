@@ -108,7 +108,7 @@ def test_each_reason_not_to_send_clients_has_a_text(node: Node) -> None:
     ready(node)
     replica = node.multi.replicas[GroupId(2)]
 
-    replica.learner.heard(Slot(replica.learner.applied + 100))
+    replica.learner.note_chosen(Slot(replica.learner.applied + 100))
     assert node.shell.not_ready() == "group 2 is 100 slots behind"
     replica.learner.chosen_to = replica.learner.applied
 

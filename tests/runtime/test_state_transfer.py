@@ -27,7 +27,7 @@ class Late:
         self.net.cut(1, 3)
         self.net.cut(2, 3)
         self.net.restart(3)
-        base = bases.encode(bases.taken(self.master.replica))
+        base = bases.encode(self.master.replica.base())
         self.slot = Slot(self.master.replica.learner.applied)
         self.chunks = [Chunk(ChunkKind.REPLICA, 0, self.slot, base)]
 

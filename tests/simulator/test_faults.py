@@ -9,7 +9,7 @@ import pytest
 from paxos.entry import Config, batch, config
 from paxos.ids import Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Accepted
-from paxos.rejoin import Rejoin
+from paxos.state.rejoin import Rejoin
 from paxos.step import AcceptRecord, PromiseRecord, Record, VotingRecord
 from simulator.clock import STOPPED_PPM, Clock
 from simulator.disk import Disk, DiskFailed, RecordDisk

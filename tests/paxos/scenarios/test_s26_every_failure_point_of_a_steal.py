@@ -11,9 +11,9 @@ import pytest
 
 from balancer.records import Outcome
 from paxos.entry import EntryKind
-from paxos.handover import Stage
 from paxos.ids import MS, REGISTRY_GROUP
 from paxos.messages import Accept, Accepted, Commit, StealRequest
+from paxos.state.handover import Stage
 from paxos.timing import Timing
 from simulator.balancing import CONFIG
 from simulator.script import GROUP, Script, is_kind

@@ -1,0 +1,144 @@
+"""Who may write which field of a replica. `test_writers.py` holds the source to it.
+
+A class writes its own fields, in its own methods; WRITERS has the fields that other modules write,
+and who they are. MOVES has the methods through which the others change an acceptor, a proposer, a
+learner, a lease or a chain, and who may call each: that is the whole of what can move a promise, a
+vote, the slots one owns, what is applied, and who may act.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+HOMES: Final[Mapping[str, str]] = {
+    "Acceptor": "paxos.acceptor",
+    "Proposer": "paxos.proposer",
+    "InFlight": "paxos.proposer",
+    "Learner": "paxos.learner",
+    "Lease": "paxos.lease",
+    "ChainHash": "paxos.chain",
+    "Core": "paxos.state.core",
+    "Handover": "paxos.state.handover",
+    "Rejoin": "paxos.state.rejoin",
+    "Help": "paxos.state.rejoin",
+    "Peer": "paxos.state.peers",
+    "Live": "paxos.liveness.live",
+    "Election": "paxos.liveness.election",
+    "Standstill": "paxos.liveness.standstill",
+    "Questions": "paxos.liveness.questions",
+    "Replica": "paxos.replica",
+}
+"""The classes that a replica is made of."""
+
+WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
+    # What a promise, a vote, a steal and a change of members hang on.
+    "Core.suspended": ("paxos.changes.handover",),
+    "Core.settle_since": ("paxos.changes.handover",),
+    "Core.handover": ("paxos.changes.handover",),
+    "Handover.stage": ("paxos.changes.handover",),
+    "Handover.sent_boot_ns": ("paxos.changes.handover",),
+    "Core.changing": ("paxos.changes.membership",),
+    "Core.rejoin": ("paxos.changes.rejoin",),
+    "Core.verified": ("paxos.changes.rejoin",),
+    "Core.witnesses": ("paxos.changes.rejoin",),
+    "Core.alleged": ("paxos.changes.rejoin",),
+    "Core.proven": ("paxos.changes.rejoin",),
+    "Core.lost": ("paxos.changes.testimony",),
+    "Core.doubt": ("paxos.changes.doubt",),
+    "Core.hopeless": ("paxos.changes.doubt",),
+    "Core.diverged": ("paxos.changes.doubt",),
+    "Core.commit_due": ("paxos.replica",),
+    # What is known of a peer.
+    "Peer.witnessed": ("paxos.changes.witness",),
+    "Peer.agreed": ("paxos.changes.doubt",),
+    "Peer.differs": ("paxos.changes.doubt",),
+    "Peer.ahead": ("paxos.changes.doubt",),
+    "Peer.help": ("paxos.changes.rejoin",),
+    "Help.asked_boot_ns": ("paxos.changes.rejoin",),
+    "Help.until": ("paxos.changes.rejoin",),
+    "Peer.applied": ("paxos.liveness.progress",),
+    "Peer.chosen": ("paxos.liveness.progress", "paxos.replica"),
+    "Peer.progress_boot_ns": ("paxos.liveness.progress",),
+    "Peer.reported_boot_ns": ("paxos.liveness.progress",),
+    "Peer.questioned_boot_ns": (
+        "paxos.changes.rejoin",
+        "paxos.liveness.asking",
+        "paxos.liveness.progress",
+    ),
+    "Peer.asked": ("paxos.liveness.asking",),
+    # Liveness: may be wrong without harm.
+    "Live.learn_at": ("paxos.liveness.asking",),
+    "Live.progress_at": ("paxos.liveness.timers",),
+    "Live.own_be_master": ("paxos.liveness.mastership",),
+    "Live.rests_until_boot_ns": ("paxos.liveness.rests",),
+    "Live.rests_until_wall_ns": ("paxos.liveness.rests",),
+    "Live.trimmed_boot_ns": ("paxos.replica",),
+    "Live.vote_missing": ("paxos.replica",),
+    "Election.preferred": ("runtime.shell",),
+    "Election.abstaining": ("broker.disk_watch", "runtime.balancing", "simulator.script"),
+}
+
+MOVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "Acceptor.promise_own": ("paxos.state.core",),
+    "Acceptor.vote_own": ("paxos.state.core",),
+    "Acceptor.on_prepare": ("paxos.replica",),
+    "Acceptor.on_accept": ("paxos.replica",),
+    "Acceptor.forget": ("paxos.changes.rejoin", "paxos.changes.snapshot", "paxos.replica"),
+    "Acceptor.note_recorded": (
+        "paxos.changes.rewriting",
+        "paxos.changes.snapshot",
+        "paxos.replica",
+    ),
+    "Acceptor.stop_voting": ("paxos.changes.rejoin",),
+    "Acceptor.vote_again": ("paxos.changes.rejoin",),
+    "Proposer.start_preparing": ("paxos.state.core",),
+    "Proposer.on_promise": ("paxos.replica",),
+    "Proposer.lead": ("paxos.replica",),
+    "Proposer.start_at": ("paxos.replica",),
+    "Proposer.recovers": ("paxos.replica",),
+    "Proposer.take_over": ("paxos.replica",),
+    "Proposer.step_down": ("paxos.state.core",),
+    "Proposer.close_at": ("paxos.changes.handover", "paxos.changes.membership", "paxos.replica"),
+    "Proposer.place": ("paxos.state.core",),
+    "Proposer.on_accepted": ("paxos.replica",),
+    "Proposer.send_again": ("paxos.multigroup",),
+    "Proposer.done": ("paxos.replica",),
+    "InFlight.sent_again": ("paxos.liveness.timers",),
+    "Learner.note_chosen": ("paxos.replica",),
+    "Learner.note_claim": ("paxos.replica",),
+    "Learner.claims_are": ("paxos.liveness.progress",),
+    "Learner.add": ("paxos.replica",),
+    "Learner.replay": ("paxos.replica",),
+    "Learner.forget": ("paxos.changes.rejoin",),
+    "Learner.skip": ("paxos.changes.snapshot",),
+    "Learner.take_ready": ("paxos.replica",),
+    "Lease.apply_be_master": ("paxos.replica",),
+    "Lease.apply_steal": ("paxos.replica",),
+    "Lease.restore": ("paxos.changes.snapshot",),
+    "Lease.lapse": ("paxos.changes.snapshot",),
+    "Lease.start_deadline": ("paxos.changes.snapshot", "paxos.replica"),
+    "ChainHash.begin_after": ("paxos.changes.snapshot",),
+    "ChainHash.extend": ("paxos.replica",),
+}
+
+PARTS: Final[Mapping[str, str]] = {
+    "acceptor": "Acceptor",
+    "proposer": "Proposer",
+    "flight": "InFlight",
+    "learner": "Learner",
+    "lease": "Lease",
+    "chain": "ChainHash",
+}
+"""By which name each is known, wherever it is used."""
+
+
+def markdown() -> Iterator[str]:
+    """The tables, as docs/reading-the-safety-argument.md has them."""
+    yield "| field | written by, beside its own class |"
+    yield "|---|---|"
+    for field, modules in WRITERS.items():
+        yield f"| `{field}` | {', '.join(f'`{module}`' for module in modules)} |"
+    yield ""
+    yield "| move | made by |"
+    yield "|---|---|"
+    for move, modules in MOVES.items():
+        yield f"| `{move}` | {', '.join(f'`{module}`' for module in modules)} |"
