@@ -1,9 +1,9 @@
-"""`python tools/house/move.py`: the house is built anew: modules to their folders, and names with them.
+"""`python tools/house/move.py`: modules go to their folders, and get the names they have there.
 
-No change of behaviour. `map.txt` says where each module goes, `names.txt` which classes and functions
-get other names, `folders.txt` what each package says of itself. It may run on any newer tree and twice:
-what is already in its place stays there. Rewritten are imports, dotted names and paths in strings,
-comments, documents, the Makefile and pyproject.toml. What cannot be decided is printed.
+No change of behaviour. `map.txt` says where each module goes, `names.txt` what gets another name
+within one, `folders.txt` what each package says of itself, `phrases.txt` the rest. It may run on any
+newer tree and twice: what is in its place stays there. Rewritten are imports, dotted names and paths
+in strings, comments, documents, the Makefile and pyproject.toml. What it cannot decide is printed.
 """
 
 import argparse
@@ -217,11 +217,10 @@ class Source:
         return self.starts[row - 1] + len(line.encode()[:byte_column].decode())
 
     def span(self, node: ast.stmt) -> tuple[int, int]:
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        return (
-            self.offset(node.lineno, node.col_offset),
-            self.offset(node.end_lineno, node.end_col_offset),
-        )
+        end_row, end_column = node.end_lineno, node.end_col_offset
+        assert end_row is not None
+        assert end_column is not None
+        return self.offset(node.lineno, node.col_offset), self.offset(end_row, end_column)
 
     def rewritten(self) -> str:
         self._of_this_module()
@@ -272,10 +271,12 @@ class Source:
             if name != alias.name and alias.asname is None and alias.name in names:
                 self.local[alias.name] = name
             called = alias.asname or (alias.name if alias.name not in names else name)
-            targets[target].append(name if called == name else f"{name} as {called}")
+            plain = called == name and alias.asname is None
+            targets[target].append(name if plain else f"{name} as {called}")
         start, end = self.span(node)
         before = self.source[start:end]
-        if list(targets) == [node.module] and not any(alias.name in names for alias in node.names):
+        same = [f"{a.name} as {a.asname}" if a.asname else a.name for a in node.names]
+        if dict(targets) == {node.module: same}:
             return
         if "#" in before:
             self.house.undecided.append(
@@ -480,10 +481,9 @@ def packages(house: House, root: Path) -> None:
             init.write_text(f'"""{says[folder]}"""\n' if folder in says else "")
             if folder not in says:
                 house.undecided.append(f"folders.txt says nothing of {folder}")
-    for init in sorted(root.glob("*/**/__init__.py")):
-        folder = init.parent
-        if ".venv" not in folder.parts and not [p for p in folder.glob("**/*.py") if p != init]:
-            git("rm", "-qf", str(init.relative_to(root)))
+    for path in git("ls-files", "*/__init__.py").split():
+        if not [one for one in (root / path).parent.glob("**/*.py") if one != root / path]:
+            git("rm", "-qf", path)
     git("add", "--all", ".")
 
 
@@ -499,20 +499,89 @@ def unknown(house: House) -> Iterator[str]:
     bases = [line[1:].strip() + "/" for line in lines_of("map.txt") if line.startswith("@")]
     known = set(house.paths) | set(house.paths.values())
     for path in sorted(house.tracked):
-        if path.endswith(".py") and not path.endswith("/__init__.py") and path not in known:
-            if any(path.startswith(base) for base in bases):
-                yield f"the map has not heard of {path}"
+        strange = path.endswith(".py") and not path.endswith("/__init__.py") and path not in known
+        if strange and any(path.startswith(base) for base in bases):
+            yield f"the map has not heard of {path}"
 
 
 def tidy(root: Path) -> Iterator[str]:
     ruff = root / ".venv" / "bin" / "ruff"
-    for arguments in (["check", "--select", "I", "--fix", "-q", "."], ["format", "-q", "."]):
-        subprocess.run([ruff, *arguments], cwd=root, check=False)
-    said = subprocess.run(
-        [ruff, "check", "--output-format", "concise", "."],
-        cwd=root, check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    yield from said.stdout.splitlines()
+
+    def run(*arguments: str) -> str:
+        command = [str(ruff), *arguments]
+        return subprocess.run(command, cwd=root, check=False, capture_output=True, text=True).stdout
+
+    run("check", "--select", "I", "--fix", "-q", ".")
+    run("format", "-q", ".")
+    for _ in range(3):
+        long = run("check", "--select", "E501", "--output-format", "concise", ".")
+        rows: dict[str, list[int]] = defaultdict(list)
+        for path, row in re.findall(r"^(\S+?):(\d+):\d+: E501", long, re.MULTILINE):
+            rows[path].append(int(row))
+        for path, found in rows.items():
+            wrap(root / path, found)
+    run("format", "-q", ".")
+    yield from run("check", "--output-format", "concise", ".").splitlines()
+
+
+WORD: Final = re.compile(r"(?:[^\s`]*`[^`]*`[^\s`]*|\S)+")
+"""Of a sentence; what is between backticks is not torn."""
+MARK: Final = re.compile(r"\s*(?:- |\* |\d+\. |\| )")
+
+
+def wrap(path: Path, rows: list[int]) -> None:
+    """Lines of prose that have become too long: their last words go to the next one."""
+    lines = path.read_text().splitlines()
+    prose = rows_of_prose(path.read_text())
+    for row in sorted(rows, reverse=True):
+        at = row - 1
+        while at in prose and len(lines[at]) > 100:
+            at = push_down(lines, at, prose)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def rows_of_prose(text: str) -> set[int]:
+    """Rows (from 0) that are comments, or in a string that stands alone."""
+    found: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found |= set(range(node.lineno - 1, node.end_lineno or 0))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip():
+            found.add(token.start[0] - 1)
+    return found
+
+
+def push_down(lines: list[str], at: int, prose: set[int]) -> int:
+    """What does not fit into this line goes to the next one; that one."""
+    line = lines[at]
+    indent = re.match(r"\s*(?:# )?", line)
+    assert indent is not None
+    words = WORD.findall(line[indent.end() :])
+    kept = [words.pop(0)]
+    while words and len(indent.group() + " ".join([*kept, words[0]])) <= 100:
+        kept.append(words.pop(0))
+    if not words:
+        return len(lines)  # one long word
+    lines[at] = indent.group() + " ".join(kept)
+    more = indent.group() + ("  " if MARK.match(line) else "")
+    after = lines[at + 1] if at + 1 < len(lines) else ""
+    goes_on = (
+        at + 1 in prose
+        and after.strip(" #")
+        and not line.rstrip().endswith('"""')
+        and after.startswith(more)
+        and not after[len(more) :].startswith((" ", '"""', "|"))
+        and not MARK.match(after[len(more) - 1 :])
+    )
+    if goes_on:
+        lines[at + 1] = more + " ".join([*words, after[len(more) :]])
+    else:
+        lines.insert(at + 1, more + " ".join(words))
+        later = {row + 1 if row > at else row for row in prose} | {at + 1}
+        prose.clear()
+        prose.update(later)
+    return at + 1
 
 
 def main(arguments: Iterable[str]) -> int:
