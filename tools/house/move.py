@@ -1,9 +1,10 @@
 """`python tools/house/move.py`: modules go to their folders, and get the names they have there.
 
 No change of behaviour. `map.txt` says where each module goes, `names.txt` what gets another name
-within one, `folders.txt` what each package says of itself, `phrases.txt` the rest. It may run on any
-newer tree and twice: what is in its place stays there. Rewritten are imports, dotted names and paths
-in strings, comments, documents, the Makefile and pyproject.toml. What it cannot decide is printed.
+within one, `folders.txt` what each package says of itself, `phrases.txt` the rest. It may run on
+any newer tree and twice: what is in its place stays there. Rewritten are imports, dotted names and
+paths in strings, comments, documents, the Makefile and pyproject.toml. What it cannot decide is
+printed.
 """
 
 import argparse
@@ -92,7 +93,7 @@ class House:
         self.names = renamed()
         self.undecided: list[str] = []
         rooms = "|".join(self.rooms)
-        self.dotted = re.compile(rf"(?<![\w./-])(?:{rooms})(?:\.[A-Za-z_]\w*)+(?![\w(])")
+        self.dotted = re.compile(rf"(?<![\w./-])(?:{rooms})(?:\.[A-Za-z_]\w*)+(?![\w(]|\.\w)")
         self.path = re.compile(rf"(?<![\w/.-])((?:\.\./)*)((?:{rooms})/[\w/.-]*\w)")
         self.bare, self.unclear = self._bare()
         self.phrases = phrases()
@@ -110,7 +111,7 @@ class House:
     # -- names in texts
 
     def module(self, name: str) -> str | None:
-        """The new name of the module whose old name `name` is or begins with; None: nothing moved."""
+        """As it is to be: `name` is a module's old name, or begins with one; None: as it is."""
         parts = name.split(".")
         for size in range(len(parts), 1, -1):
             prefix = ".".join(parts[:size])
