@@ -120,7 +120,10 @@ class House:
             if prefix in self.modules:
                 if size == len(parts) and prefix in self.done and prefix in self.packages:
                     return None  # the package of today, and not the module of yesterday
-                return ".".join([self.modules[prefix], *parts[size:]])
+                inside = parts[size:]
+                if inside:
+                    inside[0] = self.names.get(prefix, {}).get(inside[0], inside[0])
+                return ".".join([self.modules[prefix], *inside])
         return None
 
     def text(self, text: str, where: str) -> str:
@@ -159,7 +162,7 @@ class House:
 def phrases() -> list[tuple[str, str]]:
     """What is to be replaced as it stands: `old => new`, a line each."""
     pairs = (line.split(" => ") for line in lines_of("phrases.txt"))
-    return [(old.strip("|"), new.strip("|")) for old, new in pairs]
+    return [(old[1:-1], new[1:-1]) for old, new in pairs]
 
 
 def renamed() -> dict[str, dict[str, str]]:
@@ -423,17 +426,44 @@ def rewrite(house: House, root: Path) -> dict[str, str]:
         new = text
         if path.endswith(".py"):
             new = Source(house, path, text).rewritten() if text.strip() else text
-            new = below_constants(new, house)
+            new = change(below_constants(new, house))
             if path in house.here:
                 new = deeper(new, path, house.paths[path], house)
-        elif path != "docs/glossary.md":
-            new = house.text(text, path)
+        else:
+            text_now, title, earlier = text.partition(EARLIER)
+            new = change(house.text(text_now, path)) + title + earlier
         if path == "pyproject.toml":
             new = project(new)
-        new = change(new) if path != "docs/glossary.md" else new
+        if path == "docs/glossary.md" and EARLIER not in new:
+            new += earlier_names(house)
         if new != text:
             result[path] = new
     return result
+
+
+EARLIER: Final = "\n## Earlier names\n"
+
+
+def earlier_names(house: House) -> str:
+    """The table of the glossary: what was called otherwise before, and is now in another file."""
+    rows = []
+    for old, new in house.paths.items():
+        if not old.endswith(".py") or old.startswith("tests/"):
+            continue
+        names = house.names.get(dotted(old), {})
+        rows += [
+            f"| `{a}` (`{old}`) | `{b}` (`{new}`) |" for a, b in names.items() if a[0].isupper()
+        ]
+        before, after = PurePosixPath(old).stem, PurePosixPath(new).stem
+        if not names and after not in before and before not in after:
+            rows.append(f"| `{old}` | `{new}` |")
+    table = "\n".join(["| earlier | now |", "|---|---|", *rows])
+    said = (
+        "In older commits, issues and pages. Not listed is what only went to a folder, or whose prefix"
+        " became one. Settings,\nmetrics, HTTP paths and bytes on disk and between nodes kept their"
+        " names."
+    )
+    return f"{EARLIER}\n{said}\n\n{table}\n"
 
 
 def project(text: str) -> str:
