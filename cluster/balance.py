@@ -86,28 +86,9 @@ def _found(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (ar
     return chosen.running(options)
 
 
-def ask(
-    spec: ClusterSpec, running: state.State, method: str, path: str, body: object = None
-) -> Any:  # noqa: ANN401 (it is JSON)
-    """The answer of the first running node that gives one.
-
-    Raises:
-        HealthError: if none does; the message has all of their reasons.
-    """
-    failures = []
-    for node in spec.nodes:
-        if running.nodes[node.id].state != "running":
-            continue
-        try:
-            return health.call(node.http, method, path, body, timeout_s=health.OPERATOR_S)
-        except health.HealthError as error:
-            failures.append(str(error))
-    raise health.HealthError("; ".join(failures) or "no node is running")
-
-
 def _asked(options: Any, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
     spec, running = _found(options)
-    return ask(spec, running, method, path, body)
+    return health.ask_any(spec, running, method, path, body)
 
 
 def _print(options: Any, answer: object, text: str) -> int:  # noqa: ANN401
@@ -129,7 +110,9 @@ def _flags(options: Any) -> int:  # noqa: ANN401
     if options.all_on is not None:
         spec, running = _found(options)
         spec.node(options.all_on)
-        answer = ask(spec, running, "POST", "/admin/placement", {"all_on": options.all_on})
+        answer = health.ask_any(
+            spec, running, "POST", "/admin/placement", {"all_on": options.all_on}
+        )
         others = answer.get("without_replica", [])
         has_not = f"but of {len(others)} Paxos groups it has no replica: they stay where they are"
         what = f"all masters belong on node {options.all_on}" + (f", {has_not}" if others else "")

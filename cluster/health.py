@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import trio
 
+from cluster.spec import ClusterSpec
+from cluster.state import State
 from runtime.config import Address
 
 TIMEOUT_S: Final = 2.0
@@ -97,6 +99,23 @@ def is_ready(address: Address, *, timeout_s: float = TIMEOUT_S) -> bool:
         return request(address, "GET", "/readyz", timeout_s=timeout_s)[0] == 200
     except HealthError:
         return False
+
+
+def ask_any(spec: ClusterSpec, running: State, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (it is JSON)
+    """The answer of the first running node that gives one.
+
+    Raises:
+        HealthError: if none does; the message has all of their reasons.
+    """
+    failures = []
+    for node in spec.nodes:
+        if running.nodes[node.id].state != "running":
+            continue
+        try:
+            return call(node.http, method, path, body, timeout_s=OPERATOR_S)
+        except HealthError as error:
+            failures.append(str(error))
+    raise HealthError("; ".join(failures) or "no node is running")
 
 
 async def call_async(

@@ -15,7 +15,6 @@ from typing import Any, Final
 import attrs
 
 from cluster import control, health, state
-from cluster.balance import ask
 from cluster.spec import ClusterSpec
 from cluster.waiting import NotReadyError, Telling, until_ready
 
@@ -209,7 +208,7 @@ class _Turn:
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON)
         """Of another node than the one whose turn it is."""
         rest = attrs.evolve(self._spec, nodes=tuple(self._others))
-        return ask(rest, self._running, method, path, body)
+        return health.ask_any(rest, self._running, method, path, body)
 
     def _status(self, node: int) -> Mapping[str, Any] | None:
         try:

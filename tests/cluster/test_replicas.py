@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from cluster import balance_view, status, workload
-from cluster.balance import ask
+from cluster.health import ask_any
 from cluster.launcher import Launcher, launch
 from cluster.spec import plan
 from cluster.status import ClusterView
@@ -37,7 +37,7 @@ IMPATIENT = [*QUICK, "balancer.dead_after_ms=1000", "balancer.replace_after_s=2"
 async def balancer(cluster: Launcher) -> dict[str, Any]:
     """What `evenkeel balance show --json` says."""
     shown: dict[str, Any] = await in_thread(
-        partial(ask, cluster.spec, cluster.now(), "GET", "/balancer")
+        partial(ask_any, cluster.spec, cluster.now(), "GET", "/balancer")
     )
     return shown
 
