@@ -74,11 +74,11 @@ bench-limits: .venv/product.stamp
 
 # How long the balancer's planner thinks: hundreds of groups on ten nodes.
 plans: .venv/product.stamp
-	$(RUN) -m benchmarks.planner $(ARGS)
+	$(RUN) -m benchmarks.studies.planner $(ARGS)
 
 # What it costs to read the records of a batch before it is stored, for each codec.
 reading: .venv/product.stamp
-	$(RUN) -m benchmarks.record_reading $(ARGS)
+	$(RUN) -m benchmarks.studies.record_reading $(ARGS)
 
 # The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5").
 bench-handoff: .venv/bench.stamp
@@ -88,26 +88,26 @@ bench-handoff: .venv/bench.stamp
 # link of its own: needs root, see docs/benchmarks.md (15 minutes; ARGS="--pairs 1"),
 # and the report of all such runs, where Spark is installed.
 bench-placements: .venv/product.stamp
-	$(RUN) -m benchmarks.placements --samples bench-results/placements $(ARGS)
+	$(RUN) -m benchmarks.placement.placements --samples bench-results/placements $(ARGS)
 	@if $(RUN) -c "import pyspark" 2>/dev/null; \
 	then $(RUN) -m pipeline report bench-results/placements --output bench-results/placements-report; \
 	else echo "no report, only samples: Spark is not installed (make setup, where there is Java)"; fi
 
 # What data costs that is kept longer than the log (ADR 20; 8 minutes on a quiet disk; ARGS="--rounds 1").
 bench-long-kept: .venv/product.stamp
-	$(RUN) -m benchmarks.long_kept --rounds 3 $(ARGS)
+	$(RUN) -m benchmarks.studies.long_kept --rounds 3 $(ARGS)
 
 # How soon a node with much data serves again, and how it catches up (docs/operations.md).
 bench-catchup: .venv/product.stamp
-	$(RUN) -m benchmarks.catchup $(ARGS)
+	$(RUN) -m benchmarks.suites.catchup $(ARGS)
 
 # What a row costs through Spark, beside a plain client (docs/spark.md; 5 minutes; ARGS="--sections read").
 bench-spark: .venv/spark.stamp
-	$(RUN) -m benchmarks.spark $(ARGS)
+	$(RUN) -m benchmarks.studies.spark $(ARGS)
 
 # Writing a topic from Spark against a plain client (5 minutes; needs Java; ARGS="--rounds 1").
 bench-spark-write: .venv/product.stamp
-	$(RUN) -m benchmarks.spark_write $(ARGS)
+	$(RUN) -m benchmarks.studies.spark_write $(ARGS)
 
 # The tests that start real node processes and hurt them, in full dose (docs/exam.md): about an hour.
 # `make test` has all of them, the long ones as a taste. ARGS="-k crash" chooses.

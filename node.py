@@ -18,15 +18,15 @@ from typing import Final
 import trio
 from prometheus_client import CollectorRegistry
 
-from balancer.load import LoadBook
 from balancer.planning import Planning
-from balancer.registry import Registry
-from balancer.steal import Balancing
+from balancer.registry.load import LoadBook
+from balancer.registry.registry import Registry
+from balancer.stealing.steal import Balancing
 from broker.api import ApiTable
-from broker.consumer_groups import ConsumerGroups, TopicsOf
-from broker.context import Broker
-from broker.machine import GroupMachine
-from broker.parked import ParkedFetches
+from broker.delayed.delayed_fetches import DelayedFetches
+from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
+from broker.requests.context import Broker
+from broker.state_machine.machine import GroupMachine
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
@@ -35,45 +35,23 @@ from paxos.clocks.clock import SystemClock
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.multigroup import MultiGroup
 from runtime import settings
-from runtime.admin import Admin
-from runtime.aside_stream import AsideStream, aside
-from runtime.balancer_admin import BalancerAdmin
-from runtime.balancer_metrics import BalancerMetrics
-from runtime.balancing import BalancingLoop
-from runtime.clients import Clients
-from runtime.clock import Clock
-from runtime.compaction_metrics import CompactionMetrics
-from runtime.config import Config, ConfigError, load
+from runtime.admin.balancer import BalancerAdmin
+from runtime.admin.inspection import Admin
+from runtime.admin.nodes import NodeAdmin
+from runtime.balancing.balancing_loop import BalancingLoop
+from runtime.balancing.handovers import Handovers
+from runtime.balancing.hosting import Hosting
+from runtime.balancing.load_meter import LoadMeter
+from runtime.balancing.planning_loop import PlanningLoop
+from runtime.clients.clients import Clients
+from runtime.config.config import Config, ConfigError, load
+from runtime.config.fields import Address
+from runtime.config.memory_limits import fit_to_limit
+from runtime.config.options import options
 from runtime.console.console import Console
-from runtime.dataplane import READ, DataPlane, Wakeup
-from runtime.engine import Engine
-from runtime.fields import Address
-from runtime.fitting import fit_to_limit
-from runtime.greeting import Hello
-from runtime.handovers import Handovers
-from runtime.hosting import Hosting
-from runtime.http import HttpServer
-from runtime.http_guard import Guard
-from runtime.journal import Journal
-from runtime.keeping import Keeping, UnsafeOrder, ask_peers
-from runtime.listener import Listener, listen
-from runtime.load_meter import LoadMeter
-from runtime.log_dir import LogDir
-from runtime.log_writer import LogWriter
-from runtime.memory import Memory
-from runtime.metrics import NodeMetrics
-from runtime.node_admin import NodeAdmin
-from runtime.options import options
-from runtime.peers import Peers
-from runtime.planning import PlanningLoop
-from runtime.process import (
-    RESERVED_MAX,
-    leaves,
-    raise_descriptor_limit,
-    watch_parent,
-    watch_signals,
-)
-from runtime.recovering import (
+from runtime.disk.log_dir import LogDir
+from runtime.disk.log_writer import LogWriter
+from runtime.disk.recovery import (
     as_paxos,
     log_bases,
     read_checkpoints,
@@ -83,24 +61,46 @@ from runtime.recovering import (
     say_what_was_found,
     scratch_machine,
 )
-from runtime.registry_client import Joining, RegistryClient
-from runtime.scrubber import Scrubber
+from runtime.disk.scrubber import Scrubber
+from runtime.engine.engine import Engine
+from runtime.http.guard import Guard
+from runtime.http.server import HttpServer
+from runtime.membership.handshake import Hello
+from runtime.membership.local_records import LocalRecords, UnsafeOrder, ask_peers
+from runtime.membership.registry_client import Joining, RegistryClient
+from runtime.metrics.balancer import BalancerMetrics
+from runtime.metrics.collector import NodeMetrics
+from runtime.metrics.compaction import CompactionMetrics
+from runtime.metrics.disk_usage import UsageMetrics
+from runtime.metrics.status import node_status
+from runtime.metrics.upkeep import UpkeepMetrics
+from runtime.network.dataplane import READ, DataPlane, Wakeup
+from runtime.network.listener import Listener, listen
+from runtime.peers.peers import Peers
 from runtime.shell import Shell
-from runtime.status import node_status
-from runtime.upkeep import Upkeep
-from runtime.upkeep_metrics import UpkeepMetrics
-from runtime.usage_metrics import UsageMetrics
+from runtime.system.aside_stream import AsideStream, aside
+from runtime.system.clock import Clock
+from runtime.system.journal import Journal
+from runtime.system.memory import Memory
+from runtime.system.process import (
+    RESERVED_MAX,
+    leaves,
+    raise_descriptor_limit,
+    watch_parent,
+    watch_signals,
+)
+from runtime.upkeep.upkeep import Upkeep
 from storage.checkpoints import CheckpointFiles
-from storage.cold import ColdStore
-from storage.disk import RealDisk
+from storage.cold.store import ColdStore
+from storage.disk.files import RealDisk
+from storage.disk.space import Space
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
 from storage.format import place_of
 from storage.identity import boot
-from storage.model import Recovered as RecoveredLog
-from storage.model import RecoveredGroup
-from storage.opening import open_wal
-from storage.space import Space
-from storage.unsafe import take_order
+from storage.log.model import Recovered as RecoveredLog
+from storage.log.model import RecoveredGroup
+from storage.log.opening import open_wal
+from storage.unsafe_recovery import take_order
 
 DRAIN_S: Final = 5.0
 DRAIN_STEP_S: Final = 0.005
@@ -225,7 +225,7 @@ class Node:
         self._recover(recovered)
         self._keep(files)
         blank = not recovered.groups
-        self.engine.admission = self.keeping.admission = ask_peers(
+        self.engine.admission = self.local_records.admission = ask_peers(
             config, identity, self.wal, self.registry, self.multi.replicas, disk, blank=blank
         )
         self._wire()
@@ -247,7 +247,7 @@ class Node:
             self.journal,
         )
         self.upkeep.begin(self.clock.now(), self.checkpoints)
-        self.keeping = Keeping(
+        self.local_records = LocalRecords(
             self.disk, self.config.node.data_dir, self.upkeep.reader, self.journal
         )
         self.checkpoints.clear()
@@ -372,7 +372,7 @@ class Node:
             upkeep=self.upkeep,
             journal=journal,
         )
-        engine.hooks, self.shell.keeping = self.shell, self.keeping
+        engine.hooks, self.shell.local_records = self.shell, self.local_records
         self.shell.prefer()
         self.shell.follow_nodes()  # as far as our own log knows them
         self._wire_admin()
@@ -388,7 +388,7 @@ class Node:
             self.memory,
             api.handle_over,
         )
-        self.engine.homes = self.clients.homes
+        self.engine.producer_connections = self.clients.producer_connections
 
     def _wire_admin(self) -> None:
         engine = self.engine
@@ -490,7 +490,7 @@ def build_broker(node: Node) -> Broker:
         registry=node.registry,
         machines=node.machines,
         tail=node.tail,
-        parked=ParkedFetches(
+        parked=DelayedFetches(
             node.engine, node.plane, config.parked_fetches_max, config.parked_bytes_max
         ),
         consumer_groups=ConsumerGroups(

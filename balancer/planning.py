@@ -23,18 +23,9 @@ from typing import Final
 
 import attrs
 
-from balancer.judgement import muted_nodes
-from balancer.levels import weights_on
-from balancer.planner import Plan, solve
-from balancer.policy import (
-    CODE_CHARS_MAX,
-    PLAN_MOVES_MAX,
-    TEXT_CHARS_MAX,
-    PlanMove,
-    PlanRecord,
-    Weights,
-)
-from balancer.problem import (
+from balancer.planner.levels import weights_on
+from balancer.planner.planner import Plan, solve
+from balancer.planner.problem import (
     WEIGHT_NORMAL,
     Evenness,
     GroupNeed,
@@ -44,9 +35,18 @@ from balancer.problem import (
     frame,
     may_be_on,
 )
-from balancer.registry import Registry
-from balancer.registry_commands import AdoptPlan, SetReplicaSets
+from balancer.registry.commands import AdoptPlan, SetReplicaSets
+from balancer.registry.policy import (
+    CODE_CHARS_MAX,
+    PLAN_MOVES_MAX,
+    TEXT_CHARS_MAX,
+    PlanMove,
+    PlanRecord,
+    Weights,
+)
+from balancer.registry.registry import Registry
 from balancer.replica_planning import ReplicaPlanning, ReplicaState, ReplicaView
+from balancer.stealing.judgement import muted_nodes
 from paxos.ids import MS, GroupId, NodeId, Now
 
 BY_COUNTS: Final = "counts"

@@ -1,6 +1,6 @@
 """A planning problem as JSON: how a node tells it to whoever wants to plan without being a node.
 
-GET /problem shows it (`runtime.balancer_admin`), the placement job reads it, puts weights of its
+GET /problem shows it (`runtime.admin.balancer`), the placement job reads it, puts weights of its
 own into it and asks the planner what the balancer would do (`pipeline.placement`). Whoever reads
 may be older or newer than whoever writes: fields it does not know are passed over, and what makes
 no sense is refused in words, since the plan would be about another cluster.
@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from balancer.policy import PERCENT_MAX, WEIGHT_MAX
-from balancer.problem import (
+from balancer.planner.problem import (
     CAPACITY_NORMAL,
     TOLERANCE_PERCENT,
     WEIGHT_NORMAL,
@@ -23,7 +22,8 @@ from balancer.problem import (
     Unfit,
     Wishes,
 )
-from balancer.records import GROUPS_MAX, NODES_MAX, PARTITIONS_MAX
+from balancer.registry.policy import PERCENT_MAX, WEIGHT_MAX
+from balancer.registry.records import GROUPS_MAX, NODES_MAX, PARTITIONS_MAX
 from paxos.ids import GroupId, NodeId
 
 NODE_ID_MAX: Final = 2**31 - 1

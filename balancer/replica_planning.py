@@ -13,9 +13,9 @@ from typing import Final
 
 import attrs
 
-from balancer.policy import CODE_CHARS_MAX, TEXT_CHARS_MAX
-from balancer.registry import Registry
-from balancer.registry_commands import SetReplicaSets
+from balancer.registry.commands import SetReplicaSets
+from balancer.registry.policy import CODE_CHARS_MAX, TEXT_CHARS_MAX
+from balancer.registry.registry import Registry
 from balancer.replicas import (
     Host,
     HostState,

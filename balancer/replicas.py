@@ -1,7 +1,7 @@
 """Which nodes should keep which group: even, spread over zones, with the fewest bytes moved.
 
 Pure and deterministic, as the planner of masters beside it, which places a group's master on one of
-its members. A plan is exact (`seats.py`): what leaves goes first, then what is dead and can be
+its members. A plan is exact (`assignment.py`): what leaves goes first, then what is dead and can be
 replaced; then each zone has its part of every group where that can be; then nodes have as many
 replicas as their capacities say; and of all sets like that the plan has those that copy the fewest
 bytes. Where groups are of very different sizes, groups of two nodes change places until no node
@@ -21,11 +21,11 @@ from typing import Final
 
 import attrs
 
-from balancer.byte_spread import spread_bytes
-from balancer.problem import CAPACITY_NORMAL
-from balancer.proof import Proof
-from balancer.records import REPLICAS_MAX
-from balancer.seats import Place, Seating, best
+from balancer.planner.assignment import AssignmentProblem, Place, best
+from balancer.planner.byte_spread import spread_bytes
+from balancer.planner.problem import CAPACITY_NORMAL
+from balancer.planner.proof import Proof
+from balancer.registry.records import REPLICAS_MAX
 from paxos.ids import GroupId, NodeId
 
 BYTES_TOLERANCE_PERCENT: Final = 30
@@ -147,7 +147,9 @@ def plan_replicas(problem: ReplicaProblem) -> ReplicaPlan:
     return ReplicaPlan(dict(sorted(sets.items())), tuple(moves), proof, seated.prices)
 
 
-def seating_of(problem: ReplicaProblem, sets: Mapping[GroupId, tuple[NodeId, ...]]) -> Seating:
+def seating_of(
+    problem: ReplicaProblem, sets: Mapping[GroupId, tuple[NodeId, ...]]
+) -> AssignmentProblem:
     """The problem as seats, seated as `sets` says: for whoever checks a plan's prices."""
     seating = _Frame.of(problem).seating
     return attrs.evolve(seating, start={group: sets[group] for group in seating.seats})
@@ -160,7 +162,7 @@ class _Frame:
     kept: Mapping[GroupId, Kept]
     states: Mapping[NodeId, HostState]
     fixed: Mapping[GroupId, tuple[NodeId, ...]]
-    seating: Seating
+    seating: AssignmentProblem
 
     @classmethod
     def of(cls, problem: ReplicaProblem) -> "_Frame":
@@ -194,7 +196,7 @@ class _Frame:
             kept=kept,
             states=states,
             fixed=fixed,
-            seating=Seating(
+            seating=AssignmentProblem(
                 choices=choices,
                 seats=seats,
                 start=start,

@@ -16,20 +16,23 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from benchmarks import earlier, environment, report, results, sizes
-from benchmarks.bench import FULL, QUICK, Benchmark
-from benchmarks.earlier import Earlier
-from benchmarks.frames import TargetError
-from benchmarks.progress import view_of
-from benchmarks.runs import Run
-from benchmarks.samples import SampleFolder
-from benchmarks.suite import BENCHMARKS
+from benchmarks.load.frames import TargetError
+from benchmarks.load.samples import SampleFolder
+from benchmarks.report import comparison as earlier
+from benchmarks.report import environment, report, results
+from benchmarks.report.comparison import Earlier
+from benchmarks.report.progress import view_of
+from benchmarks.suites import sizes
+from benchmarks.suites.bench import FULL, QUICK, Benchmark
+from benchmarks.suites.runs import Run
+from benchmarks.suites.suite import BENCHMARKS
 from benchmarks.target import given_brokers
-from cluster import bench_cli, state
+from cli import bench as bench_cli
+from cluster import state
 from cluster.launcher import StartError
 from cluster.spec import SpecError
 from cluster.workload import CLIENT_LOG
-from runtime.config import ConfigError
+from runtime.config.config import ConfigError
 
 RESULTS_DIR: Final = Path("bench-results")
 Refusals: Final = (TargetError, StartError, SpecError, ConfigError, state.StateError)

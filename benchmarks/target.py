@@ -15,15 +15,15 @@ import trio
 from confluent_kafka import KafkaException
 from confluent_kafka import admin as kafka_admin
 
-from benchmarks.frames import TargetError, ask_any, leaders_of
+from benchmarks.load.frames import TargetError, ask_any, leaders_of
 from benchmarks.machines.network import Network
 from benchmarks.machines.nodes import on_machines
+from cli.bench import GIVEN, OURS, REPLICATION_MAX
 from cluster import health, state, status
-from cluster.bench_cli import GIVEN, OURS, REPLICATION_MAX
 from cluster.launcher import Command, Launcher, launch, node_command
 from cluster.spec import ClusterSpec, plan
 from cluster.workload import CLIENT_LOG, REQUEST_S, create_topic
-from runtime import config
+from runtime.config import config
 from wire.messages.metadata import MetadataRequest
 
 NODES: Final = 3

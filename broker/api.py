@@ -10,34 +10,33 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from broker.context import Broker
-from broker.guard import blame
-from broker.handlers import (
-    alter_configs,
-    api_versions,
-    assigned_groups,
-    cluster,
-    configs,
-    coordinators,
+from broker.handlers.cluster import api_versions, metadata
+from broker.handlers.cluster import describe_cluster as cluster
+from broker.handlers.groups import assigned_groups, coordinators, group_admin, membership, offsets
+from broker.handlers.records import (
     delete_records,
-    elections,
     fetch,
-    group_admin,
     leader_epochs,
     list_offsets,
-    log_dirs,
-    membership,
-    metadata,
-    offsets,
     produce,
-    produce_usual,
     producer_ids,
+)
+from broker.handlers.records import (
+    produce_fast_path as produce_usual,
+)
+from broker.handlers.topics import (
+    alter_configs,
+    configs,
+    elections,
+    log_dirs,
     reassignments,
     topics,
 )
 from broker.ports import Reply
-from broker.refusals import refuse
-from broker.request import Request
+from broker.requests.context import Broker
+from broker.requests.guard import blame
+from broker.requests.refusals import refuse
+from broker.requests.request import Request
 from wire.apis import (
     APIS,
     ApiKey,
@@ -162,7 +161,7 @@ class ApiTable:
         broker = self._broker
         kept = frame if len(frame) > OWNED_OVER_BYTES else memoryview(bytes(frame))
         reply.stop_reading()
-        end = partial(broker.burdens.decoded_end, len(kept))
+        end = partial(broker.request_memory.decoded_end, len(kept))
 
         def begin() -> None:
             if reply.has_hung_up():
@@ -182,7 +181,7 @@ class ApiTable:
             if not self._handle(handler, request, end):
                 broker.aside.submit(partial(_freed, [message]), lambda _: end())
 
-        broker.burdens.decode(len(kept), begin)
+        broker.request_memory.decode(len(kept), begin)
 
     def handle_over(
         self, size: int, frame: memoryview, owned: bool, client_host: str, reply: Reply

@@ -3,7 +3,7 @@
 import attrs
 
 from paxos.ids import MS
-from wire.batch import DECOMPRESSED_BYTES_MAX
+from wire.records.batch import DECOMPRESSED_BYTES_MAX
 
 
 @attrs.frozen(kw_only=True)
@@ -24,7 +24,7 @@ class BrokerConfig:
     decoded_bytes_max: int = 256 * 1024 * 1024
     portions_bytes_max: int = 128 * 1024 * 1024
     unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX
-    """See broker.burdens."""
+    """See broker.requests.request_memory."""
     consumer_group_rebalance_delay_ms: int = 100
     no_coordinator_wait_ms: int = 1_000
     retention_ms: int = -1
@@ -55,7 +55,8 @@ class IntakeConfig:
     bytes (E2); a lone command never waits. Without a wait a round's commands still share entries,
     and rounds grow with the load: waiting was measured to save nothing there."""
     gather_ns: int = 1 * MS
-    """What `broker.gathering` is told: how long those who were answered have to ask again."""
+    """What `broker.proposals.group_commit` is told: how long those who were answered have to ask
+    again."""
     forward_grace_ns: int = 1_000 * MS
     """How long after a steal the old master goes on forwarding (kafka.md section 5)."""
     adopt_wait_ns: int = 1_000 * MS

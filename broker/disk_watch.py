@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from paxos.ids import Now
 from paxos.replica import Replica
-from storage.health import DiskHealth
+from storage.disk.health import DiskHealth
 
 
 class DiskWatch:

@@ -9,9 +9,9 @@ refused whenever it would go on (`ports.Connection.shut_since`). Only refusals d
 answer by sending the same again; a final one (too large, say) leaves nothing that could be
 overtaken.
 
-When the client could know is seen from outside (runtime/clients.py): its kernel has acknowledged
-the answer, and what it had sent by then was taken. Its program needs a moment to look: it gets
-SETTLE_NS from the first refusal on, and whoever backs off does so for longer.
+When the client could know is seen from outside (runtime/clients/clients.py): its kernel has
+acknowledged the answer, and what it had sent by then was taken. Its program needs a moment to look:
+it gets SETTLE_NS from the first refusal on, and whoever backs off does so for longer.
 """
 
 from typing import Final

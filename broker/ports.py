@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from broker.intake import Outcome, Pending
 from broker.lanes import LANES_MAX, Lanes
+from broker.proposals.intake import Outcome, Pending
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
-from storage.cold_format import ColdSegment
+from storage.cold.format import ColdSegment
 from storage.errors import StorageError
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ class Connection:
         self._refusals_anywhere = 0
         """Of these nobody remembers the partition: there were too many."""
         self.usual_produces: list[Any] = []
-        """What Produce requests of this connection look like: broker.handlers.produce_usual alone
-        knows what is in it."""
+        """What Produce requests of this connection look like:
+        broker.handlers.records.produce_fast_path alone knows what is in it."""
 
     def refused(self, topic: str, index: int) -> int:
         """Shut the lane of this partition; the number of the refusal."""

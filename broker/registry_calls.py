@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from balancer.registry_commands import Command, Result, decode_result, encode_command
-from broker.commands import CommandKind, opaque
-from broker.intake import Done, Elsewhere, Outcome, Why
+from balancer.registry.commands import Command, Result, decode_result, encode_command
 from broker.ports import Groups, Timers
+from broker.proposals.commands import CommandKind, opaque
+from broker.proposals.intake import Done, Elsewhere, Outcome, Why
 from paxos.entry import Buffer
 from paxos.ids import MS, REGISTRY_GROUP
 

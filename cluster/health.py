@@ -13,11 +13,11 @@ import trio
 
 from cluster.spec import ClusterSpec
 from cluster.state import State
-from runtime.config import Address
+from runtime.config.config import Address
 
 TIMEOUT_S: Final = 2.0
 OPERATOR_S: Final = 20.0
-"""More than a node waits for the registry (runtime.balancer_admin.PROPOSE_TIMEOUT_S)."""
+"""More than a node waits for the registry (runtime.admin.balancer.PROPOSE_TIMEOUT_S)."""
 REASON_BYTES_MAX: Final = 1_000
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -132,7 +132,7 @@ async def call_async(
 
 
 async def place(address: Address, wanted: Mapping[str, object]) -> int:
-    """Change the ideal placement, as `evenkeel balance` does (runtime.balancer_admin): its version.
+    """Change the ideal placement, as `evenkeel balance` does (runtime.admin.balancer): its version.
 
     Raises:
         HealthError: the node did not answer, or refused.

@@ -23,7 +23,7 @@ from cluster.process import Process, tail
 from cluster.spec import ClusterSpec, SpecError, grown, save, shrunk
 from cluster.state import NodeNow, NodeState, State
 from cluster.waiting import LOOK_EVERY_S, Telling, missing
-from runtime.config import ConfigError
+from runtime.config.config import ConfigError
 
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 10.0

@@ -20,7 +20,7 @@ import dashboards
 from cluster import health
 from cluster.process import Process, tail
 from cluster.spec import ClusterSpec, some_address
-from runtime.config import Address
+from runtime.config.config import Address
 
 USUAL_PORT: Final = 9090
 KEPT: Final = ("--storage.tsdb.retention.time=15d", "--storage.tsdb.retention.size=1GB")

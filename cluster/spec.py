@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import attrs
 
-from runtime.config import Address, Config, load
-from runtime.fields import show
+from runtime.config.config import Address, Config, load
+from runtime.config.fields import show
 
 HOST: Final = "127.0.0.1"
 NODES_MAX: Final = 32

@@ -23,12 +23,26 @@ from typing import Any, Final
 
 import attrs
 
-from coordinator.admin import Admin
-from coordinator.assigning import Assigning, Match
-from coordinator.codec import Buffer
-from coordinator.commands import Result, Sweep, decode_result
 from coordinator.limits import CoordinatorConfig
-from coordinator.membership import Membership
+from coordinator.live.admin import Admin
+from coordinator.live.assigning import Assigning, Match
+from coordinator.live.membership import Membership
+from coordinator.live.offsets import Offsets
+from coordinator.live.orphaned_offsets import OrphanedOffsets
+from coordinator.live.rebalance import ASSIGNED_KINDS, Rebalance
+from coordinator.live.tenure import (
+    AssignedUnderWay,
+    CommitUnderWay,
+    Counters,
+    DeleteUnderWay,
+    ForgettingUnderWay,
+    OffsetDeleteUnderWay,
+    SnapshotUnderWay,
+    StampUnderWay,
+    SweepUnderWay,
+    Tenure,
+)
+from coordinator.live.wait_records import WaitRecords
 from coordinator.model import (
     AssignedHeartbeat,
     DeleteGroup,
@@ -51,27 +65,13 @@ from coordinator.model import (
     Token,
     refusal,
 )
-from coordinator.offsets import Offsets
-from coordinator.rebalance import ASSIGNED_KINDS, Rebalance
-from coordinator.stamps import Stamps
+from coordinator.replicated.codec import Buffer
+from coordinator.replicated.commands import Result, Sweep, decode_result
+from coordinator.replicated.store import GroupStore
+from coordinator.replicated.stored import NO_REVISION
 from coordinator.states import GroupState
-from coordinator.store import GroupStore
-from coordinator.stored import NO_REVISION
-from coordinator.tenure import (
-    AssignedUnderWay,
-    CommitUnderWay,
-    Counters,
-    DeleteUnderWay,
-    ForgettingUnderWay,
-    OffsetDeleteUnderWay,
-    SnapshotUnderWay,
-    StampUnderWay,
-    SweepUnderWay,
-    Tenure,
-)
 from coordinator.timers import TimerKey, Wait
 from coordinator.topics import Topics
-from coordinator.tying import Tying
 from paxos.ids import SLOT_ZERO, Slot
 
 MAY_WAIT: Final = frozenset(
@@ -104,9 +104,9 @@ class Office:
         self.rebalance = Rebalance(tenure)
         self.assigning = Assigning(tenure, topics, match, self.rebalance.has_members)
         self.offsets = Offsets(tenure, self.rebalance, self.assigning, topics)
-        self.tying = Tying(tenure, topics)
+        self.tying = OrphanedOffsets(tenure, topics)
         self.admin = Admin(tenure, self.rebalance, self.assigning)
-        self.stamps = Stamps(tenure)
+        self.stamps = WaitRecords(tenure)
         self.sweeping = False
         membership = Membership(tenure, self.rebalance, self.assigning)
         self.handlers: dict[type, Callable[[Any, Token], None]] = {  # Any: one class each

@@ -1,24 +1,7 @@
 """Evenkeel's own client, on trio, for Evenkeel and any other Kafka cluster: docs/client.md."""
 
-from evenkeel.admin import Admin
-from evenkeel.admin_groups import IncompleteListError
-from evenkeel.config import (
-    Acks,
-    Assignor,
-    ClientConfig,
-    ConsumerConfig,
-    Isolation,
-    OffsetReset,
-    ProducerConfig,
-)
-from evenkeel.consumer import (
-    Consumer,
-    ConsumerRecord,
-    ConsumerStatistics,
-    Records,
-)
-from evenkeel.coordinator import Committed
-from evenkeel.descriptions import (
+from evenkeel.admin.admin import Admin
+from evenkeel.admin.descriptions import (
     ClusterDescription,
     GroupDescription,
     GroupListing,
@@ -29,6 +12,19 @@ from evenkeel.descriptions import (
     Setting,
     TopicDescription,
 )
+from evenkeel.admin.groups import IncompleteListError
+from evenkeel.config import (
+    Acks,
+    Assignor,
+    ClientConfig,
+    ConsumerConfig,
+    Isolation,
+    OffsetReset,
+    ProducerConfig,
+)
+from evenkeel.consumer.consumer import Consumer, ConsumerRecord, ConsumerStatistics, Records
+from evenkeel.consumer.listener import RebalanceListener
+from evenkeel.coordinator import Committed
 from evenkeel.errors import (
     BrokerError,
     BufferFullError,
@@ -47,9 +43,8 @@ from evenkeel.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from evenkeel.listener import RebalanceListener
 from evenkeel.lookups import FoundOffset
-from evenkeel.producer import Delivery, Producer, ProducerStatistics, RecordMetadata
+from evenkeel.producer.producer import Delivery, Producer, ProducerStatistics, RecordMetadata
 from evenkeel.sharing import Member, PartitionAssignor, Shares
 from evenkeel.tasks.config import TaskGroupConfig, Timing
 from evenkeel.tasks.events import (
@@ -82,8 +77,8 @@ from evenkeel.tasks.sharding import (
 )
 from evenkeel.tasks.slices import SliceReader
 from evenkeel.tasks.topic import member_name, submit_tasks
-from wire.batch import Compression
 from wire.cluster_view import TopicPartition
+from wire.records.batch import Compression
 
 __all__ = [
     "Producer",

@@ -10,7 +10,7 @@ import attrs
 from evenkeel.errors import ConfigurationError
 from evenkeel.sharing import PartitionAssignor
 from wire.addresses import parse_addresses
-from wire.batch import Compression
+from wire.records.batch import Compression
 
 LIBRARY_NAME: Final = "evenkeel"
 IDEMPOTENT_WINDOW: Final = 5

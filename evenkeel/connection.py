@@ -35,11 +35,11 @@ from wire.apis import (
     encode_request,
     response_correlation_id,
 )
+from wire.codec.primitives import Buffer
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.framing import MIB, FrameAssembler, FrameLimits
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from wire.primitives import Buffer
 
 R = TypeVar("R")
 

@@ -22,12 +22,12 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from pyspark_evenkeel.cluster import Cluster
-from pyspark_evenkeel.encoding import check_columns
+from pyspark_evenkeel.client.cluster import Cluster
 from pyspark_evenkeel.errors import ConfigurationError
 from pyspark_evenkeel.options import parse_sink
-from pyspark_evenkeel.partitioning import Router
-from wire.record_columns import Column
+from pyspark_evenkeel.write.encoding import check_columns
+from pyspark_evenkeel.write.partitioning import Router
+from wire.records.columns import Column
 
 ORDER_COLUMN: Final = "_order"
 _COLUMN: Final = "partition"

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from pyspark_evenkeel.cluster import Place
+from pyspark_evenkeel.client.cluster import Place
 from pyspark_evenkeel.errors import ConfigurationError
 
 PLAN: Final = "/plan"

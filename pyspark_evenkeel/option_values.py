@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from pyspark_evenkeel.cluster import Place
+from pyspark_evenkeel.client.cluster import Place
 from pyspark_evenkeel.errors import ConfigurationError
 from pyspark_evenkeel.offsets import flat
-from wire.batch import Compression
+from wire.records.batch import Compression
 
 T = TypeVar("T")
 Word = TypeVar("Word", bound=Enum)

@@ -20,12 +20,12 @@ import attrs
 
 from pyspark_evenkeel import option_values as values
 from pyspark_evenkeel import patterns
-from pyspark_evenkeel.cluster import EARLIEST, LATEST, Place
+from pyspark_evenkeel.client.cluster import EARLIEST, LATEST, Place
+from pyspark_evenkeel.client.security import SECURITY_OPTIONS, security_settings
+from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.offsets import Cut
 from pyspark_evenkeel.option_values import PREFIX, Given, refused
-from pyspark_evenkeel.security import SECURITY_OPTIONS, security_settings
-from pyspark_evenkeel.settings import ClusterSettings
-from wire.batch import Compression
+from wire.records.batch import Compression
 
 LOOKS_LIKE: Final = 0.8
 """How similar (0 to 1) an unknown name must be to a known one to be taken for a slip."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from pyspark_evenkeel.cluster import EARLIEST, LATEST, Cluster, Place
-from wire.batch import Record, iterate_records
-from wire.compression import decompress
+from pyspark_evenkeel.client.cluster import EARLIEST, LATEST, Cluster, Place
+from wire.records.batch import Record, iterate_records
+from wire.records.compression import decompress
 
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 """A batch that says it holds more is not unpacked."""

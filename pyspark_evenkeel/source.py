@@ -26,12 +26,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_evenkeel.columns import Arrow
 from pyspark_evenkeel.errors import ConfigurationError
 from pyspark_evenkeel.options import includes_headers, parse_sink, parse_source
-from pyspark_evenkeel.reading import BatchReader, PushingReader
-from pyspark_evenkeel.sink import batch_writer, stream_writer
-from pyspark_evenkeel.streaming import StreamReader
+from pyspark_evenkeel.read.batch import BatchReader, PushingReader
+from pyspark_evenkeel.read.columns import Arrow
+from pyspark_evenkeel.read.streaming import StreamReader
+from pyspark_evenkeel.write.sink import batch_writer, stream_writer
 
 HEADERS: Final = "headers"
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])

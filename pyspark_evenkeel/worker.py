@@ -6,8 +6,8 @@ Workers are forked from a process that has not imported this, and run one task a
 import gc
 from typing import Final
 
-from pyspark_evenkeel.cluster import Cluster
-from pyspark_evenkeel.settings import ClusterSettings
+from pyspark_evenkeel.client.cluster import Cluster
+from pyspark_evenkeel.client.settings import ClusterSettings
 
 CLUSTERS_KEPT_MAX: Final = 4
 """A worker that turns to more clusters than that connects anew."""

@@ -5,26 +5,26 @@ from functools import partial
 from typing import Final
 
 from balancer.planning import PlanningConfig
-from balancer.records import Address as RegistryAddress
-from balancer.records import Cluster
-from balancer.registry_commands import FoundCluster, RegisterNode
-from balancer.steal import BalancingConfig
-from broker.catchup.bucket import Bucket
+from balancer.registry.commands import FoundCluster, RegisterNode
+from balancer.registry.records import Address as RegistryAddress
+from balancer.registry.records import Cluster
+from balancer.stealing.steal import BalancingConfig
 from broker.config import BrokerConfig, IntakeConfig
-from broker.retention import segments_of
-from broker.usage import Limits
+from broker.lifecycle.disk_forecast import Limits
+from broker.lifecycle.retention import segments_of
+from broker.lifecycle.token_bucket import TokenBucket
 from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.timing import Strategy, Timing
-from runtime.checkpointing import CheckpointConfig
-from runtime.clients import ClientLimits
-from runtime.config import Config
-from runtime.fields import Address
-from runtime.upkeep import UpkeepConfig
-from storage.model import Durability, WalConfig
-from storage.space import SpaceConfig
-from wire.batch import DECOMPRESSED_BYTES_MAX
+from runtime.clients.clients import ClientLimits
+from runtime.config.config import Config
+from runtime.config.fields import Address
+from runtime.upkeep.checkpointing import CheckpointConfig
+from runtime.upkeep.upkeep import UpkeepConfig
+from storage.disk.space import SpaceConfig
+from storage.log.model import Durability, WalConfig
 from wire.framing import FRAME_BYTES_MAX, FrameLimits
+from wire.records.batch import DECOMPRESSED_BYTES_MAX
 
 BURSTS_PER_S: Final = 20
 """What may be read or sent at once is what the rate gives in such a part of a second ..."""
@@ -85,7 +85,7 @@ def checkpoints(config: Config) -> CheckpointConfig:
 def upkeep(config: Config) -> UpkeepConfig:
     return UpkeepConfig(
         checkpoints=checkpoints(config),
-        settling=partial(settling, config),
+        tiering=partial(tiering, config),
         catching_up=partial(catching_up, config),
         segments=partial(segments_of, config=broker(config)),
         compact_bytes_per_s=config.storage.settle_bytes_per_s,
@@ -94,14 +94,14 @@ def upkeep(config: Config) -> UpkeepConfig:
     )
 
 
-def settling(config: Config) -> Bucket:
+def tiering(config: Config) -> TokenBucket:
     rate = config.storage.settle_bytes_per_s
-    return Bucket(rate, max(BURST_BYTES_MIN, rate // BURSTS_PER_S))
+    return TokenBucket(rate, max(BURST_BYTES_MIN, rate // BURSTS_PER_S))
 
 
-def catching_up(config: Config) -> Bucket:
+def catching_up(config: Config) -> TokenBucket:
     rate = config.catchup.bytes_per_s * config.catchup.share_percent // 100
-    return Bucket(rate, max(BURST_BYTES_MIN, rate // BURSTS_PER_S))
+    return TokenBucket(rate, max(BURST_BYTES_MIN, rate // BURSTS_PER_S))
 
 
 def space(config: Config) -> SpaceConfig:

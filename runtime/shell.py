@@ -7,32 +7,32 @@ It lives in the data plane: nothing here waits.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from balancer.registry import Registry
-from broker.context import Broker
+from balancer.registry.registry import Registry
+from broker.requests.context import Broker
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealRequest
 from paxos.replica import Replica
 from paxos.step import Notice
-from runtime.balancing import BalancingLoop
-from runtime.clients import Clients
+from runtime.balancing.balancing_loop import BalancingLoop
+from runtime.balancing.handovers import Arrivals, Handovers
+from runtime.balancing.hosting import Hosting
+from runtime.balancing.load_meter import LoadMeter
+from runtime.balancing.planning_loop import PlanningLoop, views
+from runtime.clients.clients import Clients
+from runtime.clients.gate import WHY_LEARNING, Gate
+from runtime.config.fields import Address
 from runtime.console.console import Console
-from runtime.engine import Engine
-from runtime.fields import Address
-from runtime.gate import WHY_LEARNING, Gate
-from runtime.handovers import Arrivals, Handovers
-from runtime.hosting import Hosting
-from runtime.journal import Journal
-from runtime.keeping import Keeping
-from runtime.load_meter import LoadMeter
-from runtime.masters import Gossip, words_for
-from runtime.metrics import NodeMetrics
-from runtime.peers import Peers
-from runtime.planning import PlanningLoop, views
-from runtime.process import connections_for, descriptor_limit
-from runtime.registry_client import Joining
+from runtime.engine.engine import Engine
+from runtime.membership.local_records import LocalRecords
+from runtime.membership.masters import MasterGossip, claims_for
+from runtime.membership.registry_client import Joining
+from runtime.metrics.collector import NodeMetrics
+from runtime.peers.peers import Peers
 from runtime.settings import first_guess
-from runtime.upkeep import Upkeep
-from storage.descriptors import DESCRIPTORS, RESERVE
+from runtime.system.journal import Journal
+from runtime.system.process import connections_for, descriptor_limit
+from runtime.upkeep.upkeep import Upkeep
+from storage.disk.descriptors import DESCRIPTORS, RESERVE
 
 PING_EVERY_NS: Final = 200 * MS
 HOUSEKEEPING_NS: Final = 1_000 * MS
@@ -47,7 +47,7 @@ ALARMING: Final = frozenset({"hopeless", "unsafe-recovered"})
 
 
 class Shell:
-    """Implements runtime.engine_ports.Hooks."""
+    """Implements runtime.engine.ports.Hooks."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Shell:
         handovers.write_down = broker.consumer_groups.handing_over
         self.planner, self.meter = planner, meter
         self._founders, self._journal = founders, journal
-        self._gossip = Gossip()
+        self._gossip = MasterGossip()
         self._balance_every_ns = balance_every_ns
         self._pinged = self._kept_house = self._balanced = 0
         self._look_soon = True
@@ -93,7 +93,7 @@ class Shell:
         self._disk_told = (False, False)
         self._nodes_seen = -1
         self.console: Console | None = None
-        self.keeping: Keeping | None = None
+        self.local_records: LocalRecords | None = None
         self.removed = ""
         """Why this node is none of the cluster's any more, and stops."""
         self.on_removed: Callable[[], None] = lambda: None
@@ -115,10 +115,10 @@ class Shell:
             self._balance(self.engine.now())
             self.engine.end_round()
         self.clients.flush()
-        return self.engine.gathering.waits or self.peers.waits
+        return self.engine.group_commit.waits or self.peers.waits
 
     def tick(self) -> None:
-        """Every runtime.dataplane.TICK_S."""
+        """Every runtime.network.dataplane.TICK_S."""
         engine = self.engine
         self._look_at_disk()
         removed_by = engine.removed_by
@@ -129,7 +129,7 @@ class Shell:
         if now.boot_ns - self._pinged >= PING_EVERY_NS or engine.clock.trust.asks:
             engine.clock.trust.asks = False
             self._pinged = now.boot_ns
-            low, health = engine.scarcity.low, engine.disk_health
+            low, health = engine.disk_pressure.low, engine.disk_health
             self.peers.ping(
                 draining=self.loop.draining or low or health.ailing,
                 low=low,
@@ -161,8 +161,8 @@ class Shell:
             self.clients.tick()
             self.peers.tick()
             self.metrics.tick()
-            if self.keeping is not None:
-                self.keeping.tick()
+            if self.local_records is not None:
+                self.local_records.tick()
             if self.console is not None:
                 self.console.tick(now)
         self.end_of_round()
@@ -179,30 +179,30 @@ class Shell:
         """Nodes that are no members of our groups hear from us that we are their masters."""
         replicas = self.engine.multi.replicas
         for node in self._gossip.due(now, self.peers.linked):
-            self.peers.tell_masters(node, words_for(node, replicas, now))
+            self.peers.tell_masters(node, claims_for(node, replicas, now))
 
     def _look_at_disk(self) -> None:
         """Full or not, as the threads that write have seen it; and what readers have met there."""
         engine, room = self.engine, self.engine.writer.room
-        was_low, was_stuck = engine.scarcity.low, engine.scarcity.stuck
+        was_low, was_stuck = engine.disk_pressure.low, engine.disk_pressure.stuck
         unwritten = engine.wal.bytes_unwritten
-        engine.scarcity.seen(room, unwritten, starved=engine.writer.starved)
+        engine.disk_pressure.seen(room, unwritten, starved=engine.writer.starved)
         self._tell_of_disk()
-        if engine.scarcity.low != was_low:
+        if engine.disk_pressure.low != was_low:
             self._pinged = 0  # peers should hear of it at once
             free = 0 if room is None else room.free_bytes
-            if engine.scarcity.swamped:
+            if engine.disk_pressure.swamped:
                 self._journal.error("disk too slow: writes are refused", unwritten=unwritten)
             elif not was_low:
                 self._journal.error("disk nearly full: clients' writes are refused", free=free)
             else:
                 self._journal.warning("disk has room again", free=free)
-        if engine.scarcity.stuck != was_stuck:
-            log = self._journal.error if engine.scarcity.stuck else self._journal.warning
+        if engine.disk_pressure.stuck != was_stuck:
+            log = self._journal.error if engine.disk_pressure.stuck else self._journal.warning
             pauses = "disk full: this node pauses"
-            if engine.scarcity.swamped:
+            if engine.disk_pressure.swamped:
                 pauses = "disk too slow: this node pauses"
-            log(pauses if engine.scarcity.stuck else "this node goes on")
+            log(pauses if engine.disk_pressure.stuck else "this node goes on")
         damaged_at = self.broker.statistics.damaged_at
         while damaged_at and engine.scrubber is not None:
             engine.scrubber.suspect(damaged_at.popleft())
@@ -229,7 +229,7 @@ class Shell:
         groups = views(self.engine, now)
         self.planner.tick(now, groups)
         self.loop.tick(now, groups)
-        cramped = self.engine.scarcity.low or self.engine.disk_health.ailing
+        cramped = self.engine.disk_pressure.low or self.engine.disk_health.ailing
         if cramped and not self.loop.draining:
             self.loop.drain_next(now)  # our masters go where it is better, as long as it is
 
@@ -239,8 +239,8 @@ class Shell:
         log = self._journal.warning if notice.what in LOUD else self._journal.debug
         if notice.what in ALARMING:
             log = self._journal.error
-        if notice.what == "hopeless" and self.keeping is not None:
-            self.keeping.keep_evidence(notice.group)
+        if notice.what == "hopeless" and self.local_records is not None:
+            self.local_records.keep_evidence(notice.group)
         log(notice.what, group=notice.group, detail=notice.detail)
         self.loop.on_notice(now, notice)
 
@@ -260,9 +260,9 @@ class Shell:
     def masters_changed(self, now: Now) -> None:
         self._gossip.masters_changed()
         self.broker.consumer_groups.masters_changed(now)
-        self.broker.admissions.masters_changed(now)
+        self.broker.unknown_producers.masters_changed(now)
         self.broker.parked.masters_changed()
-        self.broker.holds.look()
+        self.broker.delayed.look()
         self._look_soon = True
         if self.console is not None:
             self.console.masters_changed()
@@ -280,7 +280,7 @@ class Shell:
     def _registry_changed(self) -> None:
         versions = self.registry.versions
         self.engine.retry_parked_steals()
-        self.broker.holds.look()
+        self.broker.delayed.look()
         self._look_soon = True
         if versions.placement != self._placement_seen:
             self._placement_seen = versions.placement
@@ -346,12 +346,16 @@ class Shell:
 
     @property
     def _disk_complaint(self) -> str:
-        health, scarcity = self.engine.disk_health, self.engine.scarcity
+        health, disk_pressure = self.engine.disk_health, self.engine.disk_pressure
         if health.hung:
             waited_s = health.waited_ns / 1e9
             return f"the disk hangs: nothing has become durable for {waited_s:.1f} s"
-        if scarcity.stuck:
-            return "the disk is slower than what comes" if scarcity.swamped else "the disk is full"
+        if disk_pressure.stuck:
+            return (
+                "the disk is slower than what comes"
+                if disk_pressure.swamped
+                else "the disk is full"
+            )
         return ""
 
     # -- readiness ----------------------------------------------------------------------------

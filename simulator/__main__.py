@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 from paxos.timing import Strategy
-from simulator import mutants
-from simulator.options import PARSERS, DiskKind
+from simulator.environment.options import PARSERS, DiskKind
+from simulator.mutants import catalogue as mutants
 from simulator.shrink import shrink
 from simulator.swarm import PROCESSES, Job, Summary, again, options_of, run_world, run_worlds
 

@@ -1,8 +1,8 @@
 """`python -m simulator.mutation`: are the checkers any good? Plant each bug and look who notices.
 
-Every mutant of simulator/mutants.py runs in the worlds of seeds 0, 1, 2, ... until one of them
-fails. What the swarm does not find is looked for by the tests that the mutant names, with the bug
-in place. What neither finds is a hole, or a rule that is not needed, and the report says so.
+Every mutant of simulator/mutants/catalogue.py runs in the worlds of seeds 0, 1, 2, ... until one of
+them fails. What the swarm does not find is looked for by the tests that the mutant names, with the
+bug in place. What neither finds is a hole, or a rule that is not needed, and the report says so.
 
 `--only` runs some mutants and leaves the other rows of the report as they are; `--resume` runs
 those that no world has shown so far, from the seed at which they ended (the code must be the same).
@@ -24,12 +24,12 @@ from typing import Final
 import attrs
 import pytest
 
-from simulator.checkers import Violation
+from simulator.checkers.protocol import Violation
 from simulator.clock_world import ClockWorld
-from simulator.mutants import MUTANTS, planted
-from simulator.mutants_clocks import CLOCKS
-from simulator.mutants_state import MEMBERS, STATES
-from simulator.options import changed, draw
+from simulator.environment.options import changed, draw
+from simulator.mutants.catalogue import MUTANTS, planted
+from simulator.mutants.clocks import CLOCKS
+from simulator.mutants.state import MEMBERS, STATES
 from simulator.swarm import PROCESSES, checker_of, make_world
 from simulator.world import World
 
@@ -245,7 +245,7 @@ def report(findings: Sequence[Finding]) -> str:
         "# Planted bugs",
         "",
         "Made by `make mutants`; do not edit. Each mutant changes a line or two of the code",
-        "(`simulator/mutants.py`), then worlds of seeds 0, 1, 2, ... run until one fails, nearly",
+        "(`simulator/mutants/`), then worlds of seeds 0, 1, 2, ... run until one fails, nearly",
         "all judged by the executable specification, too: `trace: ...` names the rule that it saw",
         "broken, often long before any harm. What no world shows is given to the tests, with the",
         "bug in place. Where the swarm is known not to show a mutant, only a tenth of the seeds is",

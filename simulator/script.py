@@ -10,21 +10,21 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from balancer.registry import Registry
+from balancer.registry.registry import Registry
 from paxos import codec
 from paxos.entry import Buffer, EntryKind, batch
 from paxos.ids import MS, Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import Accept, Message, StealAbort
 from paxos.replica import Replica
 from paxos.timing import Timing
-from simulator.client import CLIENT_ADDRESS
-from simulator.commands import CommandNode, Read, Write, Written
-from simulator.dice import dice
-from simulator.disk import RecordDisk
-from simulator.held import Frame, Group
-from simulator.machine import Machine, command
-from simulator.network import GOOD, Network
-from simulator.options import Clocks, DiskKind, Options, Temper
+from simulator.clients.command_client import CLIENT_ADDRESS
+from simulator.environment.dice import dice
+from simulator.environment.network import GOOD, Network
+from simulator.environment.options import Clocks, DiskKind, Options, Temper
+from simulator.node.command_node import CommandNode, Read, Write, Written
+from simulator.node.disk import RecordDisk
+from simulator.node.group_state import Frame, Group
+from simulator.node.state_machine import Machine, command
 from simulator.world import World
 
 DELAY_NS: Final = 1 * MS

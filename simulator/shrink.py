@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from paxos.ids import MS
-from simulator.options import Clocks, DiskKind, Options, Temper, as_settings
+from simulator.environment.options import Clocks, DiskKind, Options, Temper, as_settings
 from simulator.swarm import Job, Verdict, options_of, run_world
 
 SIMULATED_S_MAX: Final = 3_000

@@ -12,11 +12,11 @@ from typing import Final
 import attrs
 
 from paxos.timing import Strategy
-from simulator import mutants
-from simulator.checkers import Violation
+from simulator.checkers.protocol import Violation
+from simulator.environment.options import DiskKind, Options, changed, draw
 from simulator.model.specification import Refused
 from simulator.model.traces import JudgedWorld
-from simulator.options import DiskKind, Options, changed, draw
+from simulator.mutants import catalogue as mutants
 from simulator.world import World
 
 PROCESSES: Final = 2

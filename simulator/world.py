@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from balancer.registry import Registry
+from balancer.registry.registry import Registry
 from paxos.codec import PeerError
 from paxos.entry import Config, Entry, EntryKind
 from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, NodeId, Now, Slot
@@ -18,10 +18,13 @@ from paxos.quorum import is_quorum
 from paxos.replica import Replica
 from paxos.step import Notice, Step
 from paxos.timing import WINDOW_MAX
-from simulator.admin import Admin
-from simulator.balancing import StealBudget
-from simulator.brokers import BrokerNode
-from simulator.checkers import (
+from simulator.checkers.bases import Bases
+from simulator.checkers.copies import Copies
+from simulator.checkers.dead_members import DeadMembers
+from simulator.checkers.groups import GroupLogs
+from simulator.checkers.orders import Orders
+from simulator.checkers.partition_logs import PartitionLogs
+from simulator.checkers.protocol import (
     Acknowledged,
     Agreement,
     Chosen,
@@ -33,34 +36,31 @@ from simulator.checkers import (
     Violation,
     encoding,
 )
-from simulator.checkers_bases import Bases
-from simulator.checkers_broker import PartitionLogs
-from simulator.checkers_copies import Copies
-from simulator.checkers_groups import GroupLogs
-from simulator.checkers_orders import Orders
-from simulator.checkers_steals import StealAim
-from simulator.client import CLIENT_ADDRESS, Client
-from simulator.clock import Clock
-from simulator.commands import CommandNode
-from simulator.deaths import Deaths
-from simulator.dice import between, dice, exponential
-from simulator.disk import Disk, RecordDisk
-from simulator.loop import Loop
-from simulator.machine import Machine
-from simulator.member import GROUP as READERS
-from simulator.member import Member
-from simulator.nemesis import Nemesis
-from simulator.network import Network
-from simulator.node import SimNode
-from simulator.operators import Operator
-from simulator.options import Clocks, DiskKind, Fault, Options, Workload
-from simulator.pipeliner import Pipeliner
-from simulator.producer import Producer
-from simulator.reader import Reader
-from simulator.reborn import Reborn
-from simulator.trace import Trace
-from simulator.wal_disk import WalDisk
-from simulator.writer import Writer
+from simulator.checkers.steals import StealAim
+from simulator.clients.admin import Admin
+from simulator.clients.command_client import CLIENT_ADDRESS, Client
+from simulator.clients.member import GROUP as READERS
+from simulator.clients.member import Member
+from simulator.clients.operator import Operator
+from simulator.clients.plain_producer import PlainProducer
+from simulator.clients.producer import Producer
+from simulator.clients.reader import Reader
+from simulator.clients.recreated_topic import RecreatedTopic
+from simulator.clients.token_writer import Writer
+from simulator.environment.clock import Clock
+from simulator.environment.dice import between, dice, exponential
+from simulator.environment.loop import Loop
+from simulator.environment.network import Network
+from simulator.environment.options import Clocks, DiskKind, Fault, Options, Workload
+from simulator.environment.trace import Trace
+from simulator.nemesis.nemesis import Nemesis
+from simulator.node.balancing import StealBudget
+from simulator.node.broker_node import BrokerNode
+from simulator.node.command_node import CommandNode
+from simulator.node.disk import Disk, RecordDisk
+from simulator.node.node import SimNode
+from simulator.node.state_machine import Machine
+from simulator.node.wal_disk import WalDisk
 
 ADMIN_ADDRESS, READER_ADDRESS, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 OPERATORS: Final = 140
@@ -130,7 +130,7 @@ class World:
         self.partition_logs = PartitionLogs(self.group_logs, self.orders, fresh=within)
         self.producer_ids: list[tuple[int, int]] = []
         """Ids and epochs in use, in the order in which they came up: what a liar may name."""
-        self.deaths = Deaths(self, READERS)
+        self.deaths = DeadMembers(self, READERS)
         self._epochs: dict[GroupId, int] = {}
         """Of the newest lease of each group."""
         self.group_logs.time_left = self.deaths.written
@@ -213,8 +213,8 @@ class World:
             *(Member(self, address) for address in members),
             *(Writer(self, WRITERS + 2 * number) for number in range(options.writers)),
             *(Operator(self, OPERATORS + number) for number in range(options.operators)),
-            *(Pipeliner(self, PIPELINERS + number) for number in range(options.pipeliners)),
-            *([Reborn(self, REBORN_ADDRESS)] if options.reborn else []),
+            *(PlainProducer(self, PIPELINERS + number) for number in range(options.pipeliners)),
+            *([RecreatedTopic(self, REBORN_ADDRESS)] if options.reborn else []),
         ]
 
     def _add_client(self, group: GroupId, index: int) -> Client:

@@ -30,7 +30,7 @@ import attrs
 from crc32c import crc32c
 
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
-from storage.disk import Disk, File, read_around, write_all
+from storage.disk.files import Disk, File, read_around, write_all
 from storage.errors import DirectoryRefused, StorageError, StorageFailed
 from storage.format import CLUSTER_BYTES_MAX
 from storage.identity import Identity

@@ -15,10 +15,10 @@ import attrs
 from crc32c import crc32c
 
 from paxos.ids import INCARNATION_MAX, INCARNATION_ZERO, Incarnation, NodeId
-from storage.disk import Disk, read_around, write_all
+from storage.disk.files import Disk, read_around, write_all
+from storage.disk.space import RESERVE_NAME
 from storage.errors import DirectoryRefused, DiskFull
 from storage.format import CLUSTER_BYTES_MAX, SEGMENT_SUFFIX
-from storage.space import RESERVE_NAME
 
 IDENTITY_NAME: Final = "identity"
 IDENTITY_COPY_NAME: Final = "identity.copy"

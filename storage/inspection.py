@@ -13,9 +13,9 @@ import attrs
 from paxos.entry import EntryError, decode
 from paxos.ids import Ballot, GroupId, Incarnation, Slot
 from storage.checkpoints import CheckpointFiles, checkpoint_name
-from storage.cold_format import cold_name
-from storage.cold_reading import ColdReading
-from storage.disk import Disk, read_around
+from storage.cold.format import cold_name
+from storage.cold.reading import ColdReading
+from storage.disk.files import Disk, read_around
 from storage.errors import WalDamaged
 from storage.format import (
     OFFSET_BITS,
@@ -32,9 +32,9 @@ from storage.format import (
     segment_number,
 )
 from storage.identity import Identity, read_identity
-from storage.index import GroupState
-from storage.mark import MARK_NAME, SyncedMark
-from storage.recovery import Cut, LogState, Recovery
+from storage.log.index import GroupState
+from storage.log.recovery import Cut, LogState, Recovery
+from storage.log.synced_mark import MARK_NAME, SyncedMark
 
 
 @attrs.frozen(kw_only=True)

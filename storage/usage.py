@@ -3,10 +3,10 @@
 import attrs
 
 from storage.checkpoints import SUFFIX as CHECKPOINT_SUFFIX
-from storage.cold_format import parse_cold_name
-from storage.disk import Disk
+from storage.cold.format import parse_cold_name
+from storage.disk.files import Disk
+from storage.disk.space import RESERVE_NAME
 from storage.format import segment_number
-from storage.space import RESERVE_NAME
 
 
 @attrs.frozen(kw_only=True)

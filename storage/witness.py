@@ -1,8 +1,8 @@
 """What a node has heard of the others' directories, kept on its own disk.
 
 In memory it would be lost with all nodes at once, and with it the only knowledge that a directory
-is an old copy (runtime.admission). Nothing depends on it being up to date, or there at all: who
-knows less says less. So a damaged file is as good as none.
+is an old copy (runtime.membership.admission). Nothing depends on it being up to date, or there at
+all: who knows less says less. So a damaged file is as good as none.
 """
 
 import struct
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from crc32c import crc32c
 
 from paxos.ids import Incarnation, NodeId
-from storage.disk import Disk, read_around, write_all
+from storage.disk.files import Disk, read_around, write_all
 from storage.format import Place
 
 WITNESS_NAME: Final = "witness"

@@ -1,10 +1,10 @@
 """Mechanisms that were once tested by nothing: each is broken here, and its test must fail.
 
-What simulated worlds can notice is planted by `make mutants` (simulator/mutants.py). This table is
-for the rest: each row changes a line of the product in this process and runs one quick test, which
-has to fail. That keeps those tests from becoming hollow again. A row whose line is not there any
-more fails, too: plant the bug in what has taken its place. (Spark's is in test_triggers.py: it is
-skipped where Spark is not installed.)
+What simulated worlds can notice is planted by `make mutants` (simulator/mutants/catalogue.py). This
+table is for the rest: each row changes a line of the product in this process and runs one quick
+test, which has to fail. That keeps those tests from becoming hollow again. A row whose line is not
+there any more fails, too: plant the bug in what has taken its place. (Spark's is in
+test_triggers.py: it is skipped where Spark is not installed.)
 """
 
 import contextlib
@@ -13,19 +13,22 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from balancer.steal import Balancing
-from broker.consumer_groups import ConsumerGroups
-from broker.handlers import changes, known_names, metadata, produce_usual
-from broker.handlers.known_names import when_known
-from broker.handlers.produce import Produce
-from broker.intake import Intake
-from coordinator.assigned_group import AssignedMember
-from coordinator.membership import Membership as Joining
-from coordinator.stamps import Stamps
-from evenkeel.autocommit import AutoCommit
-from evenkeel.consumer import Consumer
-from evenkeel.fetcher import Fetcher
-from evenkeel.membership import Membership
+from balancer.stealing.steal import Balancing
+from broker.groups.consumer_groups import ConsumerGroups
+from broker.handlers.cluster import metadata
+from broker.handlers.records import produce_fast_path as produce_usual
+from broker.handlers.records.produce import Produce
+from broker.handlers.topics import known_names
+from broker.handlers.topics import registry_changes as changes
+from broker.handlers.topics.known_names import when_known
+from broker.proposals.intake import Intake
+from coordinator.live.membership import Membership as Joining
+from coordinator.live.wait_records import WaitRecords
+from coordinator.replicated.assigned_group import AssignedMember
+from evenkeel.consumer.autocommit import AutoCommit
+from evenkeel.consumer.consumer import Consumer
+from evenkeel.consumer.fetcher import Fetcher
+from evenkeel.consumer.membership import Membership
 from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import Member
 from evenkeel.tasks.slices import Positions, SliceReader, _Reading
@@ -33,20 +36,22 @@ from paxos.changes.rewriting import write_again
 from paxos.lease import Lease
 from paxos.liveness import mastership, progress, timers
 from paxos.state.core import Core
-from runtime import forwarded, settings
-from runtime.admission import Admission
-from runtime.clients import Client
-from runtime.gate import Gate
-from runtime.handovers import Handovers
-from runtime.large_lane import LargeLane
-from runtime.submitting import Submitting
-from simulator.planting import Edit, Mutant, Where, plant
-from storage.log_writes import LogWrites
-from storage.mark import SyncedMark
-from storage.mending import mended_header
-from storage.recovery import LogState, Recovery
-from storage.walk import _whose
-from wire import lz4_frame, record_check
+from runtime import settings
+from runtime.balancing.handovers import Handovers
+from runtime.clients.clients import Client
+from runtime.clients.gate import Gate
+from runtime.engine import forwarding as forwarded
+from runtime.engine.submission import Submitting
+from runtime.membership.admission import Admission
+from runtime.peers.large_lane import LargeLane
+from simulator.mutants.planting import Edit, Mutant, Where, plant
+from storage.log.header_repair import mended_header
+from storage.log.log_writes import LogWrites
+from storage.log.recovery import LogState, Recovery
+from storage.log.synced_mark import SyncedMark
+from storage.log.walk import _whose
+from wire.records import lz4_frame
+from wire.records import validation as record_check
 
 QUICKLY: Final = (
     *("-q", "-x", "-p", "no:cacheprovider"),
@@ -54,9 +59,9 @@ QUICKLY: Final = (
 )
 TASKS: Final = "tests/evenkeel/tasks/"
 CLIENT: Final = "tests/evenkeel/"
-LANE: Final = "tests/runtime/test_large_lane.py::"
-MENDING: Final = "tests/storage/test_mending.py::"
-BROKER: Final = "tests/broker/test_batch_checks.py::"
+LANE: Final = "tests/runtime/peers/test_large_lane.py::"
+MENDING: Final = "tests/storage/log/test_mending.py::"
+BROKER: Final = "tests/broker/producers/test_batch_checks.py::"
 
 
 class Row(NamedTuple):
@@ -74,7 +79,7 @@ BUGS: Final = {
         (mended_header, "== checksum:", "!= -1:"),
     ),
     "23.5: the word of those who have only just started is enough": Row(
-        "tests/runtime/test_admission.py::"
+        "tests/runtime/membership/test_admission.py::"
         "test_who_has_only_just_started_is_not_enough_while_others_may_come",
         (Admission._is_known, "or self._has_waited", "or True"),
     ),
@@ -101,16 +106,16 @@ BUGS: Final = {
         (mastership.renew_before, "if renewal_due(replica, now, early_ns):", "if False:"),
     ),
     "22.2: who is not read is taken for one that sends nothing": Row(
-        "tests/runtime/test_clients_floods.py"
+        "tests/runtime/clients/test_clients_floods.py"
         "::test_who_is_not_read_is_not_told_that_it_does_not_go_on",
         (Client.stands_still, "(self.paused or channel.untaken_bytes)", "channel.untaken_bytes"),
     ),
     "22.2: who waits for a late node is taken for one that sends nothing": Row(
-        "tests/runtime/test_clients_floods.py::test_what_was_not_taken_yet_has_come",
+        "tests/runtime/clients/test_clients_floods.py::test_what_was_not_taken_yet_has_come",
         (Client.stands_still, "(self.paused or channel.untaken_bytes)", "self.paused"),
     ),
     "F4: what a full disk refuses is forgotten": Row(
-        "tests/runtime/test_engine.py"
+        "tests/runtime/engine/test_engine.py"
         "::test_room_again_lets_nothing_through_that_came_behind_a_refusal",
         (
             Submitting.on_forward,
@@ -119,7 +124,7 @@ BUGS: Final = {
         ),
     ),
     "ADR 46: an open vote is not written again": Row(
-        "tests/runtime/test_repair.py::test_an_open_vote_that_is_damaged_is_written_again",
+        "tests/runtime/disk/test_repair.py::test_an_open_vote_that_is_damaged_is_written_again",
         (
             write_again,
             "if vote is not None:\n            records",
@@ -127,7 +132,7 @@ BUGS: Final = {
         ),
     ),
     "ADR 46: who is behind damage without a proof votes on": Row(
-        "tests/storage/test_recovery.py::test_flipped_bytes_of_a_synced_log_are_all_found",
+        "tests/storage/log/test_recovery.py::test_flipped_bytes_of_a_synced_log_are_all_found",
         (LogState.costs_vote, "hole.slot <= group.proven", "True"),
     ),
     "ADR 46: there is no gap": Row(
@@ -135,19 +140,19 @@ BUGS: Final = {
         (Core.has_gap, "self.learner.applied < self.proven", "False"),
     ),
     "F3: one verdict takes all votes": Row(
-        "tests/runtime/test_admission.py::test_one_forged_verdict_costs_a_moment_and_no_vote",
+        "tests/runtime/membership/test_admission.py::test_one_forged_verdict_costs_a_moment_and_no_vote",
         (Admission.on_verdict, "if said_before:", "if True:"),
     ),
     "F3: a verdict counts that nobody has asked for": Row(
-        "tests/runtime/test_admission.py::test_what_was_not_asked_is_not_answered",
+        "tests/runtime/membership/test_admission.py::test_what_was_not_asked_is_not_answered",
         (Admission.on_verdict, "node not in self._asked", "False"),
     ),
     "F3: who has doubts is asked by how far the log goes now": Row(
-        "tests/runtime/test_admission.py::test_who_has_doubts_is_asked_what_it_was_asked_at_first",
+        "tests/runtime/membership/test_admission.py::test_who_has_doubts_is_asked_what_it_was_asked_at_first",
         (Admission.life, "self._found, settled=False", "place, settled=False"),
     ),
     "F3: how far a log goes is kept when it is said once": Row(
-        "tests/runtime/test_admission.py"
+        "tests/runtime/membership/test_admission.py"
         "::test_how_far_a_log_goes_is_believed_when_it_is_said_again",
         (Admission.witness, "min(before[1], life.place)", "life.place"),
     ),
@@ -178,15 +183,15 @@ BUGS: Final = {
     "an eviction that a doubt forgets begins a session": Row(
         "tests/coordinator/test_waits.py"
         "::test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace",
-        (Stamps.left, "if member not in group.members:", "if False:"),
+        (WaitRecords.left, "if member not in group.members:", "if False:"),
     ),
     "whoever reads the clock first in a round turns time back": Row(
-        "tests/broker/test_coordinator_moves.py"
+        "tests/broker/groups/test_coordinator_moves.py"
         "::test_a_round_that_began_earlier_does_not_turn_time_back",
         (ConsumerGroups._ms, "max(self._latest_ms, now.boot_ns // MS)", "now.boot_ns // MS"),
     ),
     "the registry is asked for names that no topic can have": Row(
-        "tests/broker/test_known_names.py::test_no_topic_can_have_such_a_name",
+        "tests/broker/handlers/test_known_names.py::test_no_topic_can_have_such_a_name",
         (known_names._could_be, " and name_problem(name) is None", ""),
     ),
     "an LZ4 frame may be cut short": Row(
@@ -194,37 +199,37 @@ BUGS: Final = {
         (lz4_frame.check_frame, "if end != size:", "if end < size:"),
     ),
     "a bad sector that is known keeps a node from starting": Row(
-        "tests/storage/test_bad_blocks.py"
+        "tests/storage/log/test_bad_blocks.py"
         "::test_a_bad_sector_where_only_zeros_were_has_lost_nothing",
         (Recovery._piece, "if not self._is_as_found(log, number):", "if True:"),
     ),
     "D10: what is being assigned is read": Row(
-        f"{CLIENT}test_assigned.py::test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek",
-        (Consumer.assigned, "state.settling = True", "pass"),
+        f"{CLIENT}consumer/test_assigned.py::test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek",
+        (Consumer.assigned, "state.tiering = True", "pass"),
     ),
     "D10: an assignment leaves the interval as it is": Row(
-        f"{CLIENT}test_assigned.py::test_D10_an_assignment_sets_the_interval_of_commits_back",
+        f"{CLIENT}consumer/test_assigned.py::test_D10_an_assignment_sets_the_interval_of_commits_back",
         (Consumer.assigned, "self._auto_commit.restart()", "pass"),
     ),
     "D10: the interval is set back without a bound": Row(
-        f"{CLIENT}test_autocommit.py::test_rebalances_without_an_end_do_not_put_it_off_for_ever",
+        f"{CLIENT}consumer/test_autocommit.py::test_rebalances_without_an_end_do_not_put_it_off_for_ever",
         (AutoCommit.restart, ", self._latest)", ", 1e9)"),
     ),
     "D10: what failed waits for the interval": Row(
-        f"{CLIENT}test_autocommit.py::test_D10_what_failed_is_tried_again_soon_and_then_as_before",
+        f"{CLIENT}consumer/test_autocommit.py::test_D10_what_failed_is_tried_again_soon_and_then_as_before",
         (AutoCommit.run, "and failed.retriable", "and False"),
     ),
     "E13: a commit that came too late is a report": Row(
-        f"{CLIENT}test_fetcher.py::"
+        f"{CLIENT}consumer/test_fetcher.py::"
         "test_E13_only_progress_that_was_committed_in_time_counts_as_reported",
         (Fetcher._tell_progress, "done = False", "done = True"),
     ),
     "E13: a commit that failed is a report": Row(
-        f"{CLIENT}test_assigned.py::test_E13_a_commit_that_fails_is_no_report",
+        f"{CLIENT}consumer/test_assigned.py::test_E13_a_commit_that_fails_is_no_report",
         (Consumer._commit_processed, "return error", "return None"),
     ),
     "E14: it is reported before it is committed": Row(
-        f"{CLIENT}test_fetcher.py::test_E14_nothing_is_reported_before_its_commit_is_answered",
+        f"{CLIENT}consumer/test_fetcher.py::test_E14_nothing_is_reported_before_its_commit_is_answered",
         (
             Fetcher._tell_progress,
             "done = False",
@@ -232,12 +237,12 @@ BUGS: Final = {
         ),
     ),
     "point 8: a static leader that comes back does not watch": Row(
-        f"{CLIENT}test_membership.py::"
+        f"{CLIENT}consumer/test_membership.py::"
         "test_a_leader_that_comes_back_disturbs_nobody_where_nothing_has_changed",
         (Membership._is_out_of_date, "await self._watch(", "list("),
     ),
     "point 8: a static leader that comes back compares nothing": Row(
-        f"{CLIENT}test_membership.py::"
+        f"{CLIENT}consumer/test_membership.py::"
         "test_a_leader_that_comes_back_shares_what_was_added_while_it_was_away",
         (Membership._is_out_of_date, "given != {", "None is {"),
     ),
@@ -275,35 +280,39 @@ BUGS: Final = {
         (Ledger._forget, "self.checkpoints.pop(task, None)", "pass"),
     ),
     "F2: a node denies what it has not heard of": Row(
-        "tests/broker/test_known_names.py::test_a_topic_that_was_just_made_elsewhere_is_found",
+        "tests/broker/handlers/test_known_names.py::test_a_topic_that_was_just_made_elsewhere_is_found",
         (when_known, "if not missing or", "if True or"),
     ),
     "a node denies what it knows it has to learn": Row(
-        "tests/broker/test_may_deny.py::test_who_asks_which_topics_there_are_waits_until_it_is_known",
+        "tests/broker/handlers/test_may_deny.py::test_who_asks_which_topics_there_are_waits_until_it_is_known",
         (metadata._denies_wrongly, "if may_deny(broker):", "if True:"),
     ),
     "a node denies partitions that it knows it has to learn": Row(
-        "tests/broker/test_may_deny.py::test_who_asks_for_a_partition_looks_for_its_leader_again",
+        "tests/broker/handlers/test_may_deny.py::test_who_asks_for_a_partition_looks_for_its_leader_again",
         (known_names.denial, "error if may_deny(broker) else instead", "error"),
     ),
     "clients are let in before it is known what there is": Row(
-        "tests/runtime/test_gate.py::test_nobody_is_let_in_before_it_is_known_what_there_is",
+        "tests/runtime/clients/test_gate.py::test_nobody_is_let_in_before_it_is_known_what_there_is",
         (Gate._look_whether_learned, "if self._engine.is_current(REGISTRY_GROUP):", "if True:"),
     ),
     "who has heard of more takes itself for current": Row(
-        "tests/runtime/test_known_groups.py::test_who_was_away_is_current_when_it_has_caught_up",
+        "tests/runtime/membership/test_known_groups.py::test_who_was_away_is_current_when_it_has_caught_up",
         (progress.is_current, "replica.learner.behind or replica.doubt", "replica.doubt"),
     ),
     "who was told nothing takes itself for current": Row(
-        "tests/runtime/test_known_groups.py::test_who_was_away_is_current_when_it_has_caught_up",
+        "tests/runtime/membership/test_known_groups.py::test_who_was_away_is_current_when_it_has_caught_up",
         (progress.is_current, "is_quorum(told, replica.members)", "True"),
     ),
     "a change is told before all have heard of it": Row(
-        "tests/broker/test_known_names.py::test_a_change_is_told_when_every_node_has_heard_of_it",
-        (changes.once_everywhere, "broker.holds.until(heard,", "broker.holds.until(lambda: True,"),
+        "tests/broker/handlers/test_known_names.py::test_a_change_is_told_when_every_node_has_heard_of_it",
+        (
+            changes.once_everywhere,
+            "broker.delayed.until(heard,",
+            "broker.delayed.until(lambda: True,",
+        ),
     ),
     "a topic that Metadata makes is told before all have heard of it": Row(
-        "tests/broker/test_known_names.py"
+        "tests/broker/handlers/test_known_names.py"
         "::test_a_topic_that_metadata_makes_is_told_when_every_node_has_heard_of_it",
         (metadata._on_created, "partial(once_everywhere, broker, deadline, done)", "done"),
     ),
@@ -344,7 +353,7 @@ BUGS: Final = {
         (Member._bury, "if name != self.name:", "if name != self.name and self.is_leader:"),
     ),
     "E2: the size is no setting": Row(
-        "tests/runtime/test_config.py::test_E2_the_time_and_the_size_of_batches_are_settings",
+        "tests/runtime/config/test_config.py::test_E2_the_time_and_the_size_of_batches_are_settings",
         (settings.intake, "batch_bytes_min=config.paxos.batch_bytes_min,", ""),
     ),
     "E6: the others' margin points the other way": Row(
@@ -356,17 +365,17 @@ BUGS: Final = {
         (Balancing._own_obstacle, "(view.placement[turn] != view.me, Why.OTHERS_TURN),", ""),
     ),
     "E16: the lease's version is renewed in another mastership": Row(
-        "tests/runtime/test_handovers.py::"
+        "tests/runtime/balancing/test_handovers.py::"
         "test_E16_a_master_that_has_changed_meanwhile_hands_over_nothing",
         (Handovers._sync, "if replica.lease.epoch == one.epoch:", "if True:"),
     ),
     "the loop's own writes store no mark": Row(
-        "tests/storage/test_mark.py::"
+        "tests/storage/log/test_mark.py::"
         "test_each_way_of_writing_stores_how_far_the_log_is_durable[by_the_kernel]",
         (LogWrites.begin, "wakeup, then)", "wakeup)"),
     ),
     "a thread's writes store no mark": Row(
-        "tests/storage/test_mark.py::"
+        "tests/storage/log/test_mark.py::"
         "test_each_way_of_writing_stores_how_far_the_log_is_durable[by_a_thread]",
         (LogWrites.write, "self._mark.store(batch.end)", "pass"),
     ),
@@ -395,7 +404,7 @@ BUGS: Final = {
         (Produce._was_read, "if self.answered:", "if False:"),
     ),
     "point 3: a connection is read while its batch is": Row(
-        "tests/runtime/test_clients.py::test_nothing_overtakes_what_is_still_being_looked_at",
+        "tests/runtime/clients/test_clients.py::test_nothing_overtakes_what_is_still_being_looked_at",
         (Client.go_on, "or self.looked_at", ""),
     ),
     "point 3: a lying greatest time is kept": Row(
@@ -411,7 +420,7 @@ BUGS: Final = {
         (record_check._walk, "pos != stop or", ""),
     ),
     "both copies of the mark are in one place": Row(
-        "tests/storage/test_mark.py::test_of_two_copies_a_torn_sector_leaves_the_other",
+        "tests/storage/log/test_mark.py::test_of_two_copies_a_torn_sector_leaves_the_other",
         (SyncedMark.next, "self._turn ^= 1", "pass"),
     ),
 }

@@ -63,11 +63,15 @@ def test_a_circle_of_folders_without_a_circle_of_files(tmp_path: Path) -> None:
 
 
 def test_an_import_from_a_lower_floor_and_from_a_neighbour(tmp_path: Path) -> None:
-    tree(tmp_path, paxos__replica="import wire.batch\n", wire__batch="import broker.intake\n")
+    tree(
+        tmp_path,
+        paxos__replica="import wire.records.batch\n",
+        wire__batch="import broker.proposals.intake\n",
+    )
     tree(tmp_path, broker__intake="")
     assert objections(tmp_path) == [
-        "paxos.replica imports wire.batch, which is not below it",
-        "wire.batch imports broker.intake, which is not below it",
+        "paxos.replica imports wire.records.batch, which is not below it",
+        "wire.records.batch imports broker.proposals.intake, which is not below it",
     ]
 
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from wire.compiler import decoder, encoder
+from wire.codec.compiler import decoder, encoder
+from wire.codec.primitives import FAILURES, Buffer, bad_length, read_tags, what_failed
+from wire.codec.schema import Versions
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -100,8 +102,6 @@ from wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from wire.primitives import FAILURES, Buffer, bad_length, read_tags, what_failed
-from wire.schema import Versions
 
 
 class ApiKey(IntEnum):

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import attrs
 
+from wire.codec.schema import UUID_ZERO
 from wire.error_codes import ErrorCode
 from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
 from wire.messages.metadata import MetadataResponse, MetadataResponseTopic
-from wire.schema import UUID_ZERO
 
 NO_LEADER = -1
 NO_EPOCH = -1

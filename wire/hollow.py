@@ -8,8 +8,8 @@ import struct
 from collections.abc import Generator
 from typing import Final
 
+from wire.codec.primitives import read_uvarint
 from wire.errors import ProtocolError
-from wire.primitives import read_uvarint
 
 KEPT_BYTES_MAX: Final = 256 * 1024
 FLEXIBLE_FROM: Final = 9

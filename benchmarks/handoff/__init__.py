@@ -1,0 +1,1 @@
+"""The ways to hand a group over, side by side (docs/handoff.md)."""

@@ -18,17 +18,17 @@ from typing import Any, Final
 import attrs
 import trio
 
-from benchmarks import environment
-from benchmarks.frames import TargetError
 from benchmarks.handoff.figures import Run, missed_bars
 from benchmarks.handoff.moves import measure
 from benchmarks.handoff.report import markdown, plot, write_into
-from benchmarks.samples import SampleFolder
+from benchmarks.load.frames import TargetError
+from benchmarks.load.samples import SampleFolder
+from benchmarks.report import environment
 from cluster import state
 from cluster.launcher import StartError
 from cluster.workload import WorkloadError
 from paxos.timing import Strategy
-from runtime.config import BalancerSection
+from runtime.config.config import BalancerSection
 
 GRACE_MS: Final = int(BalancerSection().forward_grace_ms)
 """The product's default."""

@@ -12,11 +12,11 @@ from typing import Any, Final
 import attrs
 import trio
 
-from benchmarks.frames import TargetError
 from benchmarks.handoff.clients import Follower, Probe
 from benchmarks.handoff.figures import MS, Interval, Move, Result, Run, gap_ms, watched
 from benchmarks.handoff.raw import keep
-from benchmarks.samples import SampleFolder
+from benchmarks.load.frames import TargetError
+from benchmarks.load.samples import SampleFolder
 from cluster import health, state, status, workload
 from cluster.launcher import Launcher, launch
 from cluster.spec import ClusterSpec, plan

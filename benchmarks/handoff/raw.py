@@ -1,4 +1,4 @@
-"""What the two clients wrote down, and the moves, as files: benchmarks/samples.py.
+"""What the two clients wrote down, and the moves, as files: benchmarks/load/samples.py.
 
 A message is a row twice: acknowledged (`produce`), and read by the consumer behind (`fetch`), both
 timed from when the producer's rate wanted it to be sent. All times are of one monotonic clock.
@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.handoff.clients import Follower, Probe
 from benchmarks.handoff.figures import Move, Run
-from benchmarks.samples import (
+from benchmarks.load.samples import (
     FETCH,
     MOVING,
     PRODUCE,

@@ -15,15 +15,17 @@ from typing import Final
 import attrs
 from rich.console import Console
 
-from benchmarks import bench, earlier, environment, report, results
 from benchmarks.__main__ import RESULTS_DIR, Refusals
 from benchmarks.handoff.report import write_into
 from benchmarks.limits import tables
 from benchmarks.limits.loads import LOADS, Scale
 from benchmarks.limits.machine import PROBES
 from benchmarks.limits.measure import CONSUME, Limits
-from benchmarks.progress import view_of
-from benchmarks.runs import Run
+from benchmarks.report import comparison as earlier
+from benchmarks.report import environment, report, results
+from benchmarks.report.progress import view_of
+from benchmarks.suites import bench
+from benchmarks.suites.runs import Run
 from cluster import state
 
 FULL: Final = Scale(name="full", pairs=4, warm_up_s=1.0, window_s=3.0)

@@ -11,8 +11,8 @@ from typing import Final
 import attrs
 import trio
 
-from benchmarks.bench import BenchmarkFailed, start_module
 from benchmarks.limits import append, kafka, ring
+from benchmarks.suites.bench import BenchmarkFailed, start_module
 from benchmarks.target import Target
 from cluster import state
 

@@ -19,8 +19,8 @@ from typing import Final
 
 import trio
 
-from benchmarks.histogram import Histogram
 from benchmarks.limits.streams import Loop
+from benchmarks.load.histogram import Histogram
 
 FRAME_BYTES: Final = 128
 RECEIVE_BYTES: Final = 64 * 1024

@@ -18,6 +18,7 @@ from wire.apis import (
     encode_unsupported,
     parse_request_header,
 )
+from wire.codec.primitives import Buffer
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -33,7 +34,6 @@ from wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from wire.primitives import Buffer
 
 NODES: Final = (1, 2, 3)
 LEADER: Final = NODES[0]

@@ -6,8 +6,8 @@ from typing import Final
 
 import attrs
 
-from benchmarks.jobs import Job, Measured, ProduceJob, RequestJob
-from benchmarks.results import MS, Bar
+from benchmarks.load.jobs import Job, Measured, ProduceJob, RequestJob
+from benchmarks.report.results import MS, Bar
 from benchmarks.target import Target
 
 HALF: Final = Bar(0.5)

@@ -11,13 +11,13 @@ from typing import Final
 import attrs
 import trio
 
-from benchmarks import usage
-from benchmarks.bench import start_module
-from benchmarks.histogram import Histogram
 from benchmarks.limits import echo
 from benchmarks.limits.bare import end, line_of
 from benchmarks.limits.ring import BLOCK_BYTES, Ring
-from benchmarks.results import MS, Figure, Outcome
+from benchmarks.load import usage
+from benchmarks.load.histogram import Histogram
+from benchmarks.report.results import MS, Figure, Outcome
+from benchmarks.suites.bench import start_module
 from cluster import state
 
 RING_BYTES: Final = 64 * 1024 * 1024

@@ -17,17 +17,18 @@ from typing import Any, Final
 import attrs
 import trio
 
-from benchmarks import suite, usage
-from benchmarks.bench import FULL, QUICK, RETRIES_MAX, Bench
-from benchmarks.jobs import Measured, measured_to_json
 from benchmarks.limits import machine
 from benchmarks.limits.bare import bare_append
 from benchmarks.limits.loads import CONSUME_BAR, Load, Scale
-from benchmarks.placements import check_layout, put_masters
-from benchmarks.progress import View
-from benchmarks.results import Figure, Outcome, latency_figures, number
-from benchmarks.runs import NOT_MEASURABLE
-from benchmarks.samples import BALANCED, CONCENTRATED
+from benchmarks.load import usage
+from benchmarks.load.jobs import Measured, measured_to_json
+from benchmarks.load.samples import BALANCED, CONCENTRATED
+from benchmarks.placement.placements import check_layout, put_masters
+from benchmarks.report.progress import View
+from benchmarks.report.results import Figure, Outcome, latency_figures, number
+from benchmarks.suites import suite
+from benchmarks.suites.bench import FULL, QUICK, RETRIES_MAX, Bench
+from benchmarks.suites.runs import NOT_MEASURABLE
 from benchmarks.target import Target, delete_topic, fresh_cluster
 from cluster import health
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from benchmarks.limits.loads import LOADS, Load
 from benchmarks.limits.measure import BARE, CONSUME, PRODUCT
-from benchmarks.report import COLUMNS, OTHERS_WORTH_TELLING
-from benchmarks.results import Figure, Outcome, number
+from benchmarks.report.report import COLUMNS, OTHERS_WORTH_TELLING
+from benchmarks.report.results import Figure, Outcome, number
 
 BY_NAME: Final = {load.name: load for load in LOADS}
 BEGIN: Final = "<!-- limits: python -m benchmarks.limits writes what is between these marks -->"

@@ -1,0 +1,1 @@
+"""Nodes behind network links of their own, on one machine."""

@@ -9,7 +9,7 @@
     none               no limit: nodes share cores, disk and network as they like
 
 The rates are so low that this machine's CPU is not what ends first; a measurement in which it was
-is marked (placement_ratios.py), and its ratio says nothing about machines.
+is marked (ratios.py), and its ratio says nothing about machines.
 """
 
 import re
@@ -18,8 +18,8 @@ from typing import Final
 
 import attrs
 
-from benchmarks.samples import NO_LIMITS
-from benchmarks.usage import Usage, cores
+from benchmarks.load.samples import NO_LIMITS
+from benchmarks.load.usage import Usage, cores
 
 MEGA: Final = 1_000_000
 BITS_BY_SIZE: Final[Mapping[int, int]] = {

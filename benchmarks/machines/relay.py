@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from benchmarks.machines.network import Namespace
-from runtime.fields import Address
+from runtime.config.fields import Address
 
 CONNECTIONS_MAX: Final = 64
 

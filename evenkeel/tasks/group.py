@@ -21,9 +21,9 @@ from typing import Final, Self
 import attrs
 import trio
 
-from evenkeel.admin import Admin
+from evenkeel.admin.admin import Admin
 from evenkeel.config import ClientConfig, ConsumerConfig, OffsetReset, ProducerConfig
-from evenkeel.consumer import Consumer
+from evenkeel.consumer.consumer import Consumer
 from evenkeel.coordinator import Coordinator
 from evenkeel.errors import (
     ClosedError,
@@ -34,8 +34,9 @@ from evenkeel.errors import (
     TimedOutError,
 )
 from evenkeel.lifetime import Scoped, background
-from evenkeel.producer import Producer
+from evenkeel.producer.producer import Producer
 from evenkeel.tasks.config import TaskGroupConfig
+from evenkeel.tasks.enrolment import Enrolment, OutOfTouch
 from evenkeel.tasks.events import (
     GroupChanged,
     Notice,
@@ -75,7 +76,6 @@ from evenkeel.tasks.notes import (
     decode,
 )
 from evenkeel.tasks.outbox import Outbox
-from evenkeel.tasks.roll import Enrolment, OutOfTouch
 from evenkeel.tasks.topic import checked, ledger_of, make_ledger, new_session, now_ns
 
 CLOSE_S_MAX: Final = 5.0

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from evenkeel.errors import DeliveryError, EvenkeelError
-from evenkeel.producer import Delivery, Producer
+from evenkeel.producer.producer import Delivery, Producer
 from evenkeel.tasks.notes import Note, encode
 from wire.cluster_view import TopicPartition
 

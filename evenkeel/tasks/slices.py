@@ -25,11 +25,11 @@ from typing import Final
 import attrs
 import trio
 
-from evenkeel.admin import Admin
+from evenkeel.admin.admin import Admin
 from evenkeel.config import ClientConfig, ConsumerConfig, OffsetReset
-from evenkeel.consumer import Consumer
+from evenkeel.consumer.consumer import Consumer
+from evenkeel.consumer.fetched import ConsumerRecord, Records
 from evenkeel.errors import ConfigurationError, EvenkeelError, LeaseLostError
-from evenkeel.fetched import ConsumerRecord, Records
 from evenkeel.tasks.events import TaskLease
 from evenkeel.tasks.notes import CHECKPOINT_BYTES_MAX
 from evenkeel.tasks.sharding import slice_of, slices, topic_of

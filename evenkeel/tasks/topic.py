@@ -5,10 +5,10 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 
-from evenkeel.admin import Admin
+from evenkeel.admin.admin import Admin
 from evenkeel.config import ClientConfig
 from evenkeel.errors import BrokerError, ConfigurationError
-from evenkeel.producer import Producer
+from evenkeel.producer.producer import Producer
 from evenkeel.tasks.config import NAME_BYTES_MAX, TaskGroupConfig
 from evenkeel.tasks.notes import Note, NoteError, Submit, encode
 from wire.cluster_view import TopicPartition

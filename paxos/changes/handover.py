@@ -92,8 +92,8 @@ def begin(replica: Core, now: Now, target: NodeId, incarnation: Incarnation) -> 
 def try_to_send(replica: Core, now: Now, step: Step) -> None:
     """Propose the Steal once everything before it is applied.
 
-    broker.intake calls this when it has answered all that was applied. From here on this node is
-    suspended, so it could no longer answer for an earlier slot.
+    broker.proposals.intake calls this when it has answered all that was applied. From here on this
+    node is suspended, so it could no longer answer for an earlier slot.
     """
     proposer, handover = replica.proposer, replica.handover
     if handover is None or not handover.draining or proposer.in_flight:

@@ -4,7 +4,7 @@ The wall clock is an anchor plus CLOCK_BOOTTIME, slewed slowly toward the system
 never jumps with a step of NTP or an operator's `date`. Peers exchange readings; a node whose clock
 may be off by nearly the configured margin gives its masters up (paxos.clocks.trust).
 
-Pure: the machine's clocks are an argument. runtime.clock gives it those of Linux, and
+Pure: the machine's clocks are an argument. runtime.system.clock gives it those of Linux, and
 simulator.clock_world those of machines that stand still, drift and are set.
 """
 

@@ -179,7 +179,7 @@ def _check_same(plan: Plan, bus: Mapping[str, str], name: str) -> None:
     Raises:
         ArchiveError: with what to do.
     """
-    from pyspark_evenkeel.cluster import Cluster
+    from pyspark_evenkeel.client.cluster import Cluster
     from pyspark_evenkeel.options import parse_sink
 
     if not plan.topic_ids:
@@ -202,8 +202,8 @@ def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> d
     Raises:
         ArchiveError: with what to do.
     """
-    from pyspark_evenkeel.cluster import EARLIEST, LATEST, Cluster
-    from pyspark_evenkeel.cluster import Place as BusPlace
+    from pyspark_evenkeel.client.cluster import EARLIEST, LATEST, Cluster
+    from pyspark_evenkeel.client.cluster import Place as BusPlace
     from pyspark_evenkeel.options import parse_sink
 
     needed: dict[str, int] = {}

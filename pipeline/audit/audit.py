@@ -10,9 +10,10 @@ from pyspark.sql import functions as F
 from history.anomaly import Anomaly, Report, Verdict
 from history.known import Options
 from history.record import Op, Outcome
-from pipeline.audit import drained, findings, order, progress, told, values
-from pipeline.audit.calm import Calm
+from pipeline.audit import drained, findings, order, progress, values
+from pipeline.audit import log_metadata as told
 from pipeline.audit.columns import KEY, LATER, LINE_BITS, computed, is_op, outcome_is
+from pipeline.audit.healthy_periods import HealthyPeriods
 from pipeline.audit.settled import Settled, ends_of_keys, settled
 from pipeline.audit.source import Rows, read
 from pipeline.session import Say
@@ -60,7 +61,7 @@ def _audited(
     history = settled(rows.frame, name)
     say(f"{history.records:,} records of {history.names.keys:,} partitions")
     ends = computed(ends_of_keys(history.profile))
-    calm = Calm.of(spark, history.trouble)
+    calm = HealthyPeriods.of(spark, history.trouble)
     walked = computed(order.walked(history, ends, calm, options, _tasks(spark, history)))
     say(f"{walked.count():,} of them need a second look for their order")
     judged = computed(values.judged(history, ends))

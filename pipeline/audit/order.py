@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from history.anomaly import Anomaly, Verdict
 from history.known import Options
 from history.record import Op, Outcome
-from pipeline.audit.calm import Calm
 from pipeline.audit.columns import (
     KEY,
     count_if,
@@ -32,6 +31,7 @@ from pipeline.audit.columns import (
     placed,
 )
 from pipeline.audit.findings import finding
+from pipeline.audit.healthy_periods import HealthyPeriods
 from pipeline.audit.settled import Settled
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _FIRST: Final = Window.unboundedPreceding
 
 
 def walked(
-    settled: Settled, ends: "DataFrame", calm: Calm, options: Options, tasks: int
+    settled: Settled, ends: "DataFrame", calm: HealthyPeriods, options: Options, tasks: int
 ) -> "DataFrame":
     """The rows that matter, with what is to be said of each.
 

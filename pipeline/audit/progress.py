@@ -6,9 +6,9 @@ from pyspark.sql import functions as F
 
 from history.anomaly import Anomaly
 from history.record import NO_KEY, Op, Outcome
-from pipeline.audit.calm import Calm
 from pipeline.audit.columns import outcome_is
 from pipeline.audit.findings import finding
+from pipeline.audit.healthy_periods import HealthyPeriods
 from pipeline.audit.settled import Settled
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def stuck(settled: Settled) -> "DataFrame | None":
     return finding(found, Anomaly.STUCK, detail, time_ns=F.lit(healed_ns), **shown)
 
 
-def acknowledged_during_faults(settled: Settled, calm: Calm) -> int:
+def acknowledged_during_faults(settled: Settled, calm: HealthyPeriods) -> int:
     if calm.table is None:
         return 0
     done = settled.of_op(Op.SEND)

@@ -17,10 +17,10 @@ what one takes to have room for peaks, and it was tried: where loads burst, it m
 than the mean does and leaves the nodes no more even, since weights are shares of a whole, and the
 peaks of different groups do not coincide (figures: docs/spark.md, "Placement").
 
-Weights are those of the built-in estimator (`balancer.load.relative`): the same floor, the same
-thousandths. They are *as of* the end of the newest time window that nothing can be added to, which
-is their version in the registry: it is the same whenever, wherever and how often it is computed,
-and by the clocks of the nodes, who judge its age.
+Weights are those of the built-in estimator (`balancer.registry.load.relative`): the same floor, the
+same thousandths. They are *as of* the end of the newest time window that nothing can be added to,
+which is their version in the registry: it is the same whenever, wherever and how often it is
+computed, and by the clocks of the nodes, who judge its age.
 """
 
 import math
@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from balancer.load import (
+from balancer.registry.load import (
     LoadError,
     LoadReport,
     UnknownVersionError,
@@ -129,9 +129,9 @@ class GroupCost(NamedTuple):
 
     group: GroupId
     work: float
-    """`balancer.load.work`: the measure of it."""
+    """`balancer.registry.load.work`: the measure of it."""
     cost_us: float
-    """`balancer.load.cost_us`: the mean of what its masters told."""
+    """`balancer.registry.load.cost_us`: the mean of what its masters told."""
     windows: int
 
 

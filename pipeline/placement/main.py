@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final, TypeVar
 
-from balancer.load import LOAD_TOPIC
+from balancer.registry.load import LOAD_TOPIC
 from pipeline.bus import add_bus_options, bus_options
 from pipeline.placement.admin import DEFAULT_PORT, Nodes, endpoints_of
 from pipeline.placement.logic import Rules, Timing, closed_until_ms, group_costs, measure_of

@@ -1,8 +1,8 @@
 """What the balancer would do with weights: its own planner, asked beforehand, somewhere else.
 
 `told` is what a node answers to GET /problem: nodes, groups, members, pins and wishes as the
-planner sees them now. With other weights in it `balancer.planner.solve` makes the very plan that
-the master of the registry will make of them, as long as nothing else changes.
+planner sees them now. With other weights in it `balancer.planner.planner.solve` makes the very plan
+that the master of the registry will make of them, as long as nothing else changes.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import attrs
 
-from balancer.planner import Plan, solve
+from balancer.planner.planner import Plan, solve
+from balancer.planner.problem import WEIGHT_NORMAL, Evenness, Problem
 from balancer.planning import loads
-from balancer.problem import WEIGHT_NORMAL, Evenness, Problem
 from balancer.problem_json import ProblemError, from_json
 from paxos.ids import GroupId, NodeId
 

@@ -1,10 +1,10 @@
 """The load topic read without Spark: what `logic` computes from, and what was passed over."""
 
-from balancer.load import LOAD_TOPIC, LoadReport
+from balancer.registry.load import LOAD_TOPIC, LoadReport
 from pipeline.placement.logic import Tally, Timing, reports_in
-from pyspark_evenkeel.cluster import Cluster
+from pyspark_evenkeel.client.cluster import Cluster
+from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.plain import records_since
-from pyspark_evenkeel.settings import ClusterSettings
 
 
 def since_ms(now_ms: int, timing: Timing) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from balancer.load import LOAD_TOPIC
+from balancer.registry.load import LOAD_TOPIC
 from pipeline.bus import FORMAT
 from pipeline.placement.logic import (
     DUPLICATE,

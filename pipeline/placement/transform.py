@@ -15,14 +15,14 @@ for everybody by overflowing.
 
 from typing import TYPE_CHECKING, Final
 
-from balancer.load import (
+from balancer.registry.load import (
     NS_PER_BYTE,
     NUMBER_MAX,
     REPORT_BYTES_MAX,
     REPORT_VERSION,
     REQUEST_BYTES,
 )
-from balancer.records import GROUPS_MAX
+from balancer.registry.records import GROUPS_MAX
 from pipeline.placement.logic import (
     AHEAD,
     AHEAD_MS_MAX,
@@ -43,7 +43,7 @@ REPORT: Final = (
     "produce_p99_us bigint, lag_slots bigint, uptime_ms bigint, groups map<string, struct<"
     "bytes_in bigint, bytes_out bigint, requests bigint, cpu_us bigint, bytes_kept bigint>>"
 )
-"""As `balancer.load.encode_report` writes it."""
+"""As `balancer.registry.load.encode_report` writes it."""
 COLUMNS: Final = GroupCost._fields
 OBSERVED: Final = "load_reports"
 """Under this name a query's progress tells how many records there were, and with what fault."""
@@ -70,8 +70,9 @@ def decoded(source: "DataFrame") -> "DataFrame":
     struct<group, work, cost_us>) and `fault`: null, or one of FAULTS, and then the others mean
     nothing.
 
-    `source` has a binary column `value`. The verdict is that of `balancer.load.decode_report`, but
-    for what follows the end of the object, which Spark does not look at.
+    `source` has a binary column `value`. The verdict is that of
+    `balancer.registry.load.decode_report`, but for what follows the end of the object, which Spark
+    does not look at.
     """
     from pyspark.sql import functions as f
 
@@ -93,7 +94,8 @@ def decoded(source: "DataFrame") -> "DataFrame":
 
 
 def _is_sound() -> "Column":
-    """The bounds of `balancer.load.decode_report`; null where a field is missing, or no number."""
+    """The bounds of `balancer.registry.load.decode_report`; null where a field is missing, or no
+    number."""
     from pyspark.sql import functions as f
 
     numbers = " and ".join(f"{name} between 0 and {NUMBER_MAX}" for name in _NUMBERS)
@@ -113,7 +115,7 @@ def _is_sound() -> "Column":
 
 
 def _loads() -> "Column":
-    """As `balancer.load.work` and `cost_us`."""
+    """As `balancer.registry.load.work` and `cost_us`."""
     from pyspark.sql import functions as f
 
     count = "double(one.value.bytes_in) + double(one.value.bytes_out)"

@@ -1,0 +1,1 @@
+"""Samples of benchmarks as tables and pictures. `logic.py` is pure."""

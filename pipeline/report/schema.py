@@ -1,4 +1,4 @@
-"""What the rows of sample files mean. The benchmarks write them (benchmarks/samples.py).
+"""What the rows of sample files mean. The benchmarks write them (benchmarks/load/samples.py).
 
 Two kinds of file, known by their names: `*.samples.*` has a row for each request, or for each look
 at a client that counts what was acknowledged; `*.moves.*` has a row for each time a master was

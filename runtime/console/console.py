@@ -2,7 +2,7 @@
 
 GET /console/ and the files beside it come from dashboards/console; GET /console/events is the
 picture, live. What the page's buttons do is what the command line does: the routes of
-runtime.balancer_admin.
+runtime.admin.balancer.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,17 +10,15 @@ from typing import Any, Final
 
 import trio
 
-from broker.context import Broker
+from broker.requests.context import Broker
 from paxos.ids import NodeId, Now
-from runtime.balancing import BalancingLoop
-from runtime.console.book import Book
+from runtime.balancing.balancing_loop import BalancingLoop
+from runtime.balancing.planning_loop import PlanningLoop
 from runtime.console.changes import EVENT_STREAM
+from runtime.console.cluster_view import ClusterView
 from runtime.console.hub import Hub, Painted, Source, TooMany
-from runtime.console.own import Own
-from runtime.console.pages import pages
-from runtime.console.past import Past
-from runtime.console.picture import Painter
-from runtime.console.words import (
+from runtime.console.local_report import LocalReport
+from runtime.console.messages import (
     PARTITIONS_MAX,
     Ask,
     Data,
@@ -31,10 +29,12 @@ from runtime.console.words import (
     encode_ask,
     encode_tell,
 )
-from runtime.engine import Engine
-from runtime.http import Answer, BadRequest, Route, Stream, json_answer
-from runtime.peers import Peers
-from runtime.planning import PlanningLoop
+from runtime.console.pages import pages
+from runtime.console.recent_traffic import RecentTraffic
+from runtime.console.reports import ClusterReports
+from runtime.engine.engine import Engine
+from runtime.http.server import Answer, BadRequest, Route, Stream, json_answer
+from runtime.peers.peers import Peers
 
 DATA_EVERY: Final = 3
 """Data is asked for, and shown, with every so manyeth picture."""
@@ -64,10 +64,10 @@ class Console:
         on_bug: Callable[[str, Exception], None],
     ) -> None:
         self._engine, self._peers, self._wake = engine, peers, wake
-        self._past = Past(broker.statistics)
-        self._own = Own(engine, broker, self._past, durability, not_ready, connections)
-        self._book = Book()
-        self._painter = Painter(engine, loop, planner, self._book, cluster_id)
+        self._past = RecentTraffic(broker.statistics)
+        self._own = LocalReport(engine, broker, self._past, durability, not_ready, connections)
+        self._book = ClusterReports()
+        self._painter = ClusterView(engine, loop, planner, self._book, cluster_id)
         self._pages = pages()
         source = Source(
             begin=self._begin,

@@ -3,8 +3,8 @@
 There is one loop for all watchers, and it runs while there are any: it asks the other nodes, makes
 a picture once a second (sooner when a group has got another master), and says what has changed.
 Every watcher gets the same bytes. One that has just come, or could not keep up, gets the whole
-picture instead of changes; one that does not take a piece in time is cut off (runtime.http). So a
-slow watcher holds one piece and nothing queues.
+picture instead of changes; one that does not take a piece in time is cut off (runtime.http.server).
+So a slow watcher holds one piece and nothing queues.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from runtime.console.changes import HEARTBEAT, RETRY, difference, event
-from runtime.http import Send
+from runtime.http.server import Send
 
 WATCHERS_MAX: Final = 16
 EVERY_S: Final = 1.0

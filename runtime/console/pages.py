@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from runtime.http import Answer, Route
-from runtime.http_guard import PAGE_HEADERS
+from runtime.http.guard import PAGE_HEADERS
+from runtime.http.server import Answer, Route
 
 FOLDER: Final = Path(__file__).parents[2] / "dashboards" / "console"
 TYPES: Final = {

@@ -10,21 +10,21 @@ from typing import TypeAlias
 
 import attrs
 
-from broker.intake import Done, Outcome, Pending
+from broker.proposals.intake import Done, Outcome, Pending
 from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, Epoch, GroupId, NodeId, Now, Slot
 from paxos.messages import Accept, Accepted, Commit, Learned, Message, Prepare, Progress, Promise
 from paxos.replica import Replica
 from paxos.step import AcceptRecord, PromiseRecord, Send, Step, VotingRecord
-from simulator.brokers import BrokerNode
-from simulator.clock import Clock
-from simulator.commands import CommandNode, Write
-from simulator.disk import Disk
-from simulator.held import Forwarded, Group
+from simulator.environment.clock import Clock
+from simulator.environment.options import Options, Workload
 from simulator.model import events
 from simulator.model.events import Event, Vote, value_of
-from simulator.node import SimNode
-from simulator.options import Options, Workload
+from simulator.node.broker_node import BrokerNode
+from simulator.node.command_node import CommandNode, Write
+from simulator.node.disk import Disk
+from simulator.node.group_state import Forwarded, Group
+from simulator.node.node import SimNode
 from simulator.world import World
 
 Tell: TypeAlias = Callable[[Event], None]

@@ -13,12 +13,12 @@ from typing import Final
 import attrs
 
 from paxos.ids import GroupId, NodeId
-from simulator import mutants
+from simulator.environment.options import Options, Workload, draw
 from simulator.model import events
 from simulator.model.events import Event
 from simulator.model.observe import ObservedWorld
 from simulator.model.specification import Refused, Specification
-from simulator.options import Options, Workload, draw
+from simulator.mutants import catalogue as mutants
 
 SEEDS: Final = range(200)
 QUICK_SEEDS: Final = range(10)
@@ -58,7 +58,8 @@ REFUSED_BY: Final[Mapping[str, str]] = {
     "promise-not-written": "R18",
     "steal-for-any-life": "R5 R6",
 }
-"""Planted bugs (simulator/mutants.py), and the rule by which the specification refuses each."""
+"""Planted bugs (simulator/mutants/catalogue.py), and the rule by which the specification refuses
+each."""
 
 RARE: Final = frozenset({"found-lowest", "steal-for-any-life"})
 """Of these, the ones that take many worlds."""

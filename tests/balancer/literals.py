@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from balancer.records import Address
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     AcquireStealToken,
     Command,
     FoundCluster,
@@ -13,7 +11,9 @@ from balancer.registry_commands import (
     Result,
     SetPlacement,
 )
-from balancer.view import ClusterView, GroupView
+from balancer.registry.records import Address
+from balancer.registry.registry import Registry
+from balancer.stealing.view import ClusterView, GroupView
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 
 START_NS = 1_700_000_000_000_000_000

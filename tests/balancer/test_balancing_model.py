@@ -11,17 +11,17 @@ from random import Random
 import attrs
 import pytest
 
-from balancer.planner import all_on, even_placement
-from balancer.records import TOKEN_MARGIN_NS, Outcome
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.planner.planner import all_on, even_placement
+from balancer.registry.commands import (
     FoundCluster,
     RegisterNode,
     SetPlacement,
     decode_result,
     encode_command,
 )
-from balancer.steal import (
+from balancer.registry.records import TOKEN_MARGIN_NS, Outcome
+from balancer.registry.registry import Registry
+from balancer.stealing.steal import (
     Action,
     Balancing,
     BalancingConfig,
@@ -30,7 +30,7 @@ from balancer.steal import (
     State,
     StealFinished,
 )
-from balancer.view import ClusterView, GroupView
+from balancer.stealing.view import ClusterView, GroupView
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from tests.balancer.literals import START_NS, register
 

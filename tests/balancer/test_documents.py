@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from balancer.judgement import Why
-from balancer.planner import PlanReason
-from balancer.proof import Proof
-from balancer.records import Outcome
+from balancer.planner.planner import PlanReason
+from balancer.planner.proof import Proof
+from balancer.registry.records import Outcome
 from balancer.replicas import ReplicaReason
-from balancer.steal import NEXT_STATE
+from balancer.stealing.judgement import Why
+from balancer.stealing.steal import NEXT_STATE
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,7 @@
 
 import pytest
 
-from balancer.records import Address
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     AddNode,
     Command,
     ConfigureTopic,
@@ -23,6 +21,8 @@ from balancer.registry_commands import (
     SetReplicaSets,
     TopicCreated,
 )
+from balancer.registry.records import Address
+from balancer.registry.registry import Registry
 from paxos.ids import GroupId, NodeId, Slot
 from tests.balancer.literals import placement, register, run
 

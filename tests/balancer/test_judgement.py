@@ -5,9 +5,9 @@ from typing import Any
 import attrs
 import pytest
 
-from balancer.judgement import Limits, Why, judge, muted_groups
-from balancer.records import Outcome, StealRecord, StealToken
-from balancer.view import ClusterView
+from balancer.registry.records import Outcome, StealRecord, StealToken
+from balancer.stealing.judgement import Limits, Why, judge, muted_groups
+from balancer.stealing.view import ClusterView
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import at, group, view
 

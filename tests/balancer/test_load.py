@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.load import (
+from balancer.planner.problem import WEIGHT_NORMAL, Unfit
+from balancer.registry.load import (
     FRESH_NS,
     NUMBER_MAX,
     REPORT_BYTES_MAX,
@@ -20,8 +21,7 @@ from balancer.load import (
     decode_report,
     encode_report,
 )
-from balancer.problem import WEIGHT_NORMAL, Unfit
-from balancer.records import GROUPS_MAX, NODES_MAX
+from balancer.registry.records import GROUPS_MAX, NODES_MAX
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from tests.balancer.literals import START_NS, at
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.planner import Plan, PlanReason, all_on, even_placement, plan_placement
+from balancer.planner.planner import Plan, PlanReason, all_on, even_placement, plan_placement
 from paxos.ids import GroupId, NodeId
 
 

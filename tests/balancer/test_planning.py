@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from balancer.load import LoadBook
+from balancer.planner.problem import Evenness, Unfit
 from balancer.planning import Planning, PlanningConfig, PlanningState, PlanningView
-from balancer.policy import Policy, Weights
-from balancer.problem import Evenness, Unfit
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     AdoptPlan,
     DrainNode,
     MergePlacement,
@@ -19,6 +17,8 @@ from balancer.registry_commands import (
     PublishWeights,
     SetPolicy,
 )
+from balancer.registry.load import LoadBook
+from balancer.registry.policy import Policy, Weights
 from paxos.ids import MS, GroupId, NodeId
 from tests.balancer.literals import at, founded, placement, register, run
 from tests.balancer.test_load import report

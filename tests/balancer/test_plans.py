@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer import proof as proofs
-from balancer.levels import Ceilings, ceilings, weights_on
-from balancer.planner import Plan, PlanReason, solve
-from balancer.problem import (
+from balancer.planner import proof as proofs
+from balancer.planner.levels import Ceilings, ceilings, weights_on
+from balancer.planner.planner import Plan, PlanReason, solve
+from balancer.planner.problem import (
     Evenness,
     Frame,
     GroupNeed,
@@ -22,7 +22,7 @@ from balancer.problem import (
     Wishes,
     frame,
 )
-from balancer.proof import (
+from balancer.planner.proof import (
     Certificate,
     Proof,
     as_even,
@@ -31,7 +31,7 @@ from balancer.proof import (
     objections,
     reached,
 )
-from balancer.topic_spread import total_excess
+from balancer.planner.topic_spread import total_excess
 from paxos.ids import GroupId, NodeId
 
 

@@ -5,20 +5,8 @@ from typing import Any
 import attrs
 import pytest
 
-from balancer.judgement import Limits, Why, judge, muted_nodes
-from balancer.policy import (
-    PLAN_MOVES_MAX,
-    PLANS_MAX,
-    STEALS_MAX,
-    PlanMove,
-    PlanRecord,
-    Policy,
-    Weights,
-)
-from balancer.problem import Evenness
-from balancer.records import Outcome, StealRecord
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.planner.problem import Evenness
+from balancer.registry.commands import (
     AdoptPlan,
     CancelSteal,
     Done,
@@ -33,7 +21,19 @@ from balancer.registry_commands import (
     TokenGranted,
     TokenRefused,
 )
-from balancer.view import ClusterView
+from balancer.registry.policy import (
+    PLAN_MOVES_MAX,
+    PLANS_MAX,
+    STEALS_MAX,
+    PlanMove,
+    PlanRecord,
+    Policy,
+    Weights,
+)
+from balancer.registry.records import Outcome, StealRecord
+from balancer.registry.registry import Registry
+from balancer.stealing.judgement import Limits, Why, judge, muted_nodes
+from balancer.stealing.view import ClusterView
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, at, founded, group, placement, run
 

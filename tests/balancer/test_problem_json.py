@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.planner import solve
-from balancer.policy import PERCENT_MAX, WEIGHT_MAX
-from balancer.problem import Evenness, GroupNeed, NodeOffer, Problem, Unfit, Wishes
+from balancer.planner.planner import solve
+from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Problem, Unfit, Wishes
 from balancer.problem_json import NODE_ID_MAX, ProblemError, from_json, to_json
-from balancer.records import GROUPS_MAX
+from balancer.registry.policy import PERCENT_MAX, WEIGHT_MAX
+from balancer.registry.records import GROUPS_MAX
 from paxos.ids import GroupId, NodeId
 
 node_ids = st.integers(0, NODE_ID_MAX).map(NodeId)

@@ -5,20 +5,7 @@ from collections import Counter
 import attrs
 import pytest
 
-from balancer.records import (
-    CONFIG_VALUE_CHARS_MAX,
-    CONFIGS_MAX,
-    HISTORY_MAX,
-    NODES_MAX,
-    TOKEN_MARGIN_NS,
-    TOPIC_PARTITIONS_MAX,
-    UIDS_END,
-    Outcome,
-    PartitionUid,
-    StealToken,
-)
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     AllocateProducerIds,
     Command,
     ConfigureTopic,
@@ -45,7 +32,20 @@ from balancer.registry_commands import (
     decode_result,
     encode_command,
 )
-from balancer.registry_image import decode_image, encode_image
+from balancer.registry.image import decode_image, encode_image
+from balancer.registry.records import (
+    CONFIG_VALUE_CHARS_MAX,
+    CONFIGS_MAX,
+    HISTORY_MAX,
+    NODES_MAX,
+    TOKEN_MARGIN_NS,
+    TOPIC_PARTITIONS_MAX,
+    UIDS_END,
+    Outcome,
+    PartitionUid,
+    StealToken,
+)
+from balancer.registry.registry import Registry
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from tests.balancer.literals import acquire, founded, placement, register, run
 

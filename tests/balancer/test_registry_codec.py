@@ -7,19 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer import registry_image
-from balancer.packing import PackingError
-from balancer.policy import PlanMove, PlanRecord, Policy, Weights
-from balancer.problem import Evenness
-from balancer.records import (
-    Address,
-    Outcome,
-    PartitionPlace,
-    StealToken,
-    Topic,
-)
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.planner.problem import Evenness
+from balancer.registry import image as registry_image
+from balancer.registry.commands import (
     AcquireStealToken,
     AddNode,
     AdoptPlan,
@@ -62,6 +52,10 @@ from balancer.registry_commands import (
     encode_command,
     encode_result,
 )
+from balancer.registry.packing import PackingError
+from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
+from balancer.registry.records import Address, Outcome, PartitionPlace, StealToken, Topic
+from balancer.registry.registry import Registry
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, founded, placement, register, run
 

@@ -5,10 +5,7 @@ from collections import Counter
 import pytest
 
 from balancer.planning import Planning, PlanningConfig, PlanningState, PlanningView
-from balancer.policy import Policy
-from balancer.records import Address
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     AddNode,
     AdoptPlan,
     Done,
@@ -22,6 +19,9 @@ from balancer.registry_commands import (
     SetPolicy,
     SetReplicaSets,
 )
+from balancer.registry.policy import Policy
+from balancer.registry.records import Address
+from balancer.registry.registry import Registry
 from balancer.replica_planning import ReplicaState, moving
 from paxos.ids import MS, GroupId, NodeId, Slot
 from tests.balancer.literals import at, placement, register, run
@@ -68,7 +68,8 @@ class Story:
         raise AssertionError("it never comes to rest")
 
     def _follow(self) -> None:
-        """What the groups' masters do (runtime.hosting), all at once when the copy is there."""
+        """What the groups' masters do (runtime.balancing.hosting), all at once when the copy is
+        there."""
         under_way = {group: self.started_ms.get(group, self.now_ms)
                      for group in moving(self.registry)}  # fmt: skip
         self.started_ms = under_way

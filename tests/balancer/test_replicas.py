@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.planner import solve
-from balancer.problem import GroupNeed, NodeOffer, Problem
-from balancer.proof import Proof
-from balancer.records import REPLICAS_MAX
+from balancer.planner.assignment import objection
+from balancer.planner.planner import solve
+from balancer.planner.problem import GroupNeed, NodeOffer, Problem
+from balancer.planner.proof import Proof
+from balancer.registry.records import REPLICAS_MAX
 from balancer.replicas import (
     Host,
     HostState,
@@ -24,7 +25,6 @@ from balancer.replicas import (
     seating_of,
     size_wanted,
 )
-from balancer.seats import objection
 from paxos.ids import GroupId, NodeId
 
 MARKS = {"!": HostState.LEAVING, "x": HostState.DEAD, "?": HostState.AWAY}

@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.records import (
-    NODES_MAX,
-    REPLICA_RECORDS_MAX,
-    REPLICAS_MAX,
-    Address,
-    ReplicaChange,
-)
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     AddNode,
     Command,
     Done,
@@ -31,6 +23,14 @@ from balancer.registry_commands import (
     SetReplicaSets,
     TokenRefused,
 )
+from balancer.registry.records import (
+    NODES_MAX,
+    REPLICA_RECORDS_MAX,
+    REPLICAS_MAX,
+    Address,
+    ReplicaChange,
+)
+from balancer.registry.registry import Registry
 from paxos.ids import GroupId, NodeId, Slot
 from tests.balancer.literals import acquire, founded, placement, register, run
 

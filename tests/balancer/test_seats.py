@@ -7,12 +7,19 @@ from itertools import combinations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.seats import Place, Seated, Seating, best, objection, prices_of
+from balancer.planner.assignment import (
+    Assignment,
+    AssignmentProblem,
+    Place,
+    best,
+    objection,
+    prices_of,
+)
 from paxos.ids import GroupId, NodeId
 
 
 @st.composite
-def seatings(draw: st.DrawFn, groups_max: int, nodes_max: int, seats_max: int) -> Seating:
+def seatings(draw: st.DrawFn, groups_max: int, nodes_max: int, seats_max: int) -> AssignmentProblem:
     nodes = [NodeId(one) for one in range(1, draw(st.integers(1, nodes_max)) + 1)]
     places = st.builds(Place, st.sampled_from([0, 0, 0, 0, 1]), st.integers(0, 3))
     choices: dict[GroupId, dict[NodeId, Place]] = {}
@@ -24,7 +31,7 @@ def seatings(draw: st.DrawFn, groups_max: int, nodes_max: int, seats_max: int) -
         start[group] = draw(st.lists(st.sampled_from(mine), max_size=seats[group], unique=True))
         if draw(st.integers(0, 3)):
             zone_most[group] = draw(st.integers(1, 2))
-    return Seating(
+    return AssignmentProblem(
         choices=choices,
         seats=seats,
         start=start,
@@ -39,7 +46,7 @@ def seatings(draw: st.DrawFn, groups_max: int, nodes_max: int, seats_max: int) -
 Cost = tuple[int, int, int, Fraction, int]
 
 
-def cost(seating: Seating, sets: dict[GroupId, tuple[NodeId, ...]]) -> Cost:
+def cost(seating: AssignmentProblem, sets: dict[GroupId, tuple[NodeId, ...]]) -> Cost:
     """What the module says it costs, said anew."""
     penalty = price = excess = 0
     counts = Counter(seating.fixed)
@@ -61,13 +68,13 @@ def cost(seating: Seating, sets: dict[GroupId, tuple[NodeId, ...]]) -> Cost:
     return penalty, excess, squares, nodes, price
 
 
-def taken(seated: Seated) -> dict[GroupId, tuple[NodeId, ...]]:
+def taken(seated: Assignment) -> dict[GroupId, tuple[NodeId, ...]]:
     return {group: tuple(sorted(members)) for group, members in seated.sets.items()}
 
 
 @settings(max_examples=300, deadline=None)
 @given(seatings(groups_max=4, nodes_max=4, seats_max=2))
-def test_brute_force_finds_nothing_better(seating: Seating) -> None:
+def test_brute_force_finds_nothing_better(seating: AssignmentProblem) -> None:
     found = best(seating)
     assert {group: len(members) for group, members in found.sets.items()} == dict(seating.seats)
     candidates = product(
@@ -79,8 +86,8 @@ def test_brute_force_finds_nothing_better(seating: Seating) -> None:
         assert objection(_at(seating, found), found.prices) is None
 
 
-def _at(seating: Seating, found: Seated) -> Seating:
-    return Seating(
+def _at(seating: AssignmentProblem, found: Assignment) -> AssignmentProblem:
+    return AssignmentProblem(
         choices=seating.choices,
         seats=seating.seats,
         start=taken(found),
@@ -94,7 +101,7 @@ def _at(seating: Seating, found: Seated) -> Seating:
 
 @settings(max_examples=40, deadline=None)
 @given(seatings(groups_max=40, nodes_max=9, seats_max=3))
-def test_at_any_size_prices_prove_it(seating: Seating) -> None:
+def test_at_any_size_prices_prove_it(seating: AssignmentProblem) -> None:
     found = best(seating)
     assert found.prices is not None
     there = _at(seating, found)
@@ -107,7 +114,7 @@ def test_prices_prove_nothing_of_another_seating() -> None:
     """Node 1 has everything; prices of the even seating do not hold there, nor any others."""
     groups = [GroupId(one) for one in range(4)]
     nodes = [NodeId(1), NodeId(2)]
-    crowded = Seating(
+    crowded = AssignmentProblem(
         choices={group: {node: Place(0, node - 1) for node in nodes} for group in groups},
         seats=dict.fromkeys(groups, 1),
         start=dict.fromkeys(groups, nodes[:1]),

@@ -8,9 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from balancer.judgement import Why
-from balancer.records import Outcome, StealRecord, StealToken
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     AcquireStealToken,
     Refusal,
     Refused,
@@ -19,7 +17,9 @@ from balancer.registry_commands import (
     TokenRefused,
     TokenReleased,
 )
-from balancer.steal import (
+from balancer.registry.records import Outcome, StealRecord, StealToken
+from balancer.stealing.judgement import Why
+from balancer.stealing.steal import (
     NEXT_STATE,
     Action,
     Balancing,
@@ -30,7 +30,7 @@ from balancer.steal import (
     StealFinished,
     Stimulus,
 )
-from balancer.view import ClusterView, GroupView
+from balancer.stealing.view import ClusterView, GroupView
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from tests.balancer.literals import at, group, view
 

@@ -18,7 +18,6 @@ from wire.apis import (
     encode_response,
     parse_request_header,
 )
-from wire.batch import iterate_records, produced_batch
 from wire.framing import CLIENT_LIMITS, FrameAssembler
 from wire.messages.metadata import (
     MetadataRequest,
@@ -33,6 +32,7 @@ from wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from wire.records.batch import iterate_records, produced_batch
 
 NODE = 7
 Judge = Callable[[int], int]

@@ -7,20 +7,20 @@ import pytest
 import trio
 from confluent_kafka import KafkaError, Message, Producer
 
-from benchmarks.bench import QUICK, Bench, BenchmarkFailed, start_module
-from benchmarks.jobs import RequestJob
 from benchmarks.limits import append, echo
 from benchmarks.limits.bare import bare_append, end, line_of
 from benchmarks.limits.loads import LOADS, Scale
 from benchmarks.limits.machine import PROBES
 from benchmarks.limits.measure import BARE, PRODUCT, Limits
 from benchmarks.limits.ring import Entry, entries
-from benchmarks.progress import PlainView
+from benchmarks.load.jobs import RequestJob
+from benchmarks.report.progress import PlainView
+from benchmarks.suites.bench import QUICK, Bench, BenchmarkFailed, start_module
 from cluster.workload import stored
 from tests.benchmarks.test_fresh_cluster import SOON_EVEN
 from tests.cluster.scenery import FULL
 from tests.exam.hurting import ONLY_IN_FULL
-from wire.batch import iterate_records, split
+from wire.records.batch import iterate_records, split
 
 pytestmark = pytest.mark.cluster
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.bulk import PARTITIONS, Node, main, measure
+from benchmarks.studies.bulk import PARTITIONS, Node, main, measure
 
 
 def test_all_that_is_written_is_settled_and_read(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import earlier, report, results
-from benchmarks.earlier import Change, Kind, ResultError
-from benchmarks.results import Figure, Outcome
+from benchmarks.report import comparison as earlier
+from benchmarks.report import report, results
+from benchmarks.report.comparison import Change, Kind, ResultError
+from benchmarks.report.results import Figure, Outcome
 
 CONTEXT: dict[str, Any] = {
     "commit": "c0ffee",

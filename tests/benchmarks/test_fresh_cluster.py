@@ -12,19 +12,20 @@ import attrs
 import pytest
 import trio
 
-from benchmarks import environment, report, results, saturation
-from benchmarks.bench import QUICK, Bench, Benchmark
-from benchmarks.dose import MIB, Dose
-from benchmarks.frames import TargetError
-from benchmarks.jobs import PacedJob
-from benchmarks.placement_options import options_of
-from benchmarks.placement_ratios import Case, ratios
-from benchmarks.placements import Placements, phases
-from benchmarks.progress import PlainView
-from benchmarks.results import Figure, Outcome, latency_figures
-from benchmarks.runs import Run
-from benchmarks.samples import BALANCED, SampleFolder
-from benchmarks.suite import BENCHMARKS
+from benchmarks.load.frames import TargetError
+from benchmarks.load.jobs import PacedJob
+from benchmarks.load.samples import BALANCED, SampleFolder
+from benchmarks.placement.options import options_of
+from benchmarks.placement.placements import Placements, phases
+from benchmarks.placement.ratios import Case, ratios
+from benchmarks.report import environment, report, results
+from benchmarks.report.progress import PlainView
+from benchmarks.report.results import Figure, Outcome, latency_figures
+from benchmarks.suites import saturation
+from benchmarks.suites.bench import QUICK, Bench, Benchmark
+from benchmarks.suites.catchup_scale import MIB, CatchupScale
+from benchmarks.suites.runs import Run
+from benchmarks.suites.suite import BENCHMARKS
 from benchmarks.target import Target, fresh_cluster, given_brokers
 from cluster.launcher import Launcher, node_environment
 from cluster.workload import WorkloadError, stored
@@ -48,7 +49,7 @@ SHORT = attrs.evolve(
     size_window_s=0.3,
     size_idle_s=0.3,
     kills=1,
-    catch_up=Dose(
+    catch_up=CatchupScale(
         bytes=8 * MIB,
         fill_bytes_per_s=16 * MIB,
         bytes_per_s=3 * MIB,
@@ -73,7 +74,8 @@ STALL_S = 0.6
 
 
 def a_pair(samples: SampleFolder) -> Benchmark:
-    """Masters on one node, then evenly spread: the phases of `python -m benchmarks.placements`."""
+    """Masters on one node, then evenly spread: the phases of
+    `python -m benchmarks.placement.placements`."""
 
     async def run(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
         options = options_of(
@@ -228,7 +230,7 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
 def loads_of_placements(folder: Path, *words: str) -> tuple[Any, Any, str]:
     """The command as a user gives it: concentrated, balanced, and what it printed."""
     skip_without_machines()
-    command = [sys.executable, "-P", "-m", "benchmarks.placements", "--samples", "kept"]
+    command = [sys.executable, "-P", "-m", "benchmarks.placement.placements", "--samples", "kept"]
     command += ["--pairs", "1", "--sizes", "10000", "--seconds", "2", "--groups", "3", *words]
     for setting in SOON_EVEN:
         command += ["--set", setting]

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from benchmarks import generator, jobs
-from benchmarks.bench import QUICK, Bench, BenchmarkFailed
-from benchmarks.frames import (
+from benchmarks.load import generator, jobs
+from benchmarks.load.frames import (
     CORRELATION,
     CORRELATION_AT,
     TargetError,
@@ -16,8 +15,9 @@ from benchmarks.frames import (
     leaders_of,
     produce_frame,
 )
-from benchmarks.generator import LoadFailed
-from benchmarks.jobs import RequestJob
+from benchmarks.load.generator import LoadFailed
+from benchmarks.load.jobs import RequestJob
+from benchmarks.suites.bench import QUICK, Bench, BenchmarkFailed
 from benchmarks.target import given_brokers
 from tests.benchmarks.brokers import TinyBroker, stall_once, tiny_broker
 from wire.apis import RequestHeader, encode_response, parse_request_header

@@ -6,7 +6,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.histogram import Histogram, bucket_of, highest_in
+from benchmarks.load.histogram import Histogram, bucket_of, highest_in
 
 LATENCIES = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
 PRECISION = 1 / 512

@@ -4,9 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.frames import CORRELATION, CORRELATION_AT, produce_frame
-from benchmarks.histogram import Histogram
-from benchmarks.jobs import Measured
 from benchmarks.limits import __main__ as command
 from benchmarks.limits import tables
 from benchmarks.limits.kafka import PRODUCE_VERSIONS, Topic, Topics, read_produce
@@ -15,8 +12,11 @@ from benchmarks.limits.machine import PROBES
 from benchmarks.limits.measure import BARE, CONSUME, PRODUCT, outcome_of, rounds
 from benchmarks.limits.ring import BATCH_BYTES_MAX, BLOCK_BYTES, ENTRY, Entry, Ring, entries
 from benchmarks.limits.streams import JOIN_BELOW_BYTES, Buffer, Closed, joined
-from benchmarks.results import Bar, Figure, Outcome
-from benchmarks.usage import Usage
+from benchmarks.load.frames import CORRELATION, CORRELATION_AT, produce_frame
+from benchmarks.load.histogram import Histogram
+from benchmarks.load.jobs import Measured
+from benchmarks.load.usage import Usage
+from benchmarks.report.results import Bar, Figure, Outcome
 from wire.apis import (
     ApiKey,
     RequestHeader,
@@ -25,7 +25,6 @@ from wire.apis import (
     encode_request,
     encode_response,
 )
-from wire.batch import produced_batch
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -35,6 +34,7 @@ from wire.messages.list_offsets import (
 )
 from wire.messages.membership import HeartbeatRequest
 from wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from wire.records.batch import produced_batch
 
 CONTEXT = {
     "commit": "c0ffee" * 5,

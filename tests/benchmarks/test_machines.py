@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from benchmarks.load.usage import Usage, cores
 from benchmarks.machines import inside, limits
 from benchmarks.machines.limits import BY_SIZE, UNLIMITED, Limit, parse, rate_text
 from benchmarks.machines.network import MachinesError, Namespace, Network, network
 from benchmarks.machines.relay import Relay
-from benchmarks.usage import Usage, cores
 from cluster import child
-from runtime.fields import Address
+from runtime.config.fields import Address
 from tests.benchmarks.machines_here import skip_without_machines
 
 PORT = 9_000

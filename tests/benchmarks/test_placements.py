@@ -3,14 +3,14 @@
 import attrs
 import pytest
 
-from benchmarks.jobs import Measured
+from benchmarks.load.jobs import Measured
+from benchmarks.load.samples import BALANCED, CONCENTRATED
+from benchmarks.load.usage import Usage, cores
 from benchmarks.machines.limits import BY_SIZE, UNLIMITED
 from benchmarks.machines.network import MachinesError
-from benchmarks.placement_options import options_of
-from benchmarks.placement_ratios import Case, Rate, as_json, links_table, ratios, table
-from benchmarks.placements import connections_for, dealt, limit_of, phases
-from benchmarks.samples import BALANCED, CONCENTRATED
-from benchmarks.usage import Usage, cores
+from benchmarks.placement.options import options_of
+from benchmarks.placement.placements import connections_for, dealt, limit_of, phases
+from benchmarks.placement.ratios import Case, Rate, as_json, links_table, ratios, table
 
 BITS = 8_000_000
 IDLE = Usage(
@@ -121,12 +121,12 @@ def test_without_machines_nothing_is_limited_and_that_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Unless a limit was asked for: then it is an error."""
-    monkeypatch.setattr("benchmarks.placements.why_not", lambda: "no root")
+    monkeypatch.setattr("benchmarks.placement.placements.why_not", lambda: "no root")
     assert limit_of(None) == (UNLIMITED, "no root")
     assert limit_of(UNLIMITED) == (UNLIMITED, "")
     with pytest.raises(MachinesError, match="no root"):
         limit_of(BY_SIZE)
-    monkeypatch.setattr("benchmarks.placements.why_not", lambda: "")
+    monkeypatch.setattr("benchmarks.placement.placements.why_not", lambda: "")
     assert limit_of(None) == (BY_SIZE, "")
 
 

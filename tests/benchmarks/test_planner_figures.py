@@ -1,6 +1,6 @@
 """What docs/balancer.md says of the planner's proofs holds here; its speed is for `make plans`."""
 
-from benchmarks.planner import measure
+from benchmarks.studies.planner import measure
 
 OPEN = {
     "by weight, on members, on the lowest member",

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report, results
-from benchmarks.histogram import Histogram
-from benchmarks.jobs import Measured
-from benchmarks.results import Bar, Figure, Outcome
-from benchmarks.usage import Usage
+from benchmarks.load.histogram import Histogram
+from benchmarks.load.jobs import Measured
+from benchmarks.load.usage import Usage
+from benchmarks.report import report, results
+from benchmarks.report.results import Bar, Figure, Outcome
 
 
 def outcome(*figures: Figure, name: str = "produce-100b-idempotent") -> Outcome:

@@ -2,12 +2,12 @@
 
 import trio
 
-from benchmarks.rota import Rota
+from benchmarks.turns import Turns
 
 
 async def order_of(turns: dict[int, int]) -> str:
     """Who had a turn, one after the other, if each seat wants so many."""
-    rota = Rota(len(turns))
+    rota = Turns(len(turns))
     order: list[str] = []
     loading = 0
 
@@ -42,7 +42,7 @@ async def test_who_is_done_is_not_waited_for() -> None:
 
 
 async def test_who_fails_in_its_turn_does_not_stop_the_others() -> None:
-    rota = Rota(2)
+    rota = Turns(2)
     done = []
 
     async def fails() -> None:

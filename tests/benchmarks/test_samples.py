@@ -9,14 +9,14 @@ from typing import Any
 import attrs
 import pytest
 
-from benchmarks import generator, samples
-from benchmarks.bench import QUICK, Bench
-from benchmarks.generator import LoadFailed
 from benchmarks.handoff import raw
 from benchmarks.handoff.clients import Follower, Probe
 from benchmarks.handoff.figures import Interval, Move, Run
-from benchmarks.jobs import job_from_json, job_to_json
-from benchmarks.samples import SampleFile, SampleFolder, Samples, write_moves, write_samples
+from benchmarks.load import generator, samples
+from benchmarks.load.generator import LoadFailed
+from benchmarks.load.jobs import job_from_json, job_to_json
+from benchmarks.load.samples import SampleFile, SampleFolder, Samples, write_moves, write_samples
+from benchmarks.suites.bench import QUICK, Bench
 from benchmarks.target import given_brokers
 from pipeline.report import schema
 from tests.benchmarks.brokers import stall_once, tiny_broker

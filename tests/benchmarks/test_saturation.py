@@ -2,11 +2,11 @@
 
 import pytest
 
-from benchmarks import saturation
-from benchmarks.bench import BenchmarkFailed
-from benchmarks.jobs import Measured
-from benchmarks.saturation import NEAR, saturating_rate
-from benchmarks.usage import Usage
+from benchmarks.load.jobs import Measured
+from benchmarks.load.usage import Usage
+from benchmarks.suites import saturation
+from benchmarks.suites.bench import BenchmarkFailed
+from benchmarks.suites.saturation import NEAR, saturating_rate
 
 
 async def found_for(capacity: float, guess: float) -> tuple[float, list[float]]:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from benchmarks import failover, sizes
-from benchmarks.failover import Kill
-from benchmarks.results import Figure, Outcome
-from benchmarks.suite import BENCHMARKS
+from benchmarks.report.results import Figure, Outcome
+from benchmarks.suites import failover, sizes
+from benchmarks.suites.failover import Kill
+from benchmarks.suites.suite import BENCHMARKS
 
 
 def idle(groups: int, mb: list[float], percent: list[float]) -> Outcome:

@@ -1,9 +1,10 @@
-"""What `python -m benchmarks.spark` counts and prints; it is run by hand (`make bench-spark`)."""
+"""What `python -m benchmarks.studies.spark` counts and prints; it is run by hand
+(`make bench-spark`)."""
 
 import subprocess
 import sys
 
-from benchmarks.spark import Cost, rate, table, tree_cpu_s, typical
+from benchmarks.studies.spark import Cost, rate, table, tree_cpu_s, typical
 
 BUSY_S = 0.2
 PARENT = f"""

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks import usage
+from benchmarks.load import usage
 
 
 def burn(seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from wire.batch import (
+from wire.records.batch import (
     COMPRESSION_MASK,
     DECOMPRESSED_BYTES_MAX,
     HEADER_BYTES,
@@ -14,10 +14,10 @@ from wire.batch import (
     parse_header,
     split,
 )
-from wire.batch_writer import build_batch
-from wire.compression import compress, decompress
-from wire.record_spans import rebuilt
-from wire.write_tokens import FIRST_ID, Position, token_of
+from wire.records.batch_writer import build_batch
+from wire.records.compression import compress, decompress
+from wire.records.spans import rebuilt
+from wire.records.write_tokens import FIRST_ID, Position, token_of
 
 START_MS = 1_700_000_000_000
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from balancer.registry_commands import CreateTopic
+from balancer.registry.commands import CreateTopic
 from paxos.ids import GroupId
 from tests.broker.world import Asked, World
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

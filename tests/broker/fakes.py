@@ -2,7 +2,8 @@
 
 `FakeCluster` is a log that every node applies: what a node submits is queued, and `settle` lets it
 be chosen and applied everywhere in order, so a story decides when. Masters are set by the story;
-the rules of the ports (who may be answered, what is forwarded) are those of broker/intake.py.
+the rules of the ports (who may be answered, what is forwarded) are those of
+broker/proposals/intake.py.
 """
 
 import heapq
@@ -13,16 +14,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import attrs
 
-from broker.intake import Done, Elsewhere, Outcome, Pending, Why
 from broker.lanes import SETTLE_NS
-from broker.partition import Settling
 from broker.ports import Connection
+from broker.proposals.intake import Done, Elsewhere, Outcome, Pending, Why
+from broker.state_machine.partition import CopyPlan
 from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry
 from paxos.ids import MS, NOBODY, SLOT_ZERO, GroupId, Incarnation, NodeId, Now, Slot
-from storage.cold_format import ColdSegment
+from storage.cold.format import ColdSegment
 from storage.errors import StorageError, WalDamaged
-from wire.batch import PATCHED_BYTES, patched_head
+from wire.records.batch import PATCHED_BYTES, patched_head
 
 T = TypeVar("T")
 START_WALL_NS = 1_700_000_000_000_000_000
@@ -330,7 +331,7 @@ class FakeCold:
         self.known = True
         self._segment_batches = segment_batches
 
-    def settle(self, plan: Settling, read_span: Callable[[int, int], memoryview]) -> None:
+    def settle(self, plan: CopyPlan, read_span: Callable[[int, int], memoryview]) -> None:
         kept = self.batches.setdefault(plan.uid, [])
         for base, end, time_ms, position, size, epoch in plan.batches():
             assert not kept or kept[-1][1] == base

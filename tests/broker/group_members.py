@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.consumer_groups import paxos_group_of
+from broker.groups.consumer_groups import paxos_group_of
 from paxos.ids import GroupId
 from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode

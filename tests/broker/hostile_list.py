@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from tests.broker.test_hostile import REQUESTS, sensible
+from tests.broker.requests.test_hostile import REQUESTS, sensible
 from wire.apis import Api, Request, encode_request
 
 FRAME_BYTES: int = 1024 * 1024

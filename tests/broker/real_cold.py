@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from broker.partition import Settling
+from broker.state_machine.partition import CopyPlan
 from paxos.ids import NodeId
-from storage.cold import ColdStore
+from storage.cold.store import ColdStore
+from storage.disk.memory import MemoryDisk
 from storage.identity import boot
-from storage.memory_disk import MemoryDisk
-from wire.batch import PATCHED_BYTES, patched_head
+from wire.records.batch import PATCHED_BYTES, patched_head
 
 
 class RealCold(ColdStore):
@@ -16,7 +16,7 @@ class RealCold(ColdStore):
         super().__init__(self._disk_in_memory, boot(self._disk_in_memory, "test", NodeId(1)))
         self._segment_bytes = segment_bytes
 
-    def settle(self, plan: Settling, read_span: Callable[[int, int], memoryview]) -> None:
+    def settle(self, plan: CopyPlan, read_span: Callable[[int, int], memoryview]) -> None:
         rows = []
         for base, end, time_ms, position, size, epoch in plan.batches():
             data = read_span(position, size)

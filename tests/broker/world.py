@@ -9,9 +9,7 @@ Everything but disk, network and time is the real thing: registry, state machine
 
 from typing import Any
 
-from balancer.records import Address
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     Command,
     Decided,
     FoundCluster,
@@ -19,14 +17,16 @@ from balancer.registry_commands import (
     RegisterNode,
     encode_command,
 )
+from balancer.registry.records import Address
+from balancer.registry.registry import Registry
 from broker.api import HANDLERS, ApiTable
-from broker.commands import CommandKind, opaque
 from broker.config import BrokerConfig
-from broker.consumer_groups import ConsumerGroups, TopicsOf
-from broker.context import Broker
-from broker.machine import GroupMachine
-from broker.parked import ParkedFetches
+from broker.delayed.delayed_fetches import DelayedFetches
+from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
 from broker.ports import Connection
+from broker.proposals.commands import CommandKind, opaque
+from broker.requests.context import Broker
+from broker.state_machine.machine import GroupMachine
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.limits import CoordinatorConfig
@@ -128,7 +128,7 @@ class Node:
             registry=self.registry,
             machines=self.machines,
             tail=self.tail,
-            parked=ParkedFetches(self.groups, world.cluster.timers, config.parked_fetches_max),
+            parked=DelayedFetches(self.groups, world.cluster.timers, config.parked_fetches_max),
             consumer_groups=self.consumer_groups,
             statistics=self.statistics,
             new_topic_id=world.new_topic_id,
@@ -184,7 +184,7 @@ class World:
     def masters_changed(self) -> None:
         for node in self.nodes.values():
             node.consumer_groups.masters_changed(self.cluster.clock.now())
-            node.broker.admissions.masters_changed(self.cluster.clock.now())
+            node.broker.unknown_producers.masters_changed(self.cluster.clock.now())
 
     def settle_log(self, node: int, below: int | None = None) -> None:
         """What lies below a position of a node's log goes to its cold store, and out of memory."""

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cluster.spec import FREE_PORTS, is_free
-from runtime.config import Address
+from runtime.config.config import Address
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (

@@ -4,7 +4,7 @@ import socket
 import struct
 from typing import Any
 
-from runtime.config import Address
+from runtime.config.config import Address
 from tests.cluster.scenery import STEP_S
 from wire.apis import APIS, Request, decode_response, encode_request
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import node
-from storage import direct
+from storage.disk import direct
+from storage.disk.kernel_writes import KernelWrites
 from storage.format import SEGMENT_SUFFIX
-from storage.kernel_writes import KernelWrites
 
 FAULTS = Path(sys.argv[1])
 fdatasync, fstatvfs, pwritev = os.fdatasync, os.fstatvfs, os.pwritev

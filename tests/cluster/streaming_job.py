@@ -15,13 +15,13 @@ import trio
 
 from cluster import workload
 from cluster.launcher import Launcher
-from pyspark_evenkeel.cluster import LATEST, Cluster, Place
-from pyspark_evenkeel.settings import ClusterSettings
+from pyspark_evenkeel.client.cluster import LATEST, Cluster, Place
+from pyspark_evenkeel.client.settings import ClusterSettings
 from tests.cluster.scenery import PARTITIONS, in_thread
-from wire.batch import Record, iterate_records
-from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
-from wire.write_tokens import Position, token_of, writer_id
+from wire.records.batch import Record, iterate_records
+from wire.records.batch_writer import build_batch
+from wire.records.write_tokens import Position, token_of, writer_id
 
 TOPIC: Final = "tables"
 PLACES: Final = [Place(TOPIC, number) for number in range(PARTITIONS)]

@@ -9,7 +9,7 @@ import trio
 
 from cluster.launcher import launch
 from cluster.spec import plan
-from runtime.config import Address
+from runtime.config.config import Address
 from tests.cluster.conversation import Conversation
 from tests.cluster.scenery import GROUPS, STEP_S, everything_has_a_master, in_thread, until
 from wire.error_codes import ErrorCode

@@ -13,8 +13,8 @@ from cluster.launcher import Launcher
 from cluster.spec import plan
 from cluster.state import NodeNow, NodeState, State
 from cluster.status import ClusterView
+from tests.cli.test_balance import is_even
 from tests.cluster.scenery import PARTITIONS, TOPIC, in_thread, three_nodes, until
-from tests.cluster.test_balance import is_even
 from wire.error_codes import ErrorCode
 
 pytestmark = pytest.mark.cluster

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from cluster.spec import ClusterSpec
-from runtime.fields import Address
+from runtime.config.fields import Address
 from tests.cluster.conversation import Conversation
 from tests.cluster.scenery import STEP_S, TOPIC, in_thread, three_nodes
 from tests.cluster.test_membership import evenkeel

@@ -10,7 +10,8 @@ import pytest
 import trio
 import trio.lowlevel
 
-from cluster import cli, status, workload
+from cli import main as cli
+from cluster import status, workload
 from cluster.launcher import Launcher, launch
 from cluster.spec import plan
 from cluster.status import ClusterView

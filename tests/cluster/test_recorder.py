@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import cli
+from cli import main as cli
 from cluster.recorder import Recorder, read_history, write_history
 from history.record import Key, Op, Outcome, Record
 

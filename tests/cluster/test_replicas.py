@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from cluster import balance_view, status, workload
+from cli import balance_view
+from cluster import status, workload
 from cluster.health import ask_any
 from cluster.launcher import Launcher, launch
 from cluster.spec import plan

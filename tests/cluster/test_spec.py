@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from cluster.spec import FREE_PORTS, SpecError, grown, is_free, plan, read, save, shrunk
-from runtime.config import Address, ConfigError
+from runtime.config.config import Address, ConfigError
 
 
 def test_every_node_can_read_its_own_file(tmp_path: Path) -> None:

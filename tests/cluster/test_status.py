@@ -7,7 +7,7 @@ import pytest
 
 from cluster.spec import NodeSpec
 from cluster.status import COLUMNS, ClusterView, NodeRow, merge, render, to_json
-from runtime.config import Address
+from runtime.config.config import Address
 
 
 def spec(node: int) -> NodeSpec:

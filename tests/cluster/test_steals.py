@@ -13,7 +13,7 @@ from cluster import health, status
 from cluster.launcher import Launcher
 from cluster.status import ClusterView
 from cluster.workload import CLIENT_LOG
-from runtime.config import Address
+from runtime.config.config import Address
 from tests.cluster.conversation import Conversation
 from tests.cluster.scenery import (
     PARTITIONS,

@@ -21,7 +21,8 @@ import trio
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cluster import cli, health, workload
+from cli import main as cli
+from cluster import health, workload
 from cluster.launcher import Launcher
 from cluster.spec import ClusterSpec
 from cluster.workload import SteadyProducer

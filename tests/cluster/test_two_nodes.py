@@ -9,7 +9,8 @@ import pytest
 import trio
 from confluent_kafka import Producer
 
-from cluster import cli, health, status, workload
+from cli import main as cli
+from cluster import health, status, workload
 from cluster.launcher import Launcher, launch
 from cluster.spec import plan
 from tests.cluster.scenery import GROUPS, QUICK, STEP_S, everything_has_a_master, in_thread, until

@@ -31,7 +31,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def evenkeel(tmp_path: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "cluster.cli", *arguments]
+    command = [sys.executable, "-m", "cli.main", *arguments]
     done = subprocess.run(
         command,
         cwd=tmp_path,
@@ -55,7 +55,7 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A running `evenkeel up` of three nodes, with its output read up to the welcome."""
-    command = [sys.executable, "-m", "cluster.cli", "up", "-n", "3", "--groups", "4"]
+    command = [sys.executable, "-m", "cli.main", "up", "-n", "3", "--groups", "4"]
     with subprocess.Popen(
         [*command, "--free-ports", *(f"--set={one}" for one in (*QUICK, LOOKS))],
         cwd=tmp_path,

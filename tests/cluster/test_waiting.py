@@ -37,7 +37,7 @@ async def evenkeel(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """A command in another terminal."""
     run = partial(
         subprocess.run,
-        [sys.executable, "-m", "cluster.cli", *arguments],
+        [sys.executable, "-m", "cli.main", *arguments],
         capture_output=True,
         text=True,
         timeout=STEP_S,

@@ -6,7 +6,6 @@ Which a member has held since when is in the log, and the log judges.
 import attrs
 import pytest
 
-from coordinator.commands import decode_result, encode
 from coordinator.model import (
     ErrorCode,
     MemberId,
@@ -15,7 +14,8 @@ from coordinator.model import (
     PartitionOffset,
     TopicOffsets,
 )
-from coordinator.store import GroupStore
+from coordinator.replicated.commands import decode_result, encode
+from coordinator.replicated.store import GroupStore
 from coordinator.topics import Topics
 from tests.coordinator.test_assigned_groups import GROUP, Consumer, world_of
 from tests.coordinator.world import WALL_MS, World

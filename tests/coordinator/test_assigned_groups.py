@@ -28,7 +28,7 @@ from coordinator.model import (
     TopicIdPartitions,
     TopicOffsets,
 )
-from coordinator.store import GroupStore
+from coordinator.replicated.store import GroupStore
 from coordinator.topics import Topics
 from tests.coordinator.world import WALL_MS, World
 

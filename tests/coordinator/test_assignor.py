@@ -3,8 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.assignor import ASSIGNORS, NOTHING, RANGE, UNIFORM, Share, Wish, share_out
 from coordinator.model import MemberId
+from coordinator.replicated.assignor import (
+    ASSIGNORS,
+    NOTHING,
+    RANGE,
+    UNIFORM,
+    Share,
+    Wish,
+    share_out,
+)
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 

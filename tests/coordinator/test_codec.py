@@ -5,10 +5,22 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from coordinator import image
-from coordinator.assigned_group import AssignedMember, AssignedSnapshot, Subscription
-from coordinator.codec import CommandError
-from coordinator.commands import (
+from coordinator.hashing import hash_consumer_group
+from coordinator.limits import COMMAND_BYTES_MAX
+from coordinator.model import (
+    NO_MEMBER,
+    ConsumerGroupId,
+    ErrorCode,
+    MemberId,
+    PartitionOffset,
+    Protocol,
+    TopicOffsets,
+    TopicPartitions,
+)
+from coordinator.replicated import image
+from coordinator.replicated.assigned_group import AssignedMember, AssignedSnapshot, Subscription
+from coordinator.replicated.codec import CommandError
+from coordinator.replicated.commands import (
     Command,
     CommitOffsets,
     DropGroup,
@@ -25,24 +37,12 @@ from coordinator.commands import (
     encode,
     encode_result,
 )
-from coordinator.hashing import hash_consumer_group
-from coordinator.limits import COMMAND_BYTES_MAX
-from coordinator.model import (
-    NO_MEMBER,
-    ConsumerGroupId,
-    ErrorCode,
-    MemberId,
-    PartitionOffset,
-    Protocol,
-    TopicOffsets,
-    TopicPartitions,
-)
+from coordinator.replicated.store import GroupStore
+from coordinator.replicated.waits import KIND_NUMBERS, GroupWaits, TimeLeft, WaitFor
 from coordinator.states import GroupState
-from coordinator.store import GroupStore
 from coordinator.subscription import subscribed_topics
 from coordinator.timers import Wait
 from coordinator.topics import ANY_TOPIC, NO_TOPIC
-from coordinator.waits import KIND_NUMBERS, GroupWaits, TimeLeft, WaitFor
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

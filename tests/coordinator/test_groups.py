@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.group import choose_protocol
 from coordinator.limits import CoordinatorConfig
+from coordinator.live.group import choose_protocol
 from coordinator.model import (
     ConsumerGroupId,
     DescribeGroup,

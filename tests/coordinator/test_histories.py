@@ -24,8 +24,8 @@ from coordinator.model import (
     Protocol,
     SyncGroupResponse,
 )
+from coordinator.replicated.store import GroupStore
 from coordinator.states import GroupState
-from coordinator.store import GroupStore
 from tests.coordinator.world import GROUP, REBALANCE_MS, SESSION_MS, Client, World
 
 PARTITIONS = 6

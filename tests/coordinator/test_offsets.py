@@ -4,8 +4,7 @@ import struct
 
 import pytest
 
-from broker.patterns import matching
-from coordinator.codec import CommandError
+from broker.groups.topic_patterns import matching
 from coordinator.coordinator import Coordinator
 from coordinator.limits import DAY_MS, CoordinatorConfig
 from coordinator.model import (
@@ -27,7 +26,8 @@ from coordinator.model import (
     TopicOffsets,
     TopicPartitions,
 )
-from coordinator.store import GroupStore
+from coordinator.replicated.codec import CommandError
+from coordinator.replicated.store import GroupStore
 from coordinator.topics import ANY_TOPIC, Topics
 from paxos.ids import Slot
 from tests.coordinator.world import (

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.commands import TimeLeft, decode, encode
 from coordinator.limits import WAITS_MAX, CoordinatorConfig
+from coordinator.live.tenure import Counters, Tenure
+from coordinator.live.wait_records import WaitRecords
 from coordinator.model import (
     NO_MEMBER,
     AssignedHeartbeat,
@@ -23,12 +24,11 @@ from coordinator.model import (
     MemberId,
     ProposalFailure,
 )
-from coordinator.stamps import Stamps
-from coordinator.store import GroupStore
-from coordinator.tenure import Counters, Tenure
+from coordinator.replicated.commands import TimeLeft, decode, encode
+from coordinator.replicated.store import GroupStore
+from coordinator.replicated.waits import GroupWaits, WaitFor
 from coordinator.timers import TimerKey, TimerKind, Wait
 from coordinator.topics import Topics
-from coordinator.waits import GroupWaits, WaitFor
 from paxos.ids import Slot
 from tests.coordinator.world import GROUP, REBALANCE_MS, SESSION_MS, Client, World, stable_group
 
@@ -398,7 +398,7 @@ def test_more_waits_than_may_be_written_are_those_that_end_first() -> None:
     for number in range(WAITS_MAX + 5):
         key = TimerKey(TimerKind.CONSUMER, GROUP, MemberId(f"m{number}"))
         tenure.go_on_waiting(key, 50_000, Wait(20_000 + number))
-    Stamps(tenure).hand_over()
+    WaitRecords(tenure).hand_over()
     (proposal,) = tenure.take_effects().proposals
     command = decode(proposal.command)
     assert isinstance(command, TimeLeft)

@@ -7,7 +7,7 @@ The log is a list; proposals wait in `in_flight` until the test lets them be cho
 from collections import deque
 from typing import TypeVar
 
-from broker.patterns import matching
+from broker.groups.topic_patterns import matching
 from coordinator.coordinator import Coordinator
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import (
@@ -43,7 +43,7 @@ from coordinator.model import (
     fate_unknown,
     refusal,
 )
-from coordinator.store import GroupStore
+from coordinator.replicated.store import GroupStore
 from coordinator.topics import Topics
 from paxos.ids import Slot
 

@@ -22,13 +22,14 @@ import pytest
 import trio
 from confluent_kafka import Consumer
 
-from cluster import cli, health, prometheus
+from cli import main as cli
+from cluster import health, prometheus
 from cluster.launcher import Launcher
 from cluster.spec import plan, save
 from dashboards.__main__ import DASHBOARDS
 from dashboards.alerts import ALERTS
 from dashboards.rules import RECORDINGS
-from runtime.config import Address
+from runtime.config.config import Address
 from tests.cluster.scenery import GROUPS, QUICK, TOPIC, acknowledged, in_thread, load, three_nodes
 from tests.dashboards.filled import EVERYTHING, filled
 from tests.dashboards.promtool import needs_prometheus
@@ -221,7 +222,7 @@ async def check_going(cluster: Launcher, address: Address) -> None:
 @pytest.mark.cluster
 @needs_prometheus
 def test_up_runs_prometheus_and_stops_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cluster.cli", "up", "-n", "1", "--groups", "2"]
+    command = [sys.executable, "-m", "cli.main", "up", "-n", "1", "--groups", "2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")}
     with subprocess.Popen(
         [*command, "--free-ports", "--prometheus", *(f"--set={one}" for one in QUICK)],

@@ -136,7 +136,7 @@ def settled(view: ClusterView) -> bool:
 def running_cluster(directory: Path, *settings: str) -> Iterator[SharedCluster]:
     """Three nodes, ready, every group with a master; stopped at the end."""
     data = directory / "data"
-    command = [sys.executable, "-m", "cluster.cli", "up", "-n", "3", "--groups", str(GROUPS)]
+    command = [sys.executable, "-m", "cli.main", "up", "-n", "3", "--groups", str(GROUPS)]
     command += ["--free-ports", "--data", str(data), *(f"--set={one}" for one in QUICK + settings)]
     env = {**os.environ, "PYTHONPATH": ROOT, "XDG_STATE_HOME": str(directory / "state")}
     with (

@@ -6,9 +6,9 @@ import pytest
 import trio
 
 from evenkeel import Admin, BrokerError, ClientConfig
-from pyspark_evenkeel.cluster import Cluster
+from pyspark_evenkeel.client.cluster import Cluster
+from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.errors import EvenkeelSparkError
-from pyspark_evenkeel.settings import ClusterSettings
 from tests.evenkeel.peers import PeerStream, scripted
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import (

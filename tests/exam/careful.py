@@ -21,11 +21,10 @@ from typing import Final
 
 import attrs
 
-from benchmarks.frames import TargetError, leaders_of
+from benchmarks.load.frames import TargetError, leaders_of
 from tests.exam.test_order import HEAD
 from wire.apis import ApiKey, decode_response, encode_request
-from wire.batch import Record
-from wire.batch_writer import build_batch
+from wire.codec.primitives import Buffer
 from wire.error_codes import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.produce import (
@@ -34,7 +33,8 @@ from wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from wire.primitives import Buffer
+from wire.records.batch import Record
+from wire.records.batch_writer import build_batch
 
 VERSION: Final = 9
 REQUESTS_MAX: Final = 64

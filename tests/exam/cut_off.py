@@ -34,9 +34,9 @@ from evenkeel import Admin, EvenkeelError
 from evenkeel import Consumer as OurConsumer
 from evenkeel import Producer as OurProducer
 from evenkeel import TopicPartition as OurTopicPartition
-from pyspark_evenkeel.cluster import LATEST, Cluster, Place
+from pyspark_evenkeel.client.cluster import LATEST, Cluster, Place
+from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.errors import EvenkeelSparkError
-from pyspark_evenkeel.settings import ClusterSettings
 from tests.cluster.scenery import GROUPS, PARTITIONS, QUICK, TOPIC, everything_has_a_master
 from tests.exam.cut_off_others import installed
 

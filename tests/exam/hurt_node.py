@@ -23,25 +23,25 @@ from pathlib import Path
 from typing import Any
 
 import node
-from broker.catchup.driver import CatchingUp
-from broker.intake import Intake
-from broker.machine import GroupMachine
-from broker.partition import PartitionState
-from broker.settling import Settling
+from broker.lifecycle.tiering import Tiering
+from broker.proposals.intake import Intake
+from broker.state_machine.machine import GroupMachine
+from broker.state_machine.partition import PartitionState
+from broker.transfer.driver import CatchingUp
 from paxos.entry import EntryKind
 from paxos.messages import Accept, Accepted, Commit, Learned
 from paxos.multigroup import MultiGroup
 from paxos.step import PromiseRecord
-from runtime.clock import LinuxClock
-from runtime.peers import Peers
+from runtime.peers.peers import Peers
 from runtime.shell import Shell
+from runtime.system.clock import LinuxClock
 from storage.checkpoints import SUFFIX as CHECKPOINT_SUFFIX
 from storage.checkpoints import TEMPORARY_SUFFIX
-from storage.disk import RealDisk, RealFile, Then
+from storage.disk.files import RealDisk, RealFile, Then
 from storage.format import SEGMENT_SUFFIX
 from storage.identity import IDENTITY_NAME
-from storage.mark import MARK_NAME
-from storage.wal import Wal
+from storage.log.synced_mark import MARK_NAME
+from storage.log.wal import Wal
 from tests.exam.points import CRASHED, TORN
 
 STALL_LOOK_S = 0.01
@@ -236,7 +236,7 @@ def install(orders: Orders) -> None:
     around(orders, GroupMachine, "apply", lambda *_: "apply")
     around(orders, Intake, "applied", lambda *_: "answer")
     around(orders, Wal, "retire", lambda *_: "retire")
-    around(orders, Settling, "_copy", lambda *_: "settle-append")
+    around(orders, Tiering, "_copy", lambda *_: "settle-append")
     around(orders, PartitionState, "settled", lambda *_: "settle-drop")
     around(orders, CatchingUp, "_save", lambda *_: "install-write")
     around(orders, CatchingUp, "_install", lambda *_: "install")

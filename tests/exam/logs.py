@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.status import ClusterView
-from storage.disk import RealDisk
+from storage.disk.files import RealDisk
 from storage.inspection import Inspection, inspect
 from tests.cluster.scenery import spread
 from tests.exam.hurting import Hurting

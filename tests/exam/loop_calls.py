@@ -33,7 +33,7 @@ _NO_FILES: Final = """
 """
 NO_FILES: Final = frozenset(_NO_FILES.split())
 """Memory, threads, time, the process itself; sockets and readiness; and the log's writes, which all
-have IOSQE_ASYNC (tests/storage/test_kernel_writes.py)."""
+have IOSQE_ASYNC (tests/storage/disk/test_kernel_writes.py)."""
 NO_DISK: Final = ("socket:", "pipe:", "anon_inode:", "TCP", "UNIX", "/proc/", "/sys/", "/dev/null")
 """What a descriptor may be of: nothing of these ever waits for a disk."""
 _CALL: Final = re.compile(r"^(?:\d+ +)?(\w+)\((.*)$")

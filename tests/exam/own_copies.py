@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from broker.reader import Reader
+from broker.reads.reader import Reader
 from cluster.launcher import Launcher
 from cluster.recorder import Recorder, read_history
 from cluster.status import ClusterView
@@ -22,10 +22,10 @@ from cluster.workload import PADDING
 from history.checker import check
 from history.record import Key, Op, Outcome, Record
 from node import Node
-from runtime.config import load
+from runtime.config.config import load
 from tests.cluster.scenery import PARTITIONS, TOPIC, until
 from tests.runtime import doubles
-from wire.batch import iterate_records, split
+from wire.records.batch import iterate_records, split
 
 ENTRIES_AFTER = 2
 """An entry is known to be chosen by what later entries say: renewals bring some."""

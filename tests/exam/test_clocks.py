@@ -1,8 +1,9 @@
 """Exam row C1: the wall clock of a running node jumps by five minutes, or to and fro.
 
-Nothing changes: leases live on a clock that only follows the system's slowly (runtime/clock.py),
-and so do the timestamps a master gives to records (LogAppendTime). A node that *starts* with such a
-clock is told by its peers that it is wrong, and is master of nothing until it is put right.
+Nothing changes: leases live on a clock that only follows the system's slowly
+(runtime/system/clock.py), and so do the timestamps a master gives to records (LogAppendTime). A
+node that *starts* with such a clock is told by its peers that it is wrong, and is master of nothing
+until it is put right.
 """
 
 import random
@@ -19,7 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from balancer.judgement import NODE_MUTE_NS
+from balancer.stealing.judgement import NODE_MUTE_NS
 from cluster import health
 from cluster.status import ClusterView
 from cluster.workload import MS

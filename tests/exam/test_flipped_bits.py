@@ -17,7 +17,7 @@ import trio
 from cluster import health
 from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, segment_number
 from storage.identity import IDENTITY_COPY_NAME, IDENTITY_NAME
-from storage.mark import MARK_NAME
+from storage.log.synced_mark import MARK_NAME
 from tests.cluster.scenery import FULL, acknowledged, judge, load, until
 from tests.exam.hurting import SMALL_SEGMENTS, Hurting, hurting
 from tests.exam.logs import log_of, opened, whole

@@ -20,9 +20,9 @@ from tests.exam.flooded_node import MIB, TOPIC, Flooded, Quiet, flooded, memory_
 from tests.exam.test_floods import BIG, MEMORY, in_group, unfinished
 from tests.runtime.test_node import Place
 from wire.apis import Request, encode_request
-from wire.batch import Compression
 from wire.error_codes import ErrorCode
 from wire.messages import configs, fetch, membership, produce, topics
+from wire.records.batch import Compression
 
 pytestmark = pytest.mark.cluster
 

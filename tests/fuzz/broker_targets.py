@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from tests.broker.fakes import FakeReply
-from tests.broker.test_hostile import REQUESTS, encoded, sensible
+from tests.broker.requests.test_hostile import REQUESTS, encoded, sensible
 from tests.broker.world import CLIENT_HOST, World
 from tests.fuzz.engine import Target, feature_of
 from tests.fuzz.kafka import random_request, versions_of

@@ -13,10 +13,10 @@ import trio
 from prometheus_client import CollectorRegistry
 
 from paxos.ids import NodeId
-from runtime.admin import Admin
-from runtime.balancer_admin import BalancerAdmin
-from runtime.config import SECTIONS, Config, ConfigError, load
-from runtime.http import HttpServer
+from runtime.admin.balancer import BalancerAdmin
+from runtime.admin.inspection import Admin
+from runtime.config.config import SECTIONS, Config, ConfigError, load
+from runtime.http.server import HttpServer
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import INPUT_BYTES_MAX, Sample, havoc
 from tests.runtime.offices import Cluster, Office

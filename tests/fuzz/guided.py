@@ -22,7 +22,7 @@ with atheris.instrument_imports(include=PACKAGES):
     from tests.fuzz.engine import execute
     from tests.fuzz.mutate import INPUT_BYTES_MAX
     from tests.fuzz.targets import target_named
-    from wire import compiler
+    from wire.codec import compiler
 
 
 def instrument_codecs() -> None:

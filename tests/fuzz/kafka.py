@@ -1,8 +1,8 @@
 """Kafka messages by chance, and a second encoder that says where everything lies.
 
-`lay_out` is written from the protocol's description and shares nothing with wire/encoding.py but
-the declarations: it is the oracle of a differential test, and it knows the place of every length,
-count, tagged section and text, which is where mutation aims.
+`lay_out` is written from the protocol's description and shares nothing with wire/codec/encoding.py
+but the declarations: it is the oracle of a differential test, and it knows the place of every
+length, count, tagged section and text, which is where mutation aims.
 """
 
 import struct
@@ -12,8 +12,8 @@ from typing import Any, Final
 from tests.broker.batches import batch
 from tests.fuzz.mutate import Mark, Sample, uvarint
 from wire.apis import APIS, Api, ApiKey, Request, Response
-from wire.batch import Compression
-from wire.schema import FIXED_KINDS, Field, Kind, Spec, fields_of
+from wire.codec.schema import FIXED_KINDS, Field, Kind, Spec, fields_of
+from wire.records.batch import Compression
 
 CLIENT: Final = "fuzz"
 CORRELATION_ID: Final = 7

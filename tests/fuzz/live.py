@@ -30,7 +30,7 @@ from cluster.launcher import launch
 from cluster.spec import plan
 from cluster.state import NodeState
 from cluster.workload import SteadyProducer
-from runtime.config import Address
+from runtime.config.config import Address
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import Sample
 from tests.fuzz.shapes import refused_streams

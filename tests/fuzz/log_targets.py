@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from paxos.ids import Ballot, GroupId
 from paxos.step import Record
+from storage.disk.memory import MemoryDisk
 from storage.errors import DirectoryRefused, DiskFull, WalDamaged
 from storage.format import (
     MAGIC_OFFSET,
@@ -30,7 +31,6 @@ from storage.format import (
     segment_name,
 )
 from storage.identity import IDENTITY_NAME, boot
-from storage.memory_disk import MemoryDisk
 from tests.fuzz.engine import Target, feature_of
 from tests.fuzz.mutate import Sample, number
 from tests.storage.log_maker import (

@@ -8,20 +8,20 @@ from typing import ClassVar, Final, cast
 
 import attrs
 
-from balancer.registry_commands import DrainNode, encode_command
-from broker.catchup import codec as catchup_codec
-from broker.catchup.messages import AskData, Data, Manifest, Part, State
-from broker.catchup.messages import Message as CatchUpMessage
-from broker.commands import CommandError, CommandKind, opaque, parse, records
-from broker.intake import Done, Elsewhere, Outcome, Why
-from broker.machine import GroupMachine
-from broker.partition import DamagedEntryError
+from balancer.registry.commands import DrainNode, encode_command
+from broker.proposals.commands import CommandError, CommandKind, opaque, parse, records
+from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.state_machine.machine import GroupMachine
+from broker.state_machine.partition import DamagedEntryError
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
-from coordinator.codec import CommandError as CoordinatorCommandError
-from coordinator.commands import DropGroup, Sweep
-from coordinator.commands import encode as encode_coordinator
+from broker.transfer import codec as catchup_codec
+from broker.transfer.messages import AskData, Data, Manifest, Part, State
+from broker.transfer.messages import Message as CatchUpMessage
 from coordinator.model import ConsumerGroupId
+from coordinator.replicated.codec import CommandError as CoordinatorCommandError
+from coordinator.replicated.commands import DropGroup, Sweep
+from coordinator.replicated.commands import encode as encode_coordinator
 from paxos import codec, entry
 from paxos.codec import PeerError
 from paxos.entry import BeMaster, Buffer, Config, Entry, EntryError, Steal
@@ -44,14 +44,14 @@ from paxos.messages import (
     StealRequest,
     Trimmed,
 )
-from runtime.admission import Judgement, Life, Verdict
-from runtime.console import words as console_words
-from runtime.dataplane import READ
-from runtime.fields import Address
-from runtime.greeting import Hello
-from runtime.lease_terms import LeaseTerms
-from runtime.masters import Word, decode_words, encode_words
-from runtime.peers import PEER_FRAME_BYTES_MAX, Kind, Peers
+from runtime.config.fields import Address
+from runtime.console import messages as console_words
+from runtime.membership.admission import Judgement, Life, Verdict
+from runtime.membership.handshake import Hello
+from runtime.membership.lease_terms import LeaseTerms
+from runtime.membership.masters import MasterClaim, decode_claims, encode_claims
+from runtime.network.dataplane import READ
+from runtime.peers.peers import PEER_FRAME_BYTES_MAX, Kind, Peers
 from tests.balancer.literals import founded
 from tests.broker.batches import batch
 from tests.fuzz.engine import Target, feature_of
@@ -60,9 +60,9 @@ from tests.fuzz.mutate import INPUT_BYTES_MAX, Mark, Sample, havoc, mutated
 from tests.fuzz.wire_targets import naive_frames
 from tests.runtime.console.test_words import DATA, STATE
 from tests.runtime.doubles import FakePlane, Recorder
-from wire.batch import Compression
 from wire.errors import ProtocolError
 from wire.framing import FrameLimits
+from wire.records.batch import Compression
 
 _LIMITS: Final = FrameLimits(default=PEER_FRAME_BYTES_MAX)
 ENDED: Final = "closed by the other side"
@@ -156,7 +156,7 @@ def link_frames() -> list[bytes]:
         ),
         frame(Kind.VERDICT, Verdict(Incarnation(1), Judgement.KNOWN, Incarnation(1)).encode()),
         *(frame(Kind.CATCH_UP, b"".join(catchup_codec.encode(one))) for one in CATCH_UP),
-        frame(Kind.MASTERS, encode_words([Word(GROUP, Epoch(3), Slot(40), 10**18)] * 2)),
+        frame(Kind.MASTERS, encode_claims([MasterClaim(GROUP, Epoch(3), Slot(40), 10**18)] * 2)),
         frame(Kind.TERMS, LeaseTerms(3_000, 1_000, 200).encode()),
         frame(Kind.CONSOLE, console_words.encode_ask(console_words.Ask(console_words.What.DATA))),
         *(frame(Kind.CONSOLE, console_words.encode_tell(one)) for one in (STATE, DATA)),
@@ -196,7 +196,7 @@ class _Socket:
 
 @attrs.define
 class _Engine:
-    """A runtime.engine_ports.Handler that looks at what comes, and remembers its kind."""
+    """A runtime.engine.ports.Handler that looks at what comes, and remembers its kind."""
 
     features: set[str] = attrs.Factory(set)
     messages: list[Message] = attrs.Factory(list)
@@ -254,8 +254,8 @@ class _Engine:
         assert catchup_codec.decode(memoryview(again)) == message
         self.features.add(type(message).__name__)
 
-    def on_masters(self, node: NodeId, words: list[Word]) -> None:
-        assert decode_words(memoryview(encode_words(words))) == words
+    def on_masters(self, node: NodeId, words: list[MasterClaim]) -> None:
+        assert decode_claims(memoryview(encode_claims(words))) == words
 
     def on_refused(self, node: NodeId, why: object) -> None:
         raise AssertionError("nobody is refused on a link that others opened")
@@ -274,7 +274,7 @@ class _Engine:
 
 
 class Link(Target):
-    """A connection to the peer port: greeting, then frames, as runtime.peers reads them.
+    """A connection to the peer port: greeting, then frames, as runtime.peers.peers reads them.
 
     A Paxos frame that is taken as a whole is encoded again to the same bytes: nothing in a message
     is read in two ways.

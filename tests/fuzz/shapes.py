@@ -14,13 +14,12 @@ from typing import Any, Final, NamedTuple
 import attrs
 from crc32c import crc32c
 
-from tests.broker.test_hostile import sensible
+from tests.broker.requests.test_hostile import sensible
 from tests.fuzz.kafka import CLIENT, CORRELATION_ID, lay_out_request, versions_of
 from tests.fuzz.mutate import Mark, uvarint
 from tests.wire.messages_of import example
 from wire.apis import Api, ApiKey, Request, encode_request
-from wire.batch import Compression, Record
-from wire.batch_writer import build_batch
+from wire.codec.schema import fields_of
 from wire.framing import KIB, MIB
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.list_offsets import (
@@ -29,7 +28,8 @@ from wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from wire.schema import fields_of
+from wire.records.batch import Compression, Record
+from wire.records.batch_writer import build_batch
 
 TOPIC_ID: Final = (1).to_bytes(16, "big")
 LATE_MS: Final = 1_000

@@ -11,13 +11,8 @@ from typing import ClassVar, Final
 
 import attrs
 
-from balancer.load import LoadBook, LoadError, decode_report, encode_report
-from balancer.packing import PackingError
-from balancer.policy import PlanMove, PlanRecord, Policy, Weights
-from balancer.problem import Evenness
-from balancer.records import Outcome, PartitionPlace, PartitionUid, StealToken, Topic
-from balancer.registry import Registry
-from balancer.registry_commands import (
+from balancer.planner.problem import Evenness
+from balancer.registry.commands import (
     AdoptPlan,
     AllocateProducerIds,
     CancelSteal,
@@ -51,9 +46,12 @@ from balancer.registry_commands import (
     encode_command,
     encode_result,
 )
-from broker.image import PORTABLE, ImageError, decode_chunk, encode_chunk
-from coordinator import commands as coordinator
-from coordinator.codec import CommandError
+from balancer.registry.load import LoadBook, LoadError, decode_report, encode_report
+from balancer.registry.packing import PackingError
+from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
+from balancer.registry.records import Outcome, PartitionPlace, PartitionUid, StealToken, Topic
+from balancer.registry.registry import Registry
+from broker.state_machine.checkpoint_chunks import PORTABLE, ImageError, decode_chunk, encode_chunk
 from coordinator.model import (
     ConsumerGroupId,
     MemberId,
@@ -62,13 +60,15 @@ from coordinator.model import (
     TopicOffsets,
     TopicPartitions,
 )
+from coordinator.replicated import commands as coordinator
+from coordinator.replicated.codec import CommandError
+from coordinator.replicated.store import GroupStore
 from coordinator.states import GroupState
-from coordinator.store import GroupStore
 from coordinator.subscription import subscribed_topics
 from paxos.ids import SLOT_ZERO, GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, at, founded, placement, register, run
 from tests.balancer.test_load import report
-from tests.broker.test_image import busy, machine
+from tests.broker.state_machine.test_image import busy, machine
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import Sample
 from wire.error_codes import ErrorCode

@@ -25,8 +25,8 @@ from tests.fuzz.peer_targets import PaxosFrames
 from tests.fuzz.targets import all_targets, target_named
 from tests.fuzz.wire_targets import Requests
 from tests.wire.messages_of import body, name_of
-from wire import primitives
 from wire.apis import APIS, Api, ApiKey, RequestHeader, encode_request, encode_response
+from wire.codec import primitives
 
 TARGETS = all_targets()
 SHORT_RUN = {"broker": 300, "http-admin": 200, "config-environment": 200, "write-ahead-log": 300}
@@ -168,13 +168,13 @@ def test_a_length_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_recovery_that_forgives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the chain of checksums a segment brought back from an old copy is believed."""
-    monkeypatch.setattr("storage.recovery.walk", _walk_without_checks)
+    monkeypatch.setattr("storage.log.recovery.walk", _walk_without_checks)
     finding = finding_of(Log(), 5_000)
     assert isinstance(finding.__cause__, Exception)
 
 
 def _walk_without_checks(file, header, cursor):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """storage.recovery.walk that looks at magic and sizes only."""
+    """storage.log.recovery.walk that looks at magic and sizes only."""
     from storage.format import RECORD, RECORD_HEADER_BYTES, RECORD_MAGIC
 
     data = file.pread(header.size, 0)

@@ -16,16 +16,17 @@ from tests.fuzz.engine import execute
 from tests.fuzz.shapes import Shape
 from tests.wire.messages_of import name_of
 from wire.apis import APIS, Api, UnsupportedVersion, decode_request, parse_request_header
-from wire.batch import Compression, Record
-from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.framing import KIB, MIB
 from wire.messages.produce import ProduceRequest
+from wire.records.batch import Compression, Record
+from wire.records.batch_writer import build_batch
 
 SMALL_CPU_MS_MAX = 100
 """For a frame of up to 64 KiB, in all its rounds together: it may name 7,000 consumer groups. How
-long one takes, which is what others wait for, is measured in tests/broker/test_stretches.py."""
+long one takes, which is what others wait for, is measured in
+tests/broker/requests/test_stretches.py."""
 LARGE_CPU_MS_MAX = 16 * SMALL_CPU_MS_MAX
 """For a frame of 1 MiB."""
 MEMORY_BYTES_MAX = 32 * MIB
@@ -90,7 +91,7 @@ def cpu_ms_of(
 
 def handled(frame: bytes, prepare: Callable[[Victim], None], *, inflated: bool = False) -> Victim:
     """A victim that has handled the frame within the limits and is healthy. What is inflated aside
-    has bounds of its own (broker.batch_checks), however many come."""
+    has bounds of its own (broker.producers.batch_validation), however many come."""
     victims: list[Victim] = []
     cpu_ms = cpu_ms_of(frame, prepare, victims, SMALL_CPU_MS_MAX)
     assert cpu_ms < SMALL_CPU_MS_MAX, f"{cpu_ms:.0f} ms for {len(frame)} bytes"

@@ -29,7 +29,16 @@ from wire.apis import (
     parse_request_header,
     response_correlation_id,
 )
-from wire.batch import (
+from wire.codec.schema import fields_of
+from wire.error_codes import ErrorCode
+from wire.errors import ProtocolError
+from wire.framing import (
+    CLIENT_LIMITS,
+    UNAUTHENTICATED_LIMITS,
+    FrameAssembler,
+    FrameLimits,
+)
+from wire.records.batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -41,16 +50,7 @@ from wire.batch import (
     split,
     validate,
 )
-from wire.batch_writer import build_batch
-from wire.error_codes import ErrorCode
-from wire.errors import ProtocolError
-from wire.framing import (
-    CLIENT_LIMITS,
-    UNAUTHENTICATED_LIMITS,
-    FrameAssembler,
-    FrameLimits,
-)
-from wire.schema import fields_of
+from wire.records.batch_writer import build_batch
 
 SAMPLES_PER_VERSION: Final = 4
 

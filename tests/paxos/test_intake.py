@@ -3,9 +3,9 @@
 import attrs
 import pytest
 
-from broker.commands import SMALL_BYTES, CommandKind, fenced, opaque
 from broker.config import IntakeConfig
-from broker.intake import JOINED_BYTES_MAX, Done, Elsewhere, Intake, Outcome, Pending, Why
+from broker.proposals.commands import SMALL_BYTES, CommandKind, fenced, opaque
+from broker.proposals.intake import JOINED_BYTES_MAX, Done, Elsewhere, Intake, Outcome, Pending, Why
 from paxos.changes import handover
 from paxos.entry import Buffer, batch
 from paxos.ids import MS, NodeId, Slot

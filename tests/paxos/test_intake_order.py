@@ -4,7 +4,7 @@ that was refused."""
 import attrs
 
 from broker.config import IntakeConfig
-from broker.intake import (
+from broker.proposals.intake import (
     FORWARD_AGAIN_NS,
     FORWARD_PATIENCE_NS,
     Done,

@@ -6,7 +6,7 @@ That its files and functions exist is held by tests/test_source.py.
 import re
 from pathlib import Path
 
-from simulator.mutants import MUTANTS
+from simulator.mutants.catalogue import MUTANTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reading-the-safety-argument.md").read_text()

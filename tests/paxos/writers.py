@@ -74,7 +74,11 @@ WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Live.trimmed_boot_ns": ("paxos.replica",),
     "Live.vote_missing": ("paxos.replica",),
     "Election.preferred": ("runtime.shell",),
-    "Election.abstaining": ("broker.disk_watch", "runtime.balancing", "simulator.script"),
+    "Election.abstaining": (
+        "broker.disk_watch",
+        "runtime.balancing.balancing_loop",
+        "simulator.script",
+    ),
 }
 
 MOVES: Final[Mapping[str, tuple[str, ...]]] = {

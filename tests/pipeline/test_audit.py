@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import history_cli
+from cli import history as history_cli
 from cluster.recorder import read_history
 from history import jsonl
 from history.anomaly import Anomaly, Verdict
@@ -90,7 +90,7 @@ def test_it_promises_what_the_checker_in_memory_promises() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_slices_of_time_hold_every_time_once(seed: int) -> None:
     pytest.importorskip("pyspark")
-    from pipeline.audit.calm import slices
+    from pipeline.audit.healthy_periods import slices
 
     dice = random.Random(seed)
     times = dice.choices(range(-30, 60), k=dice.randrange(1, 12))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_evenkeel.cluster import Place
+from pyspark_evenkeel.client.cluster import Place
 from pyspark_evenkeel.errors import ConfigurationError
 from pyspark_evenkeel.offsets import (
     PLAN,

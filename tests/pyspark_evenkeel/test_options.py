@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_evenkeel.cluster import EARLIEST, LATEST, Place
+from pyspark_evenkeel.client.cluster import EARLIEST, LATEST, Place
+from pyspark_evenkeel.client.security import Protocol
 from pyspark_evenkeel.errors import ConfigurationError
 from pyspark_evenkeel.offsets import Cut
 from pyspark_evenkeel.options import (
@@ -23,8 +24,7 @@ from pyspark_evenkeel.options import (
     parse_sink,
     parse_source,
 )
-from pyspark_evenkeel.security import Protocol
-from wire.batch import Compression
+from wire.records.batch import Compression
 
 LEAST = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "orders"}
 SERVERS = {"bootstrap.servers": "a:1"}

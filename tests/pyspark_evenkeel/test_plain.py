@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import Producer
 
-from pyspark_evenkeel.cluster import Cluster
+from pyspark_evenkeel.client.cluster import Cluster
+from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.plain import records_since
-from pyspark_evenkeel.settings import ClusterSettings
 from tests.spark.bus import WAIT_S, OurBus
 
 OLD_MS, NEW_MS = 1_700_000_000_000, 1_700_000_060_000

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from broker.catchup.messages import Message as CatchUpMessage
+from broker.transfer.messages import Message as CatchUpMessage
 from paxos.ids import MS, NodeId
-from runtime.admission import Life, Verdict
-from runtime.dataplane import Callback
-from runtime.greeting import Why
-from runtime.journal import Journal
-from runtime.masters import Word
+from runtime.membership.admission import Life, Verdict
+from runtime.membership.handshake import Why
+from runtime.membership.masters import MasterClaim
+from runtime.network.dataplane import Callback
+from runtime.system.journal import Journal
 
 START_WALL_NS = 1_800_000_000 * 1_000 * MS
 START_BOOT_NS = 5_000_000 * MS
@@ -46,7 +46,7 @@ class FakeSystemClock:
 
 
 class Lives:
-    """The part of a peers' handler that concerns directories (runtime.admission)."""
+    """The part of a peers' handler that concerns directories (runtime.membership.admission)."""
 
     own_life: Life | None = None
 
@@ -65,7 +65,7 @@ class Lives:
         self.verdicts.append((node, verdict))
 
     @cached_property
-    def masters(self) -> list[tuple[NodeId, list[Word]]]:
+    def masters(self) -> list[tuple[NodeId, list[MasterClaim]]]:
         return []
 
     @cached_property
@@ -75,7 +75,7 @@ class Lives:
     def on_catch_up(self, node: NodeId, message: CatchUpMessage) -> None:
         self.catch_ups.append((node, message))
 
-    def on_masters(self, node: NodeId, words: list[Word]) -> None:
+    def on_masters(self, node: NodeId, words: list[MasterClaim]) -> None:
         self.masters.append((node, words))
 
     @cached_property
@@ -90,7 +90,7 @@ class Lives:
 
 
 class FakePlane:
-    """A runtime.dataplane.Plane whose rounds are made by the test, one by one."""
+    """A runtime.network.dataplane.Plane whose rounds are made by the test, one by one."""
 
     def __init__(self) -> None:
         self.callbacks: dict[int, Callback] = {}

@@ -1,7 +1,7 @@
 """Three engines in one thread: a deterministic little network between them, real logs below them.
 
 Everything is production code but the links (messages are encoded, queued, decoded), the disk
-(storage.memory_disk) and the log writer's thread: `Writer` does its work when the network says so,
+(storage.disk.memory) and the log writer's thread: `Writer` does its work when the network says so,
 and can be held to look at a node whose batch is not durable yet. Time passes in `advance` only.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from broker.commands import CommandKind, opaque
 from broker.config import IntakeConfig
-from broker.image import Chunk
-from broker.intake import Done, Elsewhere, Outcome, Pending
-from coordinator.commands import DropGroup, encode
+from broker.proposals.commands import CommandKind, opaque
+from broker.proposals.intake import Done, Elsewhere, Outcome, Pending
+from broker.state_machine.checkpoint_chunks import Chunk
 from coordinator.model import ConsumerGroupId
+from coordinator.replicated.commands import DropGroup, encode
 from paxos import codec
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, GroupId, NodeId, Now, Slot
@@ -24,16 +24,16 @@ from paxos.multigroup import MultiGroup
 from paxos.state.core import Recovered
 from paxos.step import Notice
 from paxos.timing import Timing
-from runtime.admission import Verdict
-from runtime.clock import Clock
-from runtime.engine import Engine
-from runtime.scrubber import Scrubber
+from runtime.disk.scrubber import Scrubber
+from runtime.engine.engine import Engine
+from runtime.membership.admission import Verdict
+from runtime.system.clock import Clock
+from storage.disk.memory import MemoryDisk
 from storage.errors import StorageFailed
 from storage.identity import boot
-from storage.memory_disk import MemoryDisk
-from storage.model import WalConfig, WriteBatch
-from storage.opening import open_wal
-from storage.wal import Wal
+from storage.log.model import WalConfig, WriteBatch
+from storage.log.opening import open_wal
+from storage.log.wal import Wal
 from tests.runtime.doubles import FakeSystemClock, Recorder
 
 GROUP = GroupId(1)
@@ -49,7 +49,7 @@ def command(text: str, pad: int = 0) -> tuple[Buffer, ...]:
 
 
 class Writer:
-    """A log writer (runtime.log_writer) that works when it is told to, in this thread."""
+    """A log writer (runtime.disk.log_writer) that works when it is told to, in this thread."""
 
     def __init__(self, wal: Wal) -> None:
         self._wal = wal
@@ -129,7 +129,7 @@ class Sent(NamedTuple):
 
 
 class Links:
-    """One node's half of the network (runtime.engine_ports.Links)."""
+    """One node's half of the network (runtime.engine.ports.Links)."""
 
     def __init__(self, net: "Net", me: NodeId) -> None:
         self._net, self._me = net, me

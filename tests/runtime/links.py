@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from broker.intake import Outcome
+from broker.proposals.intake import Outcome
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Message
-from runtime import peers as module
-from runtime.fields import Address
-from runtime.greeting import Hello
-from runtime.lease_terms import LeaseTerms
-from runtime.peers import Peers
+from runtime.config.fields import Address
+from runtime.membership.handshake import Hello
+from runtime.membership.lease_terms import LeaseTerms
+from runtime.peers import peers as module
+from runtime.peers.peers import Peers
 from tests.runtime.doubles import FakePlane, FakeSystemClock, Lives, Recorder, Tcp
 
 QUEUE_BYTES = 8 << 20

@@ -4,23 +4,18 @@ Group 0's state machine is the production registry; each node runs the productio
 the cluster and balances it, at every tick. What the shell does in between is done by `Office`.
 """
 
-from balancer.load import LoadBook
 from balancer.planning import Planning
-from balancer.registry import Registry
-from balancer.registry_commands import (
-    Command,
-    FoundCluster,
-    Result,
-    SetPlacement,
-)
-from balancer.steal import Balancing, BalancingConfig
+from balancer.registry.commands import Command, FoundCluster, Result, SetPlacement
+from balancer.registry.load import LoadBook
+from balancer.registry.registry import Registry
+from balancer.stealing.steal import Balancing, BalancingConfig
 from paxos.entry import Entry
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.messages import StealRequest
 from paxos.step import Notice
-from runtime.balancing import BalancingLoop
-from runtime.planning import PlanningLoop
-from runtime.registry_client import Joining, RegistryClient
+from runtime.balancing.balancing_loop import BalancingLoop
+from runtime.balancing.planning_loop import PlanningLoop
+from runtime.membership.registry_client import Joining, RegistryClient
 from tests.balancer.literals import register
 from tests.runtime.engines import TICK_MS, Ledger, Member, Net
 
@@ -80,7 +75,7 @@ class Office:
     def propose(self, command: Command) -> None:
         self.client.propose(command, self.results.append)
 
-    # runtime.engine_ports.Hooks
+    # runtime.engine.ports.Hooks
 
     def on_notice(self, now: Now, notice: Notice) -> None:
         self.loop.on_notice(now, notice)

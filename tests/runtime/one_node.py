@@ -11,7 +11,7 @@ from pathlib import Path
 
 from node import Node
 from paxos.clocks.clock import SystemClock
-from runtime.config import load
+from runtime.config.config import load
 from tests.runtime.doubles import Recorder
 
 ROUNDS_MAX = 2_000

@@ -13,16 +13,16 @@ from typing import Final
 import attrs
 import pytest
 
-from balancer.registry_commands import ConfigureTopic, CreateTopic
-from broker.commands import records
-from broker.intake import Done
-from broker.retention import SEGMENT_BYTES_LEAST
+from balancer.registry.commands import ConfigureTopic, CreateTopic
+from broker.lifecycle.retention import SEGMENT_BYTES_LEAST
+from broker.proposals.commands import records
+from broker.proposals.intake import Done
 from node import Node
 from paxos.ids import GroupId
-from runtime.disk_use import Look
+from runtime.upkeep.disk_usage import Look
 from tests.runtime.one_node import ROUND_S, one_node, run_until
-from wire.batch import Record
-from wire.batch_writer import build_batch
+from wire.records.batch import Record
+from wire.records.batch_writer import build_batch
 
 MINUTE_NS: Final = 60_000_000_000
 LOOK_NS: Final = 1_000_000
@@ -72,7 +72,7 @@ class Traffic:
     @property
     def kept_max(self) -> int:
         """A sixteenth more is not worth a command, and a cold segment, up to an eighth, goes when
-        the last of it may (broker.retention); there is one for what came last as well."""
+        the last of it may (broker.lifecycle.retention); there is one for what came last as well."""
         bounds = [one for one in (self._by_age(2), self.bytes) if one is not None]
         return min(bounds) * 21 // 16 + 2 * SEGMENT_BYTES_LEAST
 

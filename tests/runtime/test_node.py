@@ -19,7 +19,7 @@ import pytest
 
 import node
 from cluster.spec import FREE_PORTS, is_free
-from runtime.fields import Address
+from runtime.config.fields import Address
 from tests.runtime.one_node import config_text
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ Engines, replicas and handlers are the production ones; time, network and disk a
 
 import pytest
 
-from balancer.registry_commands import CreateTopic
-from broker.intake import Elsewhere, Outcome
+from balancer.registry.commands import CreateTopic
+from broker.proposals.intake import Elsewhere, Outcome
 from paxos.entry import BeMaster
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.lease import Lease

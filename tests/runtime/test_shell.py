@@ -9,23 +9,23 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from balancer.catalogue import INTERNAL_TOPICS
-from balancer.records import Address
-from balancer.registry_commands import AddNode, CreateTopic, DeleteTopic
-from broker.commands import CommandKind, opaque, records
-from broker.intake import Done, Elsewhere, Outcome, Why
-from coordinator.commands import DropGroup, encode
+from balancer.registry.catalogue import INTERNAL_TOPICS
+from balancer.registry.commands import AddNode, CreateTopic, DeleteTopic
+from balancer.registry.records import Address
+from broker.proposals.commands import CommandKind, opaque, records
+from broker.proposals.intake import Done, Elsewhere, Outcome, Why
 from coordinator.model import ConsumerGroupId
+from coordinator.replicated.commands import DropGroup, encode
 from node import Node
 from paxos.ids import NOBODY, GroupId, NodeId, Slot
-from runtime.fields import ConfigError
-from runtime.metrics import TICK_GAPS_KEPT
-from runtime.status import node_status
+from runtime.config.fields import ConfigError
+from runtime.metrics.collector import TICK_GAPS_KEPT
+from runtime.metrics.status import node_status
+from storage.disk.space import SpaceConfig
 from storage.format import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER_BYTES, segment_name
-from storage.space import SpaceConfig
 from tests.runtime.one_node import LEASE_MS, one_node, run_until
-from wire.batch import Record
-from wire.batch_writer import build_batch
+from wire.records.batch import Record
+from wire.records.batch_writer import build_batch
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -56,7 +56,7 @@ def test_a_node_becomes_ready_by_itself(node: Node) -> None:
 
 def test_a_disk_below_the_mark_is_told_and_refuses_writes_and_recovers(tmp_path: Path) -> None:
     with one_node(tmp_path, f"storage.low_water_bytes={1 << 50}") as node:
-        run_until(node, lambda: node.engine.scarcity.low and node.shell.not_ready() == "")
+        run_until(node, lambda: node.engine.disk_pressure.low and node.shell.not_ready() == "")
         group = GroupId(1)
         run_until(node, lambda: node.engine.acting(group))
         outcomes: list[Outcome] = []
@@ -65,7 +65,7 @@ def test_a_disk_below_the_mark_is_told_and_refuses_writes_and_recovers(tmp_path:
         assert outcomes == [Elsewhere(Why.OVERLOADED, NodeId(1))]
         assert "evenkeel_disk_low 1.0" in scraped(node)
         node.writer._space._config = SpaceConfig(low_water_bytes=0)  # somebody has made room
-        run_until(node, lambda: not node.engine.scarcity.low)
+        run_until(node, lambda: not node.engine.disk_pressure.low)
         node.engine.submit(group, chunks, outcomes.append)
         run_until(node, lambda: len(outcomes) == 2)
         assert isinstance(outcomes[1], Done)

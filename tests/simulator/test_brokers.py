@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.options import DiskKind, Workload
+from simulator.environment.options import DiskKind, Workload
 from simulator.swarm import Job, run_world
 from tests.simulator.hashing import digests
 

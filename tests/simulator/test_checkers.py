@@ -8,8 +8,7 @@ from paxos.entry import batch
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.lease import Lease
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord
-from simulator.balancing import CONFIG, StealBudget
-from simulator.checkers import (
+from simulator.checkers.protocol import (
     Acknowledged,
     Agreement,
     Chosen,
@@ -19,13 +18,14 @@ from simulator.checkers import (
     Reads,
     Violation,
 )
-from simulator.clock import Clock
-from simulator.disk import Boot, RecordDisk
-from simulator.loop import Loop
-from simulator.machine import GAP, RESULT, Machine, command
-from simulator.network import GOOD, Network
-from simulator.recovery import restarts
-from simulator.wal_disk import WalDisk
+from simulator.environment.clock import Clock
+from simulator.environment.loop import Loop
+from simulator.environment.network import GOOD, Network
+from simulator.node.balancing import CONFIG, StealBudget
+from simulator.node.disk import Boot, RecordDisk
+from simulator.node.recovery import restarts
+from simulator.node.state_machine import GAP, RESULT, Machine, command
+from simulator.node.wal_disk import WalDisk
 
 G = GroupId(1)
 A, B, C = NodeId(0), NodeId(1), NodeId(2)

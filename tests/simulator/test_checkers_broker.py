@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker import commands
-from broker.commands import RECORDS_RESULT, CommandKind
-from coordinator.commands import (
+from broker.proposals import commands
+from broker.proposals.commands import RECORDS_RESULT, CommandKind
+from coordinator.model import ConsumerGroupId, ErrorCode, MemberId, PartitionOffset, TopicOffsets
+from coordinator.replicated.commands import (
     CommitOffsets,
     DropGroup,
     GroupSnapshot,
@@ -15,15 +16,14 @@ from coordinator.commands import (
     encode,
     encode_result,
 )
-from coordinator.model import ConsumerGroupId, ErrorCode, MemberId, PartitionOffset, TopicOffsets
 from coordinator.states import GroupState
 from paxos import entry as entries
 from paxos.entry import BeMaster
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
-from simulator.checkers import Results, Violation
-from simulator.checkers_broker import PartitionLogs, Sent
-from simulator.checkers_groups import GroupLogs
-from simulator.checkers_orders import Orders
+from simulator.checkers.groups import GroupLogs
+from simulator.checkers.orders import Orders
+from simulator.checkers.partition_logs import PartitionLogs, Sent
+from simulator.checkers.protocol import Results, Violation
 from tests.broker.batches import batch, under
 from wire.error_codes import ErrorCode as KafkaError
 from wire.messages.fetch import PartitionData

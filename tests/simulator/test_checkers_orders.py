@@ -2,8 +2,7 @@
 
 import pytest
 
-from balancer.records import PartitionPlace, PartitionUid, Topic
-from balancer.registry_commands import (
+from balancer.registry.commands import (
     Command,
     ConfigureTopic,
     CreateTopic,
@@ -18,15 +17,16 @@ from balancer.registry_commands import (
     encode_command,
     encode_result,
 )
-from broker import commands
-from broker.commands import DELETE_RECORDS_RESULT, RECORDS_RESULT, CommandKind
-from coordinator.commands import CommitOffsets, DropGroup, encode
-from coordinator.commands import Result as GroupResult
-from coordinator.commands import encode_result as encode_group_result
+from balancer.registry.records import PartitionPlace, PartitionUid, Topic
+from broker.proposals import commands
+from broker.proposals.commands import DELETE_RECORDS_RESULT, RECORDS_RESULT, CommandKind
 from coordinator.model import ConsumerGroupId, ErrorCode, MemberId, PartitionOffset, TopicOffsets
+from coordinator.replicated.commands import CommitOffsets, DropGroup, encode
+from coordinator.replicated.commands import Result as GroupResult
+from coordinator.replicated.commands import encode_result as encode_group_result
 from paxos.ids import GroupId, Slot
-from simulator.checkers import Violation
-from simulator.checkers_orders import PREFIX, SETTING, Fate, Orders
+from simulator.checkers.orders import PREFIX, SETTING, Fate, Orders
+from simulator.checkers.protocol import Violation
 from tests.broker.batches import batch
 
 GROUP, TOPIC, LOG = f"{PREFIX}group", f"{PREFIX}topic", f"{PREFIX}log"

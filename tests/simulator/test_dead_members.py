@@ -2,8 +2,8 @@
 
 import pytest
 
-from simulator.mutants_broker import MOVES, STALLS
-from simulator.options import Workload
+from simulator.environment.options import Workload
+from simulator.mutants.broker import MOVES, STALLS
 from simulator.swarm import Job, run_world
 
 BROKER = f"workload={Workload.BROKER.value}"
@@ -19,7 +19,8 @@ def test_a_dead_member_is_replaced_within_a_session_and_one_grace(
     settings: tuple[str, ...],
 ) -> None:
     """A coordinator that stalls twice a session, masters that move four times a session, masters
-    that die: what counts is only the time in which anybody listened (`simulator.deaths`)."""
+    that die: what counts is only the time in which anybody listened
+    (`simulator.checkers.dead_members`)."""
     found = 0
     for seed in SEEDS:
         verdict = run_world(Job(seed, settings=(BROKER, *settings)))

@@ -11,14 +11,14 @@ from paxos.ids import Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Accepted
 from paxos.state.rejoin import Rejoin
 from paxos.step import AcceptRecord, PromiseRecord, Record, VotingRecord
-from simulator.clock import STOPPED_PPM, Clock
-from simulator.disk import Disk, DiskFailed, RecordDisk
-from simulator.doom import Boundary, Doom
-from simulator.loop import Died, Loop
-from simulator.network import GOOD, Network, Quality
-from simulator.options import draw
+from simulator.environment.clock import STOPPED_PPM, Clock
+from simulator.environment.loop import Died, Loop
+from simulator.environment.network import GOOD, Network, Quality
+from simulator.environment.options import draw
+from simulator.node.crash_points import Boundary, CrashPoint
+from simulator.node.disk import Disk, DiskFailed, RecordDisk
+from simulator.node.wal_disk import WalDisk
 from simulator.script import Script
-from simulator.wal_disk import WalDisk
 from simulator.world import World
 
 G, OTHER = GroupId(1), GroupId(2)
@@ -95,7 +95,7 @@ def test_a_doomed_node_dies_at_its_boundary(boundary: Boundary) -> None:
     script.until_acknowledged(script.write(0, 1))
     script.same_everywhere()
     since_ns, life = script.loop.now_ns, script.node(1).life
-    script.node(1).doom = Doom(boundary, Accepted)
+    script.node(1).doom = CrashPoint(boundary, Accepted)
     script.write(0, 2)
     script.until(lambda: script.node(1).life > life)
     said = [sent for sent in script.sent(Accepted, since_ns=since_ns) if sent.source == 1]
@@ -113,7 +113,7 @@ def test_a_broadcast_may_reach_one_only() -> None:
     script.until_acknowledged(script.write(0, 1))
     script.same_everywhere()
     since_ns = script.loop.now_ns
-    script.node(0).doom = Doom(Boundary.SENDING, Accept)
+    script.node(0).doom = CrashPoint(Boundary.SENDING, Accept)
     with pytest.raises(Died):
         script.write(0, 2)
     accepts = [one for one in script.sent(Accept, since_ns=since_ns) if one.source == 0]

@@ -11,9 +11,9 @@ import pytest
 from paxos import quorum
 from paxos.acceptor import Acceptor
 from paxos.proposer import Proposer
-from simulator.mutants import MUTANTS, planted
+from simulator.mutants.catalogue import MUTANTS, planted
+from simulator.mutants.planting import Edit, Mutant, StaleEditError, plant
 from simulator.mutation import Finding, findings_in, noticed_by, report, row
-from simulator.planting import Edit, Mutant, StaleEditError, plant
 from simulator.swarm import Job, run_world
 
 REPORT: Final = Path(__file__).parents[2] / "docs" / "mutants.md"

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 
-from simulator.options import PARSERS, Options, as_settings, changed, draw
+from simulator.environment.options import PARSERS, Options, as_settings, changed, draw
 from simulator.shrink import shrink
 from simulator.swarm import Job, options_of, run_world
 

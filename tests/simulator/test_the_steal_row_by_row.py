@@ -1,19 +1,19 @@
 """The steal's rows of docs/seeds.md on the real core and the real balancer, each by its id.
 
-E12 to E14 are in tests/broker/test_progress.py and tests/runtime/test_handovers.py, E19 in scenario
-25, E21 here and in scenario 26.
+E12 to E14 are in tests/broker/groups/test_progress.py and
+tests/runtime/balancing/test_handovers.py, E19 in scenario 25, E21 here and in scenario 26.
 """
 
 import pytest
 
-from balancer.records import Outcome
-from balancer.registry_commands import AcquireStealToken, PauseBalancer
-from balancer.steal import Action, ProposeRegistry
+from balancer.registry.commands import AcquireStealToken, PauseBalancer
+from balancer.registry.records import Outcome
+from balancer.stealing.steal import Action, ProposeRegistry
 from paxos.entry import BeMaster, EntryKind
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Slot
 from paxos.messages import Accept, Prepare, StealRequest
-from simulator.balancing import CONFIG, SimBalancing
-from simulator.options import draw
+from simulator.environment.options import draw
+from simulator.node.balancing import CONFIG, SimBalancing
 from simulator.script import FIRST_CLIENT, Script
 from simulator.swarm import make_world
 

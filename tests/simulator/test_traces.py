@@ -10,6 +10,7 @@ import pytest
 
 from paxos.entry import EntryKind
 from paxos.ids import MS, Slot
+from simulator.environment.options import Workload, draw
 from simulator.model import events
 from simulator.model.events import Event
 from simulator.model.observe import ObservedWorld
@@ -24,8 +25,7 @@ from simulator.model.traces import (
     validate,
     validate_planted,
 )
-from simulator.mutants import MUTANTS
-from simulator.options import Workload, draw
+from simulator.mutants.catalogue import MUTANTS
 from simulator.swarm import Job, run_world
 from simulator.world import World
 

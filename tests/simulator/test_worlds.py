@@ -5,7 +5,15 @@ import pytest
 
 from paxos.ids import MS
 from paxos.timing import Strategy
-from simulator.options import RECOVERY_LEASES_MAX, Clocks, DiskKind, Fault, Temper, Workload, draw
+from simulator.environment.options import (
+    RECOVERY_LEASES_MAX,
+    Clocks,
+    DiskKind,
+    Fault,
+    Temper,
+    Workload,
+    draw,
+)
 from simulator.swarm import Job, Summary, again, replay_command, run_world, run_worlds
 from simulator.world import THINKS_PER_ROUND, World
 from tests.simulator.hashing import digests

@@ -10,8 +10,8 @@ import trio
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from pyspark_evenkeel.cluster import Cluster
-from pyspark_evenkeel.settings import ClusterSettings
+from pyspark_evenkeel.client.cluster import Cluster
+from pyspark_evenkeel.client.settings import ClusterSettings
 from tests.evenkeel.shared_cluster import SharedCluster
 
 WAIT_S = 40.0

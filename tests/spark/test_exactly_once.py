@@ -21,8 +21,8 @@ from typing import Any
 import attrs
 import pytest
 
-from pyspark_evenkeel.cluster import LATEST, Cluster, Place
-from pyspark_evenkeel.settings import ClusterSettings
+from pyspark_evenkeel.client.cluster import LATEST, Cluster, Place
+from pyspark_evenkeel.client.settings import ClusterSettings
 from tests.cluster.scenery import FULL
 from tests.spark.bus import WAIT_S, OurBus
 from tests.spark.conftest import ROOT

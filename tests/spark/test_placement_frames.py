@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-from balancer.load import (
+from balancer.registry.load import (
     NUMBER_MAX,
     REPORT_BYTES_MAX,
     LoadError,
@@ -23,7 +23,7 @@ from balancer.load import (
     decode_report,
     encode_report,
 )
-from balancer.records import GROUPS_MAX
+from balancer.registry.records import GROUPS_MAX
 from paxos.ids import GroupId
 from pipeline.placement.admin import Endpoint, Nodes
 from pipeline.placement.logic import (
@@ -62,7 +62,7 @@ def loaded(**fields: object) -> bytes:
 
 
 def verdict(value: bytes | None) -> str | None:
-    """As `balancer.load.decode_report` judges."""
+    """As `balancer.registry.load.decode_report` judges."""
     try:
         found = decode_report(value or b"")
     except UnknownVersionError:

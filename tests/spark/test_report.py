@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import samples as kept
 from benchmarks.handoff import figures
-from benchmarks.samples import SampleFolder, Samples, write_moves, write_samples
+from benchmarks.load import samples as kept
+from benchmarks.load.samples import SampleFolder, Samples, write_moves, write_samples
 from pipeline.report import gaps, logic, main, reading, synthetic, tables, transform
 from pipeline.report.files import InputError, find
 from pipeline.report.schema import MOVES, SAMPLES, ddl

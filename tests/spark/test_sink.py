@@ -1,7 +1,7 @@
 """DataFrames and streams into topics of a real cluster: once, whatever is run again.
 
-What a task does with its rows is told in tests/pyspark_evenkeel/test_writing.py, without Spark;
-here is what only Spark can do wrong: its plans, its retries, its checkpoints.
+What a task does with its rows is told in tests/pyspark_evenkeel/write/test_writing.py, without
+Spark; here is what only Spark can do wrong: its plans, its retries, its checkpoints.
 """
 
 from collections import Counter

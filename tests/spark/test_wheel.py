@@ -62,9 +62,9 @@ import sys
 from functools import partial
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark_evenkeel import DefaultSource
-from pyspark_evenkeel.cluster import Cluster
+from pyspark_evenkeel.client.cluster import Cluster
 from pyspark_evenkeel.options import parse_sink
-from pyspark_evenkeel.writing import Task, write_task
+from pyspark_evenkeel.write.task import Task, write_task
 
 bootstrap, source, target = sys.argv[1:]
 servers = {"bootstrap.servers": bootstrap}
@@ -100,7 +100,7 @@ def test_its_modules_import_without_the_rest_of_ours(wheel: Path, tmp_path: Path
         for package in ("pyspark_evenkeel", "wire")
         for path in sorted(folder.joinpath(package).rglob("*.py"))
     ]
-    assert {"wire.batch", "pyspark_evenkeel.__init__"} <= set(names)
+    assert {"wire.records.batch", "pyspark_evenkeel.__init__"} <= set(names)
     script = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
     alone(folder, script, *(name.removesuffix(".__init__") for name in names))
 

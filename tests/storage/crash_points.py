@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
-from storage.memory_disk import MemoryDisk, PowerCut
+from storage.disk.memory import MemoryDisk, PowerCut
 
 OPERATIONS: Final = ("list", "open", "write", "fdatasync", "truncate", "rename", "remove", "fsync")
 

@@ -9,11 +9,11 @@ from paxos.entry import Entry, batch
 from paxos.ids import BALLOT_ZERO, Ballot, GroupId, NodeId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
 from storage.checkpoints import Checkpoint, CheckpointFiles
-from storage.disk import Disk
+from storage.disk.files import Disk
 from storage.identity import boot
-from storage.model import Recovered, WalConfig
-from storage.opening import open_wal
-from storage.wal import Wal
+from storage.log.model import Recovered, WalConfig
+from storage.log.opening import open_wal
+from storage.log.wal import Wal
 
 CLUSTER = "test-cluster"
 NODE = NodeId(7)

@@ -7,10 +7,10 @@ import pytest
 
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from storage.checkpoints import CheckpointFiles, checkpoint_name
-from storage.disk import Disk, RealDisk
+from storage.disk.files import Disk, RealDisk
+from storage.disk.memory import SECTOR_BYTES, MemoryDisk
 from storage.errors import DirectoryRefused, DiskFull, StorageFailed
 from storage.identity import Identity
-from storage.memory_disk import SECTOR_BYTES, MemoryDisk
 from tests.storage.crash_points import every_crash
 from tests.storage.log_maker import CLUSTER, NODE, accept, entries_of, start_from, sync
 

@@ -8,7 +8,8 @@ import pytest
 from crc32c import crc32c
 
 from paxos.ids import Incarnation, NodeId
-from storage.disk import RealDisk
+from storage.disk.files import RealDisk
+from storage.disk.memory import MemoryDisk, PowerCut
 from storage.errors import DirectoryLocked, DirectoryRefused, StorageFailed
 from storage.identity import (
     FORMAT_VERSION,
@@ -18,7 +19,6 @@ from storage.identity import (
     boot,
     mark_log_created,
 )
-from storage.memory_disk import MemoryDisk, PowerCut
 
 NODE = NodeId(3)
 

@@ -6,13 +6,13 @@ from random import Random
 import pytest
 
 from paxos.ids import GroupId, Slot
-from storage.direct import BLOCK_BYTES
+from storage.disk.direct import BLOCK_BYTES
+from storage.disk.memory import MemoryDisk
 from storage.errors import DirectoryRefused
 from storage.format import OFFSET_MASK, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, segment_name
 from storage.identity import IDENTITY_COPY_NAME, IDENTITY_NAME
 from storage.inspection import inspect
-from storage.memory_disk import MemoryDisk
-from storage.wal import Wal
+from storage.log.wal import Wal
 from tests.storage.log_maker import Author, accept, start, sync
 
 GROUP = GroupId(1)

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from paxos.ids import GroupId, Incarnation, NodeId
+from storage.disk.memory import MemoryDisk
 from storage.errors import DirectoryRefused
 from storage.evidence import evidence_name, keep_evidence
 from storage.format import segment_name
-from storage.memory_disk import MemoryDisk
-from storage.unsafe import UNSAFE_NAME, give_order, take_order
+from storage.unsafe_recovery import UNSAFE_NAME, give_order, take_order
 from storage.witness import WITNESS_NAME, read_witness, write_witness
 
 SEEN = {NodeId(2): (Incarnation(70), 1 << 40), NodeId(3): (Incarnation(71), 9)}

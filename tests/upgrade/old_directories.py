@@ -18,8 +18,6 @@ from paxos.ids import REGISTRY_GROUP
 from tests.broker.fakes import FakeReply
 from tests.runtime.one_node import one_node, run_until
 from wire.apis import APIS, Request, decode_response, encode_request
-from wire.batch import Record
-from wire.batch_writer import build_batch
 from wire.messages.logs import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wire.messages.offsets import (
     OffsetCommitRequest,
@@ -33,6 +31,8 @@ from wire.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+from wire.records.batch import Record
+from wire.records.batch_writer import build_batch
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 GROUPS: Final = 2

@@ -21,13 +21,13 @@ from tests.upgrade.old_directories import (
     unpack,
     wait_for_masters,
 )
-from wire.batch import as_view, iterate_records, split
 from wire.error_codes import ErrorCode
 from wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from wire.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from wire.records.batch import as_view, iterate_records, split
 
 ARCHIVES = sorted(GOLDEN.glob("*.tar.xz"))
 EARLIEST, LATEST = -2, -1

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from wire.apis import APIS, Api
+from wire.codec.schema import FIXED_KINDS, Field, Kind, Spec, fields_of
 from wire.messages.fetch import PRIVATE_TAG
-from wire.schema import FIXED_KINDS, Field, Kind, Spec, fields_of
 
 INTEGER_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 # What kio's datetime and timedelta can hold and give back without rounding.

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
-from wire.batch import (
+from wire.error_codes import ErrorCode
+from wire.records.batch import (
     HEADER_BYTES,
     PATCHED_BYTES,
     Batch,
@@ -23,8 +24,7 @@ from wire.batch import (
     split,
     validate,
 )
-from wire.batch_writer import build_batch
-from wire.error_codes import ErrorCode
+from wire.records.batch_writer import build_batch
 
 NOW_MS = 1_700_000_000_000
 
@@ -153,7 +153,7 @@ def i(value: int, size: int) -> bytes:
         (21, i(0x40, 2), ErrorCode.INVALID_RECORD),  # only compaction says when tombstones may go
         (21, i(0x08, 2), ErrorCode.INVALID_TIMESTAMP),  # log append time is not the client's
         (21, i(0x05, 2), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (21, i(0x04, 2), ErrorCode.NONE),  # what is in it is for `wire.record_check`
+        (21, i(0x04, 2), ErrorCode.NONE),  # what is in it is for `wire.records.validation`
         (43, i(9, 8), ErrorCode.INVALID_RECORD),  # a producer id without epoch and sequence
         (12, i(77, 4), ErrorCode.NONE),  # the leader epoch is not covered
     ],
@@ -223,7 +223,7 @@ def walk(data: bytes) -> None:
 
 
 def test_a_compression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wire.batch.DECOMPRESSED_BYTES_MAX", 1000)
+    monkeypatch.setattr("wire.records.batch.DECOMPRESSED_BYTES_MAX", 1000)
     data = build_batch([Record(bytes(100_000))], compression=Compression.GZIP)
     assert len(data) < 500
     with pytest.raises(BatchError, match="longer than 1000"):

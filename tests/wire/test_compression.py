@@ -5,10 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire.batch import HEADER_BYTES, Batch, BatchError, Compression, Record, iterate_records, split
-from wire.batch_writer import BatchWriter
-from wire.compression import XERIAL_MAGIC, compress, decompress
 from wire.error_codes import ErrorCode
+from wire.records.batch import (
+    HEADER_BYTES,
+    Batch,
+    BatchError,
+    Compression,
+    Record,
+    iterate_records,
+    split,
+)
+from wire.records.batch_writer import BatchWriter
+from wire.records.compression import XERIAL_MAGIC, compress, decompress
 
 LIMIT = 1 << 20
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]

@@ -6,11 +6,11 @@ import cramjam
 import pytest
 
 from tests.wire.test_record_check import LIMIT, NOW_MS, batch, record, refused, varint
-from wire.batch import BatchError, Compression, iterate_records
-from wire.compression import compress, decompress
 from wire.error_codes import ErrorCode
-from wire.lz4_frame import check_frame
-from wire.record_check import READABLE, check_records
+from wire.records.batch import BatchError, Compression, iterate_records
+from wire.records.compression import compress, decompress
+from wire.records.lz4_frame import check_frame
+from wire.records.validation import READABLE, check_records
 
 ONE = record(0, value=b"\x90\x03" + b"v" * 200)
 OTHER = record(1, value=b"\x90\x03" + b"w" * 200)

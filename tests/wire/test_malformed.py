@@ -22,10 +22,10 @@ from wire.apis import (
     parse_request_header,
     response_correlation_id,
 )
+from wire.codec.primitives import ITEMS_MAX, TAGS_MAX, put_uvarint
 from wire.errors import ProtocolError
 from wire.messages.metadata import MetadataRequest
 from wire.messages.produce import ProduceRequest
-from wire.primitives import ITEMS_MAX, TAGS_MAX, put_uvarint
 
 
 def sample(api: Api, version: int, direction: str) -> bytes:

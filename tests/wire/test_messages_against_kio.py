@@ -35,7 +35,7 @@ from wire.apis import (
     encode_response,
     parse_request_header,
 )
-from wire.compiler import decoder, encoder
+from wire.codec.compiler import decoder, encoder
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MS = datetime.timedelta(milliseconds=1)

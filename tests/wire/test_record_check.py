@@ -11,7 +11,8 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire.batch import (
+from wire.error_codes import ErrorCode
+from wire.records.batch import (
     HEADER_BYTES,
     TIMESTAMP_END,
     Batch,
@@ -24,12 +25,11 @@ from wire.batch import (
     split,
     with_greatest_time,
 )
-from wire.batch_writer import BatchWriter, put_varint
-from wire.compression import compress, decompress
-from wire.error_codes import ErrorCode
-from wire.record_check import NAMED_MAX, READABLE, BadRecordsError, Rules, check_records
-from wire.record_spans import record_spans
-from wire.record_times import greatest
+from wire.records.batch_writer import BatchWriter, put_varint
+from wire.records.compression import compress, decompress
+from wire.records.spans import record_spans
+from wire.records.times import greatest
+from wire.records.validation import NAMED_MAX, READABLE, BadRecordsError, Rules, check_records
 
 NOW_MS = 1_700_000_000_000
 LIMIT = 1 << 20

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire import record_columns
-from wire.batch import Record
-from wire.batch_writer import BatchWriter
+from wire.records import columns as record_columns
+from wire.records.batch import Record
+from wire.records.batch_writer import BatchWriter
 
 HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 RECORDS = st.lists(

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire.batch import Batch, BatchError, Record, iterate_records, parse_header, split
-from wire.batch_writer import build_batch
 from wire.error_codes import ErrorCode
-from wire.record_spans import rebuilt, record_spans
+from wire.records.batch import Batch, BatchError, Record, iterate_records, parse_header, split
+from wire.records.batch_writer import build_batch
+from wire.records.spans import rebuilt, record_spans
 
 RECORDS = st.lists(
     st.builds(

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.batches import START_MS, timed
-from wire.batch import (
+from wire.error_codes import ErrorCode
+from wire.records.batch import (
     DECOMPRESSED_BYTES_MAX,
     HEADER_BYTES,
     Batch,
@@ -15,9 +16,8 @@ from wire.batch import (
     Compression,
     parse_header,
 )
-from wire.error_codes import ErrorCode
-from wire.record_spans import rebuilt, record_spans
-from wire.record_times import REST_RECORDS, Timed, first_reaching, greatest
+from wire.records.spans import rebuilt, record_spans
+from wire.records.times import REST_RECORDS, Timed, first_reaching, greatest
 
 BASE = 1_000
 

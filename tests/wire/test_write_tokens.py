@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.write_tokens import (
+from wire.records.write_tokens import (
     BATCH_END,
     CHUNK_END,
     FIRST_ID,

@@ -8,7 +8,7 @@ read the refusal (KIP-511); the refusal itself is a version 0 body.
 
 import attrs
 
-from wire.schema import array, boolean, int16, int32, int64, string
+from wire.codec.schema import array, boolean, int16, int32, int64, string
 
 
 @attrs.define

@@ -8,7 +8,7 @@ it may hold. What has not changed since its last heartbeat is null.
 
 import attrs
 
-from wire.schema import (
+from wire.codec.schema import (
     array,
     boolean,
     inline_struct,

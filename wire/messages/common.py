@@ -2,7 +2,7 @@
 
 import attrs
 
-from wire.schema import int32, string
+from wire.codec.schema import int32, string
 
 
 @attrs.define

@@ -4,7 +4,7 @@
 
 import attrs
 
-from wire.schema import array, boolean, int8, int16, int32, string, string_array
+from wire.codec.schema import array, boolean, int8, int16, int32, string, string_array
 
 
 @attrs.define

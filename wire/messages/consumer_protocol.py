@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from wire.compiler import decoder, encoder
+from wire.codec.compiler import decoder, encoder
+from wire.codec.schema import array, int32, int32_array, octets, string, string_array
 from wire.errors import ProtocolError
-from wire.schema import array, int32, int32_array, octets, string, string_array
 
 PROTOCOL_TYPE: Final = "consumer"
 SUBSCRIPTION_VERSION: Final = 3

@@ -13,8 +13,7 @@ from typing import Final
 
 import attrs
 
-from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
-from wire.schema import (
+from wire.codec.schema import (
     RecordsField,
     array,
     int8,
@@ -27,6 +26,7 @@ from wire.schema import (
     struct,
     uuid,
 )
+from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
 
 PRIVATE_TAG: Final = 10_000
 

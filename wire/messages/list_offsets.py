@@ -4,7 +4,7 @@
 
 import attrs
 
-from wire.schema import array, int8, int16, int32, int64, string
+from wire.codec.schema import array, int8, int16, int32, int64, string
 
 
 @attrs.define

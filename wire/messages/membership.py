@@ -7,7 +7,7 @@ Keys 10, 11, 14, 12 and 13. Static membership is KIP-345, batched leaving its ve
 
 import attrs
 
-from wire.schema import array, boolean, int8, int16, int32, octets, string, string_array
+from wire.codec.schema import array, boolean, int8, int16, int32, octets, string, string_array
 
 
 @attrs.define

@@ -4,7 +4,7 @@
 
 import attrs
 
-from wire.schema import array, boolean, int16, int32, int32_array, int64, string
+from wire.codec.schema import array, boolean, int16, int32, int32_array, int64, string
 
 
 @attrs.define

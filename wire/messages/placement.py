@@ -4,7 +4,7 @@
 
 import attrs
 
-from wire.schema import array, boolean, int8, int16, int32, int32_array, string
+from wire.codec.schema import array, boolean, int8, int16, int32, int32_array, string
 
 
 @attrs.define

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import attrs
 
+from wire.codec.schema import array, int16, int32, int64, records, string, struct
 from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
-from wire.schema import array, int16, int32, int64, records, string, struct
 
 
 @attrs.define

@@ -2,7 +2,7 @@
 
 import attrs
 
-from wire.schema import int16, int32, int64, string
+from wire.codec.schema import int16, int32, int64, string
 
 
 @attrs.define

@@ -8,7 +8,7 @@ octets mean is the mechanism's business; there may be several rounds of them.
 
 import attrs
 
-from wire.schema import int16, int64, octets, string, string_array
+from wire.codec.schema import int16, int64, octets, string, string_array
 
 
 @attrs.define

@@ -4,7 +4,17 @@
 
 import attrs
 
-from wire.schema import array, boolean, int8, int16, int32, int32_array, string, string_array, uuid
+from wire.codec.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int32_array,
+    string,
+    string_array,
+    uuid,
+)
 
 
 @attrs.define

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from evenkeel import ConsumerRecord, SliceReader, TaskLease, TopicPartition, slices
-from evenkeel.descriptions import PartitionDescription, TopicDescription
+from evenkeel.admin.descriptions import PartitionDescription, TopicDescription
+from evenkeel.consumer.fetched import Records
 from evenkeel.errors import ConfigurationError, LeaseLostError, TimedOutError
-from evenkeel.fetched import Records
 from evenkeel.tasks import slices as module
 from evenkeel.tasks.sharding import slice_of
 from evenkeel.tasks.slices import PARTITIONS_MAX, Positions, belongs

@@ -4,8 +4,8 @@ import pytest
 
 from paxos.ids import MS, Epoch
 from paxos.replica import Replica
-from simulator.checkers import Violation
-from simulator.commands import CommandNode
+from simulator.checkers.protocol import Violation
+from simulator.node.command_node import CommandNode
 from simulator.script import Script
 
 

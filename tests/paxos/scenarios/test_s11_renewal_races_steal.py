@@ -5,8 +5,8 @@ import pytest
 from paxos.entry import BeMaster, Entry, Steal, be_master, steal
 from paxos.ids import Incarnation, NodeId
 from paxos.messages import Accepted
-from simulator.checkers import Violation
-from simulator.mutants import planted
+from simulator.checkers.protocol import Violation
+from simulator.mutants.catalogue import planted
 from simulator.script import GROUP, Script
 
 

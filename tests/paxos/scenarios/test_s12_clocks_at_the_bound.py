@@ -3,9 +3,9 @@
 import pytest
 
 from paxos.ids import MS, NodeId
-from runtime.clock import Clock as NodeClock
-from simulator.clock import Clock
-from simulator.options import Clocks
+from runtime.system.clock import Clock as NodeClock
+from simulator.environment.clock import Clock
+from simulator.environment.options import Clocks
 from simulator.script import Script
 
 

@@ -2,7 +2,7 @@
 
 from broker.config import IntakeConfig
 from paxos.entry import EntryKind
-from simulator.machine import COMMAND
+from simulator.node.state_machine import COMMAND
 from simulator.script import Script, is_kind
 
 

@@ -6,8 +6,8 @@ from paxos.entry import EntryKind, batch
 from paxos.ids import Ballot, GroupId, NodeId, Slot
 from paxos.messages import Accept, Accepted, Commit
 from paxos.step import AcceptRecord, Record
+from simulator.node.wal_disk import WalDisk
 from simulator.script import Script
-from simulator.wal_disk import WalDisk
 
 
 def test_an_accept_that_was_never_acknowledged_may_be_lost() -> None:

@@ -2,7 +2,7 @@
 
 from paxos.messages import Accepted, Prepare, Progress, Promise
 from paxos.timing import WINDOW_MAX
-from simulator.disk import RecordDisk
+from simulator.node.disk import RecordDisk
 from simulator.script import GROUP, Script
 
 

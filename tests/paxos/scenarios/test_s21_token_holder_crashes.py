@@ -3,7 +3,7 @@
 Registry, token and stealing machine are the production ones (balancer/).
 """
 
-from balancer.records import Outcome
+from balancer.registry.records import Outcome
 from paxos.ids import GroupId
 from paxos.messages import StealRequest
 from simulator.script import Script

@@ -1,6 +1,6 @@
 """Scenario 22: the registry group itself is stolen, by a token that lives in its own log."""
 
-from balancer.records import Outcome
+from balancer.registry.records import Outcome
 from paxos.ids import REGISTRY_GROUP, GroupId
 from paxos.messages import Prepare
 from simulator.script import GROUP, Script

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from balancer.records import Outcome
+from balancer.registry.records import Outcome
 from paxos.entry import EntryKind
 from paxos.ids import MS, REGISTRY_GROUP
 from paxos.messages import Accept, Accepted, Commit, StealRequest
 from paxos.state.handover import Stage
 from paxos.timing import Timing
-from simulator.balancing import CONFIG
+from simulator.node.balancing import CONFIG
 from simulator.script import GROUP, Script, is_kind
 
 MASTER, FOLLOWER, IDEAL = 0, 1, 2

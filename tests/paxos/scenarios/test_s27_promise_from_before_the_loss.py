@@ -10,7 +10,7 @@ from paxos.ids import MS
 from paxos.messages import Accept, Learned, Message, Prepare, Progress, Promise
 from paxos.proposer import Role
 from paxos.timing import WINDOW_MAX, Timing
-from simulator.disk import RecordDisk
+from simulator.node.disk import RecordDisk
 from simulator.script import Rule, Script
 
 P, M, C, D, A = range(5)

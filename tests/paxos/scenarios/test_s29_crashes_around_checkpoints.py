@@ -5,10 +5,10 @@ import random
 import pytest
 
 from paxos.ids import NodeId
-from simulator.disk import Disk, RecordDisk
-from simulator.doom import AT_CHECKPOINTS, Boundary, Doom
+from simulator.node.crash_points import AT_CHECKPOINTS, Boundary, CrashPoint
+from simulator.node.disk import Disk, RecordDisk
+from simulator.node.wal_disk import WalDisk
 from simulator.script import GROUP, Script
-from simulator.wal_disk import WalDisk
 
 EVERY = 10
 OWN = (Boundary.STATE_TAKEN, Boundary.STATE_SAVED, Boundary.LOG_RETIRED)
@@ -41,14 +41,14 @@ def test_nothing_is_lost(boundary: Boundary, kind: str) -> None:
     script.same_everywhere()
     own = boundary in OWN
     if own:
-        script.node(2).doom = Doom(boundary)
+        script.node(2).doom = CrashPoint(boundary)
     else:
         script.isolate(2)
     promised = script.replica(2).acceptor.promised
     script.write_all(0, 4 * EVERY, start=4)
     if not own:
         script.until(lambda: script.held(0).log_start > 1 and script.held(1).log_start > 1)
-        script.node(2).doom = Doom(boundary)
+        script.node(2).doom = CrashPoint(boundary)
         script.mend()
     crashed(script, 2)
     assert script.replica(2).acceptor.promised >= promised

@@ -3,7 +3,7 @@
 from paxos.ids import NodeId
 from paxos.messages import Promise
 from paxos.timing import WINDOW_MAX
-from simulator import hosting
+from simulator.node import hosting
 from simulator.script import GROUP, Script
 
 A, B, C, D = (NodeId(n) for n in range(4))

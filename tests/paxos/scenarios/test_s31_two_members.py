@@ -10,7 +10,7 @@ import random
 import pytest
 
 from paxos.messages import Accept
-from simulator.disk import Disk
+from simulator.node.disk import Disk
 from simulator.script import Script
 
 

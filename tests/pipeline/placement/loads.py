@@ -11,9 +11,9 @@ from random import Random
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from balancer.load import GroupLoad, LoadBook, LoadReport
-from balancer.planner import even_placement, solve
-from balancer.problem import Evenness, GroupNeed, NodeOffer, Problem, Wishes
+from balancer.planner.planner import even_placement, solve
+from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Problem, Wishes
+from balancer.registry.load import GroupLoad, LoadBook, LoadReport
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now
 from pipeline.placement.logic import GroupCost, Measure, Rules, Timing, Weighed, measure_of, weigh
 from tests.pipeline.placement.reports import INTERVAL_S, START_MS

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from balancer.load import LoadBook
 from balancer.planning import Planning, PlanningView
-from balancer.policy import Weights
 from balancer.problem_json import to_json
-from balancer.registry_commands import PublishWeights, Refused
+from balancer.registry.commands import PublishWeights, Refused
+from balancer.registry.load import LoadBook
+from balancer.registry.policy import Weights
 from paxos.ids import MS, GroupId, NodeId
 from pipeline.placement.admin import Endpoint
 from tests.balancer.literals import at, founded, placement, run

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from balancer.load import GroupLoad, LoadReport
+from balancer.registry.load import GroupLoad, LoadReport
 from paxos.ids import GroupId, Incarnation, NodeId
 
 START_MS = 1_700_000_010_000

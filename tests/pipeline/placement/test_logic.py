@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.load import REQUEST_BYTES, GroupLoad, LoadBook, LoadReport, encode_report
-from balancer.problem import WEIGHT_NORMAL
+from balancer.planner.problem import WEIGHT_NORMAL
+from balancer.registry.load import REQUEST_BYTES, GroupLoad, LoadBook, LoadReport, encode_report
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now
 from pipeline.placement.logic import (
     AHEAD,

@@ -6,9 +6,7 @@ import attrs
 
 from broker.statistics import BrokerStatistics
 from paxos.ids import GroupId, NodeId, Now
-from runtime.console.book import BELIEVED_NS, Book, lag_of
-from runtime.console.past import SECOND_NS, Past
-from runtime.console.words import (
+from runtime.console.messages import (
     SAMPLES_MAX,
     Acting,
     Committed,
@@ -18,6 +16,8 @@ from runtime.console.words import (
     Held,
     Sample,
 )
+from runtime.console.recent_traffic import SECOND_NS, RecentTraffic
+from runtime.console.reports import BELIEVED_NS, ClusterReports, lag_of
 from tests.runtime.console.test_words import STATE
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -49,7 +49,7 @@ def consumers(*committed: Committed) -> Consumers:
 
 def test_of_two_who_say_that_they_are_master_the_later_one_is() -> None:
     """A node that lost a group a moment ago has not said so yet."""
-    book = Book()
+    book = ClusterReports()
     book.hear_state(TWO, state(acting=(Acting(7, 100, 4, 0),)), at(1))
     book.hear_state(ONE, state(acting=(Acting(7, 2900, 5, 0),)), at(1))
     book.hear_state(THREE, state(acting=(Acting(7, 2900, 3, 0),)), at(1))
@@ -57,7 +57,7 @@ def test_of_two_who_say_that_they_are_master_the_later_one_is() -> None:
 
 
 def test_who_has_not_answered_for_long_says_nothing_any_more() -> None:
-    book = Book()
+    book = ClusterReports()
     book.hear_state(TWO, state(acting=(Acting(7, 100, 4, 0),)), at(1))
     late = at(1 + BELIEVED_NS / SECOND_NS + 0.1)
     assert book.state(TWO, at(2)) is not None
@@ -67,7 +67,7 @@ def test_who_has_not_answered_for_long_says_nothing_any_more() -> None:
 
 def test_samples_are_kept_by_our_own_seconds() -> None:
     """The boot clock of another machine began at another time."""
-    book = Book()
+    book = ClusterReports()
     book.hear_state(TWO, state(second=9_000, samples=(sample(8_999, 1), sample(9_000, 2))), at(50))
     assert book.samples(TWO) == (sample(49, 1), sample(50, 2))
     assert book.known_to(TWO) == 9_000
@@ -81,7 +81,7 @@ def test_samples_are_kept_by_our_own_seconds() -> None:
 
 
 def test_a_chart_is_bounded() -> None:
-    book = Book()
+    book = ClusterReports()
     for second in range(1, 3 * SAMPLES_MAX):
         book.hear_state(TWO, state(second=second, samples=(sample(second),)), at(second))
     assert len(book.samples(TWO)) == SAMPLES_MAX
@@ -90,7 +90,7 @@ def test_a_chart_is_bounded() -> None:
 def test_a_past_is_a_rate_by_the_time_that_passed() -> None:
     """A tick may come late; a second is told once."""
     counts = BrokerStatistics()
-    past = Past(counts)
+    past = RecentTraffic(counts)
     past.tick(at(10))
     counts.produce_requests, counts.fetch_bytes = 100, 3_000
     past.tick(at(12))
@@ -106,7 +106,7 @@ def test_a_past_is_a_rate_by_the_time_that_passed() -> None:
 
 def test_a_lag_is_from_what_was_committed_to_the_end() -> None:
     """Records that were deleted before they were read are no lag; an unknown end is told apart."""
-    book = Book()
+    book = ClusterReports()
     book.hear_data(ONE, Data(ends=(Ends("orders", [0, 1], [0, 40], [10, 50]),)), at(1))
     book.hear_data(TWO, Data(ends=(Ends("orders", [2], [0], [5]),)), at(1))
     book.add_up(at(1))
@@ -115,7 +115,7 @@ def test_a_lag_is_from_what_was_committed_to_the_end() -> None:
 
 
 def test_who_was_master_until_now_does_not_take_records_back() -> None:
-    book = Book()
+    book = ClusterReports()
     book.hear_data(ONE, Data(ends=(Ends("orders", [0], [0], [100]),)), at(1))
     book.hear_data(TWO, Data(ends=(Ends("orders", [0], [0], [90]),)), at(1))
     book.add_up(at(1))
@@ -123,7 +123,7 @@ def test_who_was_master_until_now_does_not_take_records_back() -> None:
 
 
 def test_records_a_second_are_what_came_since_the_last_look() -> None:
-    book = Book()
+    book = ClusterReports()
     for second, end in ((10, 100), (15, 600), (20, 600)):
         book.hear_data(ONE, Data(ends=(Ends("orders", [0], [0], [end]),)), at(second))
         book.add_up(at(second))
@@ -131,7 +131,7 @@ def test_records_a_second_are_what_came_since_the_last_look() -> None:
 
 
 def test_bytes_are_those_of_all_copies() -> None:
-    book = Book()
+    book = ClusterReports()
     for node in (ONE, TWO):
         book.hear_data(node, Data(held=(Held("orders", 1000, -1),)), at(1))
     book.hear_data(THREE, Data(held=(Held("orders", 500, 20),), cut=1), at(1))
@@ -140,7 +140,7 @@ def test_bytes_are_those_of_all_copies() -> None:
 
 
 def test_nothing_is_kept_when_nobody_watches() -> None:
-    book = Book()
+    book = ClusterReports()
     book.hear_state(ONE, state(samples=(sample(1),)), at(1))
     book.hear_data(ONE, Data(ends=(Ends("orders", [0], [0], [1]),)), at(1))
     book.add_up(at(1))

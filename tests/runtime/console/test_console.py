@@ -16,18 +16,9 @@ from node import Node
 from paxos.codec import PeerError
 from paxos.ids import GroupId, NodeId
 from runtime.console.hub import WATCHERS_MAX
-from runtime.console.words import (
-    Acting,
-    Ask,
-    Data,
-    State,
-    What,
-    decode,
-    encode_ask,
-    encode_tell,
-)
-from runtime.dataplane import TICK_S
-from runtime.http import HttpServer
+from runtime.console.messages import Acting, Ask, Data, State, What, decode, encode_ask, encode_tell
+from runtime.http.server import HttpServer
+from runtime.network.dataplane import TICK_S
 from tests.runtime.one_node import one_node, run_until
 
 GIVE_UP_S = 30.0

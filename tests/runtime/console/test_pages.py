@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runtime.console.pages import FOLDER, PREFIX, pages
-from runtime.http import Answer
+from runtime.http.server import Answer
 
 ROUTES = pages()
 SCRIPTS = sorted(FOLDER.glob("*.js"))

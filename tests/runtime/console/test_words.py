@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxos.codec import PeerError
-from runtime.console.words import (
+from runtime.console.messages import (
     SAMPLES_MAX,
     Acting,
     Ask,

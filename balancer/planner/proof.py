@@ -1,0 +1,358 @@
+"""That no plan with fewer moves is as even: a certificate with each plan, and its checker.
+
+The certificate holds what the claim rests on; `objections` checks it from the problem alone,
+without the planner. Four kinds of proof, and an honest fifth:
+
+- EXCHANGE, by count: evenness is a convex function of the counts, zone totals included (laminar
+  convex), and the number of groups that may stay is a concave one. For such a pair a local optimum
+  is a global one (M-convexity, Murota 2003): it is enough that no transfer of one place between two
+  nodes makes the plan more even, and none that leaves it as even saves a move.
+- PRICES, by count where groups may not be everywhere: prices of nodes that no step undercuts, and
+  so no chain of steps makes the plan more even, or as even with a move less (`assignment.py`).
+- BOUND: whatever is planned, a node above its ceiling must give away so many groups (its heaviest
+  would do), and what has no home or no choice moves anyway. The plan makes no more moves than that.
+- SEARCH: every placement with fewer moves was tried; only for small clusters.
+- OPEN: between `at_least` and `moves` nothing is proven.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final
+
+import attrs
+
+from balancer.planner.assignment import AssignmentProblem, Place, objection, prices_of
+from balancer.planner.levels import ceilings, fewest_leaving, fixed_weights, weights_on
+from balancer.planner.problem import Evenness, Frame
+from balancer.planner.quotas import fixed_loads
+from balancer.planner.topic_spread import even_shares, total_excess
+from paxos.ids import GroupId, NodeId
+
+SEARCH_GROUPS_MAX: Final = 12
+SEARCH_STEPS_MAX: Final = 10_000
+"""The planner runs on a node's loop: a search may take some ten milliseconds, no more."""
+SEARCH_LEAF_STEPS: Final = 8
+"""What a whole placement costs to be looked at, in steps."""
+
+
+class Proof(StrEnum):
+    EXCHANGE = "exchange"
+    BOUND = "bound"
+    SEARCH = "search"
+    PRICES = "prices"
+    OPEN = "open"
+
+
+@attrs.frozen
+class Certificate:
+    proof: Proof
+    moves: int
+    at_least: int
+    """Every placement as even makes at least so many moves."""
+    limits: Mapping[NodeId, int]
+    """What "as even" means: the counts of all groups, or the ceilings of weight, by node."""
+    prices: Mapping[str, int] | None = None
+    """With PRICES: what they are."""
+
+    @property
+    def proven(self) -> bool:
+        return self.moves == self.at_least
+
+
+def count_moves(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
+    current = frame.problem.current
+    return sum(current.get(group) != node for group, node in placement.items())
+
+
+# ---- evenness ------------------------------------------------------------------------------------
+
+
+def counts_on(frame: Frame, placement: Mapping[GroupId, NodeId]) -> dict[NodeId, int]:
+    counts = Counter(node for group, node in placement.items() if group not in frame.left)
+    return {node: counts[node] for node in frame.allowed}
+
+
+def count_cost(frame: Frame, counts: Mapping[NodeId, int]) -> tuple[Fraction, Fraction]:
+    """Unevenness by count: of zones first, then of nodes."""
+    zones = sum(
+        Fraction(sum(counts[node] for node in members)) ** 2 for members in frame.zones.values()
+    )
+    nodes = sum(Fraction(counts[node] ** 2, frame.allowed[node].capacity) for node in counts)
+    return Fraction(zones), Fraction(nodes)
+
+
+@attrs.frozen
+class Bar:
+    """How even a plan is, in what the operator cares for: computed once, held against many."""
+
+    frame: Frame
+    excess: int
+    cost: tuple[Fraction, Fraction] | None
+    """By count; None by weight."""
+    most: Mapping[NodeId, int]
+    """By weight."""
+
+    @classmethod
+    def of(cls, frame: Frame, plan: Mapping[GroupId, NodeId]) -> "Bar":
+        excess = total_excess(frame, plan)
+        if frame.problem.wishes.evenness is Evenness.COUNT:
+            return cls(frame, excess, count_cost(frame, counts_on(frame, plan)), {})
+        return cls(frame, excess, None, reached(frame, plan))
+
+    def reached_by(self, candidate: Mapping[GroupId, NodeId]) -> bool:
+        """Whether a placement is at least as even."""
+        if total_excess(self.frame, candidate) > self.excess:
+            return False
+        if self.cost is not None:
+            return count_cost(self.frame, counts_on(self.frame, candidate)) <= self.cost
+        loads = weights_on(self.frame, candidate)
+        return all(load <= self.most[node] for node, load in loads.items())
+
+
+def as_even(
+    frame: Frame, candidate: Mapping[GroupId, NodeId], plan: Mapping[GroupId, NodeId]
+) -> bool:
+    """Whether a placement is at least as even as the plan, in what the operator cares for."""
+    return Bar.of(frame, plan).reached_by(candidate)
+
+
+def reached(frame: Frame, plan: Mapping[GroupId, NodeId]) -> dict[NodeId, int]:
+    """The ceilings of weight a plan keeps: its own loads where it could not keep the wanted."""
+    loads = weights_on(frame, plan)
+    return {node: max(most, loads[node]) for node, most in ceilings(frame).limits.items()}
+
+
+# ---- lower bounds --------------------------------------------------------------------------------
+
+
+def bound_of(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
+    """Moves that every placement as even as this one makes."""
+    by_topic = _topic_bound(frame, placement)
+    if frame.problem.wishes.evenness is Evenness.COUNT:
+        return frame.forced_moves() + by_topic
+    most, fixed = reached(frame, placement), fixed_weights(frame)
+    leaving = 0
+    for node, mine in frame.held().items():
+        # A group that fits below no other ceiling does not leave.
+        room = max((most[other] - fixed[other] for other in most if other != node), default=0)
+        weights = [frame.needs[group].weight for group in mine]
+        able = [weight for weight in weights if weight <= room]
+        leaving += fewest_leaving(able, fixed[node] + sum(weights) - most[node])
+    return frame.forced_moves() + max(leaving, by_topic)
+
+
+def _topic_bound(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
+    """By the worst topic alone, provided that the plan keeps the operator's bound."""
+    slack = frame.problem.wishes.topic_excess_max
+    if slack is None or total_excess(frame, placement):
+        return 0
+    held = frame.held()
+    fixed: dict[NodeId, Counter[str]] = {node: Counter() for node in held}
+    for group, node in frame.fixed.items():
+        if node in fixed:
+            fixed[node].update(frame.needs[group].topics)
+    bounds = [0]
+    for topic, share in even_shares(frame).items():
+        leaving = 0
+        for node, mine in held.items():
+            parts = [frame.needs[group].topics.get(topic, 0) for group in mine]
+            leaving += fewest_leaving(parts, fixed[node][topic] + sum(parts) - share - slack)
+        bounds.append(leaving)
+    return max(bounds)
+
+
+# ---- exchanges -----------------------------------------------------------------------------------
+
+
+def exchange_objection(frame: Frame, placement: Mapping[GroupId, NodeId]) -> str | None:
+    """Why a plan by count is not proven by exchanges; None if it is."""
+    counts = counts_on(frame, placement)
+    floor = fixed_loads(frame)
+    held = {node: len(mine) for node, mine in frame.held().items()}
+    cost = count_cost(frame, counts)
+    for giver in counts:
+        if counts[giver] <= floor[giver]:
+            continue  # it has only what nobody may move
+        for taker in counts:
+            if taker == giver:
+                continue
+            other = {**counts, giver: counts[giver] - 1, taker: counts[taker] + 1}
+            saves = (held[taker] > counts[taker] - floor[taker]) and (
+                held[giver] < counts[giver] - floor[giver]
+            )
+            if saves or _could_help(frame, counts, giver, taker):
+                other_cost = count_cost(frame, other)
+                if other_cost < cost:
+                    return f"a group from node {giver} to node {taker} would be more even"
+                if saves and other_cost == cost:
+                    return f"as even with a move less: node {giver} one less, node {taker} one more"
+    stays = sum(min(held[node], counts[node] - floor[node]) for node in counts)
+    needed = frame.forced_moves() + sum(held.values()) - stays
+    made = count_moves(frame, placement)
+    return None if made == needed else f"{made} moves where these counts need {needed}"
+
+
+def _could_help(frame: Frame, counts: Mapping[NodeId, int], giver: NodeId, taker: NodeId) -> bool:
+    """Cheap and necessary: without zones only a transfer downhill can be more even."""
+    if frame.problem.wishes.spread_zones:
+        return True
+    full, empty = frame.allowed[giver].capacity, frame.allowed[taker].capacity
+    return (2 * counts[giver] - 1) * empty > (2 * counts[taker] + 1) * full
+
+
+# ---- prices --------------------------------------------------------------------------------------
+
+
+def seating_of(
+    frame: Frame, placement: Mapping[GroupId, NodeId] | None = None
+) -> AssignmentProblem:
+    """Masters as seats, one for each free group; seated as in `placement`, else as they are now."""
+    fixed = fixed_loads(frame)
+    start = {}
+    for group in frame.free:
+        node = frame.home(group) if placement is None else placement[group]
+        start[group] = () if node is None else (node,)
+    return AssignmentProblem(
+        choices={
+            group: {node: Place(0, int(node != frame.home(group))) for node in frame.may(group)}
+            for group in frame.free
+        },
+        seats=dict.fromkeys(frame.free, 1),
+        start=start,
+        capacity={node: offer.capacity for node, offer in frame.allowed.items()},
+        fixed=fixed,
+        zone={node: offer.zone for node, offer in frame.allowed.items()},
+        level_zones=frame.problem.wishes.spread_zones,
+    )
+
+
+# ---- search --------------------------------------------------------------------------------------
+
+
+@attrs.define
+class _Search:
+    """Depth first over the free groups: each stays, or goes anywhere, as long as moves last."""
+
+    frame: Frame
+    plan: Mapping[GroupId, NodeId]
+    moves_max: int
+    bar: Bar
+    loads: dict[NodeId, int]
+    """Of what is placed so far: by weight nothing is put above the bar."""
+    steps: int = 0
+    found: dict[GroupId, NodeId] | None = None
+
+    def run(self) -> bool:
+        """Look for a placement as even with at most `moves_max` moves; False if cut short."""
+        frame = self.frame
+        fixed = {group: self.plan[group] for group in self.plan if group not in frame.free}
+        return self._place(0, dict(fixed), self.moves_max - count_moves(frame, fixed))
+
+    def _place(self, at: int, placed: dict[GroupId, NodeId], moves_left: int) -> bool:
+        self.steps += 1
+        if self.steps > SEARCH_STEPS_MAX:
+            return False
+        frame, most = self.frame, self.bar.most
+        if at == len(frame.free):
+            self.steps += SEARCH_LEAF_STEPS
+            if self.bar.reached_by(placed):
+                self.found = dict(placed)
+            return True
+        group = frame.free[at]
+        home, weight = frame.home(group), frame.needs[group].weight
+        for node in frame.may(group):
+            left = moves_left - (node != home)
+            if left < 0 or (most and self.loads[node] + weight > most[node]):
+                continue
+            placed[group] = node
+            self.loads[node] += weight
+            complete = self._place(at + 1, placed, left)
+            self.loads[node] -= weight
+            if not complete or self.found is not None:
+                return complete
+        placed.pop(group, None)
+        return True
+
+
+def search(
+    frame: Frame, plan: Mapping[GroupId, NodeId], moves_max: int
+) -> tuple[dict[GroupId, NodeId] | None, bool]:
+    """A placement as even as `plan` with at most `moves_max` moves, and whether all were tried."""
+    if len(frame.free) > SEARCH_GROUPS_MAX:
+        return None, False
+    one = _Search(frame, plan, moves_max, Bar.of(frame, plan), fixed_weights(frame))
+    complete = one.run()
+    return one.found, complete
+
+
+# ---- the certificate -----------------------------------------------------------------------------
+
+
+def certify(frame: Frame, placement: Mapping[GroupId, NodeId]) -> Certificate:
+    """The strongest certificate there is for a plan."""
+    moves = count_moves(frame, placement)
+    by_count = frame.problem.wishes.evenness is Evenness.COUNT
+    limits = counts_on(frame, placement) if by_count else reached(frame, placement)
+    if by_count and frame.choices:
+        prices = prices_of(seating_of(frame, placement))
+        if prices is not None:
+            return Certificate(Proof.PRICES, moves, moves, limits, prices)
+    elif by_count and exchange_objection(frame, placement) is None:
+        return Certificate(Proof.EXCHANGE, moves, moves, limits)
+    at_least = bound_of(frame, placement)
+    if moves == at_least:
+        return Certificate(Proof.BOUND, moves, at_least, limits)
+    found, complete = search(frame, placement, moves - 1)
+    if complete and found is None:
+        return Certificate(Proof.SEARCH, moves, moves, limits)
+    return Certificate(Proof.OPEN, moves, at_least, limits)
+
+
+def objections(
+    frame: Frame, placement: Mapping[GroupId, NodeId], certificate: Certificate
+) -> list[str]:
+    """What is wrong with a plan or its certificate; nothing if both hold."""
+    wrong = _misplacements(frame, placement)
+    if wrong:
+        return wrong
+    if certificate.moves != count_moves(frame, placement):
+        wrong.append(f"the plan makes {count_moves(frame, placement)} moves")
+    by_count = frame.problem.wishes.evenness is Evenness.COUNT
+    limits = counts_on(frame, placement) if by_count else reached(frame, placement)
+    if certificate.limits != limits:
+        wrong.append(f"the plan's evenness is {limits}")
+    match certificate.proof:
+        case Proof.EXCHANGE:
+            found_wrong = exchange_objection(frame, placement)
+            if frame.choices:
+                found_wrong = "exchanges prove nothing where groups may not be everywhere"
+            wrong += [] if found_wrong is None else [found_wrong]
+        case Proof.PRICES:
+            prices = certificate.prices or {}
+            undercut = objection(seating_of(frame, placement), prices)
+            wrong += [] if undercut is None else [undercut]
+        case Proof.BOUND | Proof.OPEN:
+            at_least = bound_of(frame, placement)
+            if certificate.at_least != at_least:
+                wrong.append(f"the bound is {at_least}")
+        case Proof.SEARCH:
+            found, complete = search(frame, placement, certificate.moves - 1)
+            if found is not None or not complete:
+                wrong.append(f"fewer moves: {found}" if complete else "the search is not complete")
+    return wrong
+
+
+def _misplacements(frame: Frame, placement: Mapping[GroupId, NodeId]) -> list[str]:
+    """Groups that are where no plan may put them."""
+    wrong = []
+    for group in frame.needs:
+        node = placement.get(group)
+        if group in frame.fixed and node != frame.fixed[group]:
+            wrong.append(f"group {group} is fixed on node {frame.fixed[group]}, planned on {node}")
+        elif group in frame.left and node != frame.problem.current.get(group):
+            wrong.append(f"group {group} is paused and was to be left where it is")
+        elif group in frame.free and node not in frame.may(group):
+            wrong.append(f"group {group} is planned on node {node}, which is not allowed")
+    return wrong

@@ -1,0 +1,593 @@
+"""What may be asked of the registry, what it answers, and how both travel.
+
+A command is proposed on group 0's log as bytes; `Registry.apply` turns it into a result, which is
+bytes too, on every node alike. A refusal is a result with a reason code, never an exception. A
+command never relies on a clock or a die of the node that applies it: whatever the decision needs is
+a field, chosen by the proposer (the 16-byte topic id, `now_wall_ns`).
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from balancer.registry.packing import (
+    FLAG,
+    I32,
+    I64,
+    STRING,
+    U8,
+    U32,
+    Field,
+    Older,
+    decode,
+    encode,
+    enum,
+    mapping,
+    opening,
+    optional,
+    record,
+    sequence,
+    union,
+)
+from balancer.registry.policy import PLAN_RECORD, POLICY, WEIGHTS, PlanRecord, Policy, Weights
+from balancer.registry.records import (
+    ADDRESS,
+    CONFIGS,
+    CONFIGS_ENCODED_MAX,
+    EPOCHS,
+    GROUPS_MAX,
+    NODES,
+    PLACEMENT,
+    REPLICA_SETS,
+    TOKEN,
+    TOPIC_4,
+    TOPIC_ID,
+    Address,
+    Outcome,
+    StealToken,
+    Topic,
+)
+from paxos.ids import GroupId, Incarnation, NodeId, Slot
+
+FORMAT_VERSION: Final = 1
+"""Of commands and results. A node that does not know a version refuses it as malformed, so a newer
+command may only be proposed when every node of the cluster knows it."""
+NOBODY: Final = NodeId(0)
+"""No node's id, where none need be said."""
+
+
+# ---- commands ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class FoundCluster:
+    """The first command of a cluster's life: the first one applied wins, for ever.
+
+    The number of groups is part of the replicated state and not of a node's configuration, because
+    two nodes that disagreed about it would send the same partition to different logs.
+    """
+
+    cluster_id: str
+    groups_count: int
+    founders: tuple[NodeId, ...] = ()
+    replicas: int = 0
+    """See records.Cluster; both or neither."""
+
+
+@attrs.frozen
+class RegisterNode:
+    """Sent by a founder, or a node that was added, at every boot.
+
+    An older incarnation than the registered one is refused.
+    """
+
+    node: NodeId
+    incarnation: Incarnation
+    kafka: Address
+    peer: Address
+    http: Address
+    zone: str = ""
+
+
+@attrs.frozen
+class AddNode:
+    """Admit a node to a running cluster: it may register, and its peers talk to it.
+
+    Of a node that is leaving: it stays.
+    """
+
+    node: NodeId
+    peer: Address
+    zone: str = ""
+
+
+@attrs.frozen
+class RemoveNode:
+    """Let a node leave: its replicas go to others, and then it does. Its id is never used again."""
+
+    node: NodeId
+
+
+@attrs.frozen
+class FinishRemoval:
+    """A leaving node has nothing any more: it is none of the cluster's nodes from now on."""
+
+    node: NodeId
+
+
+@attrs.frozen
+class SetReplicaSets:
+    """Say which nodes should keep some groups, provided the sets are still at that version.
+
+    The groups that are not named keep theirs. `by_hand`: no plan changes these sets again, except
+    for a node that is dead or leaving, until the group is given back (`PinGroup` to None).
+    """
+
+    expected_version: int | None
+    sets: Mapping[GroupId, tuple[NodeId, ...]]
+    by_hand: bool = False
+    wall_ns: int = 0
+    node: NodeId = NOBODY
+    """Who says so, and when: for the history alone, as what follows."""
+    trigger: str = ""
+    reasons: Mapping[GroupId, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class NoteMembers:
+    """A group's master tells which members its log says it has since `slot`."""
+
+    group: GroupId
+    slot: Slot
+    members: tuple[NodeId, ...]
+
+
+@attrs.frozen
+class CreateTopic:
+    """`topic_id` is drawn by the proposer; the same name and id again is the same request again."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    replication: int = 3
+    configs: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class CreatePartitions:
+    name: str
+    total: int
+    """The new number of partitions, not how many to add (as in Kafka)."""
+
+
+@attrs.frozen
+class DeleteTopic:
+    """By name, by id, or by both (which must then mean the same topic).
+
+    `epochs`: those of the leases of its groups, as far as the proposer knows. They never fall.
+    """
+
+    name: str | None = None
+    topic_id: bytes | None = None
+    epochs: Mapping[GroupId, int] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class ConfigureTopic:
+    """Change settings of one topic: with `replace` all others go back to their defaults.
+
+    The id says which topic is meant, should another of its name have been created meanwhile.
+    """
+
+    name: str
+    topic_id: bytes
+    configs: Mapping[str, str]
+    removed: tuple[str, ...] = ()
+    replace: bool = False
+
+    def applied_to(self, configs: Mapping[str, str]) -> dict[str, str]:
+        """What becomes of a topic's settings."""
+        left = {} if self.replace else dict(configs)
+        for name in self.removed:
+            left.pop(name, None)
+        return left | dict(self.configs)
+
+
+@attrs.frozen
+class SetPlacement:
+    """Replace the ideal placement, provided it is still at `expected_version` (None: whatever)."""
+
+    expected_version: int | None
+    placement: Mapping[GroupId, NodeId]
+
+
+@attrs.frozen
+class MergePlacement:
+    """Set one group's ideal node and leave the others."""
+
+    expected_version: int | None
+    group: GroupId
+    node: NodeId
+
+
+@attrs.frozen
+class AcquireStealToken:
+    """Ask for the right to run the one steal of the cluster (E10).
+
+    `master_version` is the lease version of `source` that the asker saw, `attempt` counts the
+    asker's requests since its boot (see StealToken).
+    """
+
+    group: GroupId
+    source: NodeId
+    target: NodeId
+    target_incarnation: Incarnation
+    attempt: int
+    master_version: Slot
+    placement_version: int
+    now_wall_ns: int
+    duration_ns: int
+
+
+@attrs.frozen
+class ReleaseStealToken:
+    """Give the token back. Giving back what is no longer held changes nothing, and is no error."""
+
+    token: int
+    outcome: Outcome
+    duration_us: int
+
+
+@attrs.frozen
+class PauseBalancer:
+    """Stop or resume stealing: of one group, or of all (`group` None; the two are independent)."""
+
+    paused: bool
+    group: GroupId | None = None
+
+
+@attrs.frozen
+class DrainNode:
+    """Flag a node as nobody's ideal node; it stays set over restarts until it is taken back."""
+
+    node: NodeId
+    draining: bool
+
+
+@attrs.frozen
+class SetPolicy:
+    """Replace the policy, provided it is still at `expected_version` (None: whatever)."""
+
+    expected_version: int | None
+    policy: Policy
+
+
+@attrs.frozen
+class PinGroup:
+    """Move one group by hand: it becomes `node`'s and no plan moves it; None gives it back."""
+
+    group: GroupId
+    node: NodeId | None
+
+
+@attrs.frozen
+class AdoptPlan:
+    """A plan replaces the placement it was made for, and is remembered with its reasons.
+
+    `automatic` is what the policy says of it afterwards: an operator's request for a plan turns
+    automatic planning on again.
+    """
+
+    expected_version: int
+    placement: Mapping[GroupId, NodeId]
+    automatic: bool
+    record: PlanRecord
+
+
+@attrs.frozen
+class PublishWeights:
+    """What the groups weigh, by a job that has computed it; an older computation is refused."""
+
+    weights: Weights
+
+
+@attrs.frozen
+class CancelSteal:
+    """Tell the master not to hand over for this token; the token itself ends as it always does."""
+
+    token: int
+
+
+@attrs.frozen
+class AllocateProducerIds:
+    """A block of producer ids for one broker to hand out (Kafka's AllocateProducerIds, KIP-730)."""
+
+    node: NodeId
+    count: int
+
+
+@attrs.frozen
+class Decided:
+    """A change that somebody asked for, when the registry was at slot `seen` as far as its author
+    knew: refused where the same thing was decided on since (`balancer.registry.fences`)."""
+
+    seen: Slot
+    command: "Command"
+
+
+Command: TypeAlias = (
+    FoundCluster
+    | RegisterNode
+    | CreateTopic
+    | CreatePartitions
+    | DeleteTopic
+    | ConfigureTopic
+    | SetPlacement
+    | MergePlacement
+    | AcquireStealToken
+    | ReleaseStealToken
+    | PauseBalancer
+    | DrainNode
+    | AllocateProducerIds
+    | SetPolicy
+    | PinGroup
+    | AdoptPlan
+    | PublishWeights
+    | CancelSteal
+    | AddNode
+    | RemoveNode
+    | FinishRemoval
+    | SetReplicaSets
+    | NoteMembers
+    | Decided
+)
+
+
+# ---- results -------------------------------------------------------------------------------------
+
+
+class Refusal(IntEnum):
+    """Why a command changed nothing."""
+
+    MALFORMED = 1
+    NOT_FOUNDED = 2
+    ALREADY_FOUNDED = 3
+    INVALID_CLUSTER = 4
+    INVALID_NODE = 10
+    UNKNOWN_NODE = 11
+    TOO_MANY_NODES = 12
+    STALE_INCARNATION = 13
+    NODE_NOT_ADMITTED = 14
+    """It is no founder, and nobody has added it."""
+    NODE_REMOVED = 15
+    """It was removed; its id is never used again."""
+    NODE_EXISTS = 16
+    NODE_LEAVING = 17
+    NODE_IN_USE = 18
+    """It still has replicas, or should be master of something."""
+    LAST_NODE = 19
+    TOPIC_EXISTS = 20
+    UNKNOWN_TOPIC = 21
+    INVALID_NAME = 22
+    INVALID_TOPIC_ID = 23
+    INVALID_PARTITIONS = 24
+    TOO_MANY_PARTITIONS = 25
+    TOO_MANY_TOPICS = 26
+    INVALID_REPLICATION = 27
+    INVALID_CONFIGS = 28
+    PLACEMENT_CONFLICT = 40
+    UNKNOWN_GROUP = 41
+    NOT_A_MEMBER = 42
+    """A master's place is on a member of its group."""
+    INVALID_REPLICAS = 43
+    REPLICAS_CONFLICT = 44
+    """The sets have changed since the command was made."""
+    TOKEN_HELD = 50
+    STALE_PLAN = 51
+    """The asker's placement version is not the current one."""
+    PAUSED = 52
+    NOT_MISPLACED = 53
+    """By the ideal placement the group does not belong on the asker, or it is there already."""
+    STALE_MASTER = 54
+    """A steal from that very lease version has already succeeded."""
+    NODE_DRAINING = 55
+    INVALID_DURATION = 56
+    INVALID_POLICY = 57
+    INVALID_PLAN = 58
+    INVALID_WEIGHTS = 59
+    INVALID_COUNT = 60
+    PRODUCER_IDS_EXHAUSTED = 61
+    POLICY_CONFLICT = 62
+    NOT_STEALING = 63
+    """There is no such steal to be cancelled."""
+    STALE_WEIGHTS = 64
+    """Newer ones are known already."""
+    OVERTAKEN = 65
+    """The same thing was decided on since the command was made."""
+
+
+@attrs.frozen
+class Refused:
+    reason: Refusal
+    detail: str = ""
+
+
+@attrs.frozen
+class Done:
+    """Accepted; the registry's version after it (the same as before if nothing changed)."""
+
+    version: int
+
+
+@attrs.frozen
+class TopicCreated:
+    topic: Topic
+
+
+@attrs.frozen
+class PartitionsCreated:
+    """`topic` has all partitions; those from `first_new` on are new."""
+
+    topic: Topic
+    first_new: int
+
+
+@attrs.frozen
+class TopicDeleted:
+    """The topic as it was last, so that the shell knows which partitions to drop."""
+
+    topic: Topic
+
+
+@attrs.frozen
+class PlacementSet:
+    version: int
+
+
+@attrs.frozen
+class TokenGranted:
+    token: StealToken
+
+
+@attrs.frozen
+class TokenRefused:
+    """Answers the request (`group`, `attempt`); `held` is the token that is in the way, if any."""
+
+    reason: Refusal
+    group: GroupId
+    attempt: int
+    held: StealToken | None = None
+
+
+@attrs.frozen
+class TokenReleased:
+    """`was_held` is False for a token that was no longer held (a repeated release, or expired)."""
+
+    token: int
+    was_held: bool
+
+
+@attrs.frozen
+class ProducerIds:
+    """The ids first .. first + count - 1."""
+
+    first: int
+    count: int
+
+
+Result: TypeAlias = (
+    Refused
+    | Done
+    | TopicCreated
+    | PartitionsCreated
+    | TopicDeleted
+    | PlacementSet
+    | TokenGranted
+    | TokenRefused
+    | TokenReleased
+    | ProducerIds
+)
+
+
+# ---- codec ---------------------------------------------------------------------------------------
+
+_VERSION_OR_NONE: Final = optional(I64)
+_REFUSAL: Final = enum(Refusal)
+_NAMES: Final = sequence(STRING, CONFIGS_ENCODED_MAX)
+_REASONS: Final = mapping(U32, STRING, GROUPS_MAX + 1)
+
+_KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
+    2: (RegisterNode, record(RegisterNode, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING)),
+    3: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)),
+    4: (CreatePartitions, record(CreatePartitions, STRING, I32)),
+    6: (SetPlacement, record(SetPlacement, _VERSION_OR_NONE, PLACEMENT)),
+    7: (MergePlacement, record(MergePlacement, _VERSION_OR_NONE, U32, I32)),
+    8: (
+        AcquireStealToken,
+        record(AcquireStealToken, U32, I32, I32, I64, I64, I64, I64, I64, I64),
+    ),
+    9: (ReleaseStealToken, record(ReleaseStealToken, I64, enum(Outcome), I64)),
+    10: (PauseBalancer, record(PauseBalancer, FLAG, optional(U32))),
+    11: (DrainNode, record(DrainNode, I32, FLAG)),
+    12: (AllocateProducerIds, record(AllocateProducerIds, I32, I32)),
+    13: (SetPolicy, record(SetPolicy, _VERSION_OR_NONE, POLICY)),
+    14: (PinGroup, record(PinGroup, U32, optional(I32))),
+    15: (AdoptPlan, record(AdoptPlan, I64, PLACEMENT, FLAG, PLAN_RECORD)),
+    16: (PublishWeights, record(PublishWeights, WEIGHTS)),
+    17: (CancelSteal, record(CancelSteal, I64)),
+    20: (ConfigureTopic, record(ConfigureTopic, STRING, TOPIC_ID, CONFIGS, _NAMES, FLAG)),
+    21: (FoundCluster, record(FoundCluster, STRING, U32, NODES, U8)),
+    22: (AddNode, record(AddNode, I32, ADDRESS, STRING)),
+    23: (RemoveNode, record(RemoveNode, I32)),
+    24: (FinishRemoval, record(FinishRemoval, I32)),
+    25: (
+        SetReplicaSets,
+        record(SetReplicaSets, _VERSION_OR_NONE, REPLICA_SETS, FLAG, I64, I32, STRING, _REASONS),
+    ),
+    26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
+    30: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID), EPOCHS)),
+}
+_OLDER: Final[Mapping[type[Any], Older[Any]]] = {
+    FoundCluster: Older(
+        1,
+        opening(FoundCluster, STRING, U32),
+        lambda one: not one.founders and not one.replicas,
+    ),
+    DeleteTopic: Older(
+        5,
+        opening(DeleteTopic, optional(STRING), optional(TOPIC_ID)),
+        lambda one: not one.epochs,
+    ),
+}
+_DECISION: Final[Field[Command]] = union(FORMAT_VERSION, _KINDS, _OLDER)
+_DECIDED: Final = (Decided, record(Decided, I64, _DECISION))
+_COMMAND: Final[Field[Command]] = union(FORMAT_VERSION, {**_KINDS, 27: _DECIDED}, _OLDER)
+
+_RESULT: Final[Field[Result]] = union(
+    FORMAT_VERSION,
+    {
+        1: (Refused, record(Refused, _REFUSAL, STRING)),
+        2: (Done, record(Done, I64)),
+        3: (TopicCreated, record(TopicCreated, TOPIC_4)),
+        4: (PartitionsCreated, record(PartitionsCreated, TOPIC_4, I32)),
+        5: (TopicDeleted, record(TopicDeleted, TOPIC_4)),
+        6: (PlacementSet, record(PlacementSet, I64)),
+        7: (TokenGranted, record(TokenGranted, TOKEN)),
+        8: (TokenRefused, record(TokenRefused, _REFUSAL, U32, I64, optional(TOKEN))),
+        9: (TokenReleased, record(TokenReleased, I64, FLAG)),
+        10: (ProducerIds, record(ProducerIds, I64, I32)),
+    },
+)
+
+
+def encode_command(command: Command) -> bytes:
+    """Bytes to propose on group 0.
+
+    Raises:
+        PackingError: if a value does not fit its field at all (the registry refuses the rest).
+    """
+    return encode(_COMMAND, command)
+
+
+def decode_command(data: bytes | memoryview) -> Command:
+    """The command these bytes stand for.
+
+    Raises:
+        PackingError: if the bytes are not exactly one command.
+    """
+    return decode(_COMMAND, data)
+
+
+def encode_result(result: Result) -> bytes:
+    return encode(_RESULT, result)
+
+
+def decode_result(data: bytes | memoryview) -> Result:
+    """The result these bytes stand for.
+
+    Raises:
+        PackingError: if the bytes are not exactly one result.
+    """
+    return decode(_RESULT, data)

@@ -1,0 +1,105 @@
+"""When each thing in the registry was decided on last: who decided before that is too late.
+
+A change may come into the log long after it was asked for: it was on a link that stalled, or in a
+slot of an earlier master. Meanwhile somebody else's was acknowledged, and it would undo that
+(protocol.md F1). So a change comes as Decided, with the slot that its author's copy of the registry
+was at, and is refused where the same thing was decided on in a later one: also if that changed
+nothing, for whoever asked for it was told that it is so.
+
+Slots are remembered from the first Decided on, in new clusters that of the founding; what was
+decided before is refused. For a state that an older version wrote down knows none of them, and
+replicas that go on from it must judge as those that have the log.
+"""
+
+from typing import Final
+
+import attrs
+
+from balancer.registry.commands import (
+    AddNode,
+    AdoptPlan,
+    Command,
+    ConfigureTopic,
+    CreatePartitions,
+    CreateTopic,
+    Decided,
+    DeleteTopic,
+    DrainNode,
+    MergePlacement,
+    PauseBalancer,
+    PinGroup,
+    Refusal,
+    Refused,
+    RemoveNode,
+    Result,
+    SetPlacement,
+    SetPolicy,
+    SetReplicaSets,
+    TopicDeleted,
+)
+from paxos.ids import SLOT_ZERO, Slot
+
+_DELETED: Final = "deleted"
+"""The last time that any topic was: a deleted one leaves nothing behind to compare with."""
+_PLACEMENT: Final = "placement"
+_POLICY: Final = "policy"
+
+
+@attrs.define
+class Fences:
+    since: Slot = SLOT_ZERO
+    """0: nobody has asked yet, and nothing is remembered."""
+    decided: dict[str, Slot] = attrs.Factory(dict)
+    """Thing -> the slot of the last decision on it."""
+
+    def problem(self, command: Decided, slot: Slot) -> Refused | None:
+        """Why a decision that comes in this slot is too late; None if nothing came between."""
+        self.since = self.since or slot
+        decision = command.command
+        things = [_DELETED] if isinstance(decision, CreateTopic) else _things(decision)
+        if things and command.seen < self.since:
+            return Refused(Refusal.OVERTAKEN, f"nothing is known of slot {command.seen}")
+        if isinstance(decision, PinGroup):
+            things = [*things, _PLACEMENT]
+        for thing in things:
+            last = self.decided.get(thing, SLOT_ZERO)
+            if last > command.seen:
+                return Refused(Refusal.OVERTAKEN, f"{thing}: slot {last} after {command.seen}")
+        return None
+
+    def note(self, command: Command, result: Result, slot: Slot) -> None:
+        """What `command` has decided in this slot."""
+        if not self.since or isinstance(result, Refused):
+            return
+        if isinstance(result, TopicDeleted):
+            self.decided.pop(_topic(result.topic.name), None)
+            self.decided[_DELETED] = slot
+        else:
+            self.decided |= dict.fromkeys(_things(command), slot)
+
+
+def _topic(name: str) -> str:
+    return f"topic {name}"
+
+
+def _things(command: Command) -> list[str]:
+    """What a command decides on; nothing where it is fenced by itself."""
+    match command:
+        case CreateTopic() | CreatePartitions() | ConfigureTopic():
+            return [_topic(command.name)]
+        case DeleteTopic():
+            return [] if command.name is None else [_topic(command.name)]
+        case AddNode() | RemoveNode() | DrainNode():
+            return [f"node {command.node}"]
+        case PauseBalancer():
+            return ["pauses" if command.group is None else f"pause of group {command.group}"]
+        case PinGroup():
+            return [f"pin of group {command.group}"]
+        case SetReplicaSets():
+            return [f"replicas of group {group}" for group in command.sets]
+        case SetPlacement() | MergePlacement() | AdoptPlan():
+            return [_PLACEMENT]
+        case SetPolicy():
+            return [_POLICY]
+        case _:
+            return []

@@ -1,0 +1,255 @@
+"""The registry as bytes: what a node that has been away for long gets instead of the log."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from balancer.registry.packing import (
+    FLAG,
+    I32,
+    I64,
+    STRING,
+    U8,
+    U32,
+    Field,
+    PackingError,
+    decode,
+    encode,
+    mapping,
+    opening,
+    optional,
+    record,
+    sequence,
+)
+from balancer.registry.policy import (
+    PINS,
+    PLAN_RECORD,
+    PLANS_MAX,
+    POLICY,
+    STEALS_MAX,
+    WEIGHTS,
+    PlanRecord,
+    Policy,
+    Weights,
+)
+from balancer.registry.records import (
+    ADMITTED,
+    CLUSTER,
+    CLUSTER_3,
+    EPOCH_FLOOR_MAX,
+    EPOCHS,
+    GROUPS_MAX,
+    HISTORY_MAX,
+    MEMBERS,
+    NODE,
+    NODE_3,
+    NODES_MAX,
+    PLACEMENT,
+    REMOVED_MAX,
+    REPLICA_RECORD,
+    REPLICA_RECORDS_MAX,
+    REPLICA_SETS,
+    STEAL_RECORD,
+    TOKEN,
+    TOPIC,
+    TOPIC_4,
+    TOPICS_MAX,
+    Admitted,
+    Cluster,
+    Node,
+    Noted,
+    PartitionUid,
+    ReplicaRecord,
+    StealRecord,
+    StealToken,
+    Topic,
+)
+from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
+
+IMAGE_VERSION: Final = 6
+"""2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: the
+lives of nodes, replica sets and members. 5: the slots of decisions. 6: what leader epochs begin
+with. Written is the newest, read are those from 3 on."""
+_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8}
+DECISIONS_MAX: Final = TOPICS_MAX + 4 * GROUPS_MAX + 2 * REMOVED_MAX
+"""Of every topic, every node there ever was, and of each group its pause, its pin and its set."""
+PIECE_TOPICS: Final = 500
+PIECE_PARTITIONS: Final = 2_000
+"""In one piece: a checkpoint is made between the rounds of a node, and should not hold one up."""
+
+
+@attrs.frozen(kw_only=True)
+class Image:
+    """Everything a registry is made of; what can be derived is left out."""
+
+    applied: Slot
+    versions: tuple[int, ...]
+    cluster: Cluster | None
+    nodes: tuple[Node, ...]
+    topics: tuple[Topic, ...]
+    next_uid: PartitionUid
+    next_producer_id: int
+    placement: Mapping[GroupId, NodeId]
+    tokens: tuple[StealToken, ...]
+    next_token: int
+    history: tuple[StealRecord, ...]
+    stolen_versions: Mapping[GroupId, Slot]
+    cancelled: tuple[int, ...]
+    paused: bool
+    paused_groups: tuple[GroupId, ...]
+    policy: Policy
+    pins: Mapping[GroupId, NodeId]
+    weights: Weights
+    plans: tuple[PlanRecord, ...]
+    admitted: tuple[Admitted, ...] = ()
+    removed: tuple[NodeId, ...] = ()
+    replica_sets: Mapping[GroupId, tuple[NodeId, ...]] = attrs.field(factory=dict)
+    by_hand: tuple[GroupId, ...] = ()
+    members: Mapping[GroupId, Noted] = attrs.field(factory=dict)
+    replica_history: tuple[ReplicaRecord, ...] = ()
+    fenced_since: Slot = SLOT_ZERO
+    decided: Mapping[str, Slot] = attrs.field(factory=dict)
+    epochs: Mapping[GroupId, int] = attrs.field(factory=dict)
+    epoch_floor: int = 0
+
+
+_TOPICS: Final[Mapping[int, Field[tuple[Topic, ...]]]] = {
+    version: sequence(TOPIC if version >= 6 else TOPIC_4, TOPICS_MAX)
+    for version in _VERSIONS_COUNTS
+}
+_REST_3: Final = (
+    U32,
+    I64,
+    PLACEMENT,
+    sequence(TOKEN, STEALS_MAX),
+    I64,
+    sequence(STEAL_RECORD, HISTORY_MAX),
+    mapping(U32, I64, GROUPS_MAX + 1),
+    sequence(I64, STEALS_MAX),
+    FLAG,
+    sequence(U32, GROUPS_MAX + 1),
+    POLICY,
+    PINS,
+    WEIGHTS,
+    sequence(PLAN_RECORD, PLANS_MAX),
+)
+_OPENING_4: Final = (
+    I64,
+    sequence(I64, _VERSIONS_COUNTS[4]),
+    optional(CLUSTER),
+    sequence(NODE, NODES_MAX),
+)
+_REST_4: Final = (
+    *_REST_3,
+    sequence(ADMITTED, NODES_MAX),
+    sequence(I32, REMOVED_MAX),
+    REPLICA_SETS,
+    sequence(U32, GROUPS_MAX + 1),
+    MEMBERS,
+    sequence(REPLICA_RECORD, REPLICA_RECORDS_MAX),
+)
+_REST_5: Final = (*_REST_4, I64, mapping(STRING, I64, DECISIONS_MAX))
+_IMAGES: Final[Mapping[int, Field[Image]]] = {
+    3: opening(
+        Image,
+        I64,
+        sequence(I64, _VERSIONS_COUNTS[3]),
+        optional(CLUSTER_3),
+        sequence(NODE_3, NODES_MAX),
+        _TOPICS[3],
+        *_REST_3,
+    ),
+    4: opening(Image, *_OPENING_4, _TOPICS[4], *_REST_4),
+    5: opening(Image, *_OPENING_4, _TOPICS[5], *_REST_5),
+    6: record(Image, *_OPENING_4, _TOPICS[6], *_REST_5, EPOCHS, I32),
+}
+
+
+def encode_image(image: Image) -> bytes:
+    return encode(U8, IMAGE_VERSION) + encode(_IMAGES[IMAGE_VERSION], image)
+
+
+def decode_image(data: bytes | memoryview) -> Image:
+    """The image these bytes stand for.
+
+    Raises:
+        PackingError: if they are no image of a known version, or its parts contradict each other.
+    """
+    image = _decode(data)
+    _check_topics(image)
+    return image
+
+
+def encode_pieces(image: Image) -> Iterator[bytes]:
+    """The image in pieces that take a few milliseconds each: all but the topics, then these."""
+    yield encode_image(attrs.evolve(image, topics=()))
+    piece: list[Topic] = []
+    partitions = 0
+    for topic in image.topics:
+        if partitions >= PIECE_PARTITIONS or len(piece) >= PIECE_TOPICS:
+            yield encode(_TOPICS[IMAGE_VERSION], tuple(piece))
+            piece, partitions = [], 0
+        piece.append(topic)
+        partitions += len(topic.partitions)
+    if piece:
+        yield encode(_TOPICS[IMAGE_VERSION], tuple(piece))
+
+
+def decode_pieces(pieces: Sequence[bytes | memoryview]) -> Image:
+    """The image that `encode_pieces` was given.
+
+    Raises:
+        PackingError: if the pieces are not those of one image.
+    """
+    if not pieces:
+        raise PackingError("no piece of a registry")
+    image = _decode(pieces[0])
+    if image.topics:
+        raise PackingError("topics in the first piece of a registry")
+    field = _TOPICS[pieces[0][0]]
+    topics = [topic for piece in pieces[1:] for topic in decode(field, piece)]
+    if len(topics) > TOPICS_MAX:
+        raise PackingError(f"{len(topics)} topics, at most {TOPICS_MAX}")
+    image = attrs.evolve(image, topics=tuple(topics))
+    _check_topics(image)
+    return image
+
+
+def _decode(data: bytes | memoryview) -> Image:
+    view = memoryview(data)
+    if not len(view) or view[0] not in _IMAGES:
+        raise PackingError("not a registry snapshot of a known version")
+    version = view[0]
+    image = decode(_IMAGES[version], view[1:])
+    if len(image.versions) != _VERSIONS_COUNTS[version]:
+        raise PackingError(f"{len(image.versions)} versions in an image of version {version}")
+    if image.cluster is not None and image.cluster.groups_count > GROUPS_MAX:
+        raise PackingError(f"{image.cluster.groups_count} groups, at most {GROUPS_MAX}")
+    ascending = (
+        [node.node for node in image.nodes],
+        [node.node for node in image.admitted],
+        image.removed,
+        image.paused_groups,
+        image.by_hand,
+    )
+    if any(list(one) != sorted(set(one)) for one in ascending):
+        raise PackingError("nodes or groups are there twice or out of order")
+    return image
+
+
+def _check_topics(image: Image) -> None:
+    uids = [place.uid for topic in image.topics for place in topic.partitions]
+    if len(set(uids)) != len(uids) or any(uid >= image.next_uid for uid in uids):
+        raise PackingError("a partition uid is used twice or lies in the future")
+    if any(len(topic.epoch_bases) not in (0, len(topic.partitions)) for topic in image.topics):
+        raise PackingError("a topic with more partitions than leader epochs, or fewer")
+    bases = [base for topic in image.topics for base in topic.epoch_bases]
+    if not all(0 <= base <= EPOCH_FLOOR_MAX for base in (*bases, image.epoch_floor)):
+        raise PackingError("leader epochs that begin nowhere")
+    names, ids = (
+        {topic.name for topic in image.topics},
+        {topic.topic_id for topic in image.topics},
+    )
+    if len(names) != len(image.topics) or len(ids) != len(image.topics):
+        raise PackingError("two topics share a name or an id")

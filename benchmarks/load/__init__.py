@@ -1,0 +1,1 @@
+"""Load generators, each in a process of its own: jobs, histograms, samples, usage of processes."""

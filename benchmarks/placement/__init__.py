@@ -1,0 +1,1 @@
+"""All masters on one node against masters evenly spread."""

@@ -1,0 +1,2 @@
+"""Figures, how they compare with earlier ones, the machine they were measured on, and tables of
+them."""

@@ -1,0 +1,1 @@
+"""Questions with a command of their own, asked now and then."""

@@ -1,0 +1,31 @@
+"""How much data a node is to catch up with, and in how short a log
+(benchmarks/suites/catchup.py)."""
+
+from typing import Final
+
+import attrs
+
+MIB: Final = 1 << 20
+
+
+@attrs.frozen(kw_only=True)
+class CatchupScale:
+    bytes: int = 4096 * MIB
+    """Before anything happens."""
+    fill_bytes_per_s: int = 40 * MIB
+    bytes_per_s: int = 4 * MIB
+    """The load that goes on meanwhile."""
+    message_bytes: int = 16384
+    log_bytes: int = 64 * MIB
+    """What the nodes' logs are cut to; older data is in cold segments."""
+    quiet_s: float = 10.0
+    """Measured before anything happens."""
+
+    @property
+    def short_log(self) -> tuple[str, ...]:
+        """The settings of nodes with such a log."""
+        return (
+            f"storage.segment_bytes={self.log_bytes // 4}",
+            f"storage.log_bytes={self.log_bytes}",
+            f"storage.checkpoint_bytes={self.log_bytes // 2}",
+        )

@@ -1,0 +1,137 @@
+"""What groups and nodes cost: the same cluster with more and more of them.
+
+Each is first left alone, with a topic of 96 empty partitions, and then loaded, so that what groups
+cost when idle is known beside what they do to throughput. Over several numbers of groups the cost
+of one more is the slope of a straight line.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import StatisticsError, linear_regression, mean
+from typing import Any, Final
+
+from benchmarks.load.jobs import ProduceJob, RequestJob
+from benchmarks.report.results import Figure, Outcome, number
+from benchmarks.suites import idle
+from benchmarks.suites.bench import Bench, Benchmark
+
+PARTITIONS: Final = 96
+"""The same for all: in each group some, in one group all."""
+GROUPS_LOADED_MAX: Final = 96
+"""More are looked at only when idle."""
+EVEN_SOON: Final = ("balancer.pause_between_steals_ms=0",)
+"""Hundreds of masters are moved one by one before anything can be measured."""
+GROUPS_OF_NODES: Final = 48
+REPLICAS: Final = 3
+CONNECTIONS: Final = 64
+RECORD_BYTES: Final = 100
+MESSAGE_BYTES: Final = 1000
+KB_OF_MB: Final = 1000
+
+
+def of_groups(groups: int) -> Benchmark:
+    loaded = groups <= GROUPS_LOADED_MAX
+    return Benchmark(
+        name=f"groups-{groups}",
+        title=f"{groups} groups: idle{', then loaded' if loaded else ''}",
+        run=_loaded if loaded else _idle,
+        partitions=PARTITIONS,
+        groups=groups,
+        overrides=() if loaded else EVEN_SOON,
+        needs_nodes=True,
+    )
+
+
+def of_nodes(nodes: int) -> Benchmark:
+    return Benchmark(
+        name=f"nodes-{nodes}",
+        title=f"{nodes} nodes, {GROUPS_OF_NODES} groups on {REPLICAS} of them each",
+        run=_loaded,
+        partitions=PARTITIONS,
+        groups=GROUPS_OF_NODES,
+        nodes=nodes,
+        overrides=(f"groups.replicas={REPLICAS}",),
+        needs_nodes=True,
+    )
+
+
+async def _idle(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
+    bench.scale = bench.scale.of_sizes
+    figures, spent = await idle.idle_figures(bench)
+    return Outcome(
+        name=benchmark.name,
+        title=benchmark.title,
+        figures=tuple(figures),
+        settings=_settings(benchmark, bench),
+        others_share=spent.others_share,
+    )
+
+
+async def _loaded(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
+    bench.scale = bench.scale.of_sizes
+    figures, _ = await idle.idle_figures(bench)
+    scale, target = bench.scale, bench.target
+    requests = await bench.repeat(
+        lambda repetition: RequestJob(
+            bootstrap=target.bootstrap,
+            topic=topic,
+            connections=CONNECTIONS,
+            in_flight=1,
+            record_bytes=RECORD_BYTES,
+            rate=0.0,
+            first_node=repetition,
+            warm_up_s=scale.warm_up_s,
+            window_s=scale.window_s,
+            pids=target.pids,
+        ),
+        lambda one: f"{number(one.per_s)} requests/s",
+    )
+    messages = await bench.repeat(
+        lambda _repetition: ProduceJob(
+            bootstrap=target.bootstrap,
+            topic=topic,
+            partitions=benchmark.partitions,
+            message_bytes=MESSAGE_BYTES,
+            idempotent=True,
+            warm_up_s=scale.warm_up_s,
+            window_s=scale.window_s,
+            pids=target.pids,
+        ),
+        lambda one: f"{number(one.mb_per_s)} MB/s",
+    )
+    figures += [
+        Figure(name="requests/s", values=[one.per_s for one in requests]),
+        *bench.cost(requests, "node us/request"),
+        Figure(name="MB/s", values=[one.mb_per_s for one in messages]),
+        *bench.cost(messages, "node us/message"),
+    ]
+    settings = _settings(benchmark, bench)
+    return bench.outcome(benchmark, [*requests, *messages], figures, settings)
+
+
+def _settings(benchmark: Benchmark, bench: Bench) -> dict[str, Any]:
+    return {
+        "nodes": benchmark.nodes,
+        "groups": benchmark.groups,
+        "idle_s": bench.scale.idle_s,
+        "connections": CONNECTIONS,
+        "record_bytes": RECORD_BYTES,
+        "message_bytes": MESSAGE_BYTES,
+    }
+
+
+def cost_of_a_group(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
+    """What one more idle group costs each of three nodes; nothing if there are not enough sizes."""
+    found = [
+        (one.settings["groups"], {figure.name: figure.values for figure in one.figures})
+        for one in outcomes
+        if one.name.startswith("groups-") and one.figures
+    ]
+    groups = [count for count, _ in found]
+    slopes = {}
+    for name, key, factor in ((idle.MEMORY, "kB", KB_OF_MB), (idle.CPU, "% of a core", 1)):
+        try:
+            slope, _ = linear_regression(groups, [mean(figures[name]) for _, figures in found])
+        except StatisticsError:
+            return {}
+        slopes[key] = slope * factor
+    return slopes

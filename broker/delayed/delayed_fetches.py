@@ -1,0 +1,201 @@
+"""Fetches that wait for data (long polling), woken by what they wait for and by nothing else.
+
+A parked fetch hears of new batches of its partitions (once a round, however many there were), of
+changes of mastership, and of the end of its time. Thousands may wait for one partition: of those
+that are woken together a round looks at some (`STEPS_PER_ROUND`), and the next one goes on. One
+timer serves them all: it is set to the earliest deadline, and those that were answered before
+theirs are skipped when their turn comes.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import attrs
+
+from broker.ports import Groups, Timers
+from paxos.ids import MS
+
+FETCH_BYTES: Final = 2_000
+PARTITION_BYTES: Final = 800
+"""What a parked fetch holds, and each partition of it: the request, what was looked up, and where
+it is woken (measured with `tracemalloc`)."""
+FETCH_STEPS: Final = 10
+"""To answer a fetch costs as much as to look at so many partitions."""
+STEPS_PER_ROUND: Final = 1_000
+"""Some milliseconds: hundreds of fetches may end, or be woken, together."""
+_STALE_MIN: Final = 256
+"""Fewer answered fetches than this may stay in the queue of deadlines."""
+
+
+class Sleeper(Protocol):
+    """A fetch that was not answered yet. Neither method may raise."""
+
+    @property
+    def uids(self) -> Sequence[int]:
+        """The partitions it waits for, each once."""
+
+    def woken(self) -> bool:
+        """Something has changed: whether it has answered now."""
+
+    def expired(self) -> None:
+        """It must answer with what there is."""
+
+
+def _held_by(sleeper: Sleeper) -> int:
+    return FETCH_BYTES + PARTITION_BYTES * len(sleeper.uids)
+
+
+@attrs.define(eq=False)
+class _Parked:
+    sleeper: Sleeper | None
+    """None once it was answered."""
+    woken: bool = False
+    """It waits for its turn to look at what has changed."""
+
+
+@attrs.frozen
+class DelayedFetch:
+    """What may be done to one that is parked; nothing once it was answered."""
+
+    end: Callable[[], None]
+    """Its time is over."""
+    wake: Callable[[], None]
+    """Something has changed for it alone."""
+
+
+class DelayedFetches:
+    def __init__(
+        self, groups: Groups, timers: Timers, fetches_max: int, bytes_max: int = 1 << 40
+    ) -> None:
+        self._groups = groups
+        self._timers = timers
+        self._fetches_max, self._bytes_max = fetches_max, bytes_max
+        self.bytes = 0
+        """What they hold, roughly."""
+        self._by_uid: dict[int, dict[_Parked, None]] = {}
+        self._all: dict[_Parked, None] = {}
+        self._woken: deque[_Parked] = deque()
+        self._deadlines: list[tuple[int, int, _Parked]] = []
+        self._serial = 0
+        self._timer: object = None
+        self._timer_boot_ns: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def full(self) -> bool:
+        return len(self._all) >= self._fetches_max or self.bytes >= self._bytes_max
+
+    def park(self, sleeper: Sleeper, wait_ms: int) -> "DelayedFetch":
+        """Keep it until it has answered; not while `full`."""
+        assert not self.full
+        parked = _Parked(sleeper)
+        self._all[parked] = None
+        self.bytes += _held_by(sleeper)
+        for uid in sleeper.uids:
+            self._by_uid.setdefault(uid, {})[parked] = None
+        deadline = self._groups.now().boot_ns + wait_ms * MS
+        self._serial += 1
+        heapq.heappush(self._deadlines, (deadline, self._serial, parked))
+        self._arm()
+        return DelayedFetch(partial(self._end, parked), partial(self._look, parked))
+
+    def _end(self, parked: _Parked) -> None:
+        sleeper = parked.sleeper
+        if sleeper is not None:
+            self._forget(parked)
+            sleeper.expired()
+
+    def appended(self, uids: Iterable[int]) -> None:
+        """These partitions have grown, or have gone; call it at the end of a round."""
+        by_uid = self._by_uid
+        for uid in uids:
+            waiting = by_uid.get(uid)
+            if waiting is not None:
+                self._wake(waiting)
+        self._look_at_some()
+
+    def masters_changed(self) -> None:
+        """Some group has another master, or this node may again, or no longer, act for one."""
+        self._wake(self._all)
+        self._look_at_some()
+
+    def _wake(self, parked: Iterable[_Parked]) -> None:
+        for one in parked:
+            if not one.woken:
+                one.woken = True
+                self._woken.append(one)
+
+    def _look_at_some(self) -> None:
+        """Those that were woken first; the others in the next round."""
+        steps = 0
+        while self._woken and steps < STEPS_PER_ROUND:
+            parked = self._woken.popleft()
+            parked.woken = False  # what changes from now on is news again
+            sleeper = parked.sleeper
+            if sleeper is not None:
+                steps += FETCH_STEPS + len(sleeper.uids)
+                self._look(parked)
+        if self._woken:
+            self._arm()
+
+    def _look(self, parked: _Parked) -> None:
+        sleeper = parked.sleeper
+        if sleeper is not None and sleeper.woken():
+            self._forget(parked)
+
+    def _forget(self, parked: _Parked) -> None:
+        sleeper = parked.sleeper
+        assert sleeper is not None
+        parked.sleeper = None
+        self.bytes -= _held_by(sleeper)
+        del self._all[parked]
+        for uid in sleeper.uids:
+            waiting = self._by_uid[uid]
+            del waiting[parked]
+            if not waiting:
+                del self._by_uid[uid]
+        if len(self._deadlines) > _STALE_MIN + 2 * len(self._all):
+            self._deadlines = [one for one in self._deadlines if one[2].sleeper is not None]
+            heapq.heapify(self._deadlines)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have the timer go off at the earliest deadline, or earlier; now, where some are woken."""
+        if self._woken:
+            deadline = self._groups.now().boot_ns
+        elif self._deadlines:
+            deadline = max(self._deadlines[0][0], self._groups.now().boot_ns)
+        else:
+            return
+        if self._timer_boot_ns is not None:
+            if self._timer_boot_ns <= deadline:
+                return
+            self._timers.cancel(self._timer)
+        self._timer_boot_ns = deadline
+        self._timer = self._timers.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = self._timer_boot_ns = None
+        self._look_at_some()
+        boot_ns = self._groups.now().boot_ns
+        deadlines = self._deadlines
+        due = []
+        steps = 0
+        while deadlines and (deadlines[0][0] <= boot_ns or deadlines[0][2].sleeper is None):
+            if steps >= STEPS_PER_ROUND:  # the rest of them in the next round
+                break
+            due.append(heapq.heappop(deadlines)[2])
+            sleeper = due[-1].sleeper
+            steps += 0 if sleeper is None else FETCH_STEPS + len(sleeper.uids)
+        for parked in due:
+            sleeper = parked.sleeper
+            if sleeper is not None:
+                self._forget(parked)
+                sleeper.expired()
+        self._arm()

@@ -1,0 +1,74 @@
+"""Answers that wait for something to become true, or for their time to run out.
+
+A client that asks during an election gets its answer a little later instead of an error: it would
+only come again after a back-off that is longer than the election (kafka.md section 5). What is
+waited for is looked at again every few milliseconds; the more wait, the more seldom, so that a
+crowd of clients in an outage costs no more than a few percent of a core.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.ports import Groups, Timers
+from paxos.ids import MS
+
+DELAYED_MAX: Final = 10_000
+"""Beyond it nobody waits: the answer is what is known now."""
+RECHECK_NS: Final = 5 * MS
+RECHECK_NS_PER_OPERATION: Final = MS // 10
+
+
+class _DelayedOperation(NamedTuple):
+    ready: Callable[[], bool]
+    deadline_boot_ns: int
+    act: Callable[[], None]
+
+
+class DelayedOperations:
+    def __init__(self, groups: Groups, timers: Timers) -> None:
+        self._groups = groups
+        self._timers = timers
+        self._held: list[_DelayedOperation] = []
+        self._armed = False
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def until(
+        self, ready: Callable[[], bool], deadline_boot_ns: int, act: Callable[[], None]
+    ) -> None:
+        """Call `act` once: now if `ready()`, else soon after it is, at the latest at the deadline.
+
+        Both must not raise.
+        """
+        now = self._groups.now()
+        if ready() or now.boot_ns >= deadline_boot_ns or len(self._held) >= DELAYED_MAX:
+            act()
+            return
+        self._held.append(_DelayedOperation(ready, deadline_boot_ns, act))
+        self._arm(now.boot_ns)
+
+    def look(self) -> None:
+        """Act on all that is ready or due; called by our timer, and by whoever knows of news."""
+        boot_ns = self._groups.now().boot_ns
+        held, self._held = self._held, []
+        due = []
+        for hold in held:
+            if boot_ns >= hold.deadline_boot_ns or hold.ready():
+                due.append(hold)
+            else:
+                self._held.append(hold)
+        for hold in due:
+            hold.act()
+        self._arm(boot_ns)
+
+    def _arm(self, boot_ns: int) -> None:
+        if self._armed or not self._held:
+            return
+        self._armed = True
+        pause_ns = RECHECK_NS + len(self._held) * RECHECK_NS_PER_OPERATION
+        self._timers.call_at(boot_ns + pause_ns, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._armed = False
+        self.look()

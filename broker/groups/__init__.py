@@ -1,0 +1,1 @@
+"""The live halves of group coordinators on this node, and asking consumers for their progress."""

@@ -1,0 +1,442 @@
+"""The live halves of the group coordinators: one for each Paxos group this node is master of.
+
+A consumer group belongs to the Paxos group its name hashes to; its state is in that group's log
+(`coordinator.replicated.store.GroupStore`, kept by the group's state machine on every node), and
+the master alone runs a `coordinator.Coordinator` on it. Here masters come and go: a coordinator is
+elected when this node may act and has applied all that was chosen before, and resigned when the
+epoch changes. A steal therefore keeps members, generation and assignments; clients only hear
+NOT_COORDINATOR and look for the new address.
+
+While the group is being handed over this node may not act, and nobody else is master yet: a client
+sent away then would be sent back here by whoever it asks, and librdkafka, once it has gone in such
+a circle, may go on until its session ends (seen with 2.16). So a tenure is suspended first, and
+requests and answers wait until the epoch changes, or it turns out that we go on.
+
+Nothing is answered on the strength of a mastership that has ended: acting and epoch are looked at
+again after the work, right before the answer leaves (protocol.md [R14]). And nothing is changed on
+its strength: each command says which epoch it was decided in, and the log refuses it in any other
+([F1]). So a client can be told for sure that its change will not be made, or that nobody knows
+whether it was ([F2]).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+import attrs
+
+from balancer.registry.catalogue import data_groups
+from balancer.registry.registry import Registry
+from broker.groups.topic_patterns import matching
+from broker.ports import Groups
+from broker.proposals.commands import CommandKind, fenced, opaque
+from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from coordinator.coordinator import Coordinator, CoordinatorStatistics
+from coordinator.hashing import hash_consumer_group
+from coordinator.limits import CoordinatorConfig
+from coordinator.model import (
+    Effects,
+    ErrorCode,
+    GroupNotice,
+    ProposalFailure,
+    ProposalId,
+    Reply,
+    Request,
+    Response,
+    Token,
+    fate_unknown,
+    refusal,
+)
+from coordinator.replicated.commands import decode_result
+from coordinator.replicated.store import GroupStore
+from coordinator.topics import Topics
+from paxos.ids import MS, GroupId, NodeId, Now, Slot
+
+SWEEP_EVERY_NS: Final = 60_000 * MS
+"""How often each coordinator looks for offsets whose time is over."""
+SUSPENDED_NS_MAX: Final = 1_000 * MS
+"""A handover takes milliseconds; if it is not settled by then, clients are told to look around."""
+LOADING_NS_MAX: Final = 1_000 * MS
+"""A new master applies what it is behind in milliseconds; who waits longer may as well ask again.
+Clients are spared the error because some pass it on: a commit of librdkafka that waits does."""
+WAITING_MAX: Final = 10_000
+"""Requests of one coordinator that is suspended or loads, each; one more gets
+COORDINATOR_LOAD_IN_PROGRESS."""
+
+
+class HoldsGroupStore(Protocol):
+    """What we need of a group's state machine; the store may be another object after a restore."""
+
+    @property
+    def consumer_groups(self) -> GroupStore: ...
+
+
+class _Asked(NamedTuple):
+    """A request on its way, kept to be refused if mastership ends before its answer leaves."""
+
+    request: Request
+    answered: Callable[[Response], None]
+
+
+@attrs.define(eq=False)
+class _Office:
+    """One tenure of one coordinator: it ends with the lease epoch, and is never entered again.
+
+    While it is suspended `held` has answers that may not leave, `waiting` requests nobody has seen.
+    """
+
+    group: GroupId
+    epoch: int
+    coordinator: Coordinator
+    suspended_boot_ns: int | None = None
+    held: list[Reply] = attrs.Factory(list)
+    waiting: list[_Asked] = attrs.Factory(list)
+    left: dict[ProposalId, Token] = attrs.Factory(dict)
+    """Who waits, when it has ended, to hear what became of a change."""
+
+
+@attrs.define(eq=False)
+class _Loading:
+    """Who asked a master that had yet to apply what others chose, since when."""
+
+    since_boot_ns: int
+    waiting: list[_Asked] = attrs.Factory(list)
+
+    def overdue(self, now: Now) -> bool:
+        return now.boot_ns - self.since_boot_ns > LOADING_NS_MAX
+
+    def refuse(self, error: ErrorCode) -> None:
+        waiting, self.waiting = self.waiting, []
+        for request, answered in waiting:
+            answered(refusal(request, error))
+
+
+def _asked(token: Token) -> _Asked:
+    assert isinstance(token, _Asked)
+    return token
+
+
+def paxos_group_of(registry: Registry, consumer_group: str) -> GroupId | None:
+    """The Paxos group that keeps a consumer group; None before the cluster is founded."""
+    if registry.cluster is None:
+        return None
+    groups = data_groups(registry.cluster.groups_count)
+    return groups[hash_consumer_group(consumer_group, len(groups))]
+
+
+class TopicsOf:
+    """The registry's topics as the coordinators see them, made anew only when they change."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._topics = Topics(-1, {})
+
+    def __call__(self) -> Topics:
+        version = self._registry.versions.topics
+        if version != self._topics.version:
+            ids = {
+                name: (topic.topic_id, len(topic.partitions))
+                for name, topic in self._registry.topics.items()
+            }
+            uids = {
+                name: tuple(place.uid for place in topic.partitions)
+                for name, topic in self._registry.topics.items()
+            }
+            self._topics = Topics(version, ids, uids, self._registry.next_uid)
+        return self._topics
+
+
+class ConsumerGroups:
+    """`notice` is told what an operator may want to know: rebalances, members gone, pauses.
+
+    `topics` is what the groups that the broker shares out are shared out by (KIP-848). `secret`
+    draws 16 bytes of chance, for each tenure.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        machines: Mapping[GroupId, HoldsGroupStore],
+        config: CoordinatorConfig,
+        notice: Callable[[GroupId, GroupNotice], None],
+        topics: Callable[[], Topics],
+        secret: Callable[[], bytes],
+    ) -> None:
+        self._topics = topics
+        self._secret = secret
+        self._topics_seen = topics()
+        self._groups = groups
+        self._machines = machines
+        self._config = config
+        self._notice = notice
+        self._coordinators: dict[GroupId, tuple[GroupStore, Coordinator]] = {}
+        self._offices: dict[GroupId, _Office] = {}
+        self._loading: dict[GroupId, _Loading] = {}
+        self._swept: dict[GroupId, int] = {}
+        """When this node has looked for old offsets last; not once per mastership, or masters that
+        move often would never look."""
+        self._latest_ms = 0
+        self._unsettled = True
+        """Some office is suspended, or is to be opened as soon as the group has caught up."""
+
+    # -- mastership and time ------------------------------------------------------------------
+
+    def _ms(self, now: Now) -> int:
+        """The time for coordinators, for which it never goes back. In one round several read the
+        clock, a handover or a refusal at once after a tick began: then theirs is the time."""
+        self._latest_ms = max(self._latest_ms, now.boot_ns // MS)
+        return self._latest_ms
+
+    def masters_changed(self, now: Now) -> None:
+        """Acting or epoch of some group may have changed: open and close offices accordingly."""
+        self._unsettled = False
+        for group in sorted(self._machines):
+            self._look(group, now)
+
+    def tick(self, now: Now) -> None:
+        """Time passes; call it no later than `next_deadline`.
+
+        Who is master is looked at only where that waits for something: of changes we are told.
+        """
+        if self._unsettled:
+            self.masters_changed(now)
+        wall_ms = now.wall_ns // MS
+        for office in list(self._offices.values()):
+            if office.suspended_boot_ns is not None:
+                continue
+            coordinator = office.coordinator
+            due_ms = coordinator.next_deadline()
+            if due_ms is not None and due_ms <= self._ms(now):
+                self._carry_out(office, coordinator.tick(self._ms(now)))
+            swept = self._swept.get(office.group)
+            due = swept is None or now.boot_ns - swept >= SWEEP_EVERY_NS
+            if due and self._is_open(office):
+                self._swept[office.group] = now.boot_ns
+                self._carry_out(office, coordinator.sweep(self._ms(now), wall_ms))
+        self._look_for_deleted()
+
+    def _look_for_deleted(self) -> None:
+        """Where topics are gone the coordinators forget their offsets; should one miss it, it looks
+        again with its next sweep."""
+        before, self._topics_seen = self._topics_seen, self._topics()
+        if before.version == self._topics_seen.version:
+            return
+        ids = self._topics_seen.ids
+        if any(
+            name not in ids or ids[name][0] != topic_id
+            for name, (topic_id, _) in before.ids.items()
+        ):
+            for office in self._offices.values():
+                office.coordinator.topics_gone()
+
+    def next_deadline(self) -> int | None:
+        """The boot time (ns) by which some coordinator wants to be ticked, None if none does."""
+        deadlines = [
+            deadline_ms
+            for office in self._offices.values()
+            if (deadline_ms := office.coordinator.next_deadline()) is not None
+        ]
+        return min(deadlines) * MS if deadlines else None
+
+    def _look(self, group: GroupId, now: Now) -> _Office | None:
+        """The office of a group, opened if it is ours now, closed if it is not any more."""
+        acting = self._groups.acting(group)
+        epoch = self._groups.epoch(group)
+        office = self._offices.get(group)
+        if office is not None and epoch != office.epoch:
+            self._close(office)
+        elif office is not None and not acting:
+            self._suspend(office, now)
+        elif office is not None and office.suspended_boot_ns is not None:
+            self._resume(office)
+        if group not in self._offices:
+            self._load(group, acting, epoch, now)
+        return self._offices.get(group)
+
+    def _load(self, group: GroupId, acting: bool, epoch: int, now: Now) -> None:
+        """Open the office of a new master as soon as it may be; who asks in the meantime waits."""
+        loading = self._loading.get(group)
+        if not acting:
+            if loading is not None:
+                del self._loading[group]
+                loading.refuse(ErrorCode.NOT_COORDINATOR)
+            return
+        self._unsettled = True
+        if self._groups.caught_up(group):
+            self._open(group, epoch, now)
+            self._loading.pop(group, None)
+            for request, answered in loading.waiting if loading is not None else ():
+                self.ask(group, request, answered)
+        elif loading is None:
+            self._loading[group] = _Loading(now.boot_ns)
+        elif loading.overdue(now):
+            loading.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def _open(self, group: GroupId, epoch: int, now: Now) -> None:
+        machine = self._machines.get(group)
+        if machine is None:
+            return
+        store = machine.consumer_groups
+        known = self._coordinators.get(group)
+        if known is None or known[0] is not store:
+            known = (store, Coordinator(store, self._config, self._topics, matching))
+            self._coordinators[group] = known
+        office = self._offices[group] = _Office(group, epoch, known[1])
+        office.coordinator.elected(self._ms(now), Slot(epoch), self._secret())
+
+    def _suspend(self, office: _Office, now: Now) -> None:
+        """We may not act, and nobody else does: wait for what comes of it, but not for long."""
+        self._unsettled = True
+        if office.suspended_boot_ns is None:
+            office.suspended_boot_ns = now.boot_ns
+        elif now.boot_ns - office.suspended_boot_ns > SUSPENDED_NS_MAX:
+            self._close(office)
+
+    def _resume(self, office: _Office) -> None:
+        """The same tenure goes on: nobody was master in between, so what we know still holds."""
+        office.suspended_boot_ns = None
+        held, office.held = office.held, []
+        waiting, office.waiting = office.waiting, []
+        self._carry_out(office, Effects(replies=held))
+        for request, answered in waiting:
+            self.ask(office.group, request, answered)
+
+    def _close(self, office: _Office) -> None:
+        """Whoever waits here is told to look elsewhere, or stays until it is known what to say."""
+        del self._offices[office.group]
+        effects, office.left = office.coordinator.resigned()
+        for reply in office.held:
+            request, answered = _asked(reply.token)
+            answered(fate_unknown(request))
+        nobody_saw = [_asked(reply.token) for reply in effects.replies] + office.waiting
+        for request, answered in nobody_saw:
+            answered(refusal(request, ErrorCode.NOT_COORDINATOR))
+
+    def handing_over(self, group: GroupId) -> bool:
+        """Call before the group is handed to another node: what is left of members' sessions goes
+        into the log first. Returns whether there is a command to wait for."""
+        office = self._offices.get(group)
+        if office is None or office.suspended_boot_ns is not None:
+            return False
+        effects = office.coordinator.handing_over(self._ms(self._groups.now()))
+        self._carry_out(office, effects)
+        return bool(effects.proposals)
+
+    def forget(self, group: GroupId) -> None:
+        """This node gives the Paxos group up for good."""
+        office = self._offices.get(group)
+        if office is not None:
+            self._close(office)
+        loading = self._loading.pop(group, None)
+        if loading is not None:
+            loading.refuse(ErrorCode.NOT_COORDINATOR)
+        self._coordinators.pop(group, None)
+        self._swept.pop(group, None)
+
+    def _is_open(self, office: _Office) -> bool:
+        return self._offices.get(office.group) is office
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def ask(
+        self, group: GroupId | None, request: Request, answered: Callable[[Response], None]
+    ) -> None:
+        """Put a request to the coordinator of a Paxos group; `answered` is called exactly once.
+
+        `answered` must not raise. Where this node is not the coordinator it says so.
+        """
+        if group is None:
+            answered(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        now = self._groups.now()
+        office = self._look(group, now)
+        asked = _Asked(request, answered)
+        if office is not None and office.suspended_boot_ns is None:
+            effects = office.coordinator.handle(self._ms(now), request, asked)
+            self._carry_out(office, effects)
+            return
+        loading = self._loading.get(group)
+        waits_at = office or loading
+        if waits_at is None:
+            answered(refusal(request, ErrorCode.NOT_COORDINATOR))
+        elif len(waits_at.waiting) >= WAITING_MAX or (loading is not None and loading.overdue(now)):
+            answered(refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        else:
+            waits_at.waiting.append(asked)
+
+    def coordinated(self) -> list[GroupId]:
+        """The Paxos groups whose consumer groups are this node's to answer for."""
+        return [group for group in sorted(self._machines) if self._groups.acting(group)]
+
+    def complete(self, me: NodeId) -> bool:
+        """Whether every Paxos group that this node has a replica of has a coordinator that can be
+        asked, as far as it can be known: else a list of consumer groups has a hole."""
+        others = self._groups.alive() - {me}
+        return all(
+            self._groups.acting(group) or self._groups.master(group) in others
+            for group in self._machines
+        )
+
+    # -- effects ------------------------------------------------------------------------------
+
+    def _carry_out(self, office: _Office, effects: Effects) -> None:
+        if effects.replies:
+            self._answer(office, effects.replies)
+        for proposal in effects.proposals:
+            self._groups.submit(
+                office.group,
+                fenced(office.epoch, opaque(CommandKind.CONSUMER_GROUP, proposal.command)),
+                partial(self._on_outcome, office, proposal.proposal_id),
+            )
+        for notice in effects.notices:
+            self._notice(office.group, notice)
+
+    def _answer(self, office: _Office, replies: list[Reply]) -> None:
+        """Let answers leave, if this tenure is good at this very moment [R14]."""
+        same = self._groups.epoch(office.group) == office.epoch and self._is_open(office)
+        if same and not self._groups.acting(office.group):
+            office.held += replies
+            self._suspend(office, self._groups.now())
+            return
+        for reply in replies:
+            request, answered = _asked(reply.token)
+            answered(reply.response if same else fate_unknown(request))
+
+    def _on_outcome(self, office: _Office, proposal_id: ProposalId, outcome: Outcome) -> None:
+        """A command was applied, or will not be as far as this tenure is concerned."""
+        if not self._is_open(office):
+            self._on_late_outcome(office, proposal_id, outcome)
+            return
+        verdict: bytes | ProposalFailure
+        match outcome:
+            case Done(result=result):
+                verdict = result
+            case Elsewhere(why=Why.OVERLOADED):
+                verdict = ProposalFailure.OVERLOADED
+            case Elsewhere(why=Why.NOT_MASTER):
+                verdict = ProposalFailure.NOT_MASTER
+            case Elsewhere():
+                verdict = ProposalFailure.UNKNOWN
+        now_ms = self._ms(self._groups.now())
+        self._carry_out(office, office.coordinator.on_committed(now_ms, proposal_id, verdict))
+
+    def _on_late_outcome(self, office: _Office, proposal_id: ProposalId, outcome: Outcome) -> None:
+        """The tenure is over. What the log refused, or never got, is refused for good: its fence is
+        passed. Of the rest nobody can say anything here."""
+        token = office.left.pop(proposal_id, None)
+        if token is None:
+            return
+        request, answered = _asked(token)
+        if isinstance(outcome, Done):
+            never = decode_result(outcome.result).error != ErrorCode.NONE
+        else:
+            never = outcome.why is not Why.UNKNOWN
+        error = refusal(request, ErrorCode.NOT_COORDINATOR)
+        answered(error if never else fate_unknown(request))
+
+    # -- statistics ---------------------------------------------------------------------------
+
+    def statistics(self) -> Iterator[tuple[GroupId, CoordinatorStatistics]]:
+        """Of all coordinators this process ever ran, by Paxos group."""
+        for group, (_, coordinator) in sorted(self._coordinators.items()):
+            yield group, coordinator.statistics()

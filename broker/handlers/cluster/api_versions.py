@@ -1,0 +1,30 @@
+"""ApiVersions: the ranges of what this broker has handlers for, from the one table of APIs.
+
+And the one feature of ours that a client may want to know of before it relies on it: Kafka has a
+place for such names from version 3 on (KIP-584), and clients pass over those they do not know.
+"""
+
+from collections.abc import Callable, Iterable
+
+from broker.requests.context import Broker
+from broker.requests.request import Request
+from wire.apis import advertised, encode_response
+from wire.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
+from wire.records.write_tokens import FEATURE, FEATURE_VERSION
+
+
+def handler_for(keys: Iterable[int]) -> Callable[[Broker, Request], None]:
+    """The handler that advertises `keys`, in the versions wire.apis says.
+
+    What is left out, and what clients do without it, is told in docs/kafka.md, "Not served".
+    """
+    served = frozenset(keys)
+    response = ApiVersionsResponse(
+        api_keys=[one for one in advertised() if one.api_key in served],
+        supported_features=[SupportedFeatureKey(FEATURE, 1, FEATURE_VERSION)],
+    )
+
+    def handle(broker: Broker, request: Request) -> None:
+        request.reply.complete(encode_response(request.header, response))
+
+    return handle

@@ -1,0 +1,48 @@
+"""DescribeCluster (KIP-700): the nodes, without any topics."""
+
+from typing import Final
+
+from broker.handlers.cluster.authorized_operations import CLUSTER_OPERATIONS, told
+from broker.handlers.cluster.metadata import controller
+from broker.requests.context import Broker
+from broker.requests.request import Request
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.metadata import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+ENDPOINT_BROKERS: Final = 1
+ENDPOINT_CONTROLLERS: Final = 2
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DescribeClusterRequest)
+    request.reply.complete(encode_response(request.header, _response(broker, message)))
+
+
+def _response(broker: Broker, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    if message.endpoint_type != ENDPOINT_BROKERS:
+        known = message.endpoint_type == ENDPOINT_CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            ),
+            error_message="this is a broker's endpoint: ask for endpoint type 1",
+            endpoint_type=message.endpoint_type,
+        )
+    return DescribeClusterResponse(
+        endpoint_type=ENDPOINT_BROKERS,
+        cluster_id=broker.config.cluster_id,
+        controller_id=controller(broker),
+        brokers=[
+            DescribeClusterBroker(node.node, node.kafka.host, node.kafka.port, node.zone or None)
+            for node in broker.registry.nodes.values()
+        ],
+        cluster_authorized_operations=told(
+            CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations
+        ),
+    )

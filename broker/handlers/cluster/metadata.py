@@ -1,0 +1,316 @@
+"""Metadata: which nodes there are, which topics, and who leads each partition.
+
+While a wanted partition has no leader the answer is held for a moment: a client that is told
+"nobody" backs off longer than an election takes (kafka.md section 5). So it is while a wanted topic
+may only be unknown to this node (broker.handlers.topics.known_names). Replicas are the members of
+the partition's Paxos group and those that are to be, its ideal master first, since Kafka calls the
+first the preferred one. In sync are the members that are heard, because which of them voted last is
+not Kafka's business here; offline is who is not.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from balancer.registry.catalogue import INTERNAL_TOPICS, name_problem
+from balancer.registry.commands import CreateTopic, Decided, TopicCreated
+from balancer.registry.records import Topic
+from broker.handlers.cluster.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
+from broker.handlers.topics.configs import replicas_of
+from broker.handlers.topics.known_names import may_deny
+from broker.handlers.topics.registry_changes import once_everywhere
+from broker.registry_calls import Answer, change_registry
+from broker.requests.context import Broker
+from broker.requests.guard import guarded
+from broker.requests.request import Request
+from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
+from wire.apis import encode_response
+from wire.codec.schema import UUID_ZERO
+from wire.error_codes import ErrorCode
+from wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+REBOOTSTRAP_FROM: Final = 13
+NULL_NAME_FROM: Final = 12
+"""The first version in which a topic that is unknown by its id has a null name."""
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, MetadataRequest)
+    wanted = _wanted(message, request.header.api_version)
+    if _sent_away(broker, request):
+        return
+    now = broker.groups.now()
+    deadline = now.boot_ns + broker.config.no_coordinator_wait_ms * MS
+    creating: set[str] = set()
+    if (
+        wanted is not None
+        and broker.config.auto_create_topics
+        and message.allow_auto_topic_creation
+    ):
+        _create_missing(broker, wanted, creating, deadline)
+    act = guarded(broker, request, partial(_answer, broker, request, message, wanted))
+    broker.delayed.until(partial(_settled, broker, wanted, creating), deadline, act)
+
+
+def _wanted(message: MetadataRequest, version: int) -> list[MetadataRequestTopic] | None:
+    """What is asked for, each topic once; None for all topics."""
+    if message.topics is None or (version == 0 and not message.topics):
+        return None
+    return list({(one.topic_id, one.name): one for one in message.topics}.values())
+
+
+def _find(broker: Broker, one: MetadataRequestTopic) -> Topic | None:
+    if one.topic_id != UUID_ZERO:
+        return broker.registry.topic_by_id(one.topic_id)
+    return broker.registry.topic(one.name or "")
+
+
+def _sent_away(broker: Broker, request: Request) -> bool:
+    """A node that is cut off knows of no leaders, and nothing that could be trusted: the client is
+    to begin anew with its bootstrap servers (KIP-1102). Older versions cannot be told; they are
+    answered, and leave when their connections are closed (ADR 42)."""
+    header = request.header
+    if header.api_version < REBOOTSTRAP_FROM or not broker.sends_away():
+        return False
+    response = MetadataResponse(
+        brokers=[],
+        cluster_id=broker.config.cluster_id,
+        topics=[],
+        error_code=ErrorCode.REBOOTSTRAP_REQUIRED,
+    )
+    request.reply.complete(encode_response(header, response))
+    return True
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+def _settled(broker: Broker, wanted: list[MetadataRequestTopic] | None, creating: set[str]) -> bool:
+    """Whether waiting would not improve the answer."""
+    registry = broker.registry
+    if broker.sends_away():
+        return True
+    if not registry.nodes or _denies_wrongly(broker, wanted):
+        return False
+    groups: Iterable[GroupId]
+    if wanted is None:
+        every = [GroupId(group) for group in registry.groups]
+        groups = [group for group in every if registry.partitions_of_group(group)]
+    else:
+        if creating:
+            return False
+        topics = (_find(broker, one) for one in wanted)
+        groups = {
+            place.group for topic in topics if topic is not None for place in topic.partitions
+        }
+    return all(broker.leaders.of(group).node in registry.nodes for group in groups)
+
+
+def _denies_wrongly(broker: Broker, wanted: list[MetadataRequestTopic] | None) -> bool:
+    """Whether the answer would leave out, or deny, what this node has perhaps only to learn."""
+    if may_deny(broker):
+        return False
+    return wanted is None or any(_is_denied(broker, one) for one in wanted)
+
+
+def _is_denied(broker: Broker, one: MetadataRequestTopic) -> bool:
+    could_be = one.topic_id != UUID_ZERO or not name_problem(one.name or "")
+    return could_be and _find(broker, one) is None
+
+
+def _create_missing(
+    broker: Broker, wanted: list[MetadataRequestTopic], creating: set[str], deadline: int
+) -> None:
+    """Auto-creation, where configured: the answer waits until the topic is there, or refused."""
+    registry = broker.registry
+    for one in wanted:
+        name = one.name
+        if one.topic_id != UUID_ZERO or not name or name in registry.topics or name_problem(name):
+            continue
+        creating.add(name)
+        command = CreateTopic(
+            name,
+            broker.new_topic_id(),
+            broker.config.default_partitions,
+            replicas_of(broker),
+        )
+        finished = partial(_on_created, broker, creating, name, deadline)
+        decided = Decided(registry.applied, command)
+        change_registry(broker.groups, broker.timers, decided, deadline, finished)
+
+
+def _on_created(
+    broker: Broker, creating: set[str], name: str, deadline: int, answer: Answer | None
+) -> None:
+    """Not by this node alone: the client goes on at the topic's leader."""
+    done = partial(creating.discard, name)
+    if answer is None or not isinstance(answer.result, TopicCreated):
+        done()
+        return
+    here = partial(_is_here, broker, name)
+    broker.delayed.until(here, deadline, partial(once_everywhere, broker, deadline, done))
+
+
+def _is_here(broker: Broker, name: str) -> bool:
+    return broker.registry.topic(name) is not None
+
+
+# -- answering -------------------------------------------------------------------------------------
+
+
+def _answer(
+    broker: Broker,
+    request: Request,
+    message: MetadataRequest,
+    wanted: list[MetadataRequestTopic] | None,
+) -> None:
+    if _sent_away(broker, request):
+        return
+    header = request.header
+    if _denies_wrongly(broker, wanted) and (wanted is not None or _is_partial(broker)):
+        request.reply.close("a topic is not known here: this node has to learn what there is")
+        return
+    if wanted is not None:
+        topics = [_asked_topic(broker, one, header.api_version) for one in wanted]
+        response = _response(broker, message, topics)
+        request.reply.complete(encode_response(header, response))
+        return
+    state = _state(broker)
+    flags = (
+        message.include_cluster_authorized_operations,
+        message.include_topic_authorized_operations,
+    )
+    variant = (header.api_version, *flags)
+    frame = broker.metadata_cache.get(state, variant, header.correlation_id)
+    if frame is None:
+        topics = [_topic(broker, topic) for topic in broker.registry.topics.values()]
+        frame = encode_response(header, _response(broker, message, topics))
+        broker.metadata_cache.put(state, variant, frame)
+    request.reply.complete(frame)
+
+
+def _is_partial(broker: Broker) -> bool:
+    """Whether there certainly is more than what this node knows. Who asks for all topics is not
+    sent away because a majority of the registry is down: it may want what still works."""
+    return not broker.registry.nodes or broker.groups.lacks_entries(REGISTRY_GROUP)
+
+
+def _state(broker: Broker) -> tuple[object, ...]:
+    """Everything the answer about all topics depends on."""
+    registry, groups = broker.registry, broker.groups
+    versions = registry.versions
+    leaders = tuple(
+        (broker.leaders.of(GroupId(group)), groups.members(GroupId(group)))
+        for group in registry.groups
+    )
+    seen = (versions.nodes, versions.topics, versions.placement, versions.replicas, groups.alive())
+    return (*seen, leaders)
+
+
+def _response(
+    broker: Broker, message: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    if message.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node.node, node.kafka.host, node.kafka.port, node.zone or None)
+            for node in broker.registry.nodes.values()
+        ],
+        cluster_id=broker.config.cluster_id,
+        controller_id=controller(broker),
+        topics=topics,
+        cluster_authorized_operations=told(
+            CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations
+        ),
+    )
+
+
+def controller(broker: Broker) -> int:
+    """The master of the registry group, or, while it has none, this node: each takes what is the
+    controller's, and waits for the election itself. An administration client that is told of no
+    controller does not ask again: librdkafka's sat there until its time was up."""
+    nodes = broker.registry.nodes
+    node = broker.leaders.of(REGISTRY_GROUP).node
+    if node is not None and node in nodes:
+        return node
+    return broker.me if broker.me in nodes or not nodes else min(nodes)
+
+
+def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
+    topic = _find(broker, one)
+    if topic is not None:
+        return _topic(broker, topic)
+    if one.topic_id != UUID_ZERO:
+        name = None if version >= NULL_NAME_FROM else ""
+        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name, one.topic_id)
+    name = one.name or ""
+    error = (
+        ErrorCode.INVALID_TOPIC_EXCEPTION
+        if name_problem(name)
+        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    return MetadataResponseTopic(error, name)
+
+
+def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+    views: dict[GroupId, _View] = {}
+    partitions = []
+    for index, place in enumerate(topic.partitions):
+        view = views.get(place.group)
+        if view is None:
+            view = views[place.group] = _view(broker, place.group)
+        error, leader, epoch, *nodes = view
+        epoch += topic.epoch_base(index)
+        partitions.append(MetadataResponsePartition(error, index, leader, epoch, *nodes))
+    return MetadataResponseTopic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+    )
+
+
+class _View(NamedTuple):
+    """What all partitions of a group have in common, in the order of Kafka's fields."""
+
+    error: ErrorCode
+    leader: int
+    epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+
+def _view(broker: Broker, group: GroupId) -> _View:
+    leader, epoch = broker.leaders.of(group)
+    replicas = _replicas(broker, group)
+    members, alive = broker.groups.members(group), broker.groups.alive()
+    nodes = (
+        [int(one) for one in replicas],
+        [int(one) for one in replicas if one in members and one in alive],
+        [int(one) for one in replicas if one not in alive],
+    )
+    if leader is None or leader not in broker.registry.nodes:
+        return _View(ErrorCode.LEADER_NOT_AVAILABLE, -1, epoch, *nodes)
+    return _View(ErrorCode.NONE, leader, epoch, *nodes)
+
+
+def _replicas(broker: Broker, group: GroupId) -> list[NodeId]:
+    """The nodes that have a group or are to have it, as far as clients can be told of them, its
+    ideal master first."""
+    registry = broker.registry
+    there = {*broker.groups.members(group), *registry.replica_set(group)} & registry.nodes.keys()
+    ideal = registry.placement.get(group)
+    return sorted(there, key=lambda one: (one != ideal, one))

@@ -1,0 +1,1 @@
+"""Consumer groups: their coordinators, members, offsets, and what an operator asks about them."""

@@ -1,0 +1,81 @@
+"""FindCoordinator: the master of the Paxos group that a consumer group's name hashes to.
+
+While there is none the answer is held for a moment, as for Metadata. There are no transactions, and
+of all errors TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the one on which every client gives up at
+once and clearly (kafka.md section 5); others make librdkafka try until its timeout.
+"""
+
+from functools import partial
+from typing import Final
+
+from broker.groups.consumer_groups import paxos_group_of
+from broker.requests.context import Broker
+from broker.requests.guard import guarded
+from broker.requests.request import Request
+from paxos.ids import MS
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.membership import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+KEY_GROUP: Final = 0
+KEY_TRANSACTION: Final = 1
+BATCHED_FROM: Final = 4
+"""The first version that names several keys (KIP-699)."""
+
+NO_TRANSACTIONS: Final = "transactions are not supported: use an idempotent producer"
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, FindCoordinatorRequest)
+    keys = message.coordinator_keys if request.header.api_version >= BATCHED_FROM else [message.key]
+    act = guarded(broker, request, partial(_answer, broker, request, message.key_type, keys))
+    if message.key_type != KEY_GROUP:
+        act()
+        return
+    deadline = broker.groups.now().boot_ns + broker.config.no_coordinator_wait_ms * MS
+    broker.delayed.until(partial(_settled, broker, keys), deadline, act)
+
+
+def _settled(broker: Broker, keys: list[str]) -> bool:
+    return all(_group(broker, key).error_code == ErrorCode.NONE for key in keys)
+
+
+def _answer(broker: Broker, request: Request, key_type: int, keys: list[str]) -> None:
+    found = [_coordinator(broker, key_type, key) for key in keys]
+    if request.header.api_version >= BATCHED_FROM:
+        response = FindCoordinatorResponse(coordinators=found)
+    else:
+        one = found[0]
+        response = FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+    request.reply.complete(encode_response(request.header, response))
+
+
+def _coordinator(broker: Broker, key_type: int, key: str) -> Coordinator:
+    if key_type == KEY_GROUP:
+        return _group(broker, key)
+    if key_type == KEY_TRANSACTION:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return Coordinator(key, -1, "", -1, error, NO_TRANSACTIONS)
+    error = ErrorCode.INVALID_REQUEST
+    return Coordinator(key, -1, "", -1, error, f"there are no coordinators of type {key_type}")
+
+
+def _group(broker: Broker, key: str) -> Coordinator:
+    group = paxos_group_of(broker.registry, key)
+    master = broker.leaders.of(group).node if group is not None else None
+    node = broker.registry.nodes.get(master) if master is not None else None
+    if node is None:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return Coordinator(key, -1, "", -1, error, "the group has no coordinator at the moment")
+    return Coordinator(key, node.node, node.kafka.host, node.kafka.port)

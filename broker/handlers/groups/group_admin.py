@@ -1,0 +1,118 @@
+"""DescribeGroups, ListGroups and DeleteGroups: consumer groups as an operator sees them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from broker.groups.consumer_groups import paxos_group_of
+from broker.handlers.cluster.authorized_operations import GROUP_OPERATIONS, told
+from broker.requests.context import Broker
+from broker.requests.guard import gather, guarded
+from broker.requests.request import Request
+from coordinator import model
+from coordinator.model import ConsumerGroupId
+from coordinator.states import STATE_NAMES
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.group_admin import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+_STATES: Final = {name.lower(): name for name in STATE_NAMES.values()}
+
+
+def handle_describe(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DescribeGroupsRequest)
+    asked_operations = message.include_authorized_operations
+    act = guarded(broker, request, partial(_described, request, asked_operations))
+    put = gather(len(message.groups), act)
+    for index, name in enumerate(message.groups):
+        asked = model.DescribeGroup(group=ConsumerGroupId(name))
+        group = paxos_group_of(broker.registry, name)
+        broker.consumer_groups.ask(group, asked, partial(put, index))
+
+
+def _described(request: Request, asked_operations: bool, answers: Sequence[model.Response]) -> None:
+    groups = []
+    for answer in answers:
+        assert isinstance(answer, model.DescribeGroupResponse)
+        groups.append(
+            DescribedGroup(
+                error_code=answer.error,
+                group_id=answer.group,
+                group_state="" if answer.error else answer.state,
+                protocol_type=answer.protocol_type,
+                protocol_data=answer.protocol_name,
+                members=[DescribedGroupMember(*one) for one in answer.members],
+                authorized_operations=told(GROUP_OPERATIONS, asked=asked_operations),
+            )
+        )
+    response = DescribeGroupsResponse(groups=groups)
+    request.reply.complete(encode_response(request.header, response))
+
+
+def handle_list(broker: Broker, request: Request) -> None:
+    """The groups this node coordinates: clients ask all nodes for theirs.
+
+    While a Paxos group has no coordinator that could be asked, its consumer groups are in nobody's
+    list: whoever knows of that says so, rather than let the answers look complete.
+    """
+    message = request.message
+    assert isinstance(message, ListGroupsRequest)
+    types = frozenset(one.lower() for one in message.types_filter)
+    states = frozenset(_STATES.get(one.lower(), one) for one in message.states_filter)
+    if not broker.consumer_groups.complete(broker.me):
+        missing = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        request.reply.complete(encode_response(request.header, missing))
+        return
+    coordinated = broker.consumer_groups.coordinated()
+    put = gather(len(coordinated), guarded(broker, request, partial(_listed, request, types)))
+    for index, group in enumerate(coordinated):
+        broker.consumer_groups.ask(group, model.ListGroups(states=states), partial(put, index))
+
+
+def _listed(request: Request, types: frozenset[str], answers: Sequence[model.Response]) -> None:
+    """One coordinator that is still loading makes the whole list incomplete, so it is an error."""
+    error = ErrorCode.NONE
+    groups = []
+    for answer in answers:
+        assert isinstance(answer, model.ListGroupsResponse)
+        if answer.error:
+            error = ErrorCode(answer.error)
+        groups += [
+            ListedGroup(one.group, one.protocol_type, one.state, one.type)
+            for one in answer.groups
+            if not types or one.type in types
+        ]
+    response = ListGroupsResponse(error_code=error, groups=[] if error else groups)
+    request.reply.complete(encode_response(request.header, response))
+
+
+def handle_delete(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DeleteGroupsRequest)
+    names = list(dict.fromkeys(message.groups_names))
+    put = gather(len(names), guarded(broker, request, partial(_deleted, request, names)))
+    for index, name in enumerate(names):
+        asked = model.DeleteGroup(group=ConsumerGroupId(name))
+        group = paxos_group_of(broker.registry, name)
+        broker.consumer_groups.ask(group, asked, partial(put, index))
+
+
+def _deleted(request: Request, names: Sequence[str], answers: Sequence[model.Response]) -> None:
+    results = []
+    for name, answer in zip(names, answers, strict=True):
+        assert isinstance(answer, model.DeleteGroupResponse)
+        results.append(DeletableGroupResult(name, answer.error))
+    response = DeleteGroupsResponse(results=results)
+    request.reply.complete(encode_response(request.header, response))

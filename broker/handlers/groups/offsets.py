@@ -1,0 +1,208 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: how far groups are, in their coordinators' logs."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from balancer.registry.registry import Registry
+from broker.groups.consumer_groups import paxos_group_of
+from broker.handlers.topics.known_names import denial
+from broker.requests.context import Broker
+from broker.requests.guard import gather, guarded
+from broker.requests.request import Request
+from coordinator import model
+from coordinator.model import ConsumerGroupId, MemberId
+from paxos.ids import MS
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeletePartitionResult,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteTopicResult,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+BATCHED_FETCH_FROM: Final = 8
+"""OffsetFetch: several groups at once (KIP-709)."""
+TOP_LEVEL_ERROR_FROM: Final = 2
+"""OffsetFetch: before, an error of the group stands at each of its partitions."""
+
+# -- OffsetCommit ----------------------------------------------------------------------------------
+
+
+def handle_commit(broker: Broker, request: Request) -> None:
+    """Commit for the partitions that exist; the others are refused without asking the group.
+
+    The retention a client asks for up to version 4 is ignored, as Kafka does from version 5 on.
+    """
+    message = request.message
+    assert isinstance(message, OffsetCommitRequest)
+    known = [_known_partitions(broker.registry, topic) for topic in message.topics]
+    asked = model.OffsetCommit(
+        group=ConsumerGroupId(message.group_id),
+        generation=message.generation_id_or_member_epoch,
+        member_id=MemberId(message.member_id),
+        instance_id=message.group_instance_id,
+        commit_wall_ms=broker.groups.now().wall_ns // MS,
+        topics=tuple(topic for topic in known if topic.partitions),
+    )
+    group = paxos_group_of(broker.registry, message.group_id)
+    answered = guarded(broker, request, partial(_committed, broker, request, message))
+    broker.consumer_groups.ask(group, asked, answered)
+
+
+def _known_partitions(registry: Registry, asked: OffsetCommitRequestTopic) -> model.TopicOffsets:
+    topic = registry.topic(asked.name)
+    places = () if topic is None else topic.partitions
+    return model.TopicOffsets(
+        asked.name,
+        tuple(
+            model.PartitionOffset(
+                one.partition_index,
+                one.committed_offset,
+                one.committed_leader_epoch,
+                one.committed_metadata or "",
+                places[one.partition_index].uid,
+            )
+            for one in asked.partitions
+            if 0 <= one.partition_index < len(places)
+        ),
+    )
+
+
+def _committed(
+    broker: Broker, request: Request, message: OffsetCommitRequest, answer: model.Response
+) -> None:
+    assert isinstance(answer, model.OffsetCommitResponse)
+    errors = {
+        (topic.topic, one.partition): one.error
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+    unknown = denial(
+        broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
+    topics = [
+        OffsetCommitResponseTopic(
+            topic.name,
+            [
+                OffsetCommitResponsePartition(
+                    one.partition_index, errors.get((topic.name, one.partition_index), unknown)
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    response = OffsetCommitResponse(topics=topics)
+    request.reply.complete(encode_response(request.header, response))
+
+
+# -- OffsetFetch -----------------------------------------------------------------------------------
+
+
+def handle_fetch(broker: Broker, request: Request) -> None:
+    """There are no transactions, so every offset is stable (`require_stable`, KIP-447)."""
+    message = request.message
+    assert isinstance(message, OffsetFetchRequest)
+    groups = (
+        message.groups
+        if request.header.api_version >= BATCHED_FETCH_FROM
+        else [OffsetFetchRequestGroup(message.group_id, topics=message.topics)]
+    )
+    put = gather(len(groups), guarded(broker, request, partial(_fetched, request, groups)))
+    for index, one in enumerate(groups):
+        asked = model.OffsetFetch(
+            group=ConsumerGroupId(one.group_id),
+            topics=None if one.topics is None else tuple(map(_topic_partitions, one.topics)),
+            member_id=MemberId(one.member_id or ""),
+            epoch=one.member_epoch,
+        )
+        group = paxos_group_of(broker.registry, one.group_id)
+        broker.consumer_groups.ask(group, asked, partial(put, index))
+
+
+def _topic_partitions(topic: OffsetFetchRequestTopic) -> model.TopicPartitions:
+    return model.TopicPartitions(topic.name, tuple(topic.partition_indexes))
+
+
+def _fetched(
+    request: Request,
+    asked: Sequence[OffsetFetchRequestGroup],
+    answers: Sequence[model.Response],
+) -> None:
+    version = request.header.api_version
+    groups = []
+    for one, answer in zip(asked, answers, strict=True):
+        assert isinstance(answer, model.OffsetFetchResponse)
+        topics = list(map(_topic, answer.topics))
+        if answer.error and version < TOP_LEVEL_ERROR_FROM:
+            topics = [_refused_topic(topic, answer.error) for topic in one.topics or ()]
+        groups.append(OffsetFetchResponseGroup(one.group_id, topics, answer.error))
+    if version >= BATCHED_FETCH_FROM:
+        response = OffsetFetchResponse(groups=groups)
+    else:
+        response = OffsetFetchResponse(topics=groups[0].topics, error_code=groups[0].error_code)
+    request.reply.complete(encode_response(request.header, response))
+
+
+def _topic(topic: model.TopicOffsets) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(topic.topic, list(map(_partition, topic.partitions)))
+
+
+def _partition(one: model.PartitionOffset) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(one.partition, one.offset, one.leader_epoch, one.metadata)
+
+
+def _refused_topic(topic: OffsetFetchRequestTopic, error: int) -> OffsetFetchResponseTopic:
+    partitions: Iterable[int] = topic.partition_indexes
+    return OffsetFetchResponseTopic(
+        topic.name,
+        [
+            OffsetFetchResponsePartition(one, model.NO_OFFSET, metadata="", error_code=error)
+            for one in partitions
+        ],
+    )
+
+
+# -- OffsetDelete ----------------------------------------------------------------------------------
+
+
+def handle_delete(broker: Broker, request: Request) -> None:
+    """Forget how far a group is in topics that none of its members subscribes to (KIP-496)."""
+    message = request.message
+    assert isinstance(message, OffsetDeleteRequest)
+    asked = model.OffsetDelete(
+        group=ConsumerGroupId(message.group_id),
+        topics=tuple(
+            model.TopicPartitions(one.name, tuple(part.partition_index for part in one.partitions))
+            for one in message.topics
+        ),
+    )
+    group = paxos_group_of(broker.registry, message.group_id)
+    broker.consumer_groups.ask(group, asked, guarded(broker, request, partial(_deleted, request)))
+
+
+def _deleted(request: Request, answer: model.Response) -> None:
+    assert isinstance(answer, model.OffsetDeleteResponse)
+    topics = [
+        OffsetDeleteTopicResult(
+            topic.topic,
+            [OffsetDeletePartitionResult(one.partition, one.error) for one in topic.partitions],
+        )
+        for topic in answer.topics
+    ]
+    response = OffsetDeleteResponse(error_code=answer.error, topics=topics)
+    request.reply.complete(encode_response(request.header, response))

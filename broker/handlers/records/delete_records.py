@@ -1,0 +1,138 @@
+"""DeleteRecords (KIP-107): a partition's first offset is moved up, on every replica alike.
+
+The change goes through the group's log like a batch, so it is there or not there for everybody, and
+a new master knows it. Nothing below the new start is served again.
+
+What is deleted is decided here: "everything" is what there is now. A command may come into the
+log late, by way of another master, when records have been acknowledged that its client never meant
+(protocol.md F1). So decided it does no harm then: an offset is never used twice, and a start never
+goes back.
+"""
+
+from collections import Counter
+from functools import partial
+from typing import Final
+
+from balancer.registry.records import PartitionPlace
+from broker.handlers.topics.known_names import denial
+from broker.proposals.commands import DELETE_RECORDS_RESULT, EVERYTHING, delete_records
+from broker.proposals.intake import Done, Outcome, Why
+from broker.requests.context import Broker
+from broker.requests.guard import blame
+from broker.requests.request import Request
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.logs import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+_ERROR_OF: Final = {
+    Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Why.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
+    Why.OVERLOADED: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DeleteRecordsRequest)
+    times = Counter(
+        (topic.name, one.partition_index) for topic in message.topics for one in topic.partitions
+    )
+    deletion = _Deletion(broker, request)
+    for topic in message.topics:
+        known = broker.registry.topic(topic.name)
+        places = () if known is None else known.partitions
+        results: list[DeleteRecordsPartitionResult] = []
+        deletion.results.append(DeleteRecordsTopicResult(topic.name, results))
+        for asked in topic.partitions:
+            result = DeleteRecordsPartitionResult(asked.partition_index, -1)
+            results.append(result)
+            if not 0 <= asked.partition_index < len(places):
+                result.error_code = denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif times[topic.name, asked.partition_index] > 1:
+                result.error_code = ErrorCode.INVALID_REQUEST
+            elif asked.offset < EVERYTHING:
+                result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            else:
+                place = places[asked.partition_index]
+                before = _before(broker, place, asked.offset)
+                if before is None:
+                    result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                else:
+                    deletion.submit(place, before, result)
+    deletion.submitted(message.timeout_ms)
+
+
+def _before(broker: Broker, place: PartitionPlace, asked: int) -> int | None:
+    """The offset that is meant; None where only the partition's master can say it."""
+    if asked != EVERYTHING:
+        return asked
+    machine, groups = broker.machines.get(place.group), broker.groups
+    if machine is None or not groups.caught_up(place.group):
+        return None
+    state = machine.partitions.get(place.uid)
+    end = 0 if state is None else state.next_offset
+    return end if groups.acting(place.group) else None
+
+
+class _Deletion:
+    """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
+
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self.broker = broker
+        self.request = request
+        self.results: list[DeleteRecordsTopicResult] = []
+        self.waiting = 1
+        self.answered = False
+
+    def submit(
+        self, place: PartitionPlace, before: int, result: DeleteRecordsPartitionResult
+    ) -> None:
+        self.waiting += 1
+        result.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
+        done = partial(self.done, result)
+        self.broker.groups.submit(place.group, delete_records(place.uid, before), done)
+
+    def submitted(self, timeout_ms: int) -> None:
+        self.waiting -= 1
+        if self.waiting:
+            self.broker.produces.add(self, timeout_ms)
+        else:
+            self._answer()
+
+    def done(self, result: DeleteRecordsPartitionResult, outcome: Outcome) -> None:
+        """The outcome of one partition. Whoever calls this must not suffer from our bugs."""
+        if self.answered:
+            return
+        try:
+            if isinstance(outcome, Done):
+                result.error_code, result.low_watermark = DELETE_RECORDS_RESULT.unpack(
+                    outcome.result
+                )
+            else:
+                result.error_code = _ERROR_OF[outcome.why]
+            self.waiting -= 1
+            if not self.waiting:
+                self.broker.produces.remove(self)
+                self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self.answered = True
+            self.broker.produces.remove(self)
+            blame(self.broker, self.request, error)
+
+    def timed_out(self) -> None:
+        """The client waits no longer; what was proposed may yet be chosen."""
+        try:
+            self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self.answered = True
+            blame(self.broker, self.request, error)
+
+    def _answer(self) -> None:
+        self.answered = True
+        response = DeleteRecordsResponse(topics=self.results)
+        self.request.reply.complete(encode_response(self.request.header, response))

@@ -1,0 +1,516 @@
+"""Fetch: whole batches from an offset on, at once or when there are enough of them (long polling).
+
+Reads are the master's, under its lease, and the lease is looked at AFTER the work: values first,
+then acting and still the same epoch, then the answer (protocol.md [R14]). While this node holds the
+lease and may not act on it just now (it is handing the group over, or is too close to the expiry),
+a fetch that may wait waits: what ends the wait is the new master, whose name it can then be told.
+So does a fetch whose client knows a newer epoch than we do: it was sent here by the old master, and
+we are about to hear that we are the new one.
+
+What is not in memory is read by a thread (broker.reads.disk_reads), and the fetch waits for that,
+too: then it looks at everything anew, with what was read at hand, and answers. So a read may take
+long and all of the above holds. A disk that does not answer in time costs the records, not the
+answer.
+
+Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept).
+One that goes on with a session is refused, whatever its id; one that begins or ends a session says
+all it wants, and is served as if it had named none, as in Kafka.
+There are no transactions: what is applied is stable, and read_committed reads the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from broker.delayed.delayed_fetches import DelayedFetch
+from broker.handlers.topics.known_names import denial
+from broker.reads.reader import NOTHING_GIVEN, Got, Key, Reader, UnreadableError
+from broker.requests.context import Broker
+from broker.requests.guard import blame
+from broker.requests.leader_hints import endpoints, other_leader
+from broker.requests.leaders import Leader
+from broker.requests.request import Request
+from broker.state_machine.partition import PartitionState
+from paxos.ids import GroupId
+from storage.errors import StorageError
+from wire.apis import encode_response
+from wire.codec.encoding import record_buffers
+from wire.codec.primitives import Buffer
+from wire.error_codes import ErrorCode
+from wire.messages.common import LeaderIdAndEpoch
+from wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReportProgress,
+)
+
+TOPIC_ID_FROM_VERSION: Final = 13
+REPLICA_STATE_FROM_VERSION: Final = 15
+ANY_EPOCH: Final = -1
+SESSION_BEGINS: Final = 0
+SESSION_ENDS: Final = -1
+READ_COMMITTED: Final = 1
+READ_MS_MAX: Final = 2_000
+"""So long a fetch waits for the disk, however short its own patience: one that was answered with
+nothing would ask for the same again."""
+READS_MAX: Final = 3
+"""Rounds of reading for one request: behind the first one only if there would be nothing to say,
+because what was read has moved meanwhile."""
+FULL_THROTTLE_MS: Final = 100
+"""How long a client is asked to pause where no more fetches may be parked, or there is no room for
+more answers."""
+
+SAID_OF_DATA: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
+"""What an answer says of what this node has: true under its lease only. A consumer that believes
+a node which is behind that its offset is out of range starts again somewhere else."""
+
+_NO_GROUP: Final = GroupId(-1)
+_NO_FRAME: Final = memoryview(b"")
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, FetchRequest)
+    broker.statistics.fetch_requests += 1
+    refusal = _refusal(message)
+    if refusal is not ErrorCode.NONE:
+        _refuse(broker, request, message, refusal)
+        return
+    fetch = _Fetch(broker, request, message)
+    wait_ms = min(message.max_wait_ms, broker.config.fetch_wait_ms_max)
+    if message.progress is not None:
+        broker.progress.heard(fetch.groups, message.progress, max(0, wait_ms))
+    if wait_ms <= 0 or not fetch.uids:
+        fetch.answer_or_wait()
+    elif not fetch.woken():
+        fetch.wait(wait_ms)
+
+
+def _refusal(message: FetchRequest) -> ErrorCode:
+    """Why the request as a whole is not served."""
+    replica = message.replica_state
+    if message.replica_id >= 0 or (replica is not None and replica.replica_id >= 0):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # nobody replicates by Fetch (CVE-2018-1288)
+    if message.session_epoch not in (SESSION_BEGINS, SESSION_ENDS):
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # it names what changed, not what it wants
+    return ErrorCode.NONE
+
+
+def _refuse(broker: Broker, request: Request, message: FetchRequest, refusal: ErrorCode) -> None:
+    """Refuse all of it: at the top, and in every partition for versions that have no top error."""
+    broker.statistics.count_error(refusal)
+    topics = [
+        FetchableTopicResponse(
+            topic.topic,
+            topic.topic_id,
+            [_failed(one.partition, refusal) for one in topic.partitions],
+        )
+        for topic in message.topics
+    ]
+    response = FetchResponse(0, refusal, 0, topics)
+    request.reply.complete(encode_response(request.header, response))
+
+
+def _failed(
+    partition: int, error: ErrorCode, leader: LeaderIdAndEpoch | None = None
+) -> PartitionData:
+    data = PartitionData(partition, error, -1, records=b"")
+    data.current_leader = leader
+    return data
+
+
+@attrs.define(eq=False)
+class _Wanted:
+    """One partition of the request. `unknown` is what to say if there is no such partition."""
+
+    asked: FetchPartition
+    unknown: ErrorCode
+    uid: int = -1
+    group: GroupId = _NO_GROUP
+    epoch_base: int = 0
+    state: PartitionState | None = None
+    """None where there is no such partition, or this node has no replica of its group."""
+
+    def problem(self, me: int, leader: Leader) -> ErrorCode:
+        """Why nothing can be read from it, leaving the lease aside."""
+        state = self.state
+        if self.uid < 0 or (state is not None and state.dropped):
+            return self.unknown
+        asked, epoch = self.asked, leader.epoch + self.epoch_base
+        if asked.current_leader_epoch > epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if state is None or leader.node != me:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if ANY_EPOCH != asked.current_leader_epoch < epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if not state.log_start <= asked.fetch_offset <= state.next_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return ErrorCode.NONE
+
+
+class _Fetch:
+    """One request until it is answered; parked, it is a
+    `broker.delayed.delayed_fetches.Sleeper`."""
+
+    __slots__ = (
+        "_at_last",
+        "_broker",
+        "_given",
+        "_message",
+        "_place",
+        "_reading",
+        "_reads",
+        "_request",
+        "_topics",
+        "groups",
+        "uids",
+    )
+
+    def __init__(self, broker: Broker, request: Request, message: FetchRequest) -> None:
+        self._broker = broker
+        self._request = request
+        self._message = message
+        by_id = request.header.api_version >= TOPIC_ID_FROM_VERSION
+        self._topics = [(topic, _resolve(broker, topic, by_id)) for topic in message.topics]
+        every = [one for _, wanted in self._topics for one in wanted]
+        self.groups: Sequence[GroupId] = sorted({one.group for one in every if one.uid >= 0})
+        self.uids: Sequence[int] = list(dict.fromkeys(one.uid for one in every if one.uid >= 0))
+        self._at_last = False
+        """It waits for nothing but the disk."""
+        self._place: DelayedFetch | None = None
+        self._reads = 0
+        """Rounds of reading that were begun."""
+        self._reading: _Reading | None = None
+        self._given: Mapping[Key, Got | StorageError] = NOTHING_GIVEN
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def wait(self, wait_ms: int) -> None:
+        """Park, or answer at once where too many do already."""
+        broker = self._broker
+        if broker.parked.full:
+            broker.statistics.fetches_refused += 1
+            self._stop_reading()
+            self._reads = READS_MAX
+            self.answer(at_last=True, throttle_ms=FULL_THROTTLE_MS)
+            return
+        broker.statistics.fetches_parked += 1
+        self._request.frame = _NO_FRAME  # it is decoded, and would be kept for as long as we wait
+        if self._reading is not None:
+            wait_ms = max(wait_ms, READ_MS_MAX)
+            self._reading.extended = True
+        self._place = broker.parked.park(self, wait_ms)
+        self._request.reply.when_waited(self._place.end)
+
+    def woken(self) -> bool:
+        """Answer if there is something to say; True if it was answered."""
+        try:
+            reading = self._reading
+            if reading is not None:
+                if reading.leaders == self._leaders():
+                    return False
+                self._stop_reading()  # somebody else has what is being read
+            at_last = self._at_last
+            return (at_last or self._is_enough()) and self.answer(at_last=at_last)
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            blame(self._broker, self._request, error)
+            return True
+
+    def expired(self) -> None:
+        try:
+            self._at_last = True
+            reading = self._reading
+            if reading is not None and not reading.extended:
+                self.wait(READ_MS_MAX)
+                return
+            if reading is not None:
+                self._broker.statistics.reads_given_up += 1
+                self._stop_reading()
+                self._reads = READS_MAX
+            self.answer_or_wait()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            blame(self._broker, self._request, error)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _begin_reading(self, reader: Reader, leaders: dict[GroupId, Leader]) -> None:
+        self._reads += 1
+        reading = self._reading = _Reading(leaders)
+        got, missing = reader.got, list({one.key: one for one in reader.missing}.values())
+        disk_reads = self._broker.disk_reads
+        reading.give_up = disk_reads.read(
+            missing, lambda given: self._have_read(reading, {**got, **given})
+        )
+
+    def _stop_reading(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None and reading.give_up is not None:
+            reading.give_up()
+
+    def _have_read(self, reading: "_Reading", given: Mapping[Key, Got | StorageError]) -> None:
+        self._reading, self._given = None, given
+        if reading.give_up is not None:  # else whoever has begun it sees to it: it was no thread
+            assert self._place is not None
+            self._place.wake()
+
+    def _is_enough(self) -> bool:
+        """Whether an answer would hold `min_bytes`, an error, or a request for progress; nothing is
+        read for this."""
+        message, progress = self._message, self._message.progress
+        left = min(message.min_bytes, message.max_bytes, self._broker.config.fetch_bytes_max)
+        if left <= 0:
+            return True
+        if progress is not None and self._broker.progress.is_wanted(self.groups, progress.consumer):
+            return True
+        leaders = self._leaders()
+        for _, wanted in self._topics:
+            for one in wanted:
+                problem = self._problem(one, leaders)
+                if problem is ErrorCode.UNKNOWN_LEADER_EPOCH:
+                    continue
+                if problem is not ErrorCode.NONE:
+                    return True
+                assert one.state is not None
+                asked = one.asked
+                if asked.fetch_offset < one.state.next_offset:
+                    there = one.state.bytes_from(asked.fetch_offset)
+                    left -= min(there, max(asked.partition_max_bytes, 1))
+                    if left <= 0:
+                        return True
+        return False
+
+    # -- answering ----------------------------------------------------------------------------
+
+    def answer_or_wait(self) -> None:
+        """Answer now, or when the disk has."""
+        self._at_last = True
+        if not self.answer(at_last=True):
+            self.wait(READ_MS_MAX)
+
+    def answer(self, *, at_last: bool, throttle_ms: int = 0) -> bool:
+        """Read, look at the leases, answer; unless `at_last`, not while a lease of ours is unsafe,
+        and never while the disk is waited for.
+
+        Returns whether it was answered.
+        """
+        broker = self._broker
+        since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples_fetch() else 0
+        leaders = self._leaders()
+        given, self._given = self._given, NOTHING_GIVEN
+        reader = Reader(broker.tail, broker.log, broker.statistics, given)
+        responses, size = self._read(leaders, reader)
+        lost = [group for group in self.groups if not self._still_leads(group, leaders[group])]
+        if lost:
+            mine = any(broker.leaders.of(group) == leaders[group] for group in lost)
+            if mine and not at_last:
+                return False
+            size = self._take_back(responses, frozenset(lost))
+        elif reader.missing and self._reads < (READS_MAX if size == 0 else 1):
+            self._begin_reading(reader, leaders)
+            reading = self._reading
+            return reading is None and self.answer(at_last=at_last)
+        broker.statistics.fetch_bytes += size
+        if self._message.progress is not None:
+            self._ask_for_progress(responses, self._message.progress.consumer)
+        if broker.progress.first_fetch and size:
+            broker.progress.fetched(self._with_records(responses))
+        if not self._request.reply.room:
+            throttle_ms = FULL_THROTTLE_MS  # it holds nothing, and nor would the next one
+        hints = [data.current_leader for topic in responses for data in topic.partitions]
+        self._count(responses, size)
+        response = FetchResponse(
+            throttle_ms,
+            ErrorCode.NONE,
+            0,
+            responses,
+            endpoints(broker, hints) if any(hints) else [],
+        )
+        self._request.reply.complete(encode_response(self._request.header, response))
+        if reader.disk_bytes >= broker.config.read_ahead_from_bytes:
+            self._read_ahead(reader, responses)
+        if since_boot_ns:
+            broker.traffic.fetch.took(broker.groups.now().boot_ns - since_boot_ns)
+        return True
+
+    def _count(self, responses: list[FetchableTopicResponse], size: int) -> None:
+        broker = self._broker
+        for topic in responses:
+            for data in topic.partitions:
+                if data.error_code != ErrorCode.NONE:
+                    broker.statistics.count_error(data.error_code)
+        if size:
+            for (_, wanted), topic in zip(self._topics, responses, strict=True):
+                for one, data in zip(wanted, topic.partitions, strict=True):
+                    if data.records:
+                        broker.traffic.fetched(one.group, record_buffers(data.records)[0])
+
+    def _ask_for_progress(self, responses: list[FetchableTopicResponse], consumer: int) -> None:
+        """Once to each consumer, with the first answer that leaves (docs/kafka.md)."""
+        ask: dict[GroupId, ReportProgress | None] = {}
+        for (_, wanted), response in zip(self._topics, responses, strict=True):
+            for one, data in zip(wanted, response.partitions, strict=True):
+                if data.error_code == ErrorCode.NONE:
+                    if one.group not in ask:
+                        ask[one.group] = self._broker.progress.request(one.group, consumer)
+                    data.report_progress = ask[one.group]
+
+    def _with_records(self, responses: list[FetchableTopicResponse]) -> set[GroupId]:
+        return {
+            one.group
+            for (_, wanted), response in zip(self._topics, responses, strict=True)
+            for one, data in zip(wanted, response.partitions, strict=True)
+            if record_buffers(data.records)[0] > 0
+        }
+
+    def _leaders(self) -> dict[GroupId, Leader]:
+        of = self._broker.leaders.of
+        return {group: of(group) for group in self.groups}
+
+    def _problem(self, one: _Wanted, leaders: dict[GroupId, Leader]) -> ErrorCode:
+        return one.problem(self._broker.me, leaders.get(one.group, _NO_LEADER))
+
+    def _still_leads(self, group: GroupId, leader: Leader) -> bool:
+        """Whether what was read under this leader may be answered (R14); others say nothing."""
+        broker = self._broker
+        if leader.node != broker.me:
+            return True
+        return (
+            broker.groups.acting(group)
+            and broker.groups.caught_up(group)
+            and broker.leaders.of(group) == leader
+        )
+
+    def _read_ahead(self, reader: Reader, responses: list[FetchableTopicResponse]) -> None:
+        """Have the disk begin with what this client will most likely ask for first (ADR 32): of a
+        partition that had to wait, for clients put those at the end that they were just given; or,
+        where none had to, of the one that was served first."""
+        bytes_max = min(self._message.max_bytes, self._broker.config.fetch_bytes_max)
+        first_max: int | None = None
+        for (_, wanted), topic in zip(self._topics, responses, strict=True):
+            for one, data in zip(wanted, topic.partitions, strict=True):
+                if data.error_code != ErrorCode.NONE or one.state is None:
+                    continue
+                asked = one.asked
+                if data.records:
+                    first_max = asked.partition_max_bytes if first_max is None else first_max
+                elif first_max is not None and asked.fetch_offset < one.state.next_offset:
+                    most = min(bytes_max, asked.partition_max_bytes)
+                    reader.read_soon(one.state, asked.fetch_offset, most)
+                    return
+        if first_max is not None:
+            reader.read_on_soon(min(bytes_max, first_max))
+
+    def _read(
+        self, leaders: dict[GroupId, Leader], reader: Reader
+    ) -> tuple[list[FetchableTopicResponse], int]:
+        """All partitions in the order of the request, within its limits."""
+        broker, message = self._broker, self._message
+        room = self._request.reply.room
+        left = min(message.max_bytes, broker.config.fetch_bytes_max, room)
+        size = 0
+        responses = []
+        for topic, wanted in self._topics:
+            answers: list[PartitionData] = []
+            responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, answers))
+            for one in wanted:
+                error = self._problem(one, leaders)
+                if error is not ErrorCode.NONE:
+                    answers.append(self._failure(one, error, leaders))
+                    continue
+                first = size == 0 < room and not reader.missing  # what is missing will be there
+                data, read = self._read_one(reader, one, left, first=first)
+                answers.append(data)
+                size += read
+                left -= read
+        return responses, size
+
+    def _read_one(
+        self, reader: Reader, one: _Wanted, left: int, *, first: bool
+    ) -> tuple[PartitionData, int]:
+        state, asked = one.state, one.asked
+        assert state is not None
+        chunks: Sequence[Buffer] = []
+        size = 0
+        if left > 0 or first:
+            bytes_max = max(0, min(left, asked.partition_max_bytes))
+            try:
+                chunks, size = reader.read(state, asked.fetch_offset, bytes_max, at_least_one=first)
+            except UnreadableError as error:
+                self._broker.on_bug("fetch", error)
+                return _failed(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR), 0
+        end = state.next_offset
+        data = PartitionData(asked.partition, ErrorCode.NONE, end, end, state.log_start)
+        data.records = chunks
+        if self._message.isolation_level == READ_COMMITTED:
+            data.aborted_transactions = []
+        return data, size
+
+    def _failure(
+        self, one: _Wanted, error: ErrorCode, leaders: dict[GroupId, Leader]
+    ) -> PartitionData:
+        hint = None
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            hint = other_leader(self._broker, one.group, one.uid)
+        elif error is ErrorCode.FENCED_LEADER_EPOCH:
+            leader = leaders[one.group]
+            assert leader.node is not None
+            hint = LeaderIdAndEpoch(leader.node, leader.epoch + one.epoch_base)
+        return _failed(one.asked.partition, error, hint)
+
+    def _take_back(self, responses: list[FetchableTopicResponse], lost: frozenset[GroupId]) -> int:
+        """Replace what was said under leases that did not last; returns the size of the rest."""
+        size = 0
+        for (_, wanted), response in zip(self._topics, responses, strict=True):
+            for at, one in enumerate(wanted):
+                data = response.partitions[at]
+                if data.error_code in SAID_OF_DATA and one.group in lost:
+                    hint = other_leader(self._broker, one.group, one.uid)
+                    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    response.partitions[at] = _failed(data.partition_index, error, hint)
+                else:
+                    size += record_buffers(data.records)[0]
+        return size
+
+
+@attrs.define(eq=False)
+class _Reading:
+    """What a fetch waits for."""
+
+    leaders: dict[GroupId, Leader]
+    """As they were."""
+    extended: bool = False
+    """The time that the fetch is parked for is that of the disk."""
+    give_up: Callable[[], None] | None = None
+    """None while it is being begun."""
+
+
+_NO_LEADER: Final = Leader(None, ANY_EPOCH)
+
+
+def _resolve(broker: Broker, topic: FetchTopic, by_id: bool) -> list[_Wanted]:
+    """The partitions of one topic of the request, by name or by id."""
+    if by_id:
+        known, unknown = broker.registry.topic_by_id(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        known = broker.registry.topic(topic.topic)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    wanted = []
+    for asked in topic.partitions:
+        one = _Wanted(asked, unknown)
+        wanted.append(one)
+        if known is None:
+            one.unknown = denial(broker, unknown)
+            continue
+        if 0 <= asked.partition < len(known.partitions):
+            one.uid, one.group = known.partitions[asked.partition]
+            one.epoch_base = known.epoch_base(asked.partition)
+            machine = broker.machines.get(one.group)
+            one.state = None if machine is None else machine.partition(one.uid)
+        else:
+            one.unknown = denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return wanted

@@ -1,0 +1,541 @@
+"""Produce: one record batch for each partition goes into the log; it is answered when it is there.
+
+Every partition is checked and submitted on its own, and all are answered together. acks=1 waits for
+the log like acks=all, because here nothing is "on the leader" that is not chosen. With acks=0 there
+is no answer; as with Kafka an error closes the connection, which is how such a producer learns that
+it must look for the leader.
+
+No answer ever says that a batch is not in the log when it may be (protocol.md section 4). An
+unknown outcome is REQUEST_TIMED_OUT, which clients retry and count as "possibly persisted", while
+NOT_LEADER_OR_FOLLOWER counts as "not persisted". A retry finds its first attempt by its sequence.
+
+A batch under a write token (`broker.state_machine.writer_state`) goes the same way, forwarded or
+not, but for two things: what is there already is told as DUPLICATE_SEQUENCE_NUMBER, and acks=0 is
+refused, for who wants every chunk once has to hear what has become of it.
+"""
+
+from functools import partial
+from typing import Final
+
+from balancer.registry.catalogue import INTERNAL_TOPICS
+from balancer.registry.records import PartitionPlace, Topic
+from broker.handlers.topics.known_names import denial
+from broker.producers.batch_validation import check_aside, check_on_loop, rules_of
+from broker.proposals.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
+from broker.proposals.intake import Done, Elsewhere, Outcome, Pending, Why
+from broker.requests.context import Broker
+from broker.requests.guard import blame
+from broker.requests.leader_hints import endpoints, other_leader
+from broker.requests.request import Request
+from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE
+from paxos.ids import MS
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.common import LeaderIdAndEpoch
+from wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from wire.records.batch import (
+    COMPRESSION_MASK,
+    TRANSACTIONAL_BIT,
+    Batch,
+    BatchError,
+    BatchHeader,
+    Compression,
+    as_view,
+    may_be_one,
+    produced_batch,
+    stamped,
+    with_greatest_time,
+)
+from wire.records.validation import BadRecordsError, Rules
+from wire.records.write_tokens import CHUNK_END, FIRST_ID, position_of
+
+ACKS: Final = (-1, 0, 1)
+ZSTD_FROM: Final = 7
+"""Version of Produce; older clients do not know the codec."""
+
+_ERROR_OF: Final = {
+    Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Why.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
+    Why.OVERLOADED: ErrorCode.NOT_ENOUGH_REPLICAS,  # retriable, and known not to be appended
+}
+
+
+def handle(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, ProduceRequest)
+    named = [data for topic in message.topic_data for data in topic.partition_data]
+    broker.statistics.produce_requests += 1
+    produce = Produce(broker, request, message.acks)
+    refusal = _refusal(message)
+    for topic in _each_once(message.topic_data, len(named)):
+        known = broker.registry.topic(topic.name)
+        answers: list[PartitionProduceResponse] = []
+        produce.answers.append(TopicProduceResponse(topic.name, answers))
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(data.index, ErrorCode.NONE, -1)
+            answers.append(answer)
+            if refusal is not ErrorCode.NONE:
+                answer.error_code = refusal
+            elif known is None:
+                produce.refuse_unknown(topic.name, answer)
+            elif known.name in INTERNAL_TOPICS:  # every node reads it while it applies it
+                answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                answer.error_message = "the cluster's own topics are written by its nodes"
+            else:
+                produce.append(known, data, answer)
+    produce.submitted(message.timeout_ms)
+
+
+def _each_once(topics: list[TopicProduceData], named: int) -> list[TopicProduceData]:
+    """Each partition once, where it is named first. As in Kafka, whose broker keeps what a request
+    asks for by partition: the last that is one batch is appended, it alone, and there is one
+    answer. Of two answers nobody could tell which was whose."""
+    if named < 2:
+        return topics
+    chosen: dict[tuple[str, int], PartitionProduceData] = {}
+    for topic in topics:
+        for data in topic.partition_data:
+            place = topic.name, data.index
+            before = chosen.get(place)
+            if before is None or may_be_one(data.records) or not may_be_one(before.records):
+                chosen[place] = data
+    if len(chosen) == named:
+        return topics
+    once: dict[str, TopicProduceData] = {}
+    for (name, _), data in chosen.items():
+        once.setdefault(name, TopicProduceData(name, [])).partition_data.append(data)
+    return list(once.values())
+
+
+def _refusal(message: ProduceRequest) -> ErrorCode:
+    """Why nothing of the request is appended."""
+    if message.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # clients give up at once on this
+    if message.acks not in ACKS:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    return ErrorCode.NONE
+
+
+def _bytes_max(broker: Broker, topic: Topic) -> int:
+    """The largest batch: the broker's limit, or the topic's own where that is lower."""
+    limit = broker.config.batch_bytes_max
+    if topic.configs:
+        own = topic.configs.get("max.message.bytes")
+        if own is not None:
+            return min(limit, int(own))
+    return limit
+
+
+def _check_token(header: BatchHeader, acks: int) -> None:
+    """
+    Raises:
+        BatchError: no batch with a write token may say this.
+    """
+    position = position_of(header.producer_epoch, header.base_sequence)
+    if position.more and position.chunk == CHUNK_END - 1:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"chunk {position.chunk} of micro-batch {position.batch} is the last there can be, "
+            "and says that more follow",
+        )
+    if acks == 0:
+        raise BatchError(
+            ErrorCode.INVALID_REQUIRED_ACKS, "a write token is of no use without an answer"
+        )
+
+
+def _blame(answer: PartitionProduceResponse, error: BatchError) -> None:
+    answer.error_code, answer.error_message = error.code, str(error)
+    if isinstance(error, BadRecordsError):  # KIP-467
+        answer.record_errors = [BatchIndexAndErrorMessage(*one) for one in error.records]
+
+
+def _read_aside(batch: Batch, rules: Rules, broker: Broker) -> int | Exception:
+    """What `check_aside` says, in another thread; the only one that counts what is unpacked."""
+    request_memory, bytes_max = broker.request_memory, broker.config.unpacked_bytes_max
+    if batch.header.attributes & COMPRESSION_MASK:
+        request_memory.unpacked = bytes_max
+    try:
+        return check_aside(batch, rules, broker.aside.rest, bytes_max)
+    except Exception as error:  # noqa: BLE001  told to whoever asked
+        return error
+    finally:
+        request_memory.unpacked = 0
+
+
+class Produce:
+    """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
+
+    __slots__ = (
+        "acks",
+        "answered",
+        "answers",
+        "broker",
+        "hints",
+        "reading",
+        "request",
+        "since_boot_ns",
+        "waiting",
+    )
+
+    def __init__(self, broker: Broker, request: Request, acks: int) -> None:
+        self.broker = broker
+        self.request = request
+        self.acks = acks
+        self.answers: list[TopicProduceResponse] = []
+        self.hints: list[LeaderIdAndEpoch] = []
+        self.waiting = 1
+        self.reading = 0
+        """Batches that are being read aside: those behind them are as well, so as to stay there."""
+        self.answered = False
+        self.since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
+
+    def append(
+        self, topic: Topic, data: PartitionProduceData, answer: PartitionProduceResponse
+    ) -> None:
+        """Check one partition's batch and submit it."""
+        if not 0 <= data.index < len(topic.partitions):
+            self.refuse_unknown(topic.name, answer)
+            return
+        place = topic.partitions[data.index]
+        broker, view = self.broker, as_view(data.records)
+        try:
+            if len(view) > _bytes_max(broker, topic):
+                raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too large")
+            batch = produced_batch(view)
+            header = batch.header
+            if header.producer_id >= FIRST_ID:
+                _check_token(header, self.acks)
+            if (
+                header.attributes & COMPRESSION_MASK == Compression.ZSTD
+                and self.request.header.api_version < ZSTD_FROM
+            ):
+                raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd before version 7")
+            if header.attributes & TRANSACTIONAL_BIT:
+                answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                return
+            rules = rules_of(topic.configs, broker.groups.now())
+            latest_ms = check_on_loop(batch, rules)
+        except BatchError as error:
+            self._refuse(place, answer, error)
+            return
+        if latest_ms is None or self.reading:
+            self._read(topic, place, batch, rules, answer)
+        else:
+            self._submit(topic, place, batch, latest_ms, answer)
+
+    def _refuse(
+        self, place: PartitionPlace, answer: PartitionProduceResponse, error: BatchError
+    ) -> None:
+        _blame(answer, error)
+        self.broker.gaps.refused(place.uid, self.broker.groups.now().boot_ns)
+
+    def _read(
+        self,
+        topic: Topic,
+        place: PartitionPlace,
+        batch: Batch,
+        rules: Rules,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        """Have its records read aside, and read nothing more of the connection until that is
+        done: what its client sent later must not overtake it."""
+        if not self.request.owned:
+            batch = Batch(batch.header, memoryview(bytes(batch.data)))
+        self.waiting += 1
+        self.reading += 1
+        answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self.request.reply.stop_reading()
+        broker = self.broker
+        aside = broker.aside
+        broker.statistics.produce_read_aside += 1
+        aside.submit(
+            partial(_read_aside, batch, rules, broker),
+            partial(self._was_read, topic, place, batch, answer),
+        )
+
+    def _was_read(
+        self,
+        topic: Topic,
+        place: PartitionPlace,
+        batch: Batch,
+        answer: PartitionProduceResponse,
+        outcome: int | Exception,
+    ) -> None:
+        """Whoever calls this must not suffer from our bugs."""
+        try:
+            self.reading -= 1
+            self.request.reply.read_on()
+            if self.answered:
+                return  # its client has given up: it is not appended
+            if isinstance(outcome, int):
+                self._submit(topic, place, batch, outcome, answer)
+            elif isinstance(outcome, BatchError):
+                self._refuse(place, answer, outcome)
+            else:
+                raise outcome
+            self.waiting -= 1
+            if not self.waiting:
+                self.broker.produces.remove(self)
+                self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self._give_up(error)
+
+    def _submit(
+        self,
+        topic: Topic,
+        place: PartitionPlace,
+        batch: Batch,
+        latest_ms: int,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        """Its records were read, and `latest_ms` is the greatest of their times."""
+        broker, header, size = self.broker, batch.header, len(batch.data)
+        if self.request.reply.connection.shut(topic.name, answer.index):
+            self._overtakes(topic.name, place, answer)
+            return
+        statistics = broker.statistics
+        statistics.produce_batches += 1
+        statistics.produce_records += header.record_count
+        statistics.produce_bytes += size
+        broker.traffic.produced(place.group, size)
+        if topic.configs and topic.configs.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME:
+            view = stamped(batch, self._append_time_ms(place))
+        else:
+            view = with_greatest_time(batch, latest_ms)
+            if view is batch.data and size > SMALL_BYTES and not self.request.owned:
+                view = memoryview(bytes(view))
+        self.waiting += 1
+        if header.producer_id >= 0:
+            self.request.reply.produces(header.producer_id)
+        answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
+        part = self._part(topic.name, place, header, answer)
+        part.chunks, part.size = records(place.uid, view), RECORDS_HEAD.size + len(view)
+        if broker.groups.take(place.group, part):
+            self.request.reply.hold_back(place.group)
+
+    def _part(
+        self,
+        topic: str,
+        place: PartitionPlace,
+        header: BatchHeader,
+        answer: PartitionProduceResponse,
+    ) -> "_Part":
+        if (
+            header.base_sequence > 0
+            and 0 <= header.producer_id < FIRST_ID
+            and self.broker.unknown_producers.is_unknown(place, header.producer_id)
+        ):
+            return _First(self, topic, place, header, answer)
+        return _Part(self, topic, place, header.producer_id, answer)
+
+    def refuse_unknown(self, topic: str, answer: PartitionProduceResponse) -> None:
+        code = denial(self.broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.refuse_for_now(topic, answer, code)
+
+    def refuse_for_now(self, topic: str, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+        """It is not appended, and the client will send it again: nothing may overtake it."""
+        answer.error_code = code
+        self.request.reply.refused(topic, answer.index)
+
+    def _overtakes(
+        self, topic: str, place: PartitionPlace, answer: PartitionProduceResponse
+    ) -> None:
+        """Something before it was refused, and the client could not know when it sent this."""
+        answer.error_message = "a batch before it on this connection was refused"
+        self.broker.statistics.produce_behind_refusal += 1
+        if self.broker.groups.acting(place.group):
+            self.refuse_for_now(topic, answer, ErrorCode.NOT_ENOUGH_REPLICAS)
+        else:
+            self.refuse_for_now(topic, answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._hint(place, answer)
+
+    def _append_time_ms(self, place: PartitionPlace) -> int:
+        """Now, and never before what the partition has: masters' clocks differ a little."""
+        machine = self.broker.machines.get(place.group)
+        state = None if machine is None else machine.partitions.get(place.uid)
+        now_ms = self.broker.groups.now().wall_ns // MS
+        return now_ms if state is None else max(now_ms, state.append_time_ms)
+
+    def submitted(self, timeout_ms: int) -> None:
+        """All partitions were submitted, and some of them perhaps answered already."""
+        self.waiting -= 1
+        if self.waiting:
+            self.broker.produces.add(self, timeout_ms)
+        else:
+            self._answer()
+
+    def done(
+        self,
+        topic: str,
+        place: PartitionPlace,
+        producer_id: int,
+        answer: PartitionProduceResponse,
+        outcome: Outcome,
+    ) -> None:
+        """The outcome of one partition. Whoever calls this must not suffer from our bugs."""
+        if self.answered:
+            return
+        try:
+            if isinstance(outcome, Done):
+                self._judged(place, producer_id, answer, outcome.result)
+                if outcome.at_home:
+                    self._hint(place, answer)
+            else:
+                self._elsewhere(topic, place, answer, outcome)
+            self.waiting -= 1
+            if not self.waiting:
+                self.broker.produces.remove(self)
+                self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self._give_up(error)
+
+    def timed_out(self) -> None:
+        """The producer waits no longer; what was proposed may yet be chosen."""
+        self.broker.statistics.produce_timeouts += 1
+        try:
+            for topic in self.answers:
+                for answer in topic.partition_responses:
+                    if answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                        self.refuse_for_now(topic.name, answer, ErrorCode.REQUEST_TIMED_OUT)
+            self._answer()
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self._give_up(error)
+
+    def _judged(
+        self,
+        place: PartitionPlace,
+        producer_id: int,
+        answer: PartitionProduceResponse,
+        result: bytes,
+    ) -> None:
+        """What the log says: appended, or why not."""
+        answer.error_code, answer.base_offset, answer.log_append_time_ms = RECORDS_RESULT.unpack(
+            result
+        )
+        if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            now_ns = self.broker.groups.now().boot_ns
+            broker = self.broker
+            if broker.gaps.may_close(producer_id, place.uid, now_ns) or (
+                producer_id < FIRST_ID and broker.unknown_producers.is_unknown(place, producer_id)
+            ):
+                answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS  # retriable, and not appended
+        machine = self.broker.machines.get(place.group)
+        state = None if machine is None else machine.partitions.get(place.uid)
+        if state is not None:
+            answer.log_start_offset = state.log_start
+
+    def _elsewhere(
+        self,
+        topic: str,
+        place: PartitionPlace,
+        answer: PartitionProduceResponse,
+        outcome: Elsewhere,
+    ) -> None:
+        self.refuse_for_now(topic, answer, _ERROR_OF[outcome.why])
+        if outcome.why is Why.NOT_MASTER:
+            self._hint(place, answer)
+
+    def _hint(self, place: PartitionPlace, answer: PartitionProduceResponse) -> None:
+        answer.current_leader = other_leader(self.broker, place.group, place.uid)
+        if answer.current_leader is not None:
+            self.hints.append(answer.current_leader)
+
+    def _answer(self) -> None:
+        self.answered = True
+        if self.since_boot_ns:
+            self.broker.traffic.waited(self.broker.groups.now().boot_ns - self.since_boot_ns)
+        count_error = self.broker.statistics.count_error
+        failed = ErrorCode.NONE
+        for topic in self.answers:
+            for answer in topic.partition_responses:
+                if answer.error_code != ErrorCode.NONE:
+                    failed = ErrorCode(answer.error_code)
+                    count_error(failed)
+        reply = self.request.reply
+        if self.acks != 0:
+            addresses = endpoints(self.broker, self.hints) if self.hints else []
+            response = ProduceResponse(self.answers, 0, addresses)
+            reply.complete(encode_response(self.request.header, response))
+        elif failed is ErrorCode.NONE:
+            reply.nothing()
+        else:
+            reply.close(f"a batch produced with acks=0 failed: {failed.name}")
+
+    def _give_up(self, error: Exception) -> None:
+        self.answered = True
+        self.broker.produces.remove(self)
+        blame(self.broker, self.request, error)
+
+
+class _Part(Pending):
+    """The batch of one partition on its way."""
+
+    __slots__ = ("_answer", "_place", "_producer_id", "_request", "_since", "_topic")
+
+    ordered = True
+
+    def __init__(
+        self,
+        request: Produce,
+        topic: str,
+        place: PartitionPlace,
+        producer_id: int,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        self._request, self._topic, self._place = request, topic, place
+        self._producer_id, self._answer = producer_id, answer
+        self._since = request.request.reply.connection.refusals
+        self.anywhere = request.acks == 0
+        """Who wants no answer never hears of another leader: it is forwarded for ever."""
+
+    def overtakes(self) -> bool:
+        connection = self._request.request.reply.connection
+        return connection.shut_since(self._topic, self._answer.index, self._since)
+
+    def done(self, outcome: Outcome) -> None:
+        request = self._request
+        request.done(self._topic, self._place, self._producer_id, self._answer, outcome)
+
+    def again(self) -> "_Part":
+        """The same command, to be proposed once more."""
+        one = _Part(self._request, self._topic, self._place, self._producer_id, self._answer)
+        one._since = self._since
+        one.chunks, one.size = self.chunks, self.size
+        return one
+
+
+class _First(_Part):
+    """One that is perhaps the first of its producer in this partition, and is not numbered so."""
+
+    __slots__ = ("_header",)
+
+    def __init__(
+        self,
+        request: Produce,
+        topic: str,
+        place: PartitionPlace,
+        header: BatchHeader,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        super().__init__(request, topic, place, header.producer_id, answer)
+        self._header = header
+
+    def done(self, outcome: Outcome) -> None:
+        broker, place = self._request.broker, self._place
+        refused = (
+            type(outcome) is Done
+            and RECORDS_RESULT.unpack(outcome.result)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
+        if refused and broker.unknown_producers.may_begin(place, self._header):
+            broker.groups.take(place.group, self.again())
+        else:
+            super().done(outcome)

@@ -1,0 +1,265 @@
+"""AlterConfigs and IncrementalAlterConfigs (KIP-339): settings of topics, changed while they live.
+
+Values are checked here, as at the topic's creation; the registry applies the change as one step, so
+two clients that change different settings of a topic do not undo each other. What a node itself
+runs with comes from its configuration file, and is not changed over the Kafka protocol.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import Final
+
+import attrs
+
+from balancer.registry.commands import Command, ConfigureTopic, Done
+from balancer.registry.records import Topic
+from broker.handlers.topics.configs import ResourceType, replicas_of
+from broker.handlers.topics.known_names import no_such_topic, when_known
+from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
+from broker.registry_calls import Answer
+from broker.requests.context import Broker
+from broker.requests.guard import gather
+from broker.requests.refusals import refuse_more_than
+from broker.requests.request import Request
+from broker.topic_configs import (
+    TOPIC_CONFIGS,
+    ConfigType,
+    TopicConfig,
+    problem,
+    relation_problem,
+)
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+RESOURCES_MAX: Final = 1_000
+CONFIGS_MAX: Final = 1_000
+"""In one request, of all resources."""
+TIMEOUT_MS: Final = 30_000
+"""The requests carry none of their own."""
+
+DUPLICATE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class _InvalidError(Exception):
+    """A setting that cannot be changed in the way asked for; the message says why."""
+
+
+@attrs.frozen
+class _Resource:
+    """One resource of either request; `change` makes the command, given the topic."""
+
+    type: int
+    name: str
+    change: Callable[[Topic], ConfigureTopic]
+
+
+def handle_replace(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, AlterConfigsRequest)
+    if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
+        return
+    resources = [
+        _Resource(one.resource_type, one.resource_name, partial(_replaced, one.configs))
+        for one in message.resources
+    ]
+    named = [config for one in message.resources for config in one.configs]
+    if not refuse_more_than(CONFIGS_MAX, named, broker, request):
+        _alter(broker, request, resources, message.validate_only, AlterConfigsResponse)
+
+
+def handle_incremental(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, IncrementalAlterConfigsRequest)
+    if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
+        return
+    resources = [
+        _Resource(one.resource_type, one.resource_name, partial(_changed, broker, one.configs))
+        for one in message.resources
+    ]
+    named = [config for one in message.resources for config in one.configs]
+    if not refuse_more_than(CONFIGS_MAX, named, broker, request):
+        _alter(broker, request, resources, message.validate_only, IncrementalAlterConfigsResponse)
+
+
+# -- what is asked for -----------------------------------------------------------------------------
+
+
+def _replaced(configs: Sequence[AlterableConfig], topic: Topic) -> ConfigureTopic:
+    _refuse_repeated([one.name for one in configs])
+    wanted = {one.name: one.value for one in configs if one.value is not None}
+    if len(wanted) < len(configs):
+        raise _InvalidError("a setting has no value")
+    return ConfigureTopic(topic.name, topic.topic_id, wanted, replace=True)
+
+
+def _changed(
+    broker: Broker, configs: Sequence[IncrementalAlterableConfig], topic: Topic
+) -> ConfigureTopic:
+    _refuse_repeated([one.name for one in configs])
+    wanted: dict[str, str] = {}
+    removed: list[str] = []
+    for one in configs:
+        known = TOPIC_CONFIGS.get(one.name)
+        if known is None:
+            raise _InvalidError(f"unknown topic config {one.name[:100]!r}")
+        if one.config_operation == Operation.DELETE:
+            removed.append(one.name)
+        elif one.value is None:
+            raise _InvalidError(f"{one.name} has no value")
+        elif one.config_operation == Operation.SET:
+            wanted[one.name] = one.value
+        else:
+            wanted[one.name] = _list_changed(broker, topic, known, one)
+    return ConfigureTopic(topic.name, topic.topic_id, wanted, tuple(removed))
+
+
+def _list_changed(
+    broker: Broker, topic: Topic, known: TopicConfig, asked: IncrementalAlterableConfig
+) -> str:
+    if known.type is not ConfigType.LIST:
+        raise _InvalidError(f"{known.name} is not a list: it can be set or deleted")
+    value = topic.configs.get(known.name) or known.default(broker.config, replicas_of(broker))
+    items = [item.strip() for item in value.split(",") if item.strip()]
+    named = [item.strip() for item in (asked.value or "").split(",") if item.strip()]
+    if asked.config_operation == Operation.APPEND:
+        return ",".join(items + [item for item in named if item not in items])
+    if asked.config_operation == Operation.SUBTRACT:
+        return ",".join(item for item in items if item not in named)
+    raise _InvalidError(f"there is no operation {asked.config_operation}")
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise _InvalidError(f"{name[:100]} is there twice")
+
+
+# -- carrying it out -------------------------------------------------------------------------------
+
+
+def _alter(
+    broker: Broker,
+    request: Request,
+    resources: Sequence[_Resource],
+    validate_only: bool,
+    response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
+) -> None:
+    deadline = deadline_of(broker, TIMEOUT_MS)
+    names = [one.name for one in resources if one.type == ResourceType.TOPIC]
+    go_on = partial(_alter_known, broker, request, resources, validate_only, response, deadline)
+    when_known(broker, request, names, deadline, go_on)
+
+
+def _alter_known(
+    broker: Broker,
+    request: Request,
+    resources: Sequence[_Resource],
+    validate_only: bool,
+    response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
+    deadline: int,
+    unsure: Collection[str],
+) -> None:
+    named = Counter((one.type, one.name) for one in resources)
+    put = gather(len(resources), partial(_answer, request, response))
+    for index, resource in enumerate(resources):
+        decide = partial(_decided, resource, partial(put, index))
+        twice = named[resource.type, resource.name] > 1
+        command = DUPLICATE if twice else _command(broker, resource, unsure)
+        if isinstance(command, Verdict):
+            decide(command)
+        elif validate_only:
+            decide(DONE)
+        else:
+            change = _Change(broker, resource, command)
+            submit(broker, request, change.make, deadline, change.judge, change.is_here, decide)
+
+
+def _command(
+    broker: Broker, resource: _Resource, unsure: Collection[str] = ()
+) -> ConfigureTopic | Verdict:
+    """The change to propose, or why there is none."""
+    if resource.type == ResourceType.BROKER:
+        return Verdict(
+            ErrorCode.INVALID_REQUEST,
+            "a node's settings come from its configuration file: change it and restart the node",
+        )
+    if resource.type != ResourceType.TOPIC:
+        return Verdict(ErrorCode.INVALID_REQUEST, f"there are no resources of type {resource.type}")
+    topic = broker.registry.topic(resource.name)
+    if topic is None:
+        return no_such_topic(resource.name, unsure)
+    try:
+        command = resource.change(topic)
+    except _InvalidError as error:
+        return Verdict(ErrorCode.INVALID_CONFIG, str(error))
+    replicas = replicas_of(broker)
+    wrong = problem(list(command.configs.items()), broker.config, replicas) or relation_problem(
+        command.applied_to(topic.configs), broker.config, replicas
+    )
+    return command if wrong is None else Verdict(ErrorCode.INVALID_CONFIG, wrong)
+
+
+@attrs.define
+class _Change:
+    """A command on its way, and the version the registry has with it."""
+
+    broker: Broker
+    resource: _Resource
+    command: ConfigureTopic
+    version: int = 0
+
+    def make(self) -> Command | Verdict:
+        """By what the topic's settings are now; of the topic that was meant first."""
+        command = _command(self.broker, self.resource)
+        if isinstance(command, Verdict):
+            return command
+        if command.topic_id != self.command.topic_id:
+            return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        self.command = command
+        return command
+
+    def judge(self, answer: Answer) -> Verdict:
+        result = answer.result
+        if not isinstance(result, Done):
+            return refused(result)
+        self.version = result.version
+        return DONE
+
+    def is_here(self) -> bool:
+        """Where its answer was lost: whether the settings are what was asked for."""
+        if self.version:
+            return self.broker.registry.version >= self.version
+        topic = self.broker.registry.topic_by_id(self.command.topic_id)
+        return topic is not None and self.command.applied_to(topic.configs) == topic.configs
+
+
+def _decided(
+    resource: _Resource, put: Callable[[AlterConfigsResourceResponse], None], verdict: Verdict
+) -> None:
+    put(AlterConfigsResourceResponse(verdict.error, verdict.message, resource.type, resource.name))
+
+
+def _answer(
+    request: Request,
+    response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
+    results: Sequence[AlterConfigsResourceResponse],
+) -> None:
+    request.reply.complete(encode_response(request.header, response(responses=list(results))))

@@ -1,0 +1,150 @@
+"""Topics that a request names and this node has not heard of: is there really none?
+
+A node that knows that its copy of the registry is not what it could be (it was just started and has
+yet to hear from a majority how far they are, it is learning what it has missed, it is cut off)
+denies nothing at all: `may_deny`. Who asks about a partition is sent to look for its leader again,
+as if that had moved; who asks which topics there are waits for a moment, and then its connection is
+closed, so that it asks another node. LEADER_NOT_AVAILABLE would not do: librdkafka tells its
+application that a topic it subscribes to is unknown on that as well.
+
+Changes are more careful. Another node may have told a client that the topic is made, and this one
+has yet to apply that. "No such topic" is a definite answer, after which clients do not ask again,
+so it is given only by what the registry was when it was asked for. The registry's master knows; any
+other node has the registry judge a change that changes nothing, by the rules for changes that were
+decided on too little (balancer.registry.fences): refused as overtaken, this node waits for what it
+missed.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+
+from balancer.registry.catalogue import name_problem
+from balancer.registry.commands import ConfigureTopic, Decided, Refusal, Refused
+from broker.handlers.topics.registry_changes import LOOK_NS, TIMED_OUT, Verdict
+from broker.registry_calls import Answer, change_registry
+from broker.requests.context import Broker
+from broker.requests.guard import gather, guarded
+from broker.requests.request import Request
+from paxos.ids import MS, REGISTRY_GROUP, Slot
+from wire.codec.schema import UUID_ZERO
+from wire.error_codes import ErrorCode
+
+NAMES_MAX: Final = 1_000
+NO_TOPIC: Final = Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+NOT_KNOWN: Final = Verdict(
+    ErrorCode.REQUEST_TIMED_OUT, "not known here: this node has to learn what there is"
+)
+
+
+def is_certain(broker: Broker) -> bool:
+    """Whether what this node knows of the registry is all there is."""
+    groups = broker.groups
+    return groups.acting(REGISTRY_GROUP) and groups.caught_up(REGISTRY_GROUP)
+
+
+def may_deny(broker: Broker) -> bool:
+    """Whether this node may say that there is no such topic."""
+    if is_certain(broker):
+        return True
+    return not broker.sends_away() and broker.groups.is_current(REGISTRY_GROUP)
+
+
+def denial(
+    broker: Broker, error: ErrorCode, instead: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
+) -> ErrorCode:
+    """The error for what is unknown here: `instead` is one on which clients ask again."""
+    return error if may_deny(broker) else instead
+
+
+def before_denying(
+    broker: Broker, request: Request, denies: Callable[[], bool], act: Callable[[], None]
+) -> None:
+    """Call `act` when it would deny nothing, or may, or after a moment; see `may_deny`."""
+    if may_deny(broker) or not denies():
+        act()
+        return
+    until = broker.groups.now().boot_ns + broker.config.no_coordinator_wait_ms * MS
+    broker.delayed.until(partial(may_deny, broker), until, guarded(broker, request, act))
+
+
+def denied(broker: Broker, verdict: Verdict) -> Verdict:
+    """Said of what is unknown here, to who looks after topics."""
+    return verdict if may_deny(broker) else NOT_KNOWN
+
+
+def is_unknown(broker: Broker, names: Iterable[str]) -> bool:
+    return any(broker.registry.topic(name) is None for name in names)
+
+
+def no_such_topic(name: str, unsure: Collection[str]) -> Verdict:
+    return TIMED_OUT if name in unsure else NO_TOPIC
+
+
+def when_known(
+    broker: Broker,
+    request: Request,
+    names: Collection[str],
+    deadline: int,
+    act: Callable[[frozenset[str]], None],
+) -> None:
+    """Call `act` once this node knows each of these topics that there is, with the names of which
+    nobody could say until the deadline (boot time in ns; a second from now, if that is later: a
+    client that does not wait for its change is to be told whether it could be made)."""
+    missing = sorted({name for name in names if _could_be(broker, name)})
+    if not missing or len(missing) > NAMES_MAX or is_certain(broker):
+        act(frozenset())
+        return
+
+    def told(unsure: Sequence[str | None]) -> None:
+        act(frozenset(name for name in unsure if name is not None))
+
+    deadline = max(deadline, broker.groups.now().boot_ns + LOOK_NS)
+    put = gather(len(missing), told)
+    for index, name in enumerate(missing):
+        _Question(broker, request, name, deadline, partial(put, index)).ask()
+
+
+def _could_be(broker: Broker, name: str) -> bool:
+    """Whether there could be a topic of this name that this node has not heard of."""
+    return broker.registry.topic(name) is None and name_problem(name) is None
+
+
+@attrs.frozen(eq=False)
+class _Question:
+    """`told` is told the name if nobody could say, else None."""
+
+    broker: Broker
+    request: Request
+    name: str
+    deadline: int
+    told: Callable[[str | None], None]
+
+    def ask(self) -> None:
+        broker = self.broker
+        seen = broker.registry.applied
+        nothing = Decided(seen, ConfigureTopic(self.name, UUID_ZERO, {}))
+        answered = guarded(broker, self.request, partial(self._answered, seen))
+        change_registry(broker.groups, broker.timers, nothing, self.deadline, answered)
+
+    def _answered(self, seen: Slot, answer: Answer | None) -> None:
+        registry = self.broker.registry
+        if answer is None:
+            self.told(self.name)
+            return
+        result = answer.result
+        if not isinstance(result, Refused) or result.reason is not Refusal.OVERTAKEN:
+            self.told(None)
+            return
+        again = guarded(self.broker, self.request, self._look)
+        self.broker.delayed.until(lambda: registry.applied > seen, self.deadline, again)
+
+    def _look(self) -> None:
+        if self.broker.registry.topic(self.name) is not None:
+            self.told(None)
+        elif self.broker.groups.now().boot_ns < self.deadline:
+            self.ask()
+        else:
+            self.told(self.name)

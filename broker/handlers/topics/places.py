@@ -1,0 +1,51 @@
+"""Partitions as a client names them, and the groups they live in."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from broker.handlers.topics.registry_changes import Verdict
+from broker.requests.context import Broker
+from paxos.ids import GroupId
+from wire.error_codes import ErrorCode
+
+UNKNOWN: Final = Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+
+
+class Place(NamedTuple):
+    """A partition as a client names it."""
+
+    topic: str
+    number: int
+
+
+def group_of(broker: Broker, place: Place) -> GroupId | None:
+    topic = broker.registry.topic(place.topic)
+    if topic is None or not 0 <= place.number < len(topic.partitions):
+        return None
+    return topic.partitions[place.number].group
+
+
+def has_unknown(broker: Broker, places: Iterable[Place]) -> bool:
+    return any(group_of(broker, place) is None for place in places)
+
+
+def all_places(broker: Broker) -> list[Place]:
+    return [
+        Place(topic.name, index)
+        for topic in broker.registry.topics.values()
+        for index in range(len(topic.partitions))
+    ]
+
+
+def by_topic(answers: Mapping[Place, Verdict]) -> dict[str, list[tuple[int, Verdict]]]:
+    """In the order in which the topics came."""
+    topics: dict[str, list[tuple[int, Verdict]]] = defaultdict(list)
+    for place, verdict in answers.items():
+        topics[place.topic].append((place.number, verdict))
+    return topics
+
+
+def is_home(broker: Broker, group: GroupId) -> bool:
+    ideal = broker.registry.placement.get(group)
+    return ideal is None or broker.groups.master(group) == ideal

@@ -1,0 +1,317 @@
+"""AlterPartitionReassignments and ListPartitionReassignments: which nodes keep a partition.
+
+A partition's replicas are its group's: to reassign one is to change the group's replica set, and so
+all partitions that live in it move. The first node named is the preferred leader: the group is
+pinned there. To name the nodes it is on already, in another order, is that pin and nothing else.
+The planner leaves such a set alone until the group is given back (docs/balancer.md).
+
+In a cluster of before there were replica sets every node has every group, and only the order can be
+changed.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from balancer.registry.commands import Command, Done, PinGroup, SetReplicaSets
+from balancer.registry.records import PARTITIONS_MAX, TOPICS_MAX
+from broker.handlers.topics.known_names import before_denying, denied
+from broker.handlers.topics.places import (
+    UNKNOWN,
+    Place,
+    all_places,
+    by_topic,
+    group_of,
+    has_unknown,
+    is_home,
+)
+from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
+from broker.registry_calls import Answer
+from broker.requests.context import Broker
+from broker.requests.guard import gather
+from broker.requests.refusals import refuse_more_than
+from broker.requests.request import Request
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
+from wire.apis import encode_response
+from wire.error_codes import ErrorCode
+from wire.messages.placement import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+TRIGGER: Final = "reassignment"
+"""What the registry remembers as the reason of such a change."""
+NOTHING_TO_CANCEL: Final = Verdict(
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nobody has asked for a move that is not done yet"
+)
+TWICE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
+
+
+class _Wish(NamedTuple):
+    """What a reassignment asks of a group."""
+
+    group: GroupId
+    nodes: tuple[NodeId, ...] | None
+    """Its replica set from now on, ascending; None: as it is."""
+    first: NodeId | None
+    """Its preferred leader; None: nobody, it is the planner's again."""
+
+
+# ---- what is asked -------------------------------------------------------------------------------
+
+
+def handle_reassign(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, AlterPartitionReassignmentsRequest)
+    named = [
+        (Place(topic.name, one.partition_index), one.replicas)
+        for topic in message.topics
+        for one in topic.partitions
+    ]
+    go_on = partial(_reassign_known, broker, request, message, named)
+    places = [place for place, _ in named]
+    before_denying(broker, request, partial(has_unknown, broker, places), go_on)
+
+
+def _reassign_known(
+    broker: Broker,
+    request: Request,
+    message: AlterPartitionReassignmentsRequest,
+    named: Sequence[tuple[Place, list[int] | None]],
+) -> None:
+    answers: dict[Place, Verdict] = {}
+    wishes: dict[Place, _Wish] = {}
+    for place, replicas in named:
+        if place in answers or place in wishes:
+            wishes.pop(place, None)
+            answers[place] = TWICE
+            continue
+        wish = _wish(broker, place, replicas)
+        if isinstance(wish, Verdict):
+            answers[place] = wish
+        else:
+            wishes[place] = wish
+    for place in _contradictory(wishes):
+        answers[place] = Verdict(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "it shares its group with another partition that is to go elsewhere",
+        )
+        del wishes[place]
+    order = list(dict.fromkeys(place for place, _ in named))
+    _carry_out(
+        broker, request, message.timeout_ms, wishes, partial(_merge, request, order, answers)
+    )
+
+
+def _wish(broker: Broker, place: Place, replicas: list[int] | None) -> _Wish | Verdict:
+    group = group_of(broker, place)
+    if group is None:
+        return denied(broker, UNKNOWN)
+    if replicas is None:
+        return _cancelled(broker, group)
+    wanted = broker.registry.replica_set(group)
+    if sorted(replicas) == sorted(wanted or broker.groups.members(group)):
+        return _Wish(group, None, NodeId(replicas[0]))
+    problem = _problem(broker, group, replicas, wanted)
+    if problem is not None:
+        return problem
+    return _Wish(group, tuple(sorted(map(NodeId, replicas))), NodeId(replicas[0]))
+
+
+def _problem(
+    broker: Broker, group: GroupId, replicas: Sequence[int], wanted: tuple[NodeId, ...]
+) -> Verdict | None:
+    """Why a group cannot go to these nodes."""
+
+    def wrong(text: str, error: ErrorCode = ErrorCode.INVALID_REPLICA_ASSIGNMENT) -> Verdict:
+        return Verdict(error, f"the partition lives in group {group}, {text}")
+
+    if not wanted or group == REGISTRY_GROUP:
+        told = ", ".join(map(str, sorted(wanted or broker.groups.members(group))))
+        return wrong(
+            f"whose members are {told}: name all of them, and first the one that is to be its "
+            "master"
+        )
+    if not replicas or len(set(replicas)) < len(replicas):
+        return wrong("which can be on a node once, and must be on some")
+    nodes = broker.registry.nodes
+    for node in map(NodeId, replicas):
+        if node not in nodes:
+            return wrong(f"and there is no node {node}")
+        if nodes[node].leaving:
+            return wrong(f"and node {node} is leaving the cluster")
+    cluster = broker.registry.cluster
+    assert cluster is not None, "it has partitions"
+    size = min(cluster.replicas, sum(not one.leaving for one in nodes.values()))
+    if len(replicas) != size:
+        text = f"and groups have {size} members in this cluster"
+        return wrong(text, ErrorCode.INVALID_REPLICATION_FACTOR)
+    return None
+
+
+def _cancelled(broker: Broker, group: GroupId) -> _Wish | Verdict:
+    """What is under way is taken back: the set as it was, and no preferred leader."""
+    registry = broker.registry
+    if set(registry.members(group)) != set(registry.replica_set(group)):
+        before = _set_before(broker, group)
+        if before is not None:
+            return _Wish(group, before, None)
+    pinned = group in registry.pins and not is_home(broker, group)
+    return _Wish(group, None, None) if pinned else NOTHING_TO_CANCEL
+
+
+def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
+    """The replica set a group had before the last change, if it can have it again."""
+    registry = broker.registry
+    for record in reversed(registry.replica_history):
+        for change in record.changes:
+            if change.group == group:
+                nodes = [registry.nodes.get(node) for node in change.before]
+                whole = all(node is not None and not node.leaving for node in nodes)
+                return change.before if whole else None
+    return None
+
+
+def _contradictory(wishes: Mapping[Place, _Wish]) -> list[Place]:
+    """Partitions of one group that are to go to different nodes."""
+    targets: dict[GroupId, set[_Wish]] = defaultdict(set)
+    for wish in wishes.values():
+        targets[wish.group].add(wish)
+    return [place for place, wish in wishes.items() if len(targets[wish.group]) > 1]
+
+
+# ---- what is done --------------------------------------------------------------------------------
+
+
+def _carry_out(
+    broker: Broker,
+    request: Request,
+    timeout_ms: int,
+    wishes: Mapping[Place, _Wish],
+    finish: Callable[[Mapping[Place, Verdict]], None],
+) -> None:
+    """Once for each group; every partition of it gets its verdict."""
+    groups = list(dict.fromkeys(wishes.values()))
+
+    def decided(verdicts: Sequence[Verdict]) -> None:
+        of = dict(zip(groups, verdicts, strict=True))
+        finish({place: of[wish] for place, wish in wishes.items()})
+
+    put = gather(len(groups), decided)
+    deadline = deadline_of(broker, timeout_ms)
+    for index, wish in enumerate(groups):
+        _change(broker, request, wish, deadline, partial(put, index))
+
+
+def _change(
+    broker: Broker, request: Request, wish: _Wish, deadline: int, decide: Callable[[Verdict], None]
+) -> None:
+    """The replica set first: a pin is only possible on a node that is to have the group."""
+
+    def ask(command: Command, here: Callable[[], bool], then: Callable[[Verdict], None]) -> None:
+        submit(broker, request, lambda: command, deadline, _judge, here, then)
+
+    def pin(verdict: Verdict = DONE) -> None:
+        if verdict.error != ErrorCode.NONE:
+            decide(verdict)
+            return
+        ask(PinGroup(wish.group, wish.first), partial(_is_pinned, broker, wish), decide)
+
+    if wish.nodes is None:
+        pin()
+        return
+    command = SetReplicaSets(
+        None,
+        {wish.group: wish.nodes},
+        by_hand=wish.first is not None,
+        wall_ns=broker.groups.now().wall_ns,
+        node=broker.me,
+        trigger=TRIGGER,
+        reasons={wish.group: TRIGGER},
+    )
+    ask(command, partial(_is_set, broker, wish), pin)
+
+
+def _judge(answer: Answer) -> Verdict:
+    return DONE if isinstance(answer.result, Done) else refused(answer.result)
+
+
+def _is_pinned(broker: Broker, wish: _Wish) -> bool:
+    return broker.registry.pins.get(wish.group) == wish.first
+
+
+def _is_set(broker: Broker, wish: _Wish) -> bool:
+    return broker.registry.replica_set(wish.group) == wish.nodes
+
+
+def _merge(
+    request: Request,
+    order: Iterable[Place],
+    answers: Mapping[Place, Verdict],
+    carried_out: Mapping[Place, Verdict],
+) -> None:
+    known = {**answers, **carried_out}
+    verdicts = {place: known[place] for place in order}
+    responses = [
+        ReassignableTopicResponse(
+            topic,
+            [
+                ReassignablePartitionResponse(index, one.error, one.message)
+                for index, one in partitions
+            ],
+        )
+        for topic, partitions in by_topic(verdicts).items()
+    ]
+    response = AlterPartitionReassignmentsResponse(responses=responses)
+    request.reply.complete(encode_response(request.header, response))
+
+
+# ---- what is under way ---------------------------------------------------------------------------
+
+
+def handle_reassignments(broker: Broker, request: Request) -> None:
+    """The partitions whose group is on its way to its replica set, or to its ideal master."""
+    message = request.message
+    assert isinstance(message, ListPartitionReassignmentsRequest)
+    if message.topics is None:
+        places = all_places(broker)
+    elif refuse_more_than(TOPICS_MAX, message.topics, broker, request):
+        return
+    else:
+        places = [
+            Place(one.name, index) for one in message.topics for index in one.partition_indexes
+        ]
+        if refuse_more_than(PARTITIONS_MAX, places, broker, request):
+            return
+    topics: dict[str, list[OngoingPartitionReassignment]] = defaultdict(list)
+    for place in dict.fromkeys(places):
+        group = group_of(broker, place)
+        under_way = None if group is None else _under_way(broker, group, place.number)
+        if under_way is not None:
+            topics[place.topic].append(under_way)
+    response = ListPartitionReassignmentsResponse(
+        topics=[OngoingTopicReassignment(name, found) for name, found in topics.items()]
+    )
+    request.reply.complete(encode_response(request.header, response))
+
+
+def _under_way(broker: Broker, group: GroupId, number: int) -> OngoingPartitionReassignment | None:
+    """As Kafka: `replicas` are those that are and those that are to be, the ideal master first."""
+    members = broker.groups.members(group)
+    wanted = broker.registry.replica_set(group) or members
+    adding = [node for node in wanted if node not in members]
+    removing = [node for node in members if node not in wanted]
+    if not adding and not removing and is_home(broker, group):
+        return None
+    ideal = broker.registry.placement.get(group)
+    replicas = sorted({*wanted, *members}, key=lambda node: (node != ideal, node in removing, node))
+    return OngoingPartitionReassignment(
+        number, list(map(int, replicas)), list(map(int, adding)), list(map(int, removing))
+    )

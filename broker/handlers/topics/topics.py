@@ -1,0 +1,388 @@
+"""CreateTopics, DeleteTopics and CreatePartitions, on any node.
+
+They change the registry through group 0's log, wherever its master is, and are answered when the
+change is applied on every node that lives and keeps up, so that a client finds what it was told at
+whichever it asks next (broker.handlers.topics.registry_changes). Where an attempt's fate is unknown
+it is repeated: a topic is known by the id drawn before the first attempt, so "it exists" and "it is
+gone" can be told from somebody else's doing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+
+from balancer.registry.catalogue import name_problem
+from balancer.registry.commands import (
+    Command,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    PartitionsCreated,
+    Refusal,
+    Refused,
+    TopicCreated,
+    TopicDeleted,
+)
+from balancer.registry.records import TOPIC_PARTITIONS_MAX, Topic
+from broker.handlers.topics.configs import replicas_of, topic_settings
+from broker.handlers.topics.known_names import is_certain, no_such_topic, when_known
+from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
+from broker.registry_calls import Answer
+from broker.requests.context import Broker
+from broker.requests.guard import gather, guarded
+from broker.requests.refusals import refuse_more_than
+from broker.requests.request import Request
+from broker.topic_configs import problem as configs_problem
+from broker.topic_configs import relation_problem
+from paxos.ids import MS
+from wire.apis import encode_response
+from wire.codec.schema import UUID_ZERO
+from wire.error_codes import ErrorCode
+from wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+CONFIGS_PER_TOPIC_MAX: Final = 1_000
+TOPICS_PER_REQUEST_MAX: Final = 1_000
+BY_ID_FROM: Final = 6
+"""The first version of DeleteTopics that names topics by id."""
+DEFAULT: Final = -1
+
+
+DUPLICATE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+NO_ASSIGNMENT: Final = Verdict(
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    "replicas cannot be assigned by hand: partitions live in Paxos groups that place themselves",
+)
+
+
+# -- CreateTopics ----------------------------------------------------------------------------------
+
+
+def handle_create(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, CreateTopicsRequest)
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, broker, request):
+        return
+    most = max((one.configs for one in message.topics), key=len, default=[])
+    if refuse_more_than(CONFIGS_PER_TOPIC_MAX, most, broker, request):
+        return
+    named = Counter(topic.name for topic in message.topics)
+    deadline = deadline_of(broker, message.timeout_ms)
+    put = gather(len(message.topics), partial(_answer_create, request))
+    for index, topic in enumerate(message.topics):
+        problem = (
+            DUPLICATE
+            if named[topic.name] > 1
+            else _create_problem(broker, topic, message.validate_only)
+        )
+        command = None if problem is not None else _create_command(broker, topic)
+        if command is not None and message.validate_only:
+            command = attrs.evolve(command, topic_id=UUID_ZERO)
+        decide = partial(_created, broker, topic, command, partial(put, index))
+        if command is None or message.validate_only:
+            decide(problem or DONE)
+        else:
+            make = partial(_create_again, broker, topic, command)
+            judge = partial(_judge_created, command)
+            here = partial(_is_here, broker, command.topic_id)
+            submit(broker, request, make, deadline, judge, here, decide)
+
+
+def _create_again(broker: Broker, topic: CreatableTopic, command: CreateTopic) -> Command | Verdict:
+    """With the id of the first time: no two topics can come of one request."""
+    return _create_problem(broker, topic) or command
+
+
+def _create_problem(
+    broker: Broker, topic: CreatableTopic, validate_only: bool = False
+) -> Verdict | None:
+    """What the registry would refuse, or could not know: also the answer to validate_only. Whether
+    it exists the registry says, where this node may not have heard yet that it was deleted."""
+    name = name_problem(topic.name)
+    if name is not None:
+        return Verdict(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    certain = broker.registry.topic(topic.name) is not None and (
+        validate_only or is_certain(broker)
+    )
+    if certain:
+        return Verdict(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists")
+    if topic.assignments:
+        return NO_ASSIGNMENT
+    partitions, factor = topic.num_partitions, topic.replication_factor
+    if partitions != DEFAULT and not 0 < partitions <= TOPIC_PARTITIONS_MAX:
+        return Verdict(
+            ErrorCode.INVALID_PARTITIONS, f"{partitions} is not within 1 and {TOPIC_PARTITIONS_MAX}"
+        )
+    replicas = replicas_of(broker)
+    if factor != DEFAULT and not 0 < factor <= replicas:
+        return Verdict(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{factor} is not within 1 and {replicas}, the replicas of every partition here",
+        )
+    configs = [(one.name, one.value) for one in topic.configs]
+    wrong = configs_problem(configs, broker.config, replicas) or relation_problem(
+        {one.name: one.value for one in topic.configs if one.value}, broker.config, replicas
+    )
+    return None if wrong is None else Verdict(ErrorCode.INVALID_CONFIG, wrong)
+
+
+def _create_command(broker: Broker, topic: CreatableTopic) -> CreateTopic:
+    """Whatever factor is asked for, partitions get the replicas of their group: never fewer."""
+    asked = topic.num_partitions
+    return CreateTopic(
+        topic.name,
+        broker.new_topic_id(),
+        broker.config.default_partitions if asked == DEFAULT else asked,
+        replicas_of(broker),
+        {one.name: one.value for one in topic.configs if one.value is not None},
+    )
+
+
+def _judge_created(command: CreateTopic, answer: Answer) -> Verdict:
+    """Our own topic id tells our earlier attempt from another client's topic of that name."""
+    result = answer.result
+    if isinstance(result, TopicCreated):
+        assert result.topic.topic_id == command.topic_id
+        return DONE
+    return refused(result)
+
+
+def _is_here(broker: Broker, topic_id: bytes) -> bool:
+    return broker.registry.topic_by_id(topic_id) is not None
+
+
+def _created(
+    broker: Broker,
+    asked: CreatableTopic,
+    command: CreateTopic | None,
+    put: Callable[[CreatableTopicResult], None],
+    verdict: Verdict,
+) -> None:
+    result = CreatableTopicResult(
+        name=asked.name, error_code=verdict.error, error_message=verdict.message
+    )
+    if command is not None and verdict.error == ErrorCode.NONE:
+        topic = Topic(command.name, command.topic_id, command.replication, command.configs, ())
+        result.topic_id = command.topic_id
+        result.num_partitions = command.partitions
+        result.replication_factor = command.replication
+        result.configs = [
+            CreatableTopicConfigs(one.name, one.value, one.read_only, one.source)
+            for one in topic_settings(broker, topic)
+        ]
+    put(result)
+
+
+def _answer_create(request: Request, results: Sequence[CreatableTopicResult]) -> None:
+    response = CreateTopicsResponse(topics=list(results))
+    request.reply.complete(encode_response(request.header, response))
+
+
+# -- DeleteTopics ----------------------------------------------------------------------------------
+
+
+def handle_delete(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DeleteTopicsRequest)
+    asked = (
+        message.topics
+        if request.header.api_version >= BY_ID_FROM
+        else [DeleteTopicState(name) for name in message.topic_names]
+    )
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, asked, broker, request):
+        return
+    deadline = deadline_of(broker, message.timeout_ms)
+    names = [state.name for state in asked if state.name is not None]
+    go_on = partial(_delete_known, broker, request, asked, deadline)
+    when_known(broker, request, names, deadline, go_on)
+
+
+def _delete_known(
+    broker: Broker,
+    request: Request,
+    asked: Sequence[DeleteTopicState],
+    deadline: int,
+    unsure: Collection[str],
+) -> None:
+    topics = [_named(broker, state) for state in asked]
+    named = Counter(topic.topic_id for topic in topics if topic is not None)
+    put = gather(len(asked), partial(_answer_delete, request))
+    for index, (state, topic) in enumerate(zip(asked, topics, strict=True)):
+        decide = partial(_deleted, state, topic, partial(put, index))
+        if topic is None or named[topic.topic_id] > 1:
+            decide(DUPLICATE if topic is not None else _delete_problem(state, unsure))
+        else:
+            make = partial(_delete_command, broker, state, topic.topic_id)
+            here = partial(_is_gone, broker, topic.topic_id)
+            go_on = partial(submit, broker, request, make, deadline, _judge_deleted, here, decide)
+            known = partial(_knows_epochs, broker, topic)
+            wait_ns = broker.config.no_coordinator_wait_ms * MS
+            until = min(deadline, broker.groups.now().boot_ns + wait_ns)
+            broker.delayed.until(known, until, guarded(broker, request, go_on))
+
+
+def _knows_epochs(broker: Broker, topic: Topic) -> bool:
+    """Whether this node has heard of a master of each group, be it only since it was started."""
+    return all(broker.groups.epoch(place.group) > 0 for place in topic.partitions)
+
+
+def _delete_command(broker: Broker, state: DeleteTopicState, topic_id: bytes) -> Command | Verdict:
+    """By the id it had when it was asked for: another one of its name was never meant. With the
+    epochs that its groups' leases have, for the next topic of the name begins above them."""
+    topic = broker.registry.topic_by_id(topic_id)
+    if topic is None:
+        return _delete_problem(state)
+    groups = sorted({place.group for place in topic.partitions})
+    heard = {group: broker.groups.epoch(group) for group in groups}
+    return DeleteTopic(
+        topic.name, topic_id, {group: epoch for group, epoch in heard.items() if epoch > 0}
+    )
+
+
+def _named(broker: Broker, state: DeleteTopicState) -> Topic | None:
+    if (state.name is None) == (state.topic_id == UUID_ZERO):
+        return None
+    if state.name is not None:
+        return broker.registry.topic(state.name)
+    return broker.registry.topic_by_id(state.topic_id)
+
+
+def _delete_problem(state: DeleteTopicState, unsure: Collection[str] = ()) -> Verdict:
+    if (state.name is None) == (state.topic_id == UUID_ZERO):
+        return Verdict(ErrorCode.INVALID_REQUEST, "name the topic by name or by id")
+    if state.name is None:
+        return Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
+    return no_such_topic(state.name, unsure)
+
+
+def _judge_deleted(answer: Answer) -> Verdict:
+    result = answer.result
+    if isinstance(result, TopicDeleted):
+        return DONE
+    if answer.repeated and isinstance(result, Refused) and result.reason is Refusal.UNKNOWN_TOPIC:
+        return DONE  # it was there, by this very id, before our first attempt
+    return refused(result)
+
+
+def _is_gone(broker: Broker, topic_id: bytes) -> bool:
+    return broker.registry.topic_by_id(topic_id) is None
+
+
+def _deleted(
+    state: DeleteTopicState,
+    topic: Topic | None,
+    put: Callable[[DeletableTopicResult], None],
+    verdict: Verdict,
+) -> None:
+    name, topic_id = state.name, state.topic_id
+    if topic is not None:
+        name, topic_id = topic.name, topic.topic_id
+    put(DeletableTopicResult(name, topic_id, verdict.error, verdict.message))
+
+
+def _answer_delete(request: Request, results: Sequence[DeletableTopicResult]) -> None:
+    response = DeleteTopicsResponse(responses=list(results))
+    request.reply.complete(encode_response(request.header, response))
+
+
+# -- CreatePartitions ------------------------------------------------------------------------------
+
+
+def handle_create_partitions(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, CreatePartitionsRequest)
+    if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, broker, request):
+        return
+    deadline = deadline_of(broker, message.timeout_ms)
+    names = [topic.name for topic in message.topics]
+    go_on = partial(_grow_known, broker, request, message, deadline)
+    when_known(broker, request, names, deadline, go_on)
+
+
+def _grow_known(
+    broker: Broker,
+    request: Request,
+    message: CreatePartitionsRequest,
+    deadline: int,
+    unsure: Collection[str],
+) -> None:
+    named = Counter(topic.name for topic in message.topics)
+    put = gather(len(message.topics), partial(_answer_grow, request))
+    for index, asked in enumerate(message.topics):
+        problem = DUPLICATE if named[asked.name] > 1 else _grow_problem(broker, asked, unsure)
+        decide = partial(_grown, asked, partial(put, index))
+        if problem is not None or message.validate_only:
+            decide(problem or DONE)
+        else:
+            make = partial(_grow_command, broker, asked)
+            judge = partial(_judge_grown, broker, asked)
+            here = partial(_has_grown, broker, asked)
+            submit(broker, request, make, deadline, judge, here, decide)
+
+
+def _grow_command(broker: Broker, asked: CreatePartitionsTopic) -> Command | Verdict:
+    return _grow_problem(broker, asked) or CreatePartitions(asked.name, asked.count)
+
+
+def _grow_problem(
+    broker: Broker, asked: CreatePartitionsTopic, unsure: Collection[str] = ()
+) -> Verdict | None:
+    topic = broker.registry.topic(asked.name)
+    if topic is None:
+        return no_such_topic(asked.name, unsure)
+    if asked.assignments:
+        return NO_ASSIGNMENT
+    there = len(topic.partitions)
+    if not there < asked.count <= TOPIC_PARTITIONS_MAX:
+        return Verdict(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{asked.count} is not within {there + 1} and {TOPIC_PARTITIONS_MAX}",
+        )
+    return None
+
+
+def _judge_grown(broker: Broker, asked: CreatePartitionsTopic, answer: Answer) -> Verdict:
+    result = answer.result
+    if isinstance(result, PartitionsCreated):
+        return DONE
+    if answer.repeated and _partitions(broker, asked.name) == asked.count:
+        return DONE  # there were fewer before our first attempt, and now it is what was asked for
+    return refused(result)
+
+
+def _partitions(broker: Broker, name: str) -> int:
+    topic = broker.registry.topic(name)
+    return 0 if topic is None else len(topic.partitions)
+
+
+def _has_grown(broker: Broker, asked: CreatePartitionsTopic) -> bool:
+    return _partitions(broker, asked.name) >= asked.count
+
+
+def _grown(
+    asked: CreatePartitionsTopic,
+    put: Callable[[CreatePartitionsTopicResult], None],
+    verdict: Verdict,
+) -> None:
+    put(CreatePartitionsTopicResult(asked.name, verdict.error, verdict.message))
+
+
+def _answer_grow(request: Request, results: Sequence[CreatePartitionsTopicResult]) -> None:
+    response = CreatePartitionsResponse(results=list(results))
+    request.reply.complete(encode_response(request.header, response))

@@ -1,0 +1,3 @@
+"""The way of a command into a group's log: commands and their bytes, the intake that queues,
+proposes and answers once, and group commit. Imports no other part. Read first: `intake.py`.
+"""

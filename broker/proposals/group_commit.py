@@ -1,0 +1,116 @@
+"""Small commands are proposed all together, not in two halves that alternate (group commit).
+
+Clients that wait for their answers ask again as soon as they have them. Who proposes whatever has
+come whenever it can ends with two halves of them: one is on its way to a quorum while the other is
+answered and asks again. Each half then pays for an entry in every group, for a sync on every node
+and for all messages of these. When many were answered together it pays to wait: until nothing is
+under way, and for those who will ask again. Latency gains as well, for what it is made of there is
+the work (measured: docs/performance.md).
+
+Where few are answered together nothing waits; large commands do not, nor those of a group that is
+being handed over; and nothing waits for longer than `WAITS_NS_MAX`.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import attrs
+
+from paxos.ids import MS, Now
+
+TOGETHER_MIN: Final = 4
+"""So many commands answered together make it likely that as many come back together."""
+BYTES_MAX: Final = 256 * 1024
+SMALL_BYTES: Final = 32 * 1024
+"""Queued commands of so many bytes, or of so many each, go at once: moving them is the work, not
+proposing them."""
+EXPECTED_SHARE: Final = 0.95
+"""Of those who were answered: a few may have no more to ask."""
+UNDER_WAY_SHARE: Final = 0.1
+"""Of those that were answered together: so few that are late keep nobody waiting."""
+WAITS_NS_MAX: Final = 10 * MS
+"""A quorum that takes longer than this is waited for by nobody."""
+AGAIN_NS_MAX: Final = 3 * MS
+AGAIN_SHARE: Final = 0.6
+"""Of the time from a proposal to its answers: where that takes long the machine is slow, or much is
+under way, and those who were answered are slower to ask again, too."""
+
+
+class Queued(Protocol):
+    """What we need of an intake: the commands in it that wait to be proposed."""
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """How many, and their bytes."""
+        ...
+
+
+@attrs.define(eq=False)
+class GroupCommit:
+    """What all groups of a node have under way, and whether to propose now."""
+
+    again_ns: int = 1 * MS
+    """How long those who were answered have to ask again, at least; 0: nothing ever waits here."""
+    under_way: int = 0
+    """Commands that were proposed and not answered yet."""
+    waits: bool = False
+    """What `should_wait` said last."""
+    _together: int = 0
+    """Answered since the last proposal: one client that asks on and on is no crowd."""
+    _proposed: bool = False
+    _proposed_boot_ns: int = 0
+    """The first proposal since something was answered."""
+    _patience_ns: int = 0
+    """How long those who were answered last have to ask again."""
+    _answered_boot_ns: int = 0
+    _queued: int = 0
+    _queued_before: int = 0
+    _since_boot_ns: int = 0
+
+    def proposed(self, now: Now, count: int) -> None:
+        self.under_way += count
+        if not self._proposed:
+            self._proposed = True
+            self._proposed_boot_ns = now.boot_ns
+
+    def forgotten(self, count: int) -> None:
+        """Proposed commands whose fate will not be known here."""
+        self.under_way -= count
+
+    def answered(self, now: Now, count: int) -> None:
+        self.under_way -= count
+        if self._proposed:
+            self._proposed = False
+            self._together = 0
+            self._queued_before = self._queued
+            took_ns = now.boot_ns - self._proposed_boot_ns
+            self._patience_ns = min(int(took_ns * AGAIN_SHARE), AGAIN_NS_MAX)
+        self._answered_boot_ns = now.boot_ns
+        self._together += count
+
+    def should_wait(self, now: Now, intakes: Iterable[Queued]) -> bool:
+        """Whether what is queued had better wait; asked again at the end of each round."""
+        together = self._together >= TOGETHER_MIN and self.again_ns > 0
+        self.waits = together and self._wait(now, intakes)
+        if not self.waits:
+            self._queued = self._since_boot_ns = 0
+        return self.waits
+
+    def _wait(self, now: Now, intakes: Iterable[Queued]) -> bool:
+        queued = size = 0
+        for intake in intakes:
+            more, more_bytes = intake.waiting
+            queued += more
+            size += more_bytes
+        if not queued or size > min(BYTES_MAX, queued * SMALL_BYTES):
+            return False
+        self._queued = queued
+        if not self._since_boot_ns:
+            self._since_boot_ns = now.boot_ns
+        elif now.boot_ns - self._since_boot_ns > WAITS_NS_MAX:
+            return False
+        if self.under_way > UNDER_WAY_SHARE * self._together:
+            return True
+        expected = self._queued_before + EXPECTED_SHARE * self._together
+        patience_ns = max(self.again_ns, self._patience_ns)
+        return queued < expected and now.boot_ns - self._answered_boot_ns < patience_ns

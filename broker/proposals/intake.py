@@ -1,0 +1,576 @@
+"""The way of a command into a group's log: queue, propose, wait until applied, answer once.
+
+One Intake per group and node, pure: time comes in, effects go out. It decides, for each command,
+between proposing here, forwarding to the node the group is being handed to (E17), queueing for a
+group that is just being handed to us, and "ask there". What was proposed is never answered with a
+definite failure (protocol.md section 4); what was forwarded once is never forwarded again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from itertools import chain
+from typing import ClassVar, Final, NamedTuple, TypeAlias
+
+import attrs
+
+from broker.config import IntakeConfig
+from broker.proposals.commands import is_fenced
+from broker.proposals.group_commit import GroupCommit
+from paxos.changes import handover
+from paxos.entry import Buffer, Entry
+from paxos.ids import MS, NOBODY, NodeId, Now, Slot
+from paxos.replica import Replica
+from paxos.step import Step
+
+JOINED_BYTES_MAX: Final = 4096
+"""Commands of up to so many bytes on average are joined into one buffer when they share an entry:
+every later step has less to do, which is worth more than copying them again."""
+
+
+class Why(Enum):
+    """Why a command was not carried out here. Only UNKNOWN may yet come true."""
+
+    NOT_MASTER = "not master"
+    UNKNOWN = "unknown"
+    OVERLOADED = "overloaded"
+
+
+@attrs.define
+class Done:
+    """Chosen, applied in order, and we were still acting when we looked (R14)."""
+
+    result: bytes
+    at_home: bool = False
+    """Another node did it, and has a connection of this very producer's
+    (broker/producers/producer_connections.py)."""
+
+
+@attrs.frozen
+class Elsewhere:
+    """Not answered here; `master` is who to ask, where known."""
+
+    why: Why
+    master: NodeId | None = None
+
+
+Outcome: TypeAlias = Done | Elsewhere
+
+
+@attrs.define(eq=False)
+class Pending:
+    """One command on its way; `done` is called exactly once. Where commands are many, a class of
+    its own has `done` as a method, and saves two objects for each."""
+
+    chunks: tuple[Buffer, ...]
+    size: int
+    done: Callable[[Outcome], None]
+    since_boot_ns: int = 0
+    anywhere: bool = False
+    """Whether it goes to the master where that is another node, though nothing is being handed. An
+    ordered one does from a node that has handed the group over, and from no other."""
+
+    ordered: ClassVar[bool] = False
+    """Whether it must not overtake others of its client on any way there is."""
+    guest: ClassVar[bool] = False
+    """Whether another node forwarded it, and gets it back rather than that it is forwarded again:
+    it may meet those behind it on their way here."""
+
+    def overtakes(self) -> bool:
+        """Whether one that its client sent before it was refused since it came."""
+        return False
+
+
+def _payload(batch: list[Pending]) -> tuple[Buffer, ...]:
+    """What they are together: one buffer, where they are small."""
+    chunks = tuple(chain.from_iterable([pending.chunks for pending in batch]))
+    count = len(batch)
+    if count == len(chunks) > 1 and sum(map(len, chunks)) <= count * JOINED_BYTES_MAX:
+        return (b"".join(chunks),)
+    return chunks
+
+
+HANDING: Final = 1
+ORDERED: Final = 2
+FIRST: Final = 4
+"""What a forwarded command says of itself, as a number (runtime/peers/peers.py)."""
+LATE: Final = 8
+"""What who gets it finds: that its client waits no longer."""
+
+
+@attrs.frozen
+class Forward:
+    """Send this command to `to` over the peer link; its answer comes back by `settle`."""
+
+    to: NodeId
+    pending: Pending
+    handing: bool
+    """The group is being, or has just been, handed to `to`: it should wait for it if need be."""
+    ordered: bool = False
+    """Once `to` has refused one of these, it refuses those behind it, too ..."""
+    first: bool = False
+    """... up to the next that says that nothing is under way before it."""
+
+    @property
+    def flags(self) -> int:
+        return HANDING * self.handing | ORDERED * self.ordered | FIRST * self.first
+
+
+class _Abroad(Pending):
+    """A command that must not be overtaken, while another node has it."""
+
+    def __init__(self, intake: "Intake", pending: Pending, to: NodeId, number: int) -> None:
+        self.intake, self.pending, self.to, self.number = intake, pending, to, number
+        self.chunks, self.size, self.since_boot_ns = pending.chunks, pending.size, 0
+
+    def overtakes(self) -> bool:
+        return self.pending.overtakes()
+
+    def done(self, outcome: Outcome) -> None:
+        self.intake.came_back(self, outcome)
+
+
+class _Guest(Pending):
+    """A command that came from another node, and is not to be overtaken."""
+
+    ordered = guest = True
+    anywhere = False
+
+    def __init__(self, pending: Pending, origin: NodeId, refused: set[NodeId]) -> None:
+        self.pending, self.origin, self.refused = pending, origin, refused
+        self.chunks, self.size = pending.chunks, pending.size
+
+    def overtakes(self) -> bool:
+        return self.origin in self.refused
+
+    def done(self, outcome: Outcome) -> None:
+        if type(outcome) is Elsewhere:
+            self.refused.add(self.origin)
+        self.pending.done(outcome)
+
+
+FORWARD_AGAIN_NS: Final = 20 * MS
+"""Before what a node has refused is sent to that node again."""
+FORWARD_PATIENCE_NS: Final = 3_000 * MS
+"""How long a command may look for its master."""
+COMMAND_BYTES_MAX: Final = 20 * 1024 * 1024
+
+
+def _nobody_waits(_outcome: Outcome) -> None:
+    """Whoever did has been answered."""
+
+
+class _Way(NamedTuple):
+    to: NodeId
+    handing: bool
+
+
+class Intake:
+    """`gathering` is told what is under way; a node's intakes share theirs.
+
+    Ordered commands leave in the order in which they came, whatever way they take (protocol.md
+    F4). What is abroad (forwarded, and not heard of yet) is not overtaken by what goes another way,
+    and takes its old place here where it comes back undone. Where an outcome is no success, what
+    waits here of the same client and partition is refused as well (`overtakes`).
+    """
+
+    def __init__(
+        self, replica: Replica, config: IntakeConfig, group_commit: GroupCommit | None = None
+    ) -> None:
+        self.replica, self.config = replica, config
+        self.group_commit = GroupCommit() if group_commit is None else group_commit
+        self.queue: deque[Pending] = deque()
+        self.queue_bytes = 0
+        self.adopted: deque[Pending] = deque()
+        self.adopted_bytes = 0
+        self.proposed: dict[Slot, tuple[Entry, list[Pending]]] = {}
+        self.proposed_bytes = 0
+        self.forwards: list[Forward] = []
+        """To be sent by the shell after each call; it empties the list."""
+        self.suspect = False
+        """Something was refused: perhaps something that waits would overtake it."""
+        self.closed = False
+        self.abroad = self.abroad_bytes = self._abroad_number = 0
+        self._abroad_to: NodeId = NOBODY
+        self._returned: list[_Abroad] = []
+        self._returned_by: NodeId = NOBODY
+        self._again_at = 0
+        self._turned_away: set[NodeId] = set()
+        """Nodes of whose commands one was refused, and who may not know it yet."""
+        self._declined_until = 0
+        """The master keeps the group that we asked for: it need not be waited for."""
+        self._grace_to: NodeId = NOBODY
+        self._grace_until = 0
+        self._handing: NodeId | None = None
+
+    # -- commands in --------------------------------------------------------------------------
+
+    def submit(self, now: Now, pending: Pending, *, anywhere: bool = False) -> None:
+        """A command from a client of this node; `anywhere` asks to forward it to the master."""
+        pending.since_boot_ns = now.boot_ns
+        replica = self.replica
+        if replica.handover is None and self._handing is None and replica.acting(now):
+            self.enqueue(pending)  # nearly always
+            return
+        if replica.handover is None and self._handing is not None:
+            self.handover_seen(now)  # the Steal is applied in this very round: its grace begins
+        self._handing = replica.forwarding_to(now) or self._handing
+        if anywhere:
+            pending.anywhere = True
+        way = self._way(now, pending)
+        if way is None:
+            pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
+        elif way.to == replica.me or self.queue or not self._sent(now, pending, way):
+            self.enqueue(pending)
+
+    def _way(self, now: Now, pending: Pending) -> _Way | None:
+        """Where a command has to go now; None: nobody is known who would take it."""
+        replica = self.replica
+        target = replica.forwarding_to(now)
+        fenced = is_fenced(pending.chunks[0])
+        if pending.guest and (target is not None or not replica.acting(now)):
+            return None
+        if target is not None and not fenced:
+            return _Way(target, handing=True)
+        if replica.acting(now):
+            return _Way(replica.me, handing=False)  # a fenced one perhaps waits until that is sure
+        if fenced:
+            return None
+        holder = self._holder(now)
+        if holder in (None, self._grace_to) and now.boot_ns < self._grace_until:
+            return _Way(self._grace_to, handing=True)
+        looks = pending.anywhere and (self._grace_to != NOBODY or not pending.ordered)
+        if looks and holder not in (None, replica.me):
+            assert holder is not None
+            return _Way(holder, handing=False)
+        return None
+
+    def _sent(self, now: Now, pending: Pending, way: _Way) -> bool:
+        """Forward a command; False if it has to wait, for what it must not overtake or for room."""
+        to, handing = way
+        if not pending.ordered:
+            self.forwards.append(Forward(to, pending, handing))
+            return True
+        first = not self.abroad
+        if self._returned or not (first or self._may_follow(to, pending.size)):
+            return False
+        if to == self._returned_by and now.boot_ns < self._again_at:
+            return False
+        self._abroad_number += 1
+        self.abroad += 1
+        self.abroad_bytes += pending.size
+        self._abroad_to = to
+        abroad = _Abroad(self, pending, to, self._abroad_number)
+        self.forwards.append(Forward(to, abroad, handing, ordered=True, first=first))
+        return True
+
+    def _may_follow(self, to: NodeId, size: int) -> bool:
+        """On one link nothing overtakes; what waits there is bounded like what is undecided."""
+        fits = self.abroad_bytes + size <= self.config.undecided_bytes_max
+        return to == self._abroad_to and fits
+
+    def came_back(self, abroad: _Abroad, outcome: Outcome) -> None:
+        """What has become of a forwarded command. Who refuses one as not the master refuses those
+        behind it, too, so they all can take their places again."""
+        self.abroad -= 1
+        undone = type(outcome) is Elsewhere and outcome.why is Why.NOT_MASTER
+        if undone and not self.closed:
+            self._returned.append(abroad)
+            self._returned_by = abroad.to
+            return
+        self.abroad_bytes -= abroad.size
+        if type(outcome) is Elsewhere:
+            self.suspect = True
+        abroad.pending.done(outcome)
+
+    def _take_back(self, now: Now) -> None:
+        self._again_at = now.boot_ns + FORWARD_AGAIN_NS
+        self.suspect = True  # they were not here when it was looked last
+        returned, self._returned = sorted(self._returned, key=lambda one: -one.number), []
+        for abroad in returned:
+            pending = abroad.pending
+            self.abroad_bytes -= pending.size
+            self.queue.appendleft(pending)
+            self.queue_bytes += pending.size
+        while self.queue and now.boot_ns - self.queue[0].since_boot_ns > FORWARD_PATIENCE_NS:
+            pending = self.queue.popleft()
+            self.queue_bytes -= pending.size
+            self._bounce([pending], Why.NOT_MASTER, now)
+
+    def submit_forwarded(
+        self,
+        now: Now,
+        pending: Pending,
+        refusal: Elsewhere | None = None,
+        /,
+        *,
+        handing: bool,
+        origin: NodeId = NOBODY,
+        ordered: bool = False,
+        first: bool = True,
+        late: bool = False,
+    ) -> None:
+        """A command another node forwarded; `handing`: it is handing the group to us just now. If
+        it is `late` its client was told that nobody knows, and has sent it again elsewhere. One
+        with a `refusal` is not taken anyway, nor those behind it."""
+        if ordered:
+            if first:
+                self._turned_away.discard(origin)
+            pending = _Guest(pending, origin, self._turned_away)
+        pending.since_boot_ns = now.boot_ns
+        replica = self.replica
+        ours = replica.forwarding_to(now) is None
+        coming = handing and ours and now.boot_ns >= self._declined_until
+        taken = coming or self.adopted or (ours and replica.acting(now))
+        if late or pending.overtakes() or not taken:
+            refusal = Elsewhere(Why.NOT_MASTER, self._holder(now))
+        if refusal is not None:
+            pending.done(refusal)
+        elif ours and replica.acting(now):
+            self.enqueue(pending)
+        elif self.adopted_bytes + pending.size > self.config.queue_bytes_max:
+            pending.done(Elsewhere(Why.OVERLOADED, None))
+        else:
+            self.adopted.append(pending)
+            self.adopted_bytes += pending.size
+
+    def enqueue(self, pending: Pending) -> None:
+        """Let it wait for the next `flush`, which asks again whether we are the master."""
+        size = self.queue_bytes + pending.size
+        if size > self.config.refuse_bytes_max and self.queue:
+            pending.done(Elsewhere(Why.OVERLOADED, self.replica.me))
+            return
+        self.queue.append(pending)
+        self.queue_bytes = size
+
+    def last_waiting(self) -> Pending | None:
+        """The youngest command that waits for the log here."""
+        if self.queue:
+            return self.queue[-1]
+        return self.proposed[max(self.proposed)][1][-1] if self.proposed else None
+
+    def waits(self, pending: Pending) -> bool:
+        return any(one is pending for one in self.queue) or any(
+            one is pending for _, batch in self.proposed.values() for one in batch
+        )
+
+    # -- proposing ----------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether `flush` has anything to look at."""
+        waits = self.queue or self.adopted or self._returned
+        return bool(waits) or self.replica.handover is not None
+
+    @property
+    def crowded(self) -> bool:
+        """Whether those who produce to this group should wait before they send more."""
+        return self.queue_bytes + self.abroad_bytes > self.config.crowd_bytes
+
+    @property
+    def room(self) -> int:
+        """How many bytes may come before it is crowded; 0 until much of a crowd has gone."""
+        waiting, limit = self.queue_bytes + self.abroad_bytes, self.config.crowd_bytes
+        return limit - waiting if waiting <= limit // 2 else 0
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """The commands that are still to be proposed here, and their bytes."""
+        return len(self.queue), self.queue_bytes
+
+    def flush(self, now: Now, step: Step) -> None:
+        """Propose what is queued, as far as the window allows; call at the end of each round."""
+        replica = self.replica
+        if self._returned and not self.abroad:
+            self._take_back(now)
+        while self.suspect:
+            self._drop_overtakers()
+        target = replica.forwarding_to(now)
+        if target is not None or not replica.acting(now):
+            self._send_queued(now)
+            if target is None:
+                return
+            self._handing = target
+            if not self.proposed:  # what is applied has been answered, too
+                handover.try_to_send(replica, now, step)
+            return
+        if self.adopted:
+            self.queue.extendleft(reversed(self.adopted))
+            self.queue_bytes += self.adopted_bytes
+            self.adopted.clear()
+            self.adopted_bytes = 0
+        if self.abroad or not self.queue:
+            return
+        if self.proposed and replica.can_propose(now):
+            self._look_for_outbid(now)
+        while self.queue and self._has_room() and self._ripe(now) and replica.can_propose(now):
+            batch = self._take_batch()
+            slot, entry = replica.propose(now, _payload(batch), step)
+            self.group_commit.proposed(now, len(batch))
+            assert slot not in self.proposed
+            self.proposed[slot] = (entry, batch)
+            self.proposed_bytes += entry.size
+
+    def _look_for_outbid(self, now: Now) -> None:
+        """Proposed at an older ballot of ours, and not found at this one: others may yet choose it,
+        and nothing that waits may go before it is known to its client."""
+        if next(reversed(self.proposed)) >= self.replica.proposer.next:
+            self.forget_proposed(now)
+            self._drop_overtakers()
+
+    def _doubt_proposed(self, now: Now) -> None:
+        """One is not known to be done: then those behind it, proposed already, are told the same.
+        They may be in the log without it; their client sends both again, in order."""
+        for _, batch in self.proposed.values():
+            for index, pending in enumerate(batch):
+                if pending.overtakes():
+                    batch[index] = Pending((), 0, _nobody_waits)
+                    pending.done(Elsewhere(Why.UNKNOWN, self._holder(now)))
+
+    def _drop_overtakers(self) -> None:
+        """Refuse what waits here behind something that was refused."""
+        self.suspect = False
+        found = [one for one in chain(self.queue, self.adopted) if one.overtakes()]
+        if not found:
+            return
+        for kept, bytes_name in ((self.queue, "queue_bytes"), (self.adopted, "adopted_bytes")):
+            left = [one for one in kept if not one.overtakes()]
+            kept.clear()
+            kept.extend(left)
+            setattr(self, bytes_name, sum(one.size for one in left))
+        for one in found:
+            one.done(Elsewhere(Why.OVERLOADED, self.replica.me))
+
+    def _send_queued(self, now: Now) -> None:
+        """Forward what waits here, as far as nothing is overtaken; refuse what nobody takes."""
+        queued, self.queue, self.queue_bytes = self.queue, deque(), 0
+        blocked = False
+        while queued:
+            pending = queued.popleft()
+            way = self._way(now, pending)
+            if way is None:
+                self._bounce([pending], Why.NOT_MASTER, now)
+                continue
+            fenced = way.to == self.replica.me  # of use to nobody else: it waits
+            if fenced or (blocked and pending.ordered) or not self._sent(now, pending, way):
+                blocked = blocked or not fenced
+                self.queue.append(pending)
+                self.queue_bytes += pending.size
+
+    def _has_room(self) -> bool:
+        return not self.proposed or self.proposed_bytes < self.config.undecided_bytes_max
+
+    def _ripe(self, now: Now) -> bool:
+        return (
+            not self.proposed
+            or self.queue_bytes >= self.config.batch_bytes_min
+            or now.boot_ns - self.queue[0].since_boot_ns >= self.config.batch_wait_ns
+        )
+
+    def _take_batch(self) -> list[Pending]:
+        batch = [self.queue.popleft()]
+        size = batch[0].size
+        while self.queue and size + self.queue[0].size <= self.config.entry_bytes_max:
+            pending = self.queue.popleft()
+            size += pending.size
+            batch.append(pending)
+        self.queue_bytes -= size
+        return batch
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def applied(self, now: Now, slot: Slot, entry: Entry, results: list[bytes]) -> None:
+        """The state machine has applied `slot`; `results` are those of its commands in order."""
+        waiting = self.proposed.pop(slot, None)
+        if waiting is None:
+            return
+        ours, batch = waiting
+        self.proposed_bytes -= ours.size
+        self.group_commit.answered(now, len(batch))
+        if ours.same_as(entry) and self.replica.acting(now):
+            assert len(results) == len(batch)
+            for pending, result in zip(batch, results, strict=True):
+                pending.done(Done(result))
+        else:
+            self._bounce(batch, Why.UNKNOWN, now)
+            self._doubt_proposed(now)
+
+    @property
+    def rests(self) -> bool:
+        """Whether `tick` has nothing to look at: nobody waits here, and no handover goes on."""
+        return not (
+            self.queue
+            or self.proposed
+            or self.adopted
+            or self._returned
+            or self._handing is not None
+            or self.replica.handover is not None
+        )
+
+    def tick(self, now: Now) -> None:
+        """Answer what can no longer be answered well: we are not master any more, or never were."""
+        replica = self.replica
+        self.handover_seen(now)
+        if self.queue and not replica.acting(now) and replica.handover is None:
+            queued, self.queue = self.queue, deque()
+            lost: list[Pending] = []
+            for pending in queued:
+                (lost if self._way(now, pending) is None else self.queue).append(pending)
+            self.queue_bytes = sum(one.size for one in self.queue)
+            self._bounce(lost, Why.NOT_MASTER, now)
+        if self.proposed and not replica.acting(now) and not replica.suspended:
+            self.forget_proposed(now)
+        if self.adopted and (
+            now.boot_ns - self.adopted[0].since_boot_ns > self.config.adopt_wait_ns
+        ):  # with those behind it, which would overtake it
+            self._return_adopted(now)
+
+    def _return_adopted(self, now: Now) -> None:
+        adopted, self.adopted, self.adopted_bytes = list(self.adopted), deque(), 0
+        self._bounce(adopted, Why.NOT_MASTER, now)
+
+    def close(self, now: Now) -> None:
+        """This node gives the group up: whoever waits is told, once."""
+        self.closed = True
+        returned = [one.pending for one in sorted(self._returned, key=lambda one: one.number)]
+        queued = [*returned, *self.queue, *self.adopted]
+        self.queue, self.adopted, self._returned = deque(), deque(), []
+        self.queue_bytes = self.adopted_bytes = 0
+        self._bounce(queued, Why.NOT_MASTER, now)
+        self.forget_proposed(now)
+
+    def forget_proposed(self, now: Now) -> None:
+        """Nobody can say any more what has become of what we proposed. Call it as well when the
+        group's state came from a peer: slots that it covers are not applied here."""
+        proposed, self.proposed, self.proposed_bytes = self.proposed, {}, 0
+        for _, batch in proposed.values():
+            self.group_commit.forgotten(len(batch))
+            self._bounce(batch, Why.UNKNOWN, now)
+
+    def steal_refused(self, now: Now) -> None:
+        """The master keeps the group after all: what it forwarded goes back with a hint."""
+        self._declined_until = now.boot_ns + self.config.adopt_wait_ns
+        self._return_adopted(now)
+
+    def handover_seen(self, now: Now) -> None:
+        """Call after each step: if a handover ended well, forward to its target for a while."""
+        replica = self.replica
+        if replica.handing_to is not None:
+            self._handing = replica.handing_to
+        elif self._handing is not None:
+            if replica.lease.holder in (self._handing, NOBODY):
+                self._grace_to = self._handing
+                self._grace_until = now.boot_ns + self.config.forward_grace_ns
+            self._handing = None
+
+    def _bounce(self, batch: list[Pending], why: Why, now: Now) -> None:
+        holder = self._holder(now)
+        self.suspect = True
+        for pending in batch:
+            pending.done(Elsewhere(why, holder))
+
+    def _holder(self, now: Now) -> NodeId | None:
+        lease = self.replica.lease
+        if lease.holder == NOBODY or lease.free(now, 0):
+            return None
+        return lease.holder

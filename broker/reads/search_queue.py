@@ -1,0 +1,132 @@
+"""Searches that take too long for the loop: done aside, one piece at a time, in turns.
+
+Each request that still searches has its turn: its next piece of work goes to the worker, and when
+that is done it is the next one's. So only one batch is held and decompressed at any time, however
+many ask, and a request that asks for much holds up the others by one batch. What has not come to
+its end in time is told so: a search has no answer before it has the right one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+import attrs
+
+from broker.ports import Aside, Groups, Timers
+from broker.reads.time_search import Work
+from paxos.ids import MS
+from storage.errors import StorageError
+from wire.records.batch import DECOMPRESSED_BYTES_MAX, BatchError
+from wire.records.times import Timed
+
+WAITING_MAX: Final = 1_000
+"""Requests that search."""
+
+
+class Searching(Protocol):
+    """A request that was not answered yet. No method may raise."""
+
+    def next_work(self) -> Work | None:
+        """What is to be done for it next; None: it has answered."""
+
+    def heard(self, outcome: Timed | Exception | None) -> bool:
+        """What has come of the work: whether it has answered now."""
+
+    def expired(self) -> None:
+        """It must answer with what there is."""
+
+
+@attrs.define(eq=False)
+class _Turn:
+    """Its pace is that of the worker: asked in the worker's thread."""
+
+    searching: Searching
+    rest: Callable[[], None]
+    timer: object = None
+    stopped: bool = False
+
+
+class SearchQueue:
+    def __init__(
+        self,
+        aside: Aside,
+        groups: Groups,
+        timers: Timers,
+        unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
+        self._unpacked_bytes_max = unpacked_bytes_max
+        self._aside, self._groups, self._timers = aside, groups, timers
+        self._turns: deque[_Turn] = deque()
+        self._waiting = 0
+        self._busy = False
+        self._going = False
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    @property
+    def full(self) -> bool:
+        return self._waiting >= WAITING_MAX
+
+    def add(self, searching: Searching, wait_ms: int) -> None:
+        """Give it turns until it has answered; not while `full`."""
+        assert not self.full
+        turn = _Turn(searching, self._aside.rest)
+        deadline = self._groups.now().boot_ns + wait_ms * MS
+        turn.timer = self._timers.call_at(deadline, partial(self._expire, turn))
+        self._waiting += 1
+        self._turns.append(turn)
+        self._go()
+
+    def _go(self) -> None:
+        """Have the worker do the next piece; it may be done at once."""
+        if self._going:
+            return
+        self._going = True
+        try:
+            while self._turns and not self._busy:
+                self._begin(self._turns.popleft())
+        finally:
+            self._going = False
+
+    def _begin(self, turn: _Turn) -> None:
+        if turn.stopped:
+            return
+        work = turn.searching.next_work()
+        if work is None:
+            self._end(turn)
+            return
+        self._busy = True
+        heard = partial(self._heard, turn)
+        self._aside.submit(partial(_do, work, turn, self._unpacked_bytes_max), heard, heard)
+
+    def _heard(self, turn: _Turn, outcome: Timed | Exception | None) -> None:
+        self._busy = False
+        if not turn.stopped:
+            if turn.searching.heard(outcome):
+                self._end(turn)
+            else:
+                self._turns.append(turn)
+        self._go()
+
+    def _expire(self, turn: _Turn) -> None:
+        if not turn.stopped:
+            self._end(turn)
+            turn.searching.expired()
+
+    def _end(self, turn: _Turn) -> None:
+        self._timers.cancel(turn.timer)
+        turn.stopped = True
+        self._waiting -= 1
+
+
+def _do(work: Work, turn: _Turn, bytes_max: int) -> Timed | Exception | None:
+    try:
+        return work(turn, bytes_max)
+    except BatchError as error:
+        return error
+    except StorageError:
+        raise
+    except Exception as error:  # noqa: BLE001  told to whoever asks, as the bug that it is
+        return error

@@ -1,0 +1,94 @@
+"""What all request handlers of a node share: its Broker."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from broker.config import BrokerConfig
+from broker.delayed.delayed_operations import DelayedOperations
+from broker.delayed.delayed_produces import DelayedProduces
+from broker.groups.progress_requests import ProgressRequests
+from broker.lifecycle.retention import Retainer
+from broker.ports import AppliedLog, Aside, Groups, LogDir, Timers, Worker
+from broker.producers.producer_ids import ProducerIds
+from broker.producers.sequence_gaps import SequenceGaps
+from broker.producers.unknown_producers import UnknownProducers
+from broker.reads.disk_reads import DiskReads
+from broker.reads.search_queue import SearchQueue
+from broker.requests.leaders import Leaders
+from broker.requests.metadata_cache import MetadataCache
+from broker.requests.portions import Portions
+from broker.requests.request_memory import RequestMemory
+from broker.traffic import Traffic
+
+if TYPE_CHECKING:
+    from balancer.registry.registry import Registry
+    from broker.delayed.delayed_fetches import DelayedFetches
+    from broker.groups.consumer_groups import ConsumerGroups
+    from broker.state_machine.machine import GroupMachine
+    from broker.statistics import BrokerStatistics
+    from broker.tail import Tail
+    from paxos.ids import GroupId, NodeId
+
+
+@attrs.define(kw_only=True, eq=False)
+class Broker:
+    """Everything the handlers of one node share."""
+
+    me: "NodeId"
+    config: BrokerConfig
+    groups: Groups
+    log: AppliedLog
+    timers: Timers
+    aside: Aside
+    fetcher: Worker
+    """A thread that reads for fetches what is not in memory."""
+    registry: "Registry"
+    machines: "dict[GroupId, GroupMachine]"
+    tail: "Tail"
+    parked: "DelayedFetches"
+    consumer_groups: "ConsumerGroups"
+    statistics: "BrokerStatistics"
+    new_topic_id: Callable[[], bytes]
+    """16 bytes of chance, never zero and never the same again: a topic's id (KIP-516)."""
+    log_dir: LogDir
+    on_bug: Callable[[str, Exception], None]
+    """Told of an exception no handler should have let out, to log it with its traceback."""
+    sends_away: Callable[[], bool] = lambda: False
+    """Whether this node is cut off from its peers, and clients should ask others."""
+    clients_are: Callable[[], str] = lambda: "served"
+    """The same with what becomes of them, in a word."""
+    gaps: SequenceGaps = attrs.field(init=False, factory=SequenceGaps)
+    delayed: DelayedOperations = attrs.field(init=False)
+    leaders: Leaders = attrs.field(init=False)
+    metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
+    producer_ids: ProducerIds = attrs.field(init=False)
+    traffic: Traffic = attrs.field(init=False, factory=Traffic)
+    portions: Portions = attrs.field(init=False)
+    request_memory: RequestMemory = attrs.field(init=False)
+    produces: DelayedProduces = attrs.field(init=False)
+    progress: ProgressRequests = attrs.field(init=False)
+    retainer: Retainer = attrs.field(init=False)
+    unknown_producers: UnknownProducers = attrs.field(init=False)
+    searches: SearchQueue = attrs.field(init=False)
+    disk_reads: DiskReads = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.delayed = DelayedOperations(self.groups, self.timers)
+        self.portions = Portions(self.config.portions_bytes_max)
+        self.request_memory = RequestMemory(self.config.decoded_bytes_max)
+        self.leaders = Leaders(self.groups)
+        self.producer_ids = ProducerIds(self.me, self.groups, self.timers)
+        self.produces = DelayedProduces(self.groups, self.timers)
+        self.progress = ProgressRequests(self.groups, self.timers, self._wake_fetches)
+        unpacked = self.config.unpacked_bytes_max
+        self.disk_reads = DiskReads(self.fetcher)
+        self.searches = SearchQueue(self.aside, self.groups, self.timers, unpacked)
+        self.retainer = Retainer(
+            self.groups, self.registry, self.machines, self.config, self.statistics
+        )
+        self.unknown_producers = UnknownProducers(self.groups, self.machines, self.gaps)
+
+    def _wake_fetches(self, group: "GroupId") -> None:
+        self.parked.appended(list(self.machines[group].partitions))

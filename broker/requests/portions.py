@@ -1,0 +1,521 @@
+"""Requests that name much: served in portions, round by round, so that nobody waits for them.
+
+A request may name 100,000 things in a frame of a megabyte. What each of them costs is known (`WAYS`
+has how many fit a few milliseconds), so a request that names more is cut into smaller ones of its
+kind, each a fourth of that, which the same handlers answer; a round serves one of those, whoever
+sent them, in turns. (What is served beside them takes several rounds to become durable and be
+answered, so rounds have to be short.) The answers are read, joined and written again aside. While
+portions are left nothing more is read of the connection: what follows must not overtake them.
+
+What is asked twice in one request is answered once, where the answer says whose it is. Where a
+handler judges a place that is named twice (`Way.together`), it gets it in one portion, so that it
+judges as it would of the whole.
+
+Changes that are decided as a whole (CreateTopics and its like) are not cut, but bounded.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import attrs
+
+from broker.config import BrokerConfig
+from broker.ports import Aside, Connection, Groups, Reply, Timers
+from broker.requests.request import Request
+from paxos.ids import MS, GroupId
+from wire.apis import (
+    APIS,
+    ApiKey,
+    RequestHeader,
+    decode_request,
+    decode_response,
+    encode_response,
+)
+from wire.codec.primitives import Buffer
+from wire.records.batch import may_be_one
+
+H = TypeVar("H", bound="Host")
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+ROOMS_MAX: Final = 2
+"""A joined answer is not longer than this, nor than twice what the account of all answers would
+give one; the connection that asks for more closes."""
+
+
+LOOKED_AT_MAX: Final = 1_000
+"""Things of a request that are looked at in one round, though they are named already."""
+PORTIONS_OF_A_PIECE: Final = 4
+"""What is cut at all is cut smaller than what is served in one piece."""
+REST_BYTES: Final = 16 * 1024
+"""Of answers that are joined between two rests: about a millisecond's work."""
+
+
+class Way(NamedTuple):
+    """How requests of one API are cut: at `asked`, in their items at `inner`; up to `size` of
+    either are served in one piece. The answers are joined at `answered` and `answered_inner`."""
+
+    size: int
+    asked: str
+    answered: str
+    inner: str = ""
+    answered_inner: str = ""
+    once: Callable[[Any], Hashable] | None = None
+    """By what one item is told from another, where one answer does for all of its kind."""
+    together: bool = False
+    """Whether a partition that is named more than once is another matter than one named once."""
+    counts: Callable[[Any], bool] | None = None
+    """Of a partition named more than once: the last of these alone counts, else the last."""
+    enough: int | None = None
+    """So many of them are as good as all: there is one answer."""
+
+    @property
+    def portion(self) -> int:
+        return max(1, self.size // PORTIONS_OF_A_PIECE)
+
+
+def _itself(name: str) -> Hashable:
+    return name
+
+
+def _resource(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.configs.DescribeConfigsResource
+    keys = one.configuration_keys
+    return one.resource_type, one.resource_name, None if keys is None else tuple(keys)
+
+
+def _topic(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.metadata.MetadataRequestTopic
+    name: Hashable = one.topic_id if one.name is None else one.name
+    return name
+
+
+WAYS: Final[Mapping[int, Way]] = {
+    ApiKey.PRODUCE: Way(
+        400,
+        "topic_data",
+        "responses",
+        "partition_data",
+        "partition_responses",
+        together=True,
+        counts=lambda data: may_be_one(data.records),
+    ),
+    ApiKey.FETCH: Way(800, "topics", "responses", "partitions", "partitions"),
+    ApiKey.LIST_OFFSETS: Way(1_000, "topics", "topics", "partitions", "partitions", together=True),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Way(1_000, "topics", "topics", "partitions", "partitions"),
+    ApiKey.METADATA: Way(500, "topics", "topics", once=_topic),
+    ApiKey.OFFSET_COMMIT: Way(500, "topics", "topics", "partitions", "partitions"),
+    ApiKey.OFFSET_FETCH: Way(20, "groups", "groups"),
+    ApiKey.FIND_COORDINATOR: Way(1_000, "coordinator_keys", "coordinators", once=_itself),
+    ApiKey.DESCRIBE_GROUPS: Way(10, "groups", "groups", once=_itself),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Way(10, "group_ids", "groups", once=_itself),
+    ApiKey.DELETE_GROUPS: Way(200, "groups_names", "results", once=_itself),
+    ApiKey.DESCRIBE_CONFIGS: Way(40, "resources", "results", once=_resource),
+    ApiKey.DELETE_RECORDS: Way(500, "topics", "topics", "partitions", "partitions", together=True),
+    ApiKey.OFFSET_DELETE: Way(1_000, "topics", "topics", "partitions", "partitions"),
+    ApiKey.ELECT_LEADERS: Way(
+        500,
+        "topic_partitions",
+        "replica_election_results",
+        "partitions",
+        "partition_result",
+        together=True,
+        counts=lambda _: True,
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Way(
+        500, "topics", "responses", "partitions", "partitions", together=True, enough=2
+    ),
+}
+
+
+class Host(Protocol):
+    """What is needed of a node's Broker (broker.requests.context)."""
+
+    config: BrokerConfig
+    groups: Groups
+    timers: Timers
+    aside: Aside
+    on_bug: Callable[[str, Exception], None]
+
+
+class Portions:
+    """The requests of one node that are being served in portions."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._turns: deque[_Serving] = deque()
+        self._armed = False
+        self.served = 0
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        """Of answers to portions that wait to be joined."""
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def serve(
+        self,
+        broker: H,
+        request: Request,
+        handler: Callable[[H, Request], None],
+        end: Callable[[], None] | None = None,
+    ) -> bool:
+        """False where the request is small enough for its handler; else `end` is called when it is
+        answered."""
+        way = WAYS.get(request.header.api_key)
+        if way is None:
+            return False
+        items = getattr(request.message, way.asked)
+        if not items or _weight(items, way.inner) <= way.size:
+            return False
+        request.reply.stop_reading()
+        self.served += 1
+        if (
+            not request.owned
+        ):  # the frame dies with the round that it came in, and what is read of it
+            frame = memoryview(bytes(request.frame))
+            message = decode_request(request.header, frame)
+            request = attrs.evolve(request, frame=frame, owned=True, message=message)
+            items = getattr(message, way.asked)
+
+        def begin(items: list[Any]) -> None:
+            serving = _Serving(self, broker, request, partial(handler, broker), way, items)
+            serving.end = end or _nobody
+            self._turns.append(serving)
+            self._arm(broker)
+
+        if way.together:
+            broker.aside.submit(partial(_sorted_out, items, way, broker.aside.rest), begin)
+        else:
+            begin(items)
+        return True
+
+    def _arm(self, broker: Host) -> None:
+        if not self._armed and self._turns:
+            self._armed = True
+            broker.timers.call_at(broker.groups.now().boot_ns, partial(self._round, broker))
+
+    def _round(self, broker: Host) -> None:
+        self._armed = False
+        serving = self._turns.popleft()
+        if not serving.next_portion():
+            self._arm(broker)
+            return
+        if self.bytes < self._bytes_max:
+            self._turns.append(serving)
+        else:  # what is held is soonest given back by who is served to the end
+            self._turns.appendleft(serving)
+        self._arm(broker)
+
+
+def _weight(items: list[Any], inner: str) -> int:
+    """How many things are named."""
+    if not inner:
+        return len(items)
+    return len(items) + sum(len(getattr(one, inner) or ()) for one in items)
+
+
+def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
+    """Portions of `way.portion`: an item that names too much for one is cut itself. An empty one
+    stands for a round in which items were only looked at."""
+    portion: list[Any] = []
+    size = way.portion
+    room = size
+    seen: set[Hashable] = set()
+    for number, one in enumerate(items, 1):
+        if number % LOOKED_AT_MAX == 0:  # they may all be the same
+            yield portion
+            portion, room = [], size
+        if way.once is not None:
+            if (key := way.once(one)) in seen:
+                continue
+            seen.add(key)
+        named = (getattr(one, way.inner) or []) if way.inner else []
+        if len(named) < room:
+            portion.append(one)
+            room -= 1 + len(named)
+        else:
+            for start in range(0, len(named) or 1, size):
+                some = named[start : start + size]
+                if len(some) >= room and portion:
+                    yield portion
+                    portion, room = [], size
+                portion.append(attrs.evolve(one, **{way.inner: some}) if way.inner else one)
+                room -= 1 + len(some)
+        if room <= 0:
+            yield portion
+            portion, room = [], size
+    if portion:
+        yield portion
+
+
+_Place = tuple[str, int]
+
+
+def _place(topic: Any, one: Any) -> _Place:  # noqa: ANN401  a partition of any request
+    name = topic.topic if hasattr(topic, "topic") else topic.name
+    if isinstance(one, int):
+        return name, one
+    return name, one.index if hasattr(one, "index") else one.partition_index
+
+
+def _named_twice(items: list[Any], way: Way, rest: Callable[[], None]) -> set[_Place]:
+    """The partitions that are named more than once."""
+    seen: set[_Place] = set()
+    twice: set[_Place] = set()
+    looked_at = 0
+    for topic in items:
+        for one in getattr(topic, way.inner):
+            place = _place(topic, one)
+            (twice if place in seen else seen).add(place)
+            looked_at += 1
+            if looked_at % LOOKED_AT_MAX == 0:
+                rest()
+    return twice
+
+
+def _sorted_out(items: list[Any], way: Way, rest: Callable[[], None]) -> list[Any]:
+    """The same items; a partition that is named more than once is in one of its own, at the end."""
+    twice = _named_twice(items, way, rest)
+    if not twice:
+        return items
+    once: list[Any] = []
+    apart: dict[_Place, tuple[Any, list[Any]]] = {}
+    for number, topic in enumerate(items, 1):
+        left: list[Any] = []
+        for one in getattr(topic, way.inner):
+            place = _place(topic, one)
+            if place in twice:
+                apart.setdefault(place, (topic, []))[1].append(one)
+            else:
+                left.append(one)
+        if left or not getattr(topic, way.inner):
+            once.append(attrs.evolve(topic, **{way.inner: left}))
+        if number % LOOKED_AT_MAX == 0:
+            rest()
+    for number, (topic, named) in enumerate(apart.values(), 1):
+        some = named[: way.enough]
+        if way.counts is not None:
+            some = [next(filter(way.counts, reversed(named)), named[-1])]
+        parts = -(-len(some) // way.portion)  # each with two of them at least
+        for at in range(parts):
+            part = some[at * len(some) // parts : (at + 1) * len(some) // parts]
+            once.append(attrs.evolve(topic, **{way.inner: part}))
+        if number % LOOKED_AT_MAX == 0:
+            rest()
+    return once
+
+
+def _nobody() -> None:
+    """Nobody waits for its end."""
+
+
+class _Serving:
+    """One request that is being served."""
+
+    def __init__(
+        self,
+        portions: Portions,
+        broker: Host,
+        request: Request,
+        handler: Callable[[Request], None],
+        way: Way,
+        items: list[Any],
+    ) -> None:
+        self.broker, self.request, self.way = broker, request, way
+        self._handler, self._all = handler, portions
+        self._portions = _cut(items, way)
+        self._parts: list[_Part] = []
+        self._left = 0
+        self._all_begun = self._over = False
+        self._bytes = 0
+        self.end: Callable[[], None] = _nobody
+        message: Any = request.message
+        self.fetch_left = message.max_bytes if request.header.api_key == ApiKey.FETCH else None
+
+    def next_portion(self) -> bool:
+        """Serve the next one; whether there are more."""
+        portion = next(self._portions, None)
+        if portion == [] and not self._over:
+            return True
+        if portion is None or self._over:
+            self._all_begun = True
+            self.request.reply.read_on()
+            self._maybe_join()
+            return False
+        request = self.request
+        part = _Part(self)
+        self._parts.append(part)
+        self._left += 1
+        changed: dict[str, Any] = {self.way.asked: portion}
+        if self.fetch_left is not None:
+            changed |= {"max_wait_ms": 0, "max_bytes": max(0, self.fetch_left)}
+        message: Any = request.message
+        message = attrs.evolve(message, **changed)
+        one = attrs.evolve(request, message=message, reply=part)
+        try:
+            self._handler(one)
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
+            self.broker.on_bug(f"a portion of {APIS[request.header.api_key].name}", error)
+            self.close(f"internal error: {type(error).__name__}")
+        return True
+
+    def answered(self, size: int) -> None:
+        self._left -= 1
+        if self.fetch_left is not None:
+            self.fetch_left -= size
+        if self._over:
+            return
+        self._bytes += size
+        self._all.bytes += size
+        if self._bytes > self._answer_bytes_max:
+            self.close(f"its answer would have more than {self._bytes} bytes")
+        self._maybe_join()
+
+    def _maybe_join(self) -> None:
+        if not self._all_begun or self._left or self._over:
+            return
+        self._over = True
+        parts = [b"".join(part.chunks) for part in self._parts if part.chunks is not None]
+        self._parts.clear()
+        if not parts:
+            self._ended()
+            self.request.reply.nothing()
+        else:
+            items = getattr(self.request.message, self.way.asked)
+            rest = self.broker.aside.rest
+            work = partial(_joined, self.request.header, self.way, parts, items, rest)
+            self.broker.aside.submit(work, self._complete)
+
+    @property
+    def _answer_bytes_max(self) -> int:
+        if self.fetch_left is not None:
+            return 1 << 40  # each part has taken what room there was
+        return min(ANSWER_BYTES_MAX, ROOMS_MAX * self.request.reply.room)
+
+    def _complete(self, chunks: list[Buffer]) -> None:
+        """A fetch that has found nothing says so no sooner than it would have."""
+        self._ended()
+        wait_ms = 0
+        if self.fetch_left is not None:
+            message: Any = self.request.message
+            waits = self.fetch_left > message.max_bytes - message.min_bytes
+            wait_ms = min(message.max_wait_ms, self.broker.config.fetch_wait_ms_max) * waits
+        if wait_ms > 0:
+            at = self.broker.groups.now().boot_ns + wait_ms * MS
+            self.broker.timers.call_at(at, partial(self.request.reply.complete, chunks))
+        else:
+            self.request.reply.complete(chunks)
+
+    def _ended(self) -> None:
+        """Nothing is held for it any more."""
+        self._all.bytes -= self._bytes
+        self._bytes = 0
+        end, self.end = self.end, _nobody
+        end()
+
+    def close(self, reason: str) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._parts.clear()
+        self._ended()
+        self.request.reply.close(reason)
+
+
+class _Part(Reply):
+    """The answer to one portion."""
+
+    def __init__(self, serving: _Serving) -> None:
+        self._serving = serving
+        self._reply = serving.request.reply
+        self.chunks: list[Buffer] | None = None
+
+    @property
+    def connection(self) -> Connection:
+        return self._reply.connection
+
+    @property
+    def room(self) -> int:
+        left = self._serving.fetch_left
+        return self._reply.room if left is None or left > 0 else 0
+
+    def complete(self, chunks: list[Buffer]) -> None:
+        assert self.chunks is None, "a request is answered once"
+        self.chunks = chunks
+        self._serving.answered(sum(map(len, chunks)))
+
+    def nothing(self) -> None:
+        self._serving.answered(0)
+
+    def when_waited(self, hurry: Callable[[], None]) -> None:
+        self._reply.when_waited(hurry)
+
+    def produces(self, producer_id: int) -> None:
+        self._reply.produces(producer_id)
+
+    def refused(self, topic: str, index: int) -> None:
+        self._reply.refused(topic, index)
+
+    def hold_back(self, group: GroupId) -> None:
+        self._reply.hold_back(group)
+
+    def stop_reading(self) -> None:
+        self._reply.stop_reading()
+
+    def read_on(self) -> None:
+        self._reply.read_on()
+
+    def close(self, reason: str) -> None:
+        self._serving.close(reason)
+
+    def has_hung_up(self) -> bool:
+        return self._reply.has_hung_up()
+
+
+def _joined(
+    header: RequestHeader,
+    way: Way,
+    parts: list[bytes],
+    asked: list[Any],
+    rest: Callable[[], None],
+) -> list[Buffer]:
+    """One answer from those to the portions, in their order. What was asked is not needed any more,
+    and to free it takes a while: here."""
+    while asked:
+        del asked[-LOOKED_AT_MAX:]
+    answers: list[Any] = []
+    since_rest = 0
+    for part in parts:
+        answers.append(decode_response(header.api_key, header.api_version, memoryview(part)[4:]))
+        since_rest += len(part)
+        if since_rest > REST_BYTES:
+            since_rest = 0
+            rest()
+    whole = answers[0]
+    items: list[Any] = []
+    for answer in answers:
+        for one in getattr(answer, way.answered):
+            last = items[-1] if items and way.inner else None
+            if last is not None and _same(last, one):
+                getattr(last, way.answered_inner).extend(getattr(one, way.answered_inner))
+            else:
+                items.append(one)
+        if answer is not whole and hasattr(whole, "node_endpoints"):
+            known = {one.node_id for one in whole.node_endpoints}
+            whole.node_endpoints += [
+                one for one in answer.node_endpoints if one.node_id not in known
+            ]
+        with suppress(AttributeError):
+            whole.error_code = whole.error_code or answer.error_code
+        with suppress(AttributeError):
+            whole.throttle_time_ms = max(whole.throttle_time_ms, answer.throttle_time_ms)
+    setattr(whole, way.answered, items)
+    return encode_response(header, whole)
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401  items of any answer
+    """Whether both are of one topic: all that names it is equal."""
+    return all(
+        getattr(one, field.name) == getattr(other, field.name)
+        for field in attrs.fields(type(one))
+        if field.name in ("name", "topic", "topic_id", "topic_name")
+    )

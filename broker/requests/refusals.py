@@ -1,0 +1,143 @@
+"""A request that is refused as a whole, in the words of its API: each thing that it named is.
+
+Where a version has an error for the request itself that is told as well. Nothing is looked up and
+nothing decided; what is long is written aside.
+"""
+
+from collections.abc import Callable, Mapping, Sized
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from broker.requests.context import Broker
+from broker.requests.request import Request
+from wire.apis import APIS, ApiKey, RequestHeader, Response, encode_response
+from wire.codec.primitives import Buffer
+from wire.error_codes import ErrorCode
+from wire.messages import configs, produce, topics
+
+ASIDE_FROM: Final = 500
+"""Things named: writing an answer for so many costs a millisecond."""
+
+Refuse = Callable[[Any, int, str], Any]
+"""The answer to a request: its message, the error and its words."""
+
+
+def _create_topics(message: Any, error: int, text: str) -> topics.CreateTopicsResponse:  # noqa: ANN401
+    return topics.CreateTopicsResponse(
+        topics=[
+            topics.CreatableTopicResult(name=one.name, error_code=error, error_message=text)
+            for one in message.topics
+        ]
+    )
+
+
+def _delete_topics(message: Any, error: int, text: str) -> topics.DeleteTopicsResponse:  # noqa: ANN401
+    result = topics.DeletableTopicResult
+    by_name = [result(name=name, error_code=error) for name in message.topic_names]
+    by_id = [
+        result(name=one.name, topic_id=one.topic_id, error_code=error, error_message=text)
+        for one in message.topics
+    ]
+    return topics.DeleteTopicsResponse(responses=by_id or by_name)
+
+
+def _create_partitions(
+    message: Any,  # noqa: ANN401
+    error: int,
+    text: str,
+) -> topics.CreatePartitionsResponse:
+    return topics.CreatePartitionsResponse(
+        results=[
+            topics.CreatePartitionsTopicResult(name=one.name, error_code=error, error_message=text)
+            for one in message.topics
+        ]
+    )
+
+
+def _alter_configs(response: type[Any], message: Any, error: int, text: str) -> Any:  # noqa: ANN401
+    return response(
+        responses=[
+            configs.AlterConfigsResourceResponse(error, text, one.resource_type, one.resource_name)
+            for one in message.resources
+        ]
+    )
+
+
+def _produce(message: produce.ProduceRequest, error: int, text: str) -> produce.ProduceResponse:
+    return produce.ProduceResponse(
+        responses=[
+            produce.TopicProduceResponse(
+                topic.name,
+                [
+                    produce.PartitionProduceResponse(one.index, error, -1, error_message=text)
+                    for one in topic.partition_data
+                ],
+            )
+            for topic in message.topic_data
+        ]
+    )
+
+
+REFUSALS: Final[Mapping[int, Refuse]] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.ALTER_CONFIGS: partial(_alter_configs, configs.AlterConfigsResponse),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(
+        _alter_configs, configs.IncrementalAlterConfigsResponse
+    ),
+}
+"""Of those whose answer is about each thing that was named."""
+
+
+def at_the_top(key: int, version: int, error: ErrorCode) -> Response | None:
+    """An answer that has an error for the whole request; None where the API has none."""
+    response: Any = APIS[key].response
+    if not any(field.name == "error_code" for field in attrs.fields(response)):
+        return None
+    if key == ApiKey.FIND_COORDINATOR and version >= COORDINATORS_FROM:
+        return None
+    if key == ApiKey.FETCH and version < FETCH_ERROR_FROM:
+        return None
+    answer: Response = response(error_code=error)
+    return answer
+
+
+COORDINATORS_FROM: Final = 4
+FETCH_ERROR_FROM: Final = 7
+
+
+def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things: int) -> None:
+    """Answer; a request of an API that has no words for it loses its connection."""
+    header = request.header
+    make = REFUSALS.get(header.api_key) if request.message is not None else None
+    if make is None:
+        answer = at_the_top(header.api_key, header.api_version, error)
+        if answer is None:
+            request.reply.close(text)
+        else:
+            request.reply.complete(encode_response(header, answer))
+    elif things < ASIDE_FROM:
+        request.reply.complete(_written(make, header, request.message, error, text))
+    else:
+        work = partial(_written, make, header, request.message, error, text)
+        broker.aside.submit(work, request.reply.complete)
+
+
+def refuse_more_than(limit: int, named: Sized, broker: Broker, request: Request) -> bool:
+    """Refuse a request that names more things than any client has."""
+    if len(named) <= limit:
+        return False
+    name = APIS[request.header.api_key].name
+    text = f"{name} names {len(named)} things, at most {limit} are answered"
+    refuse(broker, request, ErrorCode.INVALID_REQUEST, text, len(named))
+    return True
+
+
+def _written(
+    make: Refuse, header: RequestHeader, message: object, error: ErrorCode, text: str
+) -> list[Buffer]:
+    return encode_response(header, make(message, error, text))

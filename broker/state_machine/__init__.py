@@ -1,0 +1,3 @@
+"""What every replica computes alike from a group's log: the machine, partitions with their offsets,
+producers and writers, and the chunks of a checkpoint. Read first: `machine.py`, `partition.py`.
+"""

@@ -1,0 +1,557 @@
+"""The node that catches up: it pulls what its log can no longer give it from a member that has it.
+
+Theory of operation. A member that is asked for slots its log has trimmed says so; the group is then
+`want`ed here. One group at a time, the registry's first:
+
+    SETTLE    what the own log holds of the group goes to the cold store, so that all data we have
+              ends at one offset per partition
+    MANIFEST  which partitions are there, and from which offset to which
+    DATA      each partition from the end of its own cold data on: the bulk, and it is kept whatever
+              happens next. A transfer that is broken off goes on where it was, from any member
+    STATE     the source's newest checkpoint of the group, chunk by chunk (small beside the data)
+    REST      what the partitions had grown by when that was made, after their data was pulled
+    SAVE      the state becomes a checkpoint file, when all data is durable
+    INSTALL   and only then what this replica goes on from; what follows comes from the log
+
+The source holds nothing back for us, and may change at any time. Data stays good, for offsets and
+what is at them are the same on every member; a state from several sources would not be, so that
+begins anew. A compacted partition is copied from its beginning on, and from one source: each
+replica compacts for itself, and where one still has a value another may be done with the tombstone
+that deletes it (broker.lifecycle.compaction). One question is under way at a time, and it asks for
+a bounded piece: so at most that much is on the link, and UNWRITTEN_BYTES_MAX wait for our disk.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, Protocol
+
+import attrs
+
+from broker.lifecycle.token_bucket import TokenBucket
+from broker.transfer.batches import BadData, batches_of
+from broker.transfer.effects import (
+    Append,
+    Fetched,
+    Install,
+    Mend,
+    NotFetched,
+    Restart,
+    Save,
+    Send,
+    Settle,
+    SinkEffect,
+)
+from broker.transfer.effects import Batch as OneBatch
+from broker.transfer.messages import (
+    Answer,
+    AskData,
+    AskManifest,
+    AskState,
+    Data,
+    Manifest,
+    Part,
+    Question,
+    Refused,
+    State,
+    Why,
+)
+from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Slot
+
+PULL_BYTES: Final = 1024 * 1024
+"""Asked for at once: what a heartbeat may have to wait behind on the link."""
+UNWRITTEN_BYTES_MAX: Final = 4 * 1024 * 1024
+STATE_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""Of one group, held in memory until it is a checkpoint; a larger one is not taken over."""
+ANSWER_NS: Final = 3_000 * MS
+"""A question without an answer for so long is asked again, of somebody else if there is one."""
+GIVE_WAY_NS: Final = 2_000 * MS
+"""A group that nobody can help with lets others go first after so long."""
+SHUN_NS: Final = 5_000 * MS
+"""Who could not help is left alone for so long."""
+MENDING_MAX: Final = 1024
+"""Damaged places waiting; more are found again by whoever found them."""
+
+
+class Phase(Enum):
+    SETTLE = "settle"
+    MANIFEST = "manifest"
+    DATA = "data"
+    STATE = "state"
+    REST = "rest"
+    SAVE = "save"
+    INSTALL = "install"
+
+
+@attrs.frozen
+class Candidate:
+    """A member that can be reached; `masters`: of how many groups it is the master."""
+
+    node: NodeId
+    applied: Slot
+    masters: int
+
+
+class Local(Protocol):
+    """What the sink asks of its own node."""
+
+    def applied(self, group: GroupId) -> Slot: ...
+
+    def knows_end(self, uid: int) -> bool:
+        """Whether `cold_end` is known already; after a SETTLE those of its group are."""
+
+    def cold_end(self, uid: int) -> int | None:
+        """Where the partition's cold data ends; None if there is none."""
+
+    def compacted(self, uid: int) -> bool:
+        """Whether the partition's topic is compacted, for all that is known here."""
+
+    def part_of(self, chunk: bytes) -> Part | None:
+        """The partition whose state this is; None for a chunk of another kind.
+
+        Raises:
+            ValueError: this is no chunk.
+        """
+
+    def candidates(self, group: GroupId) -> Iterable[Candidate]: ...
+
+
+@attrs.define(eq=False)
+class _Span:
+    """Batches to be pulled; `fresh`: nothing of the partition is here, so where it begins is the
+    source's to say."""
+
+    uid: int
+    at: int
+    end: int
+    fresh: bool
+    whole_from: int | None = None
+    """Of a compacted partition: what is to come from one source begins here."""
+
+
+@attrs.define(eq=False)
+class _Job:
+    group: GroupId
+    phase: Phase
+    applied: Slot = SLOT_ZERO
+    """Ours when it began: whoever gets on by other means needs no transfer."""
+    source: NodeId | None = None
+    spans: deque[_Span] = attrs.Factory(deque)
+    chunks: list[bytes] = attrs.Factory(list)
+    partial: bytearray = attrs.Factory(bytearray)
+    state_bytes: int = 0
+    began_ns: int = 0
+
+
+@attrs.frozen
+class _Wish:
+    """Data of one partition only: to be appended to its cold end, or to mend what is damaged."""
+
+    group: GroupId
+    uid: int
+    start: int
+    end: int
+    mends: bool
+
+
+@attrs.define(eq=False)
+class _DataJob(_Job):
+    wish: _Wish = attrs.field(kw_only=True)
+    got: list[OneBatch] = attrs.Factory(list)
+    complete: bool = False
+
+
+@attrs.define(eq=False)
+class SinkStatistics:
+    transfers: int = 0
+    """State transfers that were completed."""
+    bytes_received: int = 0
+    mended: int = 0
+    questions: int = 0
+    timeouts: int = 0
+    refusals: int = 0
+    bad_answers: int = 0
+    source_changes: int = 0
+    complaint: str = ""
+    """What was wrong with the last bad answer."""
+
+
+@attrs.frozen
+class SinkView:
+    """What is going on, for status and metrics."""
+
+    group: GroupId
+    phase: str
+    source: NodeId | None
+    since_ns: int
+
+
+class Sink:
+    """`first_number`: no question of an earlier life had it, or a higher one."""
+
+    def __init__(self, local: Local, bucket: TokenBucket, first_number: int) -> None:
+        self._local, self._bucket = local, bucket
+        self._number = first_number
+        self._wanted: dict[GroupId, None] = {}
+        self._wishes: dict[_Wish, None] = {}
+        self._job: _Job | None = None
+        self._question: tuple[NodeId, Question] | None = None
+        self._asked_ns = 0
+        self._shunned: dict[NodeId, int] = {}
+        self._unwritten = 0
+        self._effects: list[SinkEffect] = []
+        self.statistics = SinkStatistics()
+
+    # -- what is wanted -----------------------------------------------------------------------
+
+    def want(self, group: GroupId) -> None:
+        """The members' logs do not reach back to where this replica is."""
+        if self._job is None or isinstance(self._job, _DataJob) or self._job.group != group:
+            self._wanted = (
+                {group: None, **self._wanted}
+                if group == REGISTRY_GROUP
+                else {
+                    **self._wanted,
+                    group: None,
+                }
+            )
+
+    def want_data(self, group: GroupId, uid: int, start: int, end: int, *, mends: bool) -> None:
+        """A peer's copy of offsets `start` to `end`: in the place of damaged cold data (`mends`),
+        or to go on at the cold end where the own log cannot be read."""
+        if len(self._wishes) < MENDING_MAX:
+            self._wishes[_Wish(group, uid, start, end, mends)] = None
+        elif not mends:
+            self._effects.append(NotFetched(group, uid))
+
+    def forget(self, group: GroupId) -> None:
+        """This node is no member of the group any more."""
+        self._wanted.pop(group, None)
+        self._wishes = {wish: None for wish in self._wishes if wish.group != group}
+        if self._job is not None and self._job.group == group:
+            self._end()
+
+    def take(self) -> list[SinkEffect]:
+        """What is to be done, in order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    @property
+    def idle(self) -> bool:
+        return self._job is None and not self._wanted and not self._wishes
+
+    def catches_up(self, group: GroupId) -> bool:
+        """Whether the group's state is on its way here."""
+        job = self._job
+        busy = job is not None and job.group == group and not isinstance(job, _DataJob)
+        return busy or group in self._wanted
+
+    def view(self) -> SinkView | None:
+        job = self._job
+        if job is None:
+            return None
+        return SinkView(job.group, job.phase.value, job.source, job.began_ns)
+
+    @property
+    def waiting(self) -> int:
+        """Groups and damaged places that have not begun."""
+        return len(self._wanted) + len(self._wishes)
+
+    # -- events -------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> None:
+        job = self._job
+        if job is not None and self._overtaken(job):
+            self._end()
+        if self._job is None:
+            self._begin(now_ns)
+        if self._question is not None and now_ns - self._asked_ns >= ANSWER_NS:
+            self.statistics.timeouts += 1
+            self._shun(now_ns, self._question[0])
+        self._go_on(now_ns)
+
+    def peer_down(self, now_ns: int, node: NodeId) -> None:
+        if self._question is not None and self._question[0] == node:
+            self._shun(now_ns, node)
+
+    def settled(self, now_ns: int, group: GroupId) -> None:
+        self._pass(now_ns, group, Phase.SETTLE, Phase.MANIFEST)
+
+    def appended(self, now_ns: int, size: int) -> None:
+        """So many bytes of an Append are durable."""
+        self._unwritten -= size
+        self._go_on(now_ns)
+
+    def not_appended(self, size: int) -> None:
+        """There was no room: give up for now, whoever needs it asks again."""
+        self._unwritten -= size
+        self._end()
+
+    def not_saved(self, now_ns: int, group: GroupId) -> None:
+        """The source's state was none, or there was no room for it."""
+        job = self._job
+        if job is not None and (job.group, job.phase) == (group, Phase.SAVE):
+            if job.source is not None:
+                self._shunned[job.source] = now_ns + SHUN_NS
+            self._end()
+
+    def saved(self, now_ns: int, group: GroupId) -> None:
+        job = self._job
+        if job is not None and (job.group, job.phase) == (group, Phase.SAVE):
+            job.phase = Phase.INSTALL
+            self._effects.append(Install(group, tuple(job.chunks)))
+
+    def installed(self, now_ns: int, group: GroupId) -> None:
+        job = self._job
+        if job is not None and (job.group, job.phase) == (group, Phase.INSTALL):
+            self.statistics.transfers += 1
+            self._end()
+            self._begin(now_ns)
+
+    def on_answer(self, now_ns: int, sender: NodeId, answer: Answer) -> None:
+        """What a source says; answers nobody waits for are dropped."""
+        asked, job = self._question, self._job
+        if asked is None or job is None or (sender, answer.number) != (asked[0], asked[1].number):
+            return
+        self._question = None
+        try:
+            if isinstance(answer, Refused):
+                self._refused(now_ns, job, sender, answer.why)
+            elif isinstance(answer, Manifest):
+                self._on_manifest(now_ns, job, sender, answer)
+            elif isinstance(answer, Data):
+                self._on_data(job, answer)
+            else:
+                self._on_state(job, answer)
+        except ValueError as error:
+            # Told wrong things in whole frames: damage at the source, or a bug. Others may be well.
+            self.statistics.bad_answers += 1
+            self.statistics.complaint = f"node {sender}, group {job.group}: {error}"
+            self._shun(now_ns, sender)
+        self._go_on(now_ns)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _refused(self, now_ns: int, job: _Job, sender: NodeId, why: Why) -> None:
+        self.statistics.refusals += 1
+        if why is not Why.GONE:
+            self._shun(now_ns, sender)
+        elif isinstance(job, _DataJob):
+            self._end()  # it is below the log start by now: whoever needs it will see that
+        else:
+            self._anew(job)
+
+    def _on_manifest(self, now_ns: int, job: _Job, sender: NodeId, manifest: Manifest) -> None:
+        if job.phase is not Phase.MANIFEST:
+            raise ValueError("a manifest was not asked for")
+        if manifest.saved <= job.applied:
+            self._shun(now_ns, sender)
+            return
+        job.spans = self._spans(manifest.parts, begins=True)
+        job.phase = Phase.DATA
+
+    def _spans(self, parts: Iterable[Part], *, begins: bool) -> deque[_Span]:
+        """What is missing here of each partition; `begins`: nothing came from this source yet."""
+        spans: deque[_Span] = deque()
+        for part in parts:
+            end = self._local.cold_end(part.uid)
+            compacted = self._local.compacted(part.uid)
+            fresh = end is None or end < part.log_start or (compacted and begins)
+            if end is not None and fresh:
+                self._effects.append(Restart(part.uid, part.log_start))
+            at = part.log_start if fresh or end is None else end
+            if at < part.next_offset:
+                spans.append(
+                    _Span(part.uid, at, part.next_offset, fresh, at if compacted else None)
+                )
+        return spans
+
+    def _on_data(self, job: _Job, data: Data) -> None:
+        if not job.spans or job.phase not in (Phase.DATA, Phase.REST):
+            raise ValueError("data was not asked for")
+        span = job.spans[0]
+        if data.uid != span.uid or data.end <= span.at:
+            raise BadData(f"partition {data.uid} to {data.end}")
+        batches = batches_of(data, span.at, fresh=span.fresh)
+        size = sum(len(batch.data) for batch in batches)
+        self._bucket.take(size)
+        self.statistics.bytes_received += size
+        start = min(span.at, batches[0].base) if batches else span.at
+        span.at, span.fresh = data.end, span.fresh and not batches
+        if span.at >= span.end:
+            job.spans.popleft()
+        if isinstance(job, _DataJob) and job.wish.mends:
+            job.got += batches
+        elif batches:
+            self._unwritten += size
+            self._effects.append(Append(span.uid, start, tuple(batches), size))
+
+    def _on_state(self, job: _Job, state: State) -> None:
+        asked = (len(job.chunks), len(job.partial))
+        if job.phase is not Phase.STATE or (state.chunk, state.at) != asked:
+            raise ValueError("a piece of the state that was not asked for")
+        size = sum(map(len, state.payload))
+        if not size or job.state_bytes + size > STATE_BYTES_MAX:
+            raise ValueError(f"a state of more than {job.state_bytes} bytes")
+        for buffer in state.payload:
+            job.partial += buffer
+        job.state_bytes += size
+        self._bucket.take(size)
+        self.statistics.bytes_received += size
+        if len(job.partial) < state.size:
+            return
+        job.chunks.append(bytes(job.partial))
+        job.partial.clear()
+        if state.last:
+            parts = [self._local.part_of(chunk) for chunk in job.chunks]
+            job.spans = self._spans((part for part in parts if part is not None), begins=False)
+            job.phase = Phase.REST
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def _go_on(self, now_ns: int) -> None:
+        """Ask for the next piece, or go on to the next phase where there is none."""
+        job = self._job
+        if job is None or self._question is not None:
+            return
+        if job.phase in (Phase.DATA, Phase.REST) and not job.spans:
+            if self._unwritten:
+                return
+            self._data_complete(now_ns, job)
+            job = self._job
+        if job is None or job.phase in (Phase.SETTLE, Phase.SAVE, Phase.INSTALL):
+            return
+        if self._unwritten >= UNWRITTEN_BYTES_MAX or not self._bucket.open(now_ns):
+            return
+        source = self._source_for(now_ns, job)
+        if source is not None:
+            self._ask(now_ns, source, self._next_question(job))
+        elif now_ns - job.began_ns >= GIVE_WAY_NS and (self._wanted or self._wishes):
+            self._give_way(job)
+
+    def _next_question(self, job: _Job) -> Question:
+        self._number += 1
+        if job.phase is Phase.MANIFEST:
+            return AskManifest(self._number, job.group, job.applied)
+        if job.phase is Phase.STATE:
+            return AskState(self._number, job.group, len(job.chunks), len(job.partial))
+        span = job.spans[0]
+        return AskData(self._number, job.group, span.uid, span.at, PULL_BYTES)
+
+    def _ask(self, now_ns: int, source: NodeId, question: Question) -> None:
+        self._question = (source, question)
+        self._asked_ns = now_ns
+        self.statistics.questions += 1
+        self._effects.append(Send(source, question))
+
+    def _data_complete(self, now_ns: int, job: _Job) -> None:
+        if isinstance(job, _DataJob):
+            wish, job.complete = job.wish, True
+            if wish.mends:
+                self._effects.append(Mend(wish.uid, wish.start, wish.end, tuple(job.got)))
+                self.statistics.mended += 1
+            else:
+                self._effects.append(Fetched(wish.group, wish.uid, wish.end))
+            self._end()
+            self._begin(now_ns)
+        elif job.phase is Phase.DATA:
+            job.phase = Phase.STATE
+        else:
+            job.phase = Phase.SAVE
+            self._effects.append(Save(job.group, tuple(job.chunks)))
+
+    def _source_for(self, now_ns: int, job: _Job) -> NodeId | None:
+        """Who is asked: the same as before, or whoever is ahead and master of the fewest."""
+        if job.source is not None:
+            return job.source
+        self._shunned = {node: until for node, until in self._shunned.items() if until > now_ns}
+        able = [
+            (one.masters, one.node)
+            for one in self._local.candidates(job.group)
+            if one.node not in self._shunned
+            and (isinstance(job, _DataJob) or one.applied > job.applied)
+        ]
+        if not able:
+            return None
+        job.source = min(able)[1]
+        return job.source
+
+    def _shun(self, now_ns: int, node: NodeId) -> None:
+        """Somebody else should help. The data stays, as a rule; the state begins anew."""
+        self._question = None
+        self._shunned[node] = now_ns + SHUN_NS
+        if self._job is not None:
+            self._job.source = None
+            self.statistics.source_changes += 1
+            if self._job.phase is Phase.STATE:
+                self._anew(self._job)
+            elif self._job.phase is Phase.DATA and self._job.spans:
+                self._begin_again(self._job.spans[0])
+
+    def _begin_again(self, span: _Span) -> None:
+        """Another source is about to go on with what one has begun."""
+        if span.whole_from is not None and span.at > span.whole_from:
+            self._effects.append(Restart(span.uid, span.whole_from))
+            span.at, span.fresh = span.whole_from, True
+
+    def _anew(self, job: _Job) -> None:
+        """Look again at what there is; what has been appended is durable or will be."""
+        job.chunks.clear()
+        job.partial.clear()
+        job.state_bytes = 0
+        job.spans.clear()
+        # What is on its way to the cold store counts: SETTLE waits for it.
+        job.phase = Phase.SETTLE
+        self._effects.append(Settle(job.group))
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    def _begin(self, now_ns: int) -> None:
+        assert self._job is None
+        if self._unwritten:
+            return  # of a job that was given up: the ends of the cold data are not known yet
+        if self._wishes:
+            wish = next(iter(self._wishes))
+            if not self._local.knows_end(wish.uid):
+                return
+            del self._wishes[wish]
+            job = _DataJob(wish.group, Phase.DATA, began_ns=now_ns, wish=wish)
+            at = wish.start
+            if not wish.mends:  # a transfer may have got some of it meanwhile
+                at = max(at, self._local.cold_end(wish.uid) or 0)
+            if at < wish.end:
+                fresh = wish.mends or self._local.cold_end(wish.uid) is None
+                job.spans.append(_Span(wish.uid, at, wish.end, fresh))
+            self._job = job
+        elif self._wanted:
+            group = next(iter(self._wanted))
+            del self._wanted[group]
+            applied = self._local.applied(group)
+            self._job = _Job(group, Phase.SETTLE, applied, began_ns=now_ns)
+            self._effects.append(Settle(group))
+
+    def _give_way(self, job: _Job) -> None:
+        """Nobody can help with this one; perhaps somebody can with the next."""
+        self._end()
+        if isinstance(job, _DataJob):
+            self._wishes[job.wish] = None
+        else:
+            self._wanted[job.group] = None
+
+    def _end(self) -> None:
+        job = self._job
+        if isinstance(job, _DataJob) and not job.complete and not job.wish.mends:
+            self._effects.append(NotFetched(job.group, job.wish.uid))
+        self._job = self._question = None
+
+    def _overtaken(self, job: _Job) -> bool:
+        """Whether the replica has got on by other means, so that this state is not needed."""
+        if isinstance(job, _DataJob) or job.phase in (Phase.SAVE, Phase.INSTALL):
+            return False
+        return self._local.applied(job.group) > job.applied
+
+    def _pass(self, now_ns: int, group: GroupId, before: Phase, after: Phase) -> None:
+        job = self._job
+        if job is not None and (job.group, job.phase) == (group, before):
+            job.phase = after
+            self._go_on(now_ns)

@@ -1,0 +1,209 @@
+"""`evenkeel balance`: look at the balancer, ask it for a plan, steer it.
+
+Any running node is asked: all of them know the registry, and a change is a proposal on its log.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from cli import balance_view
+from cli import target as chosen
+from cluster import health, state
+from cluster.spec import ClusterSpec
+
+_DATA: Final = f"{chosen.DATA_CHANGES}; of what only shows also the one started last"
+
+
+class BalanceError(RuntimeError):
+    """What was asked for makes no sense here; the message says why."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The flags of old, and one subcommand for each thing an operator does."""
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--all-on", type=int, metavar="N", help="all masters belong on node N")
+    what.add_argument("--even", action="store_true", help="the same as `run`")
+    what.add_argument("--pause", action="store_true", help="the same as `pause`")
+    what.add_argument("--resume", action="store_true", help="the same as `resume`")
+    parser.add_argument("--data", type=Path, metavar="DIR", help=_DATA)
+    parser.set_defaults(action=_flags)
+    actions = parser.add_subparsers(metavar="ACTION")
+
+    def action(
+        name: str,
+        do: Callable[[Any], int],
+        text: str,
+        *,
+        json_too: bool = False,
+        changes: bool = True,
+    ) -> argparse.ArgumentParser:
+        sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        sub.set_defaults(action=do, changes=changes)
+        # Without a default: one given before the subcommand counts as well.
+        sub.add_argument("--data", type=Path, metavar="DIR", help=_DATA, default=argparse.SUPPRESS)
+        if json_too:
+            sub.add_argument("--json", action="store_true", help="for programs")
+        return sub
+
+    looks = partial(action, json_too=True, changes=False)
+    looks("show", _show, "show masters, ideals, and why each is moved or not")
+    plan = looks("plan", _plan, "show the plan that would be made now")
+    plan.add_argument("--dry-run", action="store_true", help="change nothing (it never does)")
+    plan.add_argument("--explain", action="store_true", help="also what stays, and why")
+    plan.add_argument(
+        "--without", type=int, action="append", default=[], metavar="N", help="if node N died"
+    )
+    action("run", _run, "make a plan, adopt it, and go on planning by itself", json_too=True)
+    for name, text in (("pause", "move no master"), ("resume", "move masters again")):
+        sub = action(name, _pause, f"{text}, or not that of one Paxos group")
+        sub.add_argument("--group", type=int, metavar="G")
+        sub.set_defaults(paused=name == "pause")
+    move = action("move", _move, "move one Paxos group to a node and keep it there")
+    move.add_argument("group", type=int, metavar="G")
+    move.add_argument("node", type=int, nargs="?", metavar="N")
+    move.add_argument("--unpin", action="store_true", help="give it back to the planner")
+    for name, text in (("drain", "move all masters away from a node"), ("undrain", "end a drain")):
+        sub = action(name, _drain, text)
+        sub.add_argument("node", type=int, metavar="N")
+        sub.set_defaults(draining=name == "drain")
+    action("cancel", _cancel, "do not hand over for the steal that is running")
+    policy = action("policy", _policy, "show or change what the balancer aims at")
+    policy.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="e.g. evenness=weight")
+    looks("history", _history, "show the last plans and steals with their reasons")
+
+
+def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    code: int = options.action(options)
+    return code
+
+
+# --- asking --------------------------------------------------------------------------------------
+
+
+def _found(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (argparse's)
+    return chosen.running(options)
+
+
+def _asked(options: Any, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+    spec, running = _found(options)
+    return health.ask_any(spec, running, method, path, body)
+
+
+def _print(options: Any, answer: object, text: str) -> int:  # noqa: ANN401
+    print(json.dumps(answer, indent=2) if getattr(options, "json", False) else text)
+    return 0
+
+
+def _done(text: str, answer: Mapping[str, Any]) -> int:
+    version = f" (version {answer['version']})" if "version" in answer else ""
+    print(f"{text}{version}; watch with: evenkeel status")
+    return 0
+
+
+# --- actions -------------------------------------------------------------------------------------
+
+
+def _flags(options: Any) -> int:  # noqa: ANN401
+    options.changes = options.all_on is not None or options.even or options.pause or options.resume
+    if options.all_on is not None:
+        spec, running = _found(options)
+        spec.node(options.all_on)
+        answer = health.ask_any(
+            spec, running, "POST", "/admin/placement", {"all_on": options.all_on}
+        )
+        others = answer.get("without_replica", [])
+        has_not = f"but of {len(others)} Paxos groups it has no replica: they stay where they are"
+        what = f"all masters belong on node {options.all_on}" + (f", {has_not}" if others else "")
+        return _done(what, answer)
+    if options.even:
+        answer = _asked(options, "POST", "/admin/placement", {"even": True})
+        return _done("masters belong evenly spread", answer)
+    if not options.pause and not options.resume:
+        return _show(options)
+    options.paused, options.group = options.pause, None
+    return _pause(options)
+
+
+def _show(options: Any) -> int:  # noqa: ANN401
+    answer = _asked(options, "GET", "/balancer")
+    return _print(options, answer, balance_view.show(answer))
+
+
+def _plan(options: Any) -> int:  # noqa: ANN401
+    answer = _asked(options, "POST", "/admin/plan", {"dry_run": True, "without": options.without})
+    text = balance_view.plan(answer, options.without, explain=options.explain)
+    return _print(options, answer, text)
+
+
+def _run(options: Any) -> int:  # noqa: ANN401
+    answer = _asked(options, "POST", "/admin/plan", {"dry_run": False})
+    text = balance_view.plan(answer, (), explain=False)
+    return _print(options, answer, f"{text}\n\nadopted; watch with: evenkeel status")
+
+
+def _pause(options: Any) -> int:  # noqa: ANN401
+    body: dict[str, Any] = {"paused": options.paused}
+    if options.group is not None:
+        body["group"] = options.group
+    answer = _asked(options, "POST", "/admin/balancer", body)
+    what = "the balancer" if options.group is None else f"Paxos group {options.group}"
+    return _done(f"{what} {'is paused' if options.paused else 'goes on'}", answer)
+
+
+def _move(options: Any) -> int:  # noqa: ANN401
+    if (options.node is None) != options.unpin:
+        raise BalanceError("name a node, or --unpin: evenkeel balance move G N, or move G --unpin")
+    body = {"group": options.group, "node": options.node}
+    answer = _asked(options, "POST", "/admin/move", body)
+    group = f"Paxos group {options.group}"
+    done = f"{group} is the planner's again" if options.unpin else f"{group} is pinned to node "
+    return _done(done if options.unpin else f"{done}{options.node}", answer)
+
+
+def _drain(options: Any) -> int:  # noqa: ANN401
+    body = {"node": options.node, "draining": options.draining}
+    answer = _asked(options, "POST", "/admin/drain", body)
+    what = "drains" if options.draining else "gets its share again"
+    return _done(f"node {options.node} {what}", answer)
+
+
+def _cancel(options: Any) -> int:  # noqa: ANN401
+    answer = _asked(options, "POST", "/admin/cancel", {})
+    return _done(
+        "the running steal is cancelled; its Paxos group is tried again after a while", answer
+    )
+
+
+def _policy(options: Any) -> int:  # noqa: ANN401
+    options.changes = bool(options.settings)
+    if options.settings:
+        changes = dict(_setting(one) for one in options.settings)
+        return _done("policy set", _asked(options, "POST", "/admin/policy", changes))
+    policy = _asked(options, "GET", "/balancer")["policy"]
+    for name, value in policy.items():
+        print(f"{name}={json.dumps(value)}")
+    return 0
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """`name=value`; a value that is not JSON is a word, `a,b` for zones."""
+    name, equals, raw = text.partition("=")
+    if not equals:
+        raise BalanceError(f"{text!r}: expected name=value")
+    try:
+        value: Any = json.loads(raw)
+    except ValueError:
+        value = raw
+    if name == "preferred_zones" and isinstance(value, str):
+        value = [zone for zone in value.split(",") if zone]
+    return name, value
+
+
+def _history(options: Any) -> int:  # noqa: ANN401
+    answer = _asked(options, "GET", "/balancer")
+    shown = {name: answer[name] for name in ("plans", "replica_changes", "steals")}
+    return _print(options, shown, balance_view.history(answer))

@@ -1,0 +1,1 @@
+"""`evenkeel demo`: the story, what it shows while it runs, and what it found."""

@@ -1,0 +1,178 @@
+"""What `evenkeel topic` and `evenkeel group` share: which cluster, Ctrl-C, and how things look."""
+
+import argparse
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from typing import Any, Final
+
+import trio
+
+from cli import target as chosen
+from evenkeel import Admin, BrokerError, ClientConfig, TopicDescription
+from evenkeel.lifetime import background
+from wire.error_codes import ErrorCode
+
+TIMEOUT_S: Final = 10.0
+TIMEOUT_S_MAX: Final = 3600.0
+NODES_TRIED: Final = 3
+"""Of so many, all but one may hang before a command gives up."""
+FAILED: Final = 1
+"""The exit code of what was not done."""
+UNKNOWN: Final = 3
+"""The exit code of an answer in which something is missing that may well exist."""
+INTERRUPTED: Final = 130
+"""The exit code of who was told to stop by Ctrl-C, as shells have it."""
+
+
+class ClientError(RuntimeError):
+    """What was asked for makes no sense; the message says why."""
+
+
+def add_cluster_options(parser: argparse.ArgumentParser, *, changes: bool) -> None:
+    """Any Kafka cluster by its addresses, or else the one that runs here."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--bootstrap", metavar="HOST:PORT", help="any Kafka cluster, by its nodes")
+    text = chosen.DATA_CHANGES if changes else chosen.DATA_LOOKS
+    where.add_argument("--data", type=Path, metavar="DIR", help=text)
+    parser.set_defaults(changes=changes)
+    text = f"give up when the cluster does not answer for so long ({TIMEOUT_S:g})"
+    parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help=text)
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def _seconds(word: str) -> float:
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= TIMEOUT_S_MAX:
+        raise argparse.ArgumentTypeError(f"write seconds, up to {TIMEOUT_S_MAX:g}, not '{word}'")
+    return seconds
+
+
+def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
+    """Who types a command wants to know soon that nobody answers; one hung node is passed by."""
+    timeout_ms = max(1, round(options.timeout * 1000))
+    one_node_ms = max(1, timeout_ms // NODES_TRIED)
+    return ClientConfig(
+        operation_timeout_ms=timeout_ms,
+        connect_timeout_ms=one_node_ms,
+        request_timeout_ms=one_node_ms,
+    )
+
+
+@asynccontextmanager
+async def open_admin(options: Any) -> AsyncGenerator[Admin]:  # noqa: ANN401 (argparse's)
+    """An admin client of the cluster that is meant.
+
+    Raises:
+        ClientError: if another cluster answers where that of the directory should.
+    """
+    async with Admin(bootstrap_of(options), client=config_of(options)) as admin:
+        if options.bootstrap is None:
+            meant = chosen.running(options)[0].cluster_id
+            answers = (await admin.describe_cluster()).cluster_id
+            if answers != meant:
+                raise ClientError(
+                    f"the nodes there are of another cluster ({answers}, not {meant}): "
+                    "it has their ports; name the one you mean with --data or --bootstrap"
+                )
+        yield admin
+
+
+async def existing_topic(admin: Admin, name: str) -> TopicDescription:
+    """Raises:
+    ClientError: if there is none of this name.
+    """
+    try:
+        return await admin.describe_topic(name)
+    except BrokerError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise ClientError(f"there is no topic '{name}'; see: evenkeel topic list") from None
+        raise
+
+
+def bootstrap_of(options: Any) -> str:  # noqa: ANN401 (argparse's)
+    """The addresses to begin with.
+
+    Raises:
+        StateError: if none were given and no cluster runs here.
+    """
+    if options.bootstrap is not None:
+        given: str = options.bootstrap
+        chosen.elsewhere(options, given)
+        return given
+    return chosen.running(options)[0].bootstrap
+
+
+def run_until_signal(work: Callable[[], Awaitable[int]], *, interrupted: int = INTERRUPTED) -> int:
+    """Run an async command; Ctrl-C cancels it, so that it ends in good order."""
+    return trio.run(_until_signal, work, interrupted)
+
+
+async def _until_signal(work: Callable[[], Awaitable[int]], interrupted: int) -> int:
+    with trio.CancelScope() as scope:
+        async with background() as nursery:
+            await nursery.start(_cancel_on_signal, scope)
+            return await work()
+    return interrupted
+
+
+async def _cancel_on_signal(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(SIGINT, SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def pairs(words: Sequence[str], what: str) -> dict[str, str]:
+    """`name=value` words.
+
+    Raises:
+        ClientError: if one has no `=`.
+    """
+    for word in words:
+        if "=" not in word:
+            raise ClientError(f"{what} '{word}': write name=value")
+    return dict(word.split("=", 1) for word in words)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns as wide as they must be; numbers to the right."""
+    cells = [["-" if one is None else str(one) for one in row] for row in rows]
+    widths = [max(len(line[at]) for line in [list(heads), *cells]) for at in range(len(heads))]
+    numeric = [
+        bool(rows) and all(one is None or isinstance(one, int) for one in column)
+        for column in zip(*rows, strict=True)
+    ] or [False] * len(heads)
+
+    def line(words: Sequence[str]) -> str:
+        parts = [
+            word.rjust(width) if right else word.ljust(width)
+            for word, width, right in zip(words, widths, numeric, strict=True)
+        ]
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(heads), *(line(row) for row in cells)])
+
+
+def text_of(data: bytes | None) -> str:
+    """Bytes for a person's eyes: what is no text is escaped."""
+    return "" if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def json_of(name: str, data: bytes | None) -> Mapping[str, object]:
+    """Bytes for a program: text where they are UTF-8, else hexadecimal under another name."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_hex": data.hex()}

@@ -1,0 +1,427 @@
+"""`evenkeel`: what a person does with a local cluster from a terminal.
+
+A command that cannot do what it was asked prints one line that says why, and exits with 1 (2 for
+wrong arguments, as argparse has it). What could be answered in part only is printed, says what is
+unknown, and exits with 3; docs/client.md has the table.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import trio
+
+from cli import (
+    balance,
+    completion,
+    data,
+)
+from cli import (
+    bench as bench_cli,
+)
+from cli import (
+    group as group_cli,
+)
+from cli import (
+    history as history_cli,
+)
+from cli import (
+    node as node_cli,
+)
+from cli import (
+    target as chosen,
+)
+from cli import (
+    topic as topic_cli,
+)
+from cli.demo import demo
+from cli.kafka_commands import FAILED, INTERRUPTED, UNKNOWN, ClientError
+from cluster import control, health, prometheus, rolling, state, status
+from cluster.launcher import Launcher, StartError, launch
+from cluster.spec import ClusterSpec, SpecError, plan
+from cluster.waiting import READY_S_MAX, NotReadyError, until_ready
+from evenkeel import EvenkeelError
+from history.jsonl import HistoryError
+from runtime.config import config
+from storage.errors import StorageError
+
+Refusals: Final = (
+    SpecError,
+    state.StateError,
+    control.ControlError,
+    health.HealthError,
+    config.ConfigError,
+    StartError,
+    NotReadyError,
+    prometheus.PrometheusError,
+    StorageError,
+    HistoryError,
+    balance.BalanceError,
+    rolling.RollingError,
+    node_cli.NodeError,
+    ClientError,
+    EvenkeelError,
+)
+Watched: TypeAlias = Callable[[], AbstractAsyncContextManager[Sequence[str]]]
+FAULTS: Final = {
+    "kill": "kill node N with SIGKILL, as a crash would",
+    "pause": "stop node N with SIGSTOP: its sockets stay open and nobody answers",
+    "resume": "let a paused node go on",
+}
+
+
+SECONDS_MAX: Final = 86_400.0
+LOOKS_AGAIN: Final = 3
+LOOK_AGAIN_S: Final = 0.25
+FEW_NODES: Final = {
+    1: "one node has the only copy: what its disk loses is gone, and damage in its log stops it",
+    2: "two nodes: nothing is acknowledged while either is down. One that loses its disk gets all"
+    " from the other; where both lose something, it is gone. Three survive the loss of one",
+}
+"""What a cluster of less than three nodes cannot do."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the arguments say: the exit code."""
+    options = _parser().parse_args(arguments)
+    options.arguments = arguments
+    try:
+        code: int = options.do(options)
+        _tell_what_changed(options)
+    except BrokenPipeError:
+        return FAILED  # whoever read our output has gone, as with `evenkeel status | head`
+    except (*Refusals, OSError) as error:
+        where = None if isinstance(error, state.StateError) else chosen.changed(options)
+        print(f"evenkeel: {error}{'' if where is None else f' [{where}]'}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _tell_what_changed(options: Any) -> None:  # noqa: ANN401 (argparse's)
+    """On the standard error: what a program reads stays what it was."""
+    where = chosen.changed(options)
+    if where is not None:
+        print(f"in {where}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="evenkeel",
+        description="A replicated message bus for Kafka clients; its masters balance themselves.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(
+        name: str, do: Callable[[Any], int], text: str, *, changes: bool = False
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        sub.set_defaults(do=do, changes=changes)
+        return sub
+
+    up = command("up", _up, "run a cluster on this machine until Ctrl-C")
+    up.add_argument("-n", "--nodes", type=int, metavar="N", help="nodes (3)")
+    up.add_argument("--groups", type=int, metavar="G", help="Paxos groups for data (12)")
+    up.add_argument("--set", action="append", default=[], metavar="section.key=value")
+    up.add_argument("--free-ports", action="store_true", help="not the usual ports")
+    _timeout_option(up)
+    up.add_argument("--prometheus", action="store_true", help="run Prometheus beside it")
+    _data_option(up, f"the cluster's directory (./{state.DEFAULT_DATA_DIR})")
+
+    show = command("status", _status, "show nodes, Paxos groups, masters, leases and lag")
+    show.add_argument("--json", action="store_true", help="for programs")
+    _data_option(show, chosen.DATA_LOOKS)
+
+    _add_processes(command)
+
+    balance_parser = command("balance", balance.run, "look at the balancer and steer it")
+    balance.add_options(balance_parser)
+
+    for name, module, text in (
+        ("topic", topic_cli, "make topics, look at them, write and read them"),
+        ("group", group_cli, "look at consumer groups, set them back, delete them"),
+        ("node", node_cli, "look at nodes, add one, let one go, give one an empty disk"),
+    ):
+        module.add_commands(commands.add_parser(name, help=text, description=text))
+
+    demo_parser = command("demo", demo.run, "show in two minutes what this is, with real processes")
+    demo.add_options(demo_parser)
+
+    bench_parser = command("bench", bench_cli.run, "measure a fresh cluster, or any Kafka brokers")
+    bench_cli.add_options(bench_parser)
+
+    data_help = "look at a stopped node's directory, or at what running nodes need"
+    data.add_commands(commands.add_parser("data", help=data_help, description=data_help))
+
+    history_parser = command("history", history_cli.run_check, "judge what clients saw")
+    history_cli.add_options(history_parser)
+
+    describe = command("config", _config, "show every setting of a node, its value and meaning")
+    describe.add_argument("--file", type=Path, metavar="TOML", help="a node's configuration file")
+    describe.add_argument("--set", action="append", default=[], metavar="section.key=value")
+
+    complete = command("completion", completion.run, "print a script for a shell's completion")
+    completion.add_options(complete, parser)
+
+    command("version", _version, "print the version")
+    return parser
+
+
+def _add_processes(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """What ends, stops and starts the nodes' processes."""
+    for name, text in FAULTS.items():
+        fault = command(name, _fault, text, changes=True)
+        fault.set_defaults(fault=name)
+        fault.add_argument("node", type=int, metavar="N")
+        _data_option(fault, chosen.DATA_CHANGES)
+
+    text = "start nodes again (stopping them in order first, if they run)"
+    restart = command("restart", _restart, text, changes=True)
+    restart.add_argument("nodes", type=int, metavar="N", nargs="+")
+    _timeout_option(restart)
+    _data_option(restart, chosen.DATA_CHANGES)
+
+    wait = command("wait", _wait, "wait until nodes are ready, and tell what they wait for")
+    wait.add_argument("nodes", type=int, metavar="N", nargs="*", help="all, if none is named")
+    _timeout_option(wait)
+    _data_option(wait, chosen.DATA_LOOKS)
+
+    text = "restart every node in turn, sparing the clients"
+    roll = command("rolling-restart", _rolling, text, changes=True)
+    roll.add_argument("--from", type=int, metavar="N", dest="first", help="go on with node N")
+    _timeout_option(roll, rolling.STEP_S_MAX, "for each step")
+    roll.add_argument("--json", action="store_true", help="print the seconds of every step")
+    _data_option(roll, chosen.DATA_CHANGES)
+
+
+def _timeout_option(
+    parser: argparse.ArgumentParser, default_s: float = READY_S_MAX, text: str = "at most"
+) -> None:
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=default_s,
+        metavar="S",
+        help=f"wait so many seconds {text} ({default_s:.0f})",
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= SECONDS_MAX:
+        raise ValueError(text)
+    return value
+
+
+def _data_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--data", type=Path, metavar="DIR", help=text)
+
+
+# --- up ------------------------------------------------------------------------------------------
+
+
+def _up(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    data_dir = options.data or state.DEFAULT_DATA_DIR
+    if state.is_running(data_dir):
+        raise state.StateError(
+            f"a cluster is already running in {data_dir}; look at it with: evenkeel status"
+        )
+    program = prometheus.find(os.environ) if options.prometheus else None
+    spec, note = plan(
+        data_dir,
+        node_count=options.nodes,
+        groups=options.groups,
+        fixed_ports=not options.free_ports,
+    )
+    for line in filter(None, (note, FEW_NODES.get(len(spec.nodes)))):
+        print(f"note: {line}", flush=True)
+    usual_port = None if options.free_ports else prometheus.USUAL_PORT
+    watched = partial(_watched, spec, program, usual_port)
+    return trio.run(_up_async, spec, options.set, watched, options.timeout)
+
+
+async def _up_async(
+    spec: ClusterSpec, overrides: Sequence[str], watched: Watched, timeout_s: float
+) -> int:
+    """Until a signal; a second one does not wait for the nodes' goodbye."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    failure: Exception | None = None
+    with trio.open_signal_receiver(*signals) as received:
+        async with trio.open_nursery() as nursery:
+            try:
+                async with launch(spec, overrides=overrides, report=_say) as launcher:
+                    with trio.CancelScope() as serving:
+                        nursery.start_soon(_obey_signals, received, serving, launcher)
+                        await _serve(spec, launcher, watched, timeout_s)
+                    _say("stopping ...")
+            except Refusals as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    _say("stopped; the data is kept in " + str(spec.data_dir))
+    return 0
+
+
+@asynccontextmanager
+async def _watched(
+    spec: ClusterSpec, program: str | None, usual_port: int | None
+) -> AsyncIterator[Sequence[str]]:
+    """What the welcome says of Prometheus, which runs meanwhile if it is to."""
+    if program is None:
+        yield ()
+    else:
+        async with prometheus.watching(spec, program, _say, usual_port=usual_port) as address:
+            yield "Prometheus, with alerts (docs/runbooks):", f"  http://{address}/alerts"
+
+
+async def _serve(spec: ClusterSpec, launcher: Launcher, watched: Watched, timeout_s: float) -> None:
+    _say(f"starting {len(spec.nodes)} nodes in {spec.data_dir} ...")
+    await launcher.start_all(timeout_s)
+    try:
+        state.remember(spec.data_dir, os.environ)
+    except OSError as error:
+        _say(f"note: name this cluster with --data in other directories ({error})")
+    async with watched() as lines:
+        _say(_welcome(spec, lines))
+        await trio.sleep_forever()
+
+
+async def _obey_signals(received: Any, serving: trio.CancelScope, launcher: Launcher) -> None:  # noqa: ANN401 (trio has no public name for it)
+    async for _ in received:
+        if serving.cancel_called:
+            launcher.hurry.set()
+        serving.cancel()
+
+
+def _welcome(spec: ClusterSpec, watched: Sequence[str]) -> str:
+    metrics = [f"  http://{node.http}/metrics" for node in spec.nodes]
+    return "\n".join(
+        [
+            f"ready: {len(spec.nodes)} nodes, {spec.groups} Paxos groups",
+            "",
+            "bootstrap servers, for any Kafka client:",
+            f"  {spec.bootstrap}",
+            "console, for a browser (each node has one):",
+            f"  http://{spec.nodes[0].http}/console/",
+            "metrics:",
+            *metrics,
+            *watched,
+            "",
+            "now try, in another terminal:",
+            "  evenkeel status                 who is master of what",
+            "  evenkeel balance show           ... and why it is not being moved",
+            "  evenkeel balance --all-on 1     all masters to node 1 ...",
+            "  evenkeel balance run            ... and evenly spread again",
+            "  evenkeel kill 2                 a crash; then: evenkeel restart 2",
+            "  evenkeel pause 3                a hang; then: evenkeel resume 3",
+            "",
+            "Ctrl-C stops the cluster",
+        ]
+    )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+# --- the others ----------------------------------------------------------------------------------
+
+
+def _status(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    spec, running = chosen.running(options)
+    view = trio.run(_seen, spec, running)
+    print(json.dumps(status.to_json(view), indent=2) if options.json else status.render(view))
+    return UNKNOWN if view.unknown() else 0
+
+
+async def _seen(spec: ClusterSpec, running: state.State) -> status.ClusterView:
+    """As it is; where all answer and a group has no master, it is on its way: look again."""
+    view = await status.collect(spec, running)
+    for _ in range(LOOKS_AGAIN):
+        if not view.unknown() or any(row.status is None for row in view.nodes):
+            break
+        await trio.sleep(LOOK_AGAIN_S)
+        view = await status.collect(spec, running)
+    return view
+
+
+def _fault(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    _, running = chosen.running(options)
+    print(control.ask(running.control, options.fault, options.node))
+    return 0
+
+
+def _restart(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    """All of them at once: each may have to wait for the others."""
+    spec, running = chosen.running(options)
+    nodes = list(dict.fromkeys(options.nodes))
+    for node in nodes:
+        print(control.ask(running.control, "begin", node), flush=True)
+    until_ready(spec, nodes, options.timeout, _say)
+    return 0
+
+
+def _wait(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    spec, _ = chosen.running(options)
+    nodes = list(dict.fromkeys(options.nodes)) or [node.id for node in spec.nodes]
+    for node in nodes:
+        spec.node(node)
+    until_ready(spec, nodes, options.timeout, _say)
+    return 0
+
+
+def _rolling(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    spec, running = chosen.running(options)
+    silent = options.json
+    say = (lambda _line: None) if silent else _say
+    done = rolling.rolling_restart(spec, running, say, first=options.first, step_s=options.timeout)
+    total = sum(steps.total_s for steps in done)
+    if silent:
+        print(json.dumps([{"node": one.node, **one.seconds} for one in done], indent=2))
+    else:
+        which = "all " if options.first is None else ""
+        print(f"{which}{len(done)} nodes restarted in {total:.1f} s; masters are where they belong")
+    return 0
+
+
+def _config(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    sets = list(options.set)
+    if options.file is None:
+        sets = [*EXAMPLE_NODE, *sets]
+    print(config.load(options.file, os.environ, sets).describe(), end="")
+    return 0
+
+
+EXAMPLE_NODE: Final = (
+    "node.id=1",
+    "node.cluster_id=example",
+    "node.data_dir=data/node-1",
+    "peers.1=127.0.0.1:7092",
+)
+"""What a file must say; `evenkeel config` without one shows all the rest."""
+
+
+def _version(_options: Any) -> int:  # noqa: ANN401 (argparse's)
+    try:
+        print(importlib.metadata.version("evenkeel"))
+    except importlib.metadata.PackageNotFoundError:
+        print("unknown: it runs from a clone that is not installed")
+    return 0
+
+
+if __name__ == "__main__":
+    main()

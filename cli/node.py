@@ -1,0 +1,398 @@
+"""`evenkeel node`: look at a cluster's nodes, add one, let one go, give one an empty disk.
+
+The nodes of a cluster that runs on this machine are started and stopped by its launcher. With
+`--http` any other cluster is told of the change, and the new node's configuration is printed.
+"""
+
+import argparse
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from cli import target as chosen
+from cluster import control, health, state
+from cluster.spec import ClusterSpec, grown
+from cluster.spec import read as spec_of
+from paxos.ids import NodeId
+from paxos.quorum import quorum_size
+from runtime.config.config import Address, parse_address
+
+LOOK_EVERY_S: Final = 0.5
+QUIET_S: Final = 2.0
+"""So long nothing must be left to do: the planner thinks for a moment."""
+WAIT_S: Final = 600.0
+COLUMNS: Final = 80
+
+Say = Callable[[str], None]
+
+
+class NodeError(RuntimeError):
+    """What was asked for cannot be done, or was not done in time; the message says why."""
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    def action(
+        name: str, do: Callable[[Any], int], text: str, *, changes: bool = True
+    ) -> argparse.ArgumentParser:
+        sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        sub.set_defaults(do=do, changes=changes)
+        data = chosen.DATA_CHANGES if changes else chosen.DATA_LOOKS
+        sub.add_argument("--data", type=Path, metavar="DIR", help=data)
+        sub.add_argument("--http", metavar="HOST:PORT", help="ask this node of any cluster")
+        return sub
+
+    listing = action("list", _list, "list the nodes, and what each of them has", changes=False)
+    listing.add_argument("--json", action="store_true", help="for programs")
+    adding = action("add", _add, "add a node, and wait until it has its share")
+    adding.add_argument("node", type=int, nargs="?", metavar="N", help="its number (the next one)")
+    adding.add_argument("--peer", metavar="HOST:PORT", help="with --http: where its peers connect")
+    adding.add_argument("--zone", default="", help="rack or availability zone")
+    removing = action("remove", _remove, "move all a node has to others, and stop it for good")
+    removing.add_argument("node", type=int, metavar="N")
+    force = "also below a majority, or below the number of copies"
+    removing.add_argument("--force", action="store_true", help=force)
+    replacing = action("replace", _replace, "start a node with an empty directory; it learns all")
+    replacing.add_argument("node", type=int, metavar="N")
+    for sub in (adding, removing, replacing):
+        sub.add_argument("--no-wait", action="store_true", help="do not wait until it is done")
+        text = f"how long to wait (default {WAIT_S:.0f})"
+        sub.add_argument("--timeout", type=float, default=WAIT_S, metavar="S", help=text)
+
+
+# --- the cluster that is meant -------------------------------------------------------------------
+
+
+@attrs.define
+class Cluster:
+    """How to reach it. `spec` None: it is not one of this machine's launcher."""
+
+    addresses: list[Address]
+    spec: ClusterSpec | None = None
+    running: state.State | None = None
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON)
+        """The answer of the first node that gives one.
+
+        Raises:
+            HealthError: none does, or it refuses.
+        """
+        failures: list[str] = []
+        for address in self.addresses:
+            try:
+                status, data = health.request(
+                    address, method, path, body, timeout_s=health.OPERATOR_S
+                )
+            except health.HealthError as error:
+                failures.append(str(error))
+                continue
+            answer: Any = json.loads(data)
+            if status == 200:
+                return answer
+            if status != 503:
+                raise NodeError(str(answer.get("error", answer)))
+            failures.append(str(answer.get("error", answer)))
+        raise health.HealthError("; ".join(failures) or "no node is running")
+
+    def control(self, what: str, node: int) -> str:
+        assert self.running is not None
+        return control.ask(self.running.control, what, node)
+
+
+def _cluster(options: Any) -> Cluster:  # noqa: ANN401 (argparse's)
+    if options.http is not None:
+        chosen.elsewhere(options, options.http)
+        try:
+            return Cluster([parse_address(options.http)])
+        except ValueError as error:
+            raise NodeError(f"--http {options.http}: {error}") from error
+    spec, running = chosen.running(options)
+    up = [node for node in spec.nodes if running.nodes[node.id].state == "running"]
+    return Cluster([node.http for node in up], spec, running)
+
+
+# --- list ----------------------------------------------------------------------------------------
+
+
+def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    answer = _cluster(options).ask("GET", "/nodes")
+    print(json.dumps(answer, indent=2) if options.json else render(answer))
+    return 0
+
+
+def render(answer: Mapping[str, Any]) -> str:
+    """For people: at most 80 columns wide."""
+    lines = ["node  life     alive  zone      peer                   copies  masters  moves"]
+    for row in answer["nodes"]:
+        moves = [f"+{row['to_get']}"] * bool(row["to_get"])
+        moves += [f"-{row['to_leave']}"] * bool(row["to_leave"])
+        lines.append(
+            f"{row['id']:>4}  {row['life']:<7}  {'yes' if row['alive'] else 'no':<5}  "
+            f"{(row['zone'] or '-')[:8]:<8}  {row['peer'][:21]:<21}  {row['groups']:>6}  "
+            f"{row['masters']:>7}  {' '.join(moves) or '-'}"
+        )
+    if answer["removed"]:
+        lines.append(f"removed: {', '.join(map(str, answer['removed']))}"[:COLUMNS])
+    return "\n".join(lines)
+
+
+# --- add -----------------------------------------------------------------------------------------
+
+
+def _add(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    cluster = _cluster(options)
+    if cluster.spec is None:
+        return _add_elsewhere(cluster, options)
+    number: int | None = options.node
+    if number is None:
+        number = max(node.id for node in grown(cluster.spec).nodes)
+    _refuse_known(cluster, number)
+    _say(cluster.control("add", number))
+    after = spec_of(cluster.spec.data_dir)
+    body = {"do": "add", "node": number, "peer": str(after.node(number).peer)}
+    try:
+        cluster.ask("POST", "/admin/node", {**body, "zone": options.zone})
+    except (NodeError, health.HealthError):
+        cluster.control("forget", number)
+        raise
+    _say(f"node {number} is one of the cluster's nodes")
+    if options.no_wait:
+        return 0
+    watch = Watch(cluster, options.timeout)
+    watch.until(f"node {number} has its share", lambda view: _has_share(view, number))
+    _say(f"node {number} has its share: done after {watch.seconds:.1f} s")
+    return 0
+
+
+def _refuse_known(cluster: Cluster, number: int) -> None:
+    view = cluster.ask("GET", "/nodes")
+    if number in view["removed"]:
+        raise NodeError(f"node {number} was removed: a new node gets a number of its own")
+    if any(row["id"] == number for row in view["nodes"]):
+        raise NodeError(f"node {number} is there already; for an empty disk: evenkeel node replace")
+
+
+def _add_elsewhere(cluster: Cluster, options: Any) -> int:  # noqa: ANN401 (argparse's)
+    if options.node is None or options.peer is None:
+        raise NodeError("with --http say which node: evenkeel node add N --peer HOST:PORT ...")
+    _refuse_known(cluster, options.node)
+    status = cluster.ask("GET", "/status")
+    body = {"do": "add", "node": options.node, "peer": options.peer, "zone": options.zone}
+    cluster.ask("POST", "/admin/node", body)
+    print(configuration(status, cluster.ask("GET", "/nodes"), options.node, options.zone))
+    return 0
+
+
+def configuration(
+    status: Mapping[str, Any], view: Mapping[str, Any], number: int, zone: str
+) -> str:
+    """The least a new node needs to join; the rest has defaults, or is as on the others."""
+    founders = ",".join(map(str, view["founders"]))
+    return "\n".join(
+        [
+            f"# Node {number} was added. Start it with this file: python -m node --config FILE",
+            "[node]",
+            f"id = {number}",
+            f'cluster_id = "{status["cluster_id"]}"',
+            'data_dir = "/var/lib/evenkeel"',
+            *([f'zone = "{zone}"'] if zone else []),
+            "[listen] # kafka and http: where this node listens",
+            'kafka = "0.0.0.0:9092"',
+            'advertised_kafka = "THIS-HOST:9092"',
+            'peer = "0.0.0.0:7092"',
+            "[groups]",
+            f"count = {status['groups_count']}",
+            f"replicas = {view['replicas']}",
+            f'founders = "{founders}"',
+            "[peers]",
+            *(f'{row["id"]} = "{row["peer"]}"' for row in view["nodes"]),
+        ]
+    )
+
+
+def _row(view: Mapping[str, Any], number: int) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = next(
+        (row for row in view["nodes"] if row["id"] == number), None
+    )
+    return found
+
+
+def _has_share(view: Mapping[str, Any], number: int) -> bool:
+    row = _row(view, number)
+    return (
+        row is not None
+        and row["life"] == "active"
+        and row["groups"] > 0
+        and not view["moves_left"]
+        and not view["misplaced"]
+    )
+
+
+# --- remove --------------------------------------------------------------------------------------
+
+
+def _remove(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    cluster, number = _cluster(options), options.node
+    if cluster.spec is not None:
+        cluster.spec.node(number)
+    cluster.ask("POST", "/admin/node", {"do": "remove", "node": number, "force": options.force})
+    _say(f"node {number} is leaving")
+    if options.no_wait:
+        return 0
+    others = [one.http for one in cluster.spec.nodes if one.id != number] if cluster.spec else []
+    watch = Watch(attrs.evolve(cluster, addresses=others or cluster.addresses), options.timeout)
+    watch.until(f"node {number} has nothing any more", lambda view: number in view["removed"])
+    if cluster.spec is not None:
+        _say(cluster.control("forget", number))
+        _say(f"its directory can be deleted: {cluster.spec.data_dir / f'node-{number}'}")
+    _say(f"node {number} is removed: done after {watch.seconds:.1f} s")
+    return 0
+
+
+# --- replace -------------------------------------------------------------------------------------
+
+
+def _replace(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    cluster, number = _cluster(options), options.node
+    if cluster.spec is None:
+        raise NodeError(
+            "start the node by hand with an empty data directory and the same configuration: "
+            "it learns all it had from the others (evenkeel node list shows how far it is)"
+        )
+    address = cluster.spec.node(number).http
+    others = [node.http for node in cluster.spec.nodes if node.id != number]
+    rest = attrs.evolve(cluster, addresses=others)
+    if number not in (row["id"] for row in rest.ask("GET", "/nodes")["nodes"]):
+        raise NodeError(f"node {number} is none of the cluster's nodes: evenkeel node add")
+    _refuse_loss(number, cluster.spec)
+    _say(cluster.control("replace", number))
+    if options.no_wait:
+        return 0
+    watch = Watch(rest, options.timeout)
+    watch.until(
+        f"node {number} has all again and votes",
+        lambda view: not view["moves_left"] and not view["misplaced"] and _votes(address, view),
+    )
+    _say(f"node {number} has all it had: done after {watch.seconds:.1f} s")
+    return 0
+
+
+def _refuse_loss(number: int, spec: ClusterSpec) -> None:
+    """Before a directory is taken away: whether the others can do without what is in it.
+
+    Raises:
+        NodeError: they cannot, or nobody knows.
+    """
+    views = {}
+    for node in spec.nodes:
+        with contextlib.suppress(health.HealthError):
+            views[node.id] = health.call(node.http, "GET", "/status")
+    problem = what_would_be_lost(number, views)
+    if problem:
+        raise NodeError(problem)
+
+
+def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
+    """Why a node must not lose its directory, from what each node that answers says of its groups;
+    "" if it may. Who has lost it votes again when a majority of others can tell it what it has
+    forgotten; of two, the other (paxos.changes.rejoin)."""
+    members: dict[int, set[NodeId]] = {}
+    voting: dict[int, set[int]] = {}
+    for node, view in views.items():
+        for one in view["groups"]:
+            members.setdefault(one["group"], set()).update(map(NodeId, one["members"]))
+            if one["voting"] and node in one["members"]:
+                voting.setdefault(one["group"], set()).add(node)
+    if not members:
+        return "no node answers, so nobody knows what the others have: start them first"
+    for group, its in sorted(members.items()):
+        if number not in its:
+            continue
+        able = sorted(voting.get(group, set()) - {number})
+        if len(its) == 1:
+            return (
+                f"node {number} alone has Paxos group {group}: with its directory the data would "
+                f"be gone."
+                " Add nodes first (evenkeel node add), or put a copy of the directory in its place"
+            )
+        needed = 1 if len(its) == 2 else quorum_size(its)
+        if len(able) < needed:
+            return (
+                f"Paxos group {group} would stand still for ever: of its members {sorted(its)} "
+                f"only "
+                f"{able or 'none'} would vote, and {needed} others are needed for node {number} to "
+                "vote again. Bring the others back first (evenkeel status)"
+            )
+    return ""
+
+
+def _votes(address: Address, view: Mapping[str, Any]) -> bool:
+    """Whether the node itself says that it has caught up and votes in all of its groups."""
+    try:
+        own = health.call(address, "GET", "/status")
+    except health.HealthError:
+        return False
+    row = _row(view, own["node"])
+    member_of = [one for one in own["groups"] if own["node"] in one["members"]]
+    return (
+        row is not None
+        and len(member_of) == row["groups"]
+        and all(one["voting"] and one["chosen"] - one["applied"] < 64 for one in member_of)
+        and health.is_ready(address)
+    )
+
+
+# --- waiting -------------------------------------------------------------------------------------
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+class Watch:
+    """Looks at the cluster until something holds for a moment, and says how far it is."""
+
+    def __init__(self, cluster: Cluster, timeout_s: float, say: Say = _say) -> None:
+        self._cluster, self._timeout_s, self._say = cluster, timeout_s, say
+        self._began = time.monotonic()
+        self._said = ""
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def until(self, what: str, condition: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Wait for it.
+
+        Raises:
+            NodeError: not in time; the change goes on.
+        """
+        since: float | None = None
+        while self.seconds < self._timeout_s:
+            try:
+                view = self._cluster.ask("GET", "/nodes")
+            except health.HealthError:
+                since = None
+            else:
+                self._tell(view)
+                since = (since or time.monotonic()) if condition(view) else None
+            if since is not None and time.monotonic() - since >= QUIET_S:
+                return
+            time.sleep(LOOK_EVERY_S)
+        raise NodeError(
+            f"not within {self._timeout_s:.0f} s: {what}. It goes on: evenkeel node list"
+        )
+
+    def _tell(self, view: Mapping[str, Any]) -> None:
+        copies = sum(row["to_get"] for row in view["nodes"])
+        drops = sum(row["to_leave"] for row in view["nodes"])
+        line = f"{copies} copies to make, {drops} to drop, {view['misplaced']} masters to move"
+        if line != self._said:
+            self._said = line
+            self._say(f"{self.seconds:6.1f} s  {line}")

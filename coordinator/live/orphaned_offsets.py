@@ -1,0 +1,72 @@
+"""Offsets and the topics they were committed for: what is of no topic any more is forgotten.
+
+What a member is told is right at once, for it goes by the uid (`topics.Topics.is_of`). What is left
+is done beside serving, some offsets at a time: forget those of topics that are gone, and tie to the
+topic there is what a release has left that did not write down uids. That is looked for when a
+coordinator begins, when topics go, and with every sweep, so nothing depends on who was coordinator
+when a topic was deleted.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from coordinator.live.tenure import ForgettingUnderWay, Tenure
+from coordinator.model import ConsumerGroupId
+from coordinator.replicated.commands import Tie, TieOffsets, TopicTies
+from coordinator.replicated.stored import StoredGroup
+from coordinator.topics import ANY_TOPIC, NO_TOPIC, Topics
+
+WORK_MAX: Final = 2_000
+"""Offsets looked at in one tick, a millisecond's work; more where one group has more."""
+
+
+class OrphanedOffsets:
+    def __init__(self, tenure: Tenure, topics: Callable[[], Topics]) -> None:
+        self._tenure = tenure
+        self._topics = topics
+        self._left: list[ConsumerGroupId] = []
+        """The groups that are still to be looked at, the next one last."""
+        self._settled = False
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._left)
+
+    def begin(self, *, settled: bool = False) -> None:
+        """Look at all groups, from the next tick on. `settled`: we have been here for long enough
+        to know of every topic that was there when a release without uids last wrote."""
+        self._settled = settled
+        if self._topics().uids is not None:
+            names = [group.name for group in self._tenure.store.groups() if group.offsets_count]
+            self._left = names[::-1]
+
+    def go_on(self) -> None:
+        topics, work = self._topics(), 0
+        while self._left and work < WORK_MAX:
+            group = self._tenure.store.get(self._left.pop())
+            if group is None:
+                continue
+            work += group.offsets_count
+            ties = tuple(self._ties(group, topics))
+            if ties:
+                command = TieOffsets(group.name, ties)
+                self._tenure.propose(group.name, command, ForgettingUnderWay())
+
+    def _ties(self, group: StoredGroup, topics: Topics) -> Iterator[TopicTies]:
+        for topic in sorted(group.offsets):
+            ties = []
+            for partition, one in sorted(group.offsets[topic].items()):
+                now = self._now(topics, topic, partition, one.uid)
+                if now != one.uid:
+                    ties.append(Tie(partition, one.uid, now))
+            if ties:
+                yield TopicTies(topic, tuple(ties))
+
+    def _now(self, topics: Topics, topic: str, partition: int, uid: int) -> int:
+        """What an offset with this uid is to be tied to."""
+        known = topics.uid(topic, partition)
+        if uid != ANY_TOPIC:
+            return uid if topics.is_of(topic, partition, uid) else NO_TOPIC
+        if known is None:
+            return NO_TOPIC if self._settled else ANY_TOPIC
+        return known

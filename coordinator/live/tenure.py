@@ -1,0 +1,261 @@
+"""What one mastership knows and forgets with it: live groups, deadlines, requests under way.
+
+Shared by the parts of the coordinator; each entry point of `coordinator.Coordinator` lets them
+work, then sends the snapshots that have become due and takes the effects along.
+"""
+
+from hashlib import blake2b
+from typing import Final, TypeAlias, TypeVar
+
+import attrs
+
+from coordinator.limits import CoordinatorConfig
+from coordinator.live.group import LiveGroup
+from coordinator.live.live_assigned import LiveAssigned
+from coordinator.live.pending import Pending
+from coordinator.model import (
+    ConsumerGroupId,
+    DeleteGroup,
+    Effects,
+    ErrorCode,
+    GroupNotice,
+    MemberId,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetDeleteResponse,
+    Proposal,
+    ProposalId,
+    Reply,
+    Request,
+    Response,
+    Token,
+    TopicErrors,
+    refusal,
+)
+from coordinator.replicated.commands import Command, encode
+from coordinator.replicated.store import GroupStore
+from coordinator.states import GroupState
+from coordinator.timers import TimerKey, TimerKind, Timers, Wait
+
+R = TypeVar("R", bound=Request)
+
+MEMBER_ID_BYTES: Final = 16
+"""Of chance, as many as in a UUID."""
+
+
+@attrs.frozen(eq=False)
+class SnapshotUnderWay:
+    """`group` by reference: a view that was thrown away since has nothing to learn from it."""
+
+    group: LiveGroup
+    version: int
+
+
+@attrs.frozen(eq=False)
+class CommitUnderWay:
+    """`topics`: why a partition was not proposed; NONE where the log has the last word."""
+
+    parked: Pending[OffsetCommit]
+    topics: tuple[TopicErrors, ...]
+
+
+@attrs.frozen(eq=False)
+class DeleteUnderWay:
+    parked: Pending[DeleteGroup]
+
+
+@attrs.frozen(eq=False)
+class OffsetDeleteUnderWay:
+    parked: Pending[OffsetDelete]
+    response: OffsetDeleteResponse
+
+
+@attrs.frozen(eq=False)
+class SweepUnderWay:
+    pass
+
+
+@attrs.frozen(eq=False)
+class ForgettingUnderWay:
+    """Offsets of a topic that is gone; nobody waits for it."""
+
+
+@attrs.frozen(eq=False)
+class AssignedUnderWay:
+    """As SnapshotUnderWay, for a group that the broker shares out."""
+
+    group: LiveAssigned
+    version: int
+
+
+@attrs.frozen(eq=False)
+class StampUnderWay:
+    """What is left of waits; nobody waits for it."""
+
+
+UnderWay: TypeAlias = (
+    SnapshotUnderWay
+    | CommitUnderWay
+    | DeleteUnderWay
+    | OffsetDeleteUnderWay
+    | SweepUnderWay
+    | ForgettingUnderWay
+    | AssignedUnderWay
+    | StampUnderWay
+)
+
+
+@attrs.define
+class Counters:
+    """Totals since this Coordinator was made; they outlive a tenure."""
+
+    proposals: int = 0
+    member_ids: int = 0
+    rebalances: int = 0
+    sessions_expired: int = 0
+    pauses: int = 0
+    snapshots_lost: int = 0
+
+
+class Tenure:
+    """`secret` is chance that no client knows: it makes member ids that nobody can guess."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        config: CoordinatorConfig,
+        term: int,
+        secret: bytes,
+        counters: Counters,
+    ) -> None:
+        self.store = store
+        self.config = config
+        self.counters = counters
+        self.groups: dict[ConsumerGroupId, LiveGroup] = {}
+        self.timers = Timers()
+        self.lent: dict[tuple[ConsumerGroupId, MemberId], None] = {}
+        """Ids that somebody was given to join with, of all groups, the oldest first."""
+        self.under_way: dict[ProposalId, UnderWay] = {}
+        self.parked: dict[int, Pending[Request]] = {}
+        self.now_ms = 0
+        self.left: dict[TimerKey, Wait] = {}
+        """What this mastership knew of waits before it was in doubt for a while."""
+        self.term = term
+        self._secret = secret
+        self._serial = 0
+        self._effects = Effects()
+
+    def take_effects(self) -> Effects:
+        effects, self._effects = self._effects, Effects()
+        return effects
+
+    # --- requests and answers
+
+    def reply(self, token: Token, response: Response) -> None:
+        self._effects.replies.append(Reply(token, response))
+
+    def park(self, request: R, token: Token) -> Pending[R]:
+        self._serial += 1
+        parked = Pending(self._serial, token, request)
+        self.parked[parked.serial] = parked
+        return parked
+
+    def full(self) -> bool:
+        return len(self.parked) >= self.config.parked_max
+
+    def answer(self, parked: Pending[Request], response: Response) -> None:
+        del self.parked[parked.serial]
+        self.reply(parked.token, response)
+
+    def refuse(self, parked: Pending[Request], error: ErrorCode) -> None:
+        self.answer(parked, refusal(parked.request, error))
+
+    def notice(self, group: ConsumerGroupId | None, what: str, detail: str = "") -> None:
+        self._effects.notices.append(GroupNotice(group, what, detail))
+
+    # --- waits
+
+    def wait(self, key: TimerKey, wait_ms: int) -> None:
+        """Wait from now on: what was waited for until now has come."""
+        self.timers.begin(key, self.now_ms, wait_ms)
+
+    def go_on_waiting(self, key: TimerKey, wait_ms: int, known: Wait | None) -> None:
+        """Take a wait over of which `known` is left, or all of it if that is not known."""
+        known = self.left.get(key, known)
+        self.timers.resume(key, self.now_ms, wait_ms, known, self.config.grace_ms)
+
+    # --- the log
+
+    def propose(
+        self, group: ConsumerGroupId | None, command: Command | bytes, under_way: UnderWay
+    ) -> None:
+        data = command if isinstance(command, bytes) else encode(command)
+        self.counters.proposals += 1
+        proposal_id = ProposalId(self.counters.proposals)
+        self.under_way[proposal_id] = under_way
+        self._effects.proposals.append(Proposal(proposal_id, group, data))
+
+    def flush(self, group: LiveGroup) -> None:
+        """Propose the group as it is, unless the log has it or an older snapshot is under way."""
+        if group.snapshot_under_way or group.durable >= group.version:
+            return
+        if group.state == GroupState.DEAD:
+            return
+        group.snapshot_under_way = True
+        self.propose(group.name, group.snapshot(), SnapshotUnderWay(group, group.version))
+
+    # --- groups
+
+    def open(self, name: ConsumerGroupId) -> LiveGroup:
+        """A live view of a group that has no members yet."""
+        assert name not in self.groups
+        stored = self.store.get(name)
+        group = LiveGroup(name) if stored is None else LiveGroup.from_stored(stored)
+        assert group.state == GroupState.EMPTY, f"{name} has to be adopted"
+        self.groups[name] = group
+        return group
+
+    def room_for_live(self) -> bool:
+        return len(self.groups) < self.config.groups_max
+
+    def room_for_member(self) -> bool:
+        """Whoever is a member or may become one has a deadline."""
+        return len(self.timers) < self.config.members_max
+
+    def lend(self, group: LiveGroup, member_id: MemberId, session_ms: int) -> None:
+        """Give somebody an id to join with (KIP-394): a client that never comes back for it leaves
+        no member behind. Clients come back at once, so nobody needs it for a long session."""
+        group.pending[member_id] = None
+        self.lent[group.name, member_id] = None
+        key = TimerKey(TimerKind.PENDING, group.name, member_id)
+        self.wait(key, min(session_ms, self.config.lent_ms_max))
+
+    def take_back(self, group: LiveGroup, member_id: MemberId) -> None:
+        """Its client has joined with it, or must ask for another."""
+        del group.pending[member_id]
+        del self.lent[group.name, member_id]
+        self.timers.cancel(TimerKey(TimerKind.PENDING, group.name, member_id))
+
+    def room_in_log(self, name: ConsumerGroupId) -> bool:
+        return self.store.get(name) is not None or len(self.store) < self.config.groups_max
+
+    def forget_if_idle(self, group: LiveGroup) -> None:
+        """A group without anyone in it needs no live view: the log knows it all."""
+        if (
+            group.state == GroupState.EMPTY
+            and not group.pending
+            and not group.snapshot_under_way
+            and group.durable >= group.version
+            and self.groups.get(group.name) is group
+        ):
+            assert not group.members
+            del self.groups[group.name]
+
+    def new_member_id(self, prefix: str) -> MemberId:
+        """To know it is the only proof of being that member, so it cannot be guessed, and is not
+        given again by a cluster that begins anew. `term` is a slot, and the count goes on across
+        tenures."""
+        self.counters.member_ids += 1
+        number = b"%d-%d" % (self.term, self.counters.member_ids)
+        digest = blake2b(number, key=self._secret, digest_size=MEMBER_ID_BYTES)
+        return MemberId(f"{prefix}-{digest.hexdigest()}")

@@ -1,0 +1,149 @@
+"""What of its waits a coordinator writes down, and when, so that a move does not start them anew.
+
+All of it once before a group is handed over (`Coordinator.handing_over`); otherwise, for a
+coordinator that dies, only what is unusual, and only while there is something unusual: a member
+that is silent for longer than it usually is, a rebalance that goes on, one who is heard of again. A
+group that is well costs the log nothing, one with a dead member a small command each second.
+"""
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Final
+
+from coordinator.limits import COMMAND_BYTES_MAX, WAITS_MAX
+from coordinator.live.tenure import StampUnderWay, Tenure
+from coordinator.model import ConsumerGroupId
+from coordinator.replicated.waits import KIND_NUMBERS, GroupWaits, TimeLeft, WaitFor
+from coordinator.timers import (
+    NOTHING_LEFT,
+    SESSION_KINDS,
+    Running,
+    TimerKey,
+    TimerKind,
+    Wait,
+)
+
+SPENT_MS_MIN: Final = 100
+"""What has begun just now is as good as one that begins with the move."""
+WAITS_PER_MS: Final = 20
+"""Looking at a hundred thousand waits takes a good part of 100 ms: with many, it is done less
+often, so that it takes no more than a few hundredths of the time."""
+BYTES_MAX: Final = COMMAND_BYTES_MAX // 2
+WAIT_BYTES: Final = 32
+"""The numbers of one wait in a command, rounded up."""
+
+
+class WaitRecords:
+    def __init__(self, tenure: Tenure) -> None:
+        self._tenure = tenure
+        self._under_way = False
+        self.next_ms = tenure.now_ms + tenure.config.stamp_every_ms
+        """When `look` wants to be called, if anybody is waited for."""
+
+    def look(self) -> None:
+        """Write down what is unusual, if the log does not know of it."""
+        tenure = self._tenure
+        if tenure.now_ms < self.next_ms:
+            return
+        every_ms = tenure.config.stamp_every_ms
+        self.next_ms = tenure.now_ms + max(every_ms, len(tenure.timers) // WAITS_PER_MS)
+        if self._under_way:
+            return
+        unusual = self._waits(every_ms)
+        if _differ(unusual, self._known(), every_ms):
+            self._write(unusual)
+
+    def hand_over(self) -> None:
+        """Write all down: the next mastership goes on from here."""
+        waits = self._waits(None)
+        if _differ(waits, self._known(), 0):
+            self._write(waits)
+
+    def left(self) -> dict[TimerKey, Wait]:
+        """What this node knows better than the log, should the same mastership go on. Nothing is
+        left to those who are in the log and were sent away."""
+        tenure = self._tenure
+        waits = self._waits(None)
+        for group in tenure.groups.values():
+            stored = tenure.store.get(group.name)
+            for member in stored.members if stored is not None else ():
+                if member not in group.members:
+                    waits[TimerKey(TimerKind.SESSION, group.name, member)] = NOTHING_LEFT
+        return waits
+
+    def on_written(self) -> None:
+        """Or not: what the log has got is looked at again the next time."""
+        self._under_way = False
+
+    def _waits(self, every_ms: int | None) -> dict[TimerKey, Wait]:
+        """What is left of each wait that is worth it: all but the youngest if `every_ms` is None.
+
+        If that is more than may be written, those that are nearest to their end.
+        """
+        now_ms = self._tenure.now_ms
+        found, size = [], 0
+        for key, running in self._tenure.timers.items():
+            spent_ms = running.spent_ms(now_ms)
+            if not running.graced and spent_ms < _worth_ms(key, running, every_ms):
+                continue
+            if key.kind in KIND_NUMBERS and not self._is_here(key):
+                found.append((running, key))
+                size += _size(key)
+        if len(found) > WAITS_MAX or size > BYTES_MAX:
+            found.sort(key=lambda one: one[0].deadline_ms)
+            sizes = accumulate(_size(key) for _, key in found[:WAITS_MAX])
+            found = found[: sum(size <= BYTES_MAX for size in sizes)]
+        return {key: running.left(now_ms) for running, key in found}
+
+    def _is_here(self, key: TimerKey) -> bool:
+        """Its connection waits for our answer; or it is a group's first, short delay."""
+        if key.kind is TimerKind.SESSION:
+            member = self._tenure.groups[key.group].members[key.member]
+            return member.join is not None or member.sync is not None
+        return key.kind is TimerKind.REBALANCE and self._tenure.groups[key.group].initial
+
+    def _known(self) -> dict[TimerKey, Wait]:
+        return {
+            TimerKey(kind, group.name, member): wait
+            for group in self._tenure.store.waiting()
+            for (kind, member), wait in group.waits.items()
+        }
+
+    def _write(self, waits: Mapping[TimerKey, Wait]) -> None:
+        groups: dict[ConsumerGroupId, list[tuple[WaitFor, Wait]]] = {}
+        for (kind, name, member), wait in waits.items():
+            groups.setdefault(name, []).append((WaitFor(kind, member), wait))
+        command = TimeLeft(
+            tuple(
+                GroupWaits(name, self._generation(name), tuple(groups[name]))
+                for name in sorted(groups)
+            )
+        )
+        self._under_way = True
+        self._tenure.propose(None, command, StampUnderWay())
+
+    def _generation(self, name: ConsumerGroupId) -> int:
+        group = self._tenure.groups.get(name)
+        return group.generation if group is not None else 0
+
+
+def _worth_ms(key: TimerKey, running: Running, every_ms: int | None) -> int:
+    """How long a wait has to last before it is worth to be written down."""
+    if every_ms is None:
+        return SPENT_MS_MIN
+    if key.kind not in SESSION_KINDS or running.rhythm_ms is None:
+        return every_ms
+    return max(every_ms, running.rhythm_ms + every_ms // 2)
+
+
+def _differ(
+    now: Mapping[TimerKey, Wait], known: Mapping[TimerKey, Wait], tolerance_ms: int
+) -> bool:
+    return now.keys() != known.keys() or any(
+        wait.graced != known[key].graced or abs(wait.left_ms - known[key].left_ms) >= tolerance_ms
+        for key, wait in now.items()
+    )
+
+
+def _size(key: TimerKey) -> int:
+    return WAIT_BYTES + 4 * (len(key.group) + len(key.member))

@@ -1,0 +1,2 @@
+"""What the log says of consumer groups and offsets: commands, their bytes, the store,
+checkpoints."""

@@ -1,0 +1,90 @@
+"""What a mastership says of its waits, for the next one: the command and its bytes.
+
+A wait is written down by what is left of it, not by when it ends: it stands still while nobody
+listens, and no clock has to be compared with another node's. What is written down is the whole
+truth at one moment. Who is not in it has been heard of lately, and has all of its time.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+import attrs
+
+from coordinator.limits import WAITS_MAX
+from coordinator.model import ConsumerGroupId, MemberId
+from coordinator.replicated.codec import I32, U8, U32, CommandError, Reader, Writer
+from coordinator.timers import TimerKind, Wait
+
+KIND_NUMBERS: Final = {
+    TimerKind.SESSION: 1,
+    TimerKind.REBALANCE: 2,
+    TimerKind.SYNC: 3,
+    TimerKind.CONSUMER: 4,
+    TimerKind.REVOCATION: 5,
+}
+"""In the bytes. An id that was only lent is not in the log, so nobody waits for it after a move."""
+_HEAD: Final = struct.Struct(">Bh")
+_TAIL: Final = struct.Struct(">iB")
+_KINDS: Final = {number: kind for kind, number in KIND_NUMBERS.items()}
+
+
+class WaitFor(NamedTuple):
+    """Whom or what a group waits for; no member where it waits for all of them."""
+
+    kind: TimerKind
+    member: MemberId
+
+
+class GroupWaits(NamedTuple):
+    """`generation`: the one after which the group waits, for what is not a member's session."""
+
+    group: ConsumerGroupId
+    generation: int
+    waits: tuple[tuple[WaitFor, Wait], ...]
+
+
+@attrs.frozen
+class TimeLeft:
+    """Replaces what was written before for all groups of the log."""
+
+    groups: tuple[GroupWaits, ...]
+
+
+def write_time_left(writer: Writer, command: TimeLeft) -> None:
+    writer.pack(U32, len(command.groups))
+    for group, generation, waits in command.groups:
+        writer.text(group)
+        writer.pack(I32, generation)
+        write_waits(writer, waits)
+
+
+def read_time_left(reader: Reader) -> TimeLeft:
+    groups = []
+    for _ in range(reader.count(WAITS_MAX, 10)):
+        name, generation = ConsumerGroupId(reader.text()), reader.number(I32)
+        groups.append(GroupWaits(name, generation, read_waits(reader)))
+    if len({one.group for one in groups}) != len(groups):
+        raise CommandError("a group is there twice")
+    return TimeLeft(tuple(groups))
+
+
+def write_waits(writer: Writer, waits: tuple[tuple[WaitFor, Wait], ...]) -> None:
+    """There may be thousands, all at once: each is one piece."""
+    writer.pack(U32, len(waits))
+    for (kind, member), (left_ms, graced) in waits:
+        name = member.encode()
+        writer.raw(_HEAD.pack(KIND_NUMBERS[kind], len(name)) + name + _TAIL.pack(left_ms, graced))
+
+
+def read_waits(reader: Reader) -> tuple[tuple[WaitFor, Wait], ...]:
+    waits: dict[WaitFor, Wait] = {}
+    count = reader.count(WAITS_MAX, 8)
+    for _ in range(count):
+        kind, member = _KINDS.get(reader.number(U8)), MemberId(reader.text())
+        left_ms, graced = reader.numbers(_TAIL)
+        if kind is None or left_ms < 0 or graced > 1:
+            raise CommandError("a wait that cannot be")
+        waits[WaitFor(kind, member)] = Wait(left_ms, bool(graced))
+    if len(waits) != count:
+        raise CommandError("a wait is there twice")
+    return tuple(waits.items())

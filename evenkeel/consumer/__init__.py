@@ -1,0 +1,1 @@
+"""The consumer: fetching, membership of a group, sharing partitions, commits by itself."""

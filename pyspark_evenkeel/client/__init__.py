@@ -1,0 +1,2 @@
+"""A blocking Kafka client without threads, as Spark's driver and workers need one. Knows no
+Spark."""

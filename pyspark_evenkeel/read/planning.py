@@ -1,0 +1,188 @@
+"""From what a user asked for to offsets: which partitions, where to start, where to end.
+
+The driver asks the cluster here, for batch and streaming queries alike. What is planned is numbers:
+`latest` and times are looked up once, and tasks are told offsets.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from pyspark_evenkeel.client.cluster import EARLIEST, LATEST, Cluster, Place
+from pyspark_evenkeel.errors import ConfigurationError, RefusedError, UnavailableError
+from pyspark_evenkeel.options import (
+    Assign,
+    AtTime,
+    Bound,
+    SourceOptions,
+    Subscribe,
+    SubscribePattern,
+    Subscription,
+)
+from wire.error_codes import ErrorCode
+
+NOTHING_SO_LATE: Final = -1
+TURNS_MAX: Final = 3
+"""So often is planned anew because a topic was replaced meanwhile."""
+_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+def is_unknown(error: RefusedError) -> bool:
+    """Whether it says that a topic or partition does not exist."""
+    return error.code in _UNKNOWN
+
+
+def topic_ids(cluster: Cluster, places: Iterable[Place]) -> dict[str, bytes]:
+    """Which topics the cluster's client takes them for."""
+    return cluster.topic_ids(place.topic for place in places)
+
+
+def restless() -> UnavailableError:
+    """What is planned is offsets of one topic: half of them would be another one's."""
+    return UnavailableError(
+        "the query cannot be planned",
+        why=f"a topic was deleted and made anew while it was asked about, {TURNS_MAX} times",
+    )
+
+
+def places_of(
+    cluster: Cluster, subscription: Subscription, known: Collection[Place] = ()
+) -> list[Place]:
+    """The partitions that are subscribed to and exist, in order.
+
+    One that was named and does not exist is an error, unless it was `known` before: it is gone, and
+    what that means is the caller's to say.
+
+    Raises:
+        RefusedError: a topic does not exist, or may not be read.
+        ConfigurationError: a topic has fewer partitions than were named.
+    """
+    match subscription:
+        case SubscribePattern(pattern):
+            counts = {
+                topic: count
+                for topic, count in cluster.topics(None).items()
+                if pattern.fullmatch(topic)
+            }
+        case Subscribe(topics):
+            counts = _counts(cluster, topics, known)
+        case Assign(places):
+            counts = _counts(cluster, sorted({place.topic for place in places}), known)
+            missing = {place for place in places if place.partition >= counts.get(place.topic, 0)}
+            if missing - set(known):
+                raise ConfigurationError(
+                    f"there is no partition {min(missing)}",
+                    why=f"its topic has {counts[min(missing).topic]}",
+                    advice="correct the option assign",
+                )
+            return sorted(places - missing)
+    return sorted(Place(topic, number) for topic in counts for number in range(counts[topic]))
+
+
+def _counts(cluster: Cluster, topics: Sequence[str], known: Collection[Place]) -> dict[str, int]:
+    try:
+        return cluster.topics(topics)
+    except RefusedError as error:
+        gone = {place.topic for place in known}.intersection(topics)
+        if not is_unknown(error) or not gone:
+            raise
+    counts: dict[str, int] = {}
+    for topic in topics:
+        try:
+            counts |= cluster.topics([topic])
+        except RefusedError as error:
+            if not is_unknown(error) or topic not in gone:
+                raise
+    return counts
+
+
+def starts(cluster: Cluster, options: SourceOptions, places: Collection[Place]) -> dict[Place, int]:
+    """Where a new query begins in each partition.
+
+    Raises:
+        ConfigurationError: the options do not tell it for all of them, or tell of others.
+    """
+    reached = _reached(cluster, options, options.starting, places)
+    found = _resolved(cluster, options, "starting", options.starting, places)
+    late = sorted(place for place, offset in found.items() if offset == NOTHING_SO_LATE)
+    if late and not options.nothing_so_late_is_latest:
+        raise ConfigurationError(
+            f"no record of {late[0]} is as new as the starting timestamp",
+            why=f"nor of {len(late) - 1} other partitions" if len(late) > 1 else "",
+            advice="choose an earlier one, or set startingOffsetsByTimestampStrategy=latest",
+        )
+    return found | {place: reached[place] for place in late}
+
+
+def ends(cluster: Cluster, options: SourceOptions, places: Collection[Place]) -> dict[Place, int]:
+    """Where a batch query ends in each partition, exclusive.
+
+    Raises:
+        ConfigurationError: the options do not tell it for all of them, or tell of others.
+    """
+    reached = _reached(cluster, options, options.ending, places)
+    found = _resolved(cluster, options, "ending", options.ending, places)
+    late = [place for place, offset in found.items() if offset == NOTHING_SO_LATE]
+    return found | {place: reached[place] for place in late}
+
+
+def _reached(
+    cluster: Cluster, options: SourceOptions, bound: Bound, places: Collection[Place]
+) -> dict[Place, int]:
+    """Where the logs end before times are asked for: what comes in between may be as new as that,
+    and neither belongs below such an ending nor may be left out behind such a start."""
+    return ends_of_logs(cluster, options, places) if isinstance(bound, AtTime) else {}
+
+
+def ends_of_logs(
+    cluster: Cluster, options: SourceOptions, places: Collection[Place]
+) -> dict[Place, int]:
+    """The offsets up to which there is something to read now."""
+    return _asked(cluster, options, dict.fromkeys(places, LATEST))
+
+
+def begins_of_logs(
+    cluster: Cluster, options: SourceOptions, places: Collection[Place]
+) -> dict[Place, int]:
+    """The first offsets that the logs still have."""
+    return _asked(cluster, options, dict.fromkeys(places, EARLIEST))
+
+
+def first_since(
+    cluster: Cluster, options: SourceOptions, times: Mapping[Place, int]
+) -> dict[Place, int]:
+    """The first offset whose record is not older than so many ms; NOTHING_SO_LATE for none."""
+    return _asked(cluster, options, times)
+
+
+def _resolved(
+    cluster: Cluster,
+    options: SourceOptions,
+    side: str,
+    bound: Bound,
+    places: Collection[Place],
+) -> dict[Place, int]:
+    """NOTHING_SO_LATE where no record is as new as the time that is asked for."""
+    if bound.everywhere is not None:
+        wanted = dict.fromkeys(places, bound.everywhere)
+    else:
+        wanted = dict(bound.each)
+        if not_told := sorted(set(places) - wanted.keys()):
+            raise _uneven(side, f"{not_told[0]} is not among them", "name every partition")
+        if too_many := sorted(wanted.keys() - set(places)):
+            raise _uneven(side, f"{too_many[0]} is not subscribed to, or not there", "leave it out")
+    if isinstance(bound, AtTime):
+        return first_since(cluster, options, wanted)
+    to_ask = {place: offset for place, offset in wanted.items() if offset < 0}
+    return wanted | _asked(cluster, options, to_ask)
+
+
+def _uneven(side: str, why: str, advice: str) -> ConfigurationError:
+    what = f"the {side} offsets are not those of the subscribed partitions"
+    return ConfigurationError(what, why=why, advice=advice)
+
+
+def _asked(cluster: Cluster, options: SourceOptions, at: Mapping[Place, int]) -> dict[Place, int]:
+    if not at:
+        return {}
+    found = cluster.offsets(at, isolation_committed=options.committed_only)
+    return {place: found[place].offset for place in at}

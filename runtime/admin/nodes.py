@@ -1,0 +1,165 @@
+"""Which nodes the cluster has, and how an operator adds one or lets one go, over HTTP on any node.
+
+What is asked for here is only said in the registry: the planner then finds places for groups, their
+masters change members (runtime.balancing.hosting), and a node that has nothing any more is removed
+for good.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from balancer.registry.commands import AddNode, Command, RemoveNode, SetReplicaSets
+from balancer.registry.records import Address as RegistryAddress
+from balancer.registry.registry import Registry
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
+from paxos.quorum import quorum_size
+from runtime.balancing.planning_loop import masters
+from runtime.config.fields import parse_address
+from runtime.config.sections import NODE_ID_MAX
+from runtime.engine.engine import Engine
+from runtime.http.server import Answer, BadRequest, Route, json_answer
+
+
+class NodeAdmin:
+    def __init__(
+        self,
+        engine: Engine,
+        registry: Registry,
+        members: Callable[[GroupId], tuple[NodeId, ...]],
+        propose: Callable[[Command], Awaitable[Answer]],
+    ) -> None:
+        """`members`: who has a group, as far as this node knows."""
+        self._engine, self._registry = engine, registry
+        self._members, self._propose = members, propose
+
+    def routes(self) -> dict[tuple[str, str], Route]:
+        return {
+            ("GET", "/nodes"): self.show,
+            ("POST", "/admin/node"): self.change,
+            ("POST", "/admin/replicas"): self.replicas,
+        }
+
+    async def show(self, _body: Any) -> Answer:  # noqa: ANN401 # JSON
+        now = self._engine.now()
+        rows = [self._row(node, now) for node in self._ids()]
+        cluster = self._registry.cluster
+        return json_answer(
+            {
+                "nodes": rows,
+                "removed": sorted(self._registry.removed),
+                "replicas": 0 if cluster is None else cluster.replicas,
+                "founders": [] if cluster is None else list(cluster.founders),
+                "moves_left": sum(row["to_get"] + row["to_leave"] for row in rows),
+                "misplaced": self._misplaced(now),
+            }
+        )
+
+    async def change(self, body: dict[str, Any]) -> Answer:
+        """{"do": "add", "node": N, "peer": "host:port", "zone": ""}, or {"do": "remove", "node": N,
+        "force": false}."""
+        what, node = body.get("do"), body.get("node")
+        if what not in ("add", "remove") or not _is_id(node):
+            raise BadRequest('expected {"do": "add"|"remove", "node": a number, ...}')
+        ident = NodeId(int(str(node)))
+        if what == "add":
+            return await self._propose(self._adding(ident, body))
+        force = body.get("force", False)
+        if not isinstance(force, bool):
+            raise BadRequest("force must be true or false")
+        problem = "" if force else self._removal_problem(ident)
+        if problem:
+            return json_answer({"error": problem}, 409)
+        return await self._propose(RemoveNode(ident))
+
+    async def replicas(self, body: dict[str, Any]) -> Answer:
+        """{"group": group, "nodes": [N, ...]}: which nodes should keep a group, by hand."""
+        group, nodes = body.get("group"), body.get("nodes")
+        if not isinstance(group, int) or not isinstance(nodes, list) or not all(map(_is_id, nodes)):
+            raise BadRequest('expected {"group": a number, "nodes": [a number, ...]}')
+        sets = {GroupId(group): tuple(map(NodeId, nodes))}
+        return await self._propose(SetReplicaSets(None, sets, by_hand=True))
+
+    def _adding(self, node: NodeId, body: dict[str, Any]) -> AddNode:
+        zone = body.get("zone", "")
+        if not isinstance(zone, str):
+            raise BadRequest("zone must be a text")
+        try:
+            peer = parse_address(body.get("peer"))
+        except ValueError as error:
+            raise BadRequest(f"peer: {error}") from error
+        return AddNode(node, RegistryAddress(peer.host, peer.port), zone)
+
+    # -- what there is ------------------------------------------------------------------------
+
+    def _ids(self) -> list[NodeId]:
+        return sorted({*self._registry.nodes, *self._registry.admitted})
+
+    def _groups(self) -> list[GroupId]:
+        return [GroupId(group) for group in self._registry.groups]
+
+    def _row(self, node: NodeId, now: Now) -> dict[str, Any]:
+        registry = self._registry
+        known = registry.nodes.get(node)
+        has = [group for group in self._groups() if node in self._members(group)]
+        wanted = [group for group in self._groups() if node in self._wanted(group)]
+        on = masters(self._engine, now)
+        zone = known.zone if known is not None else registry.admitted[node].zone
+        address = known.peer if known is not None else registry.admitted[node].peer
+        return {
+            "id": node,
+            "life": self._life(node),
+            "alive": node in self._engine.alive(),
+            "zone": zone,
+            "peer": f"{address.host}:{address.port}",
+            "http": None if known is None else f"{known.http.host}:{known.http.port}",
+            "masters": sum(master == node for master in on.values()),
+            "groups": len(has),
+            "to_get": len(set(wanted) - set(has)),
+            "to_leave": len(set(has) - set(wanted)),
+        }
+
+    def _wanted(self, group: GroupId) -> tuple[NodeId, ...]:
+        return self._registry.replica_set(group) or self._members(group)
+
+    def _life(self, node: NodeId) -> str:
+        known = self._registry.nodes.get(node)
+        if known is None:
+            return "added"
+        return "leaving" if known.leaving else "active"
+
+    def _misplaced(self, now: Now) -> int:
+        """Groups whose master is not where it belongs, or unknown."""
+        on, placement = masters(self._engine, now), self._registry.placement
+        return sum(on.get(group) != placement.get(group) for group in self._groups())
+
+    # -- what would be too much ---------------------------------------------------------------
+
+    def _removal_problem(self, node: NodeId) -> str:
+        """Why an operator should think again; "" if the node can simply go."""
+        registry = self._registry
+        if node not in registry.nodes:
+            return ""  # it has nothing; or the registry says what is wrong
+        cluster = registry.cluster
+        staying = [one.node for one in registry.nodes.values() if not one.leaving]
+        left = len([one for one in staying if one != node])
+        replicas = 1 if cluster is None else min(cluster.replicas, len(staying))
+        if left < replicas:
+            return (
+                f"{left} nodes would be left, and every Paxos group has {replicas} copies: add a "
+                f"node first, or remove it with --force"
+            )
+        there = self._engine.alive() - {node}
+        for group in self._groups():
+            members = self._members(group)
+            up = sum(one in there for one in members)
+            if node in members and up < quorum_size(members):
+                name = "the registry" if group == REGISTRY_GROUP else f"Paxos group {group}"
+                return (
+                    f"{name} would have no majority: only {up} of its other members run; start "
+                    "them first, or remove it with --force"
+                )
+        return ""
+
+
+def _is_id(node: object) -> bool:
+    return isinstance(node, int) and not isinstance(node, bool) and 1 <= node <= NODE_ID_MAX

@@ -1,0 +1,574 @@
+"""Kafka clients' connections: requests in, answers out in the order of the requests, with limits.
+
+Every request takes a place in its connection's queue; an answer leaves when all before it have left
+(kafka.md section 5). What a connection may have unanswered is bounded in number and in bytes: over
+the bound its socket is not read, so TCP pushes back on that client and on nobody else.
+"""
+
+import socket
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+import attrs
+
+from broker.ports import Connection, Reply
+from broker.producers.producer_connections import NO_PRODUCER, ProducerConnections
+from paxos.entry import Buffer
+from paxos.ids import GroupId
+from runtime.clients.backpressure import Backpressure, RefusalSight
+from runtime.clients.response_slot import ResponseSlot
+from runtime.network.channel import Channel
+from runtime.network.connection_limits import ConnectionRate, SilentConnections
+from runtime.network.dataplane import Plane
+from runtime.system.journal import Journal
+from runtime.system.memory import ClientRoom, Memory
+from wire.framing import FrameLimits
+
+FETCH_KEY: Final = b"\x00\x01"
+UNANSWERED_MAX: Final = 512
+"""Requests one connection may have under way; librdkafka's default is far more, TCP waits."""
+UNANSWERED_BYTES_MAX: Final = 64 * 1024 * 1024
+UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Answers a client has not read: over this it is not a slow reader but a broken one."""
+ANSWERS_AHEAD_BYTES: Final = 1024 * 1024
+"""Answers that a client has not taken: with more it is not asked what else it wants."""
+FIRST_REQUEST_S: Final = 30.0
+"""A connection that says nothing for so long was not opened to ask something."""
+NOT_SEEN: Final = -1
+HELD_PROGRESS_BYTES: Final = 64 * 1024
+"""Who holds memory that others wait for has to go on with so much each second."""
+SENT_AHEAD_BYTES: Final = 4 * 1024 * 1024
+"""What a client's socket holds that has not reached us: Linux lets it grow to so much."""
+REQUEST_NOT_FINISHED_S: Final = 30.0
+ANSWER_NOT_READ_S: Final = 60.0
+"""A client that takes nothing of what it asked for keeps its answers in our memory."""
+REFUSALS_LOGGED_EVERY_S: Final = 1.0
+FAULTS_LOGGED_PER_S: Final = 10
+CUT_OFF: Final = "this node is cut off from its peers"
+USUAL_ENDINGS: Final = (
+    "closed by the other side",
+    "receive failed",
+    "send failed",
+    "idle",
+    "this node stops",
+    CUT_OFF,
+)
+"""Reasons that say nothing against a client."""
+
+
+class Serve(Protocol):
+    def __call__(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None: ...
+
+
+ServeOver = Callable[[int, memoryview, bool, str, Reply], None]
+"""Told of a request that was too long: its length, and what was kept of it."""
+
+
+def _close_over(size: int, _kept: memoryview, _owned: bool, _host: str, reply: Reply) -> None:
+    reply.close(f"a request of {size} bytes")
+
+
+@attrs.frozen(kw_only=True)
+class ClientLimits:
+    connections_max: int
+    connections_per_ip_max: int
+    connections_per_ip_per_s: int = 500
+    pending_bytes_per_node: int
+    answer_bytes_per_node: int = 1 << 40
+    idle_ns: int
+    frames: FrameLimits
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, clients: "Clients", host: str) -> None:
+        self.clients, self.host = clients, host
+        self.channel: Channel | None = None
+        self.connection = Connection()
+        self.queue: deque[ResponseSlot] = deque()
+        self.unanswered_bytes = 0
+        self.producer_id = NO_PRODUCER
+        self.paused = False
+        self.looked_at = 0
+        """Batches of it that are still being read: nothing may overtake them."""
+        self.held_by: Backpressure[Client] | None = None
+        """Whose crowd it waits in: then it is paused whatever its own account says."""
+        self.last_size = 0
+        """Of the request that crowded them: as much is likely to follow."""
+        self.known = 0
+        """The last of the refusals that its client could see."""
+        self.sight: RefusalSight | None = None
+        self.dirty = False
+        self.short = 0
+        """Room that its next request waits for, which then is not read."""
+        self.answer_bytes = 0
+        """Of answers that wait for their turn, or for the socket."""
+        self.queued_answer_bytes = 0
+        """Of these, what waits for its turn."""
+        self.opened_boot_ns = 0
+        self.spoke = False
+        self.received_seen = 0
+        self.active_boot_ns = 0
+        """When a request came last; like the next two it is as exact as housekeeping is often."""
+        self.unfinished_boot_ns = 0
+        """When a request was first seen unfinished; older than `active` where that was another."""
+        self.unread_boot_ns = 0
+        self.sent_seen = -1
+
+    def on_over(self, kept: memoryview, size: int) -> None:
+        """A request was too long and has gone by: its client is told so in its turn."""
+        self._take(kept, True, partial(self.clients.serve_over, size))
+
+    def on_frame(self, frame: memoryview, owned: bool) -> None:
+        self._take(frame, owned, self.clients.serve)
+
+    def _take(self, frame: memoryview, owned: bool, serve: "Serve") -> None:
+        clients, queue = self.clients, self.queue
+        size = len(frame)
+        place = ResponseSlot(self, size)
+        if queue:
+            before = queue[-1]
+            if before.hurry is not None and not before.done and bytes(frame[:2]) != FETCH_KEY:
+                before.hurry()
+        queue.append(place)
+        self.unanswered_bytes += size
+        clients.memory.requests += size
+        self.active_boot_ns = clients.round_boot_ns
+        if not self.spoke:
+            self.spoke = True
+            clients.silent.discard(self)
+        if clients.memory.requests > clients.limits.pending_bytes_per_node:
+            self.last_size = size
+            clients.hold_back(self, None)
+        try:
+            serve(frame, owned, self.host, place)
+        except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+            clients.bug(self, error)
+        if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
+            self.pause()
+
+    @property
+    def answer_room(self) -> int:
+        return self.clients.memory.answer_room
+
+    def refused(self, topic: str, index: int) -> int:
+        """A batch of its was refused: the number of the refusal on this connection."""
+        if not self.gone:
+            self.clients.wary[self] = None
+        return self.connection.refused(topic, index)
+
+    def hold_back(self, size: int, group: GroupId) -> None:
+        self.last_size = size
+        self.clients.hold_back(self, group)
+
+    def produces(self, producer_id: int) -> None:
+        if self.producer_id != producer_id and not self.gone:
+            self.clients.producer_connections.changed(self.producer_id, producer_id)
+            self.producer_id = producer_id
+
+    def stop_reading(self) -> None:
+        self.looked_at += 1
+        self.pause()
+
+    def read_on(self) -> None:
+        self.looked_at -= 1
+        self.go_on()
+
+    def has_hung_up(self) -> bool:
+        return self.channel is None or self.channel.has_hung_up()
+
+    def answered(self, size: int) -> None:
+        """A request of `size` bytes waits for nothing any more but its turn."""
+        clients = self.clients
+        self.unanswered_bytes -= size
+        clients.memory.requests -= size
+        if not self.dirty:
+            self.dirty = True
+            clients.dirty.append(self)
+
+    def holds_answers(self, size: int) -> None:
+        """So much more waits for its turn: with a lot of it this client is not read."""
+        self.queued_answer_bytes += size
+        self.answer_bytes += size
+        self.clients.memory.answers += size
+        if self.answer_bytes >= ANSWERS_AHEAD_BYTES:
+            self.pause()
+
+    def sent(self) -> None:
+        """The socket has taken something."""
+        assert self.channel is not None
+        left = self.queued_answer_bytes + self.channel.unsent_bytes
+        self.clients.memory.answers += left - self.answer_bytes
+        self.answer_bytes = left
+        if self.paused and not self.channel.closed:
+            self.go_on()
+
+    def flush(self) -> None:
+        """Send every answer whose turn has come; called at the end of a round."""
+        self.dirty = False
+        channel, queue = self.channel, self.queue
+        if channel is None or channel.closed:
+            return
+        buffers: list[Buffer] = []
+        size = 0
+        while queue and queue[0].done:
+            place = queue.popleft()
+            if place.answer is not None:
+                buffers += place.answer
+                size += place.answer_bytes
+        self.queued_answer_bytes -= size
+        if buffers and not channel.send(buffers, size):
+            self.close("the client does not read its answers")
+            return
+        channel.flush()
+        if not channel.closed:
+            self.sent()
+
+    def pause(self) -> None:
+        if not self.paused and self.channel is not None:
+            self.paused = True
+            self.channel.pause_reading()
+
+    def go_on(self) -> None:
+        """Read again, if nothing speaks against it any more."""
+        low = len(self.queue) < UNANSWERED_MAX // 2
+        if self.held_by is not None or self.looked_at or self.short:
+            return
+        if self.answer_bytes >= ANSWERS_AHEAD_BYTES // 2:
+            return
+        if low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
+            if self.clients.full:
+                self.clients.hold_back(self, None)
+            elif self.paused and self.channel is not None:
+                self.paused = False
+                self.channel.resume_reading()
+
+    def on_short(self, size: int) -> None:
+        """Its next request is so large that there is no room for it now."""
+        self.paused, self.short = True, size
+        self.clients.waiting[self] = None
+        self.clients.memory.waits += 1
+
+    def look(self, boot_ns: int) -> None:
+        """Whether the client could know of refusals by now."""
+        connection, channel = self.connection, self.channel
+        assert channel is not None
+        connection.seen(self.known, boot_ns)
+        if self.sight is None:
+            self.sight = RefusalSight(connection.refusals)
+        sight = self.sight
+        if sight.told_at is None:
+            if any(0 < place.refusal <= sight.number for place in self.queue):
+                return
+            sight.told_at = channel.sent_bytes + channel.unsent_bytes
+        if sight.behind is None:
+            if channel.acknowledged_bytes < sight.told_at:
+                return
+            come = channel.received_bytes + channel.untaken_bytes
+            sight.behind = come + SENT_AHEAD_BYTES
+        taken = channel.received_bytes - channel.partial_bytes
+        if taken >= sight.behind or (not self.paused and channel.dry):
+            self.sight, self.known = None, sight.number
+            connection.seen(self.known, boot_ns)
+
+    def stands_still(self) -> bool:
+        """Whether its request does not come, though we would take it; call every second."""
+        channel = self.channel
+        assert channel is not None
+        seen, self.received_seen = self.received_seen, channel.received_bytes
+        takes_answers = self.answer_bytes < ANSWERS_AHEAD_BYTES // 2
+        if takes_answers and (self.paused or channel.untaken_bytes):
+            self.received_seen = NOT_SEEN  # it waits for us, and gets a whole second after that
+            return False
+        return seen != NOT_SEEN and self.received_seen - seen < HELD_PROGRESS_BYTES
+
+    def overdue(self, now: int, idle_ns: int) -> str:
+        """Why this connection has lasted long enough, or "" if it may go on."""
+        channel = self.channel
+        if channel is None:
+            return ""
+        if not channel.unsent_bytes:
+            self.sent_seen = -1
+        elif self.sent_seen != channel.sent_bytes:
+            self.sent_seen, self.unread_boot_ns = channel.sent_bytes, now
+        elif now - self.unread_boot_ns > ANSWER_NOT_READ_S * 1e9:
+            return "it does not read its answers"
+        if self.paused or not channel.partial_bytes:
+            self.unfinished_boot_ns = 0
+        elif self.unfinished_boot_ns <= self.active_boot_ns:
+            self.unfinished_boot_ns = now
+        elif now - self.unfinished_boot_ns > REQUEST_NOT_FINISHED_S * 1e9:
+            return "a request was not finished in time"
+        if not self.spoke and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
+            return (
+                "it has not asked anything"
+                if not channel.partial_bytes
+                else ("a request was not finished in time")
+            )
+        waits = self.queue or channel.unsent_bytes or channel.partial_bytes
+        return "idle" if not waits and now - self.active_boot_ns > idle_ns else ""
+
+    def close(self, reason: str) -> None:
+        if self.channel is not None:
+            self.channel.close(reason)
+
+    @property
+    def gone(self) -> bool:
+        return self.channel is None or self.channel.closed
+
+    def on_closed(self, reason: str) -> None:
+        self.clients.closed(self, reason)
+
+
+class Clients:
+    def __init__(
+        self,
+        plane: Plane,
+        serve: Serve,
+        limits: ClientLimits,
+        journal: Journal,
+        boot_ns: Callable[[], int],
+        memory: Memory | None = None,
+        serve_over: "ServeOver | None" = None,
+    ) -> None:
+        self._plane, self.serve, self.limits = plane, serve, limits
+        self.serve_over = serve_over or _close_over
+        self.memory = memory or Memory(limits.pending_bytes_per_node, limits.answer_bytes_per_node)
+        self._memory_room = ClientRoom(self.memory)
+        self.silent: SilentConnections[Client] = SilentConnections()
+        self._rate = ConnectionRate(limits.connections_per_ip_per_s, boot_ns)
+        self.waiting: dict[Client, None] = {}
+        """Whose next request waits for memory, first come, first served."""
+        self._short_seen = False
+        """Whether somebody waited for memory when housekeeping last looked."""
+        self.connections_max = limits.connections_max
+        self._journal, self._boot_ns = journal, boot_ns
+        self._by_host: Counter[str] = Counter()
+        self.round_boot_ns = boot_ns()
+        """Of the last housekeeping."""
+        self._refused_logged_ns = 0
+        self._faults_since_ns = 0
+        self._faults_logged = 0
+        self.producer_connections = ProducerConnections()
+        self.connections: set[Client] = set()
+        self.dirty: list[Client] = []
+        self.room: Callable[[GroupId], int] = lambda _: UNANSWERED_BYTES_MAX
+        """How many more bytes a group's held back clients may send."""
+        self.crowds: dict[GroupId | None, Backpressure[Client]] = {}
+        """Who waits until a group, or the node, has less to do."""
+        self.wary: dict[Client, None] = {}
+        """Who was refused something, and may not know it yet."""
+        self.accepted_total = 0
+        self.displaced_total = 0
+        self.refused_total = 0
+
+    @property
+    def unanswered_bytes(self) -> int:
+        return self.memory.requests
+
+    def accept(self, sock: socket.socket, host: str) -> None:
+        limit = self._keeps_out(host)
+        if limit:
+            self._refuse(sock, host, limit)
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = Client(self, host)
+        client.active_boot_ns = client.opened_boot_ns = self.round_boot_ns
+        client.channel = Channel(
+            self._plane,
+            sock,
+            self.limits.frames,
+            on_frame=client.on_frame,
+            on_closed=client.on_closed,
+            unsent_bytes_max=UNSENT_BYTES_MAX,
+            room=self._memory_room,
+            on_short=client.on_short,
+            on_sent=client.sent,
+            on_over=client.on_over,
+        )
+        self.connections.add(client)
+        self.silent.add(client)
+        self._by_host[host] += 1
+        self.accepted_total += 1
+
+    def _keeps_out(self, host: str) -> str:
+        """Which limit does not let in one more connection of this address; "" for none. Before
+        that, who has said nothing gives up its place."""
+        limits = self.limits
+        if not self._rate.takes(host):
+            return "connections_per_ip_per_s"
+        if self._by_host[host] >= limits.connections_per_ip_max:
+            self._make_place(self.silent.oldest(host))
+        if self._by_host[host] >= limits.connections_per_ip_max:
+            return "connections_per_ip_max"
+        if len(self.connections) >= self.connections_max:
+            self._make_place(self.silent.oldest(host) or self.silent.oldest())
+        return "connections_max" if len(self.connections) >= self.connections_max else ""
+
+    def _make_place(self, client: Client | None) -> None:
+        if client is not None:
+            self.displaced_total += 1
+            client.close("it has not asked anything, and its place is wanted")
+
+    def fit(self, connections_max: int) -> None:
+        """The process may open fewer files than it hoped for: so many connections at most."""
+        self.connections_max = min(self.limits.connections_max, connections_max)
+        self.spare(len(self.connections) - self.connections_max)
+
+    def spare(self, count: int) -> None:
+        """Close so many: the files that they keep open are needed for something else."""
+        for client in self._dispensable(count):
+            client.close("file descriptors are scarce")
+
+    def _dispensable(self, count: int) -> list[Client]:
+        """Those that say nothing, then those that have said nothing for longest."""
+        if count <= 0:
+            return []
+        return sorted(
+            self.connections, key=lambda one: (one.spoke, one.active_boot_ns, one.opened_boot_ns)
+        )[:count]
+
+    def _refuse(self, sock: socket.socket, host: str, limit: str) -> None:
+        sock.close()
+        self.refused_total += 1
+        now = self._boot_ns()
+        if now - self._refused_logged_ns > REFUSALS_LOGGED_EVERY_S * 1e9:
+            self._refused_logged_ns = now
+            self._journal.warning(
+                "client refused", host=host, limit=f"limits.{limit}", refused=self.refused_total
+            )
+
+    @property
+    def full(self) -> bool:
+        """Whether all clients together have as much unanswered as this node wants to hold."""
+        return self.memory.requests > self.limits.pending_bytes_per_node
+
+    def bug(self, client: Client, error: Exception) -> None:
+        """Ours, and loud; but it costs only the connection that led to it."""
+        self._journal.bug(f"connection of {client.host}", error)
+        client.close(f"internal error: {type(error).__name__}")
+
+    def flush(self) -> None:
+        """The end of a round: one send per connection that has answers."""
+        while self.dirty:
+            dirty, self.dirty = self.dirty, []
+            for client in dirty:
+                self._flush(client)
+        if self.crowds:
+            self._relieve()
+        if self.waiting:
+            self._make_room()
+
+    def hold_back(self, client: Client, group: GroupId | None) -> None:
+        """Read no more of a client until the group, or for None the node, has less to do."""
+        if client.held_by is None and not client.gone:
+            crowd = self.crowds.get(group)
+            if crowd is None:
+                crowd = self.crowds[group] = Backpressure()
+            crowd.join(client)
+            client.pause()
+
+    def _relieve(self) -> None:
+        """Let go on who has waited longest, and no more of them than there is room for what they
+        are likely to send."""
+        for group, crowd in list(self.crowds.items()):
+            if group is None:
+                room = self.limits.pending_bytes_per_node - self.unanswered_bytes + 1
+            else:
+                room = self.room(group)
+            for client in crowd.let_go(room):
+                client.go_on()
+            if not crowd.clients and not crowd.released_bytes:
+                del self.crowds[group]
+
+    def _make_room(self) -> None:
+        """Read on the large requests that there is room for by now, in the order they came."""
+        memory, promised = self.memory, 0
+        for client in list(self.waiting):
+            if not memory.has_room(promised + client.short):
+                return
+            promised += client.short
+            del self.waiting[client]
+            client.short = 0
+            client.go_on()
+
+    def _give_way(self) -> None:
+        """Every second: who holds memory that others wait for goes on, or goes."""
+        short, self._short_seen = self._short_seen, bool(self.waiting)
+        full = self.memory.answers >= self.memory.outgoing_max // 2
+        for client in list(self.connections):
+            channel = client.channel
+            assert channel is not None
+            if client.stands_still() and short and self.waiting and channel.holds_bytes:
+                client.close("its request did not come, and others wait for the memory")
+            elif full and channel.unsent_bytes and client.sent_seen == channel.sent_bytes:
+                client.close("it does not read its answers, and others wait for the memory")
+            else:
+                channel.shrink()
+
+    def _flush(self, client: Client) -> None:
+        try:
+            client.flush()
+        except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+            self.bug(client, error)
+
+    def closed(self, client: Client, reason: str) -> None:
+        if client in self.connections:
+            self.connections.discard(client)
+            self._by_host[client.host] -= 1
+            if not self._by_host[client.host]:
+                del self._by_host[client.host]
+            self.memory.requests -= client.unanswered_bytes
+            self.memory.answers -= client.answer_bytes
+            client.answer_bytes = client.queued_answer_bytes = 0
+            self.silent.discard(client)
+            self.waiting.pop(client, None)
+            self.producer_connections.changed(client.producer_id, NO_PRODUCER)
+            client.producer_id = NO_PRODUCER
+            client.queue.clear()  # answers to nobody
+            if client.held_by is not None:
+                client.held_by.leave(client)
+            self.wary.pop(client, None)
+            self._tell(client.host, reason)
+
+    def _tell(self, host: str, reason: str) -> None:
+        """Why a connection ended: what clients usually do in the debug log, faults for everyone to
+        see, but a flood of them not in full."""
+        if reason.startswith(USUAL_ENDINGS):
+            self._journal.debug("client gone", host=host, reason=reason)
+            return
+        now = self._boot_ns()
+        if now - self._faults_since_ns > 1_000_000_000:
+            self._faults_since_ns, self._faults_logged = now, 0
+        self._faults_logged += 1
+        if self._faults_logged <= FAULTS_LOGGED_PER_S:
+            self._journal.warning("client closed", host=host, reason=reason)
+
+    def look(self) -> None:
+        """Every tick: who was let go on has had the time to send something, or has nothing; and who
+        was refused something may have seen that."""
+        if self.wary:
+            boot_ns = self._boot_ns()
+            for client in list(self.wary):
+                client.look(boot_ns)
+                if client.connection.lanes is None:
+                    client.sight = None
+                    del self.wary[client]
+        for crowd in self.crowds.values():
+            crowd.released_bytes = 0
+
+    def tick(self) -> None:
+        """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""
+        now = self.round_boot_ns = self._boot_ns()
+        self._give_way()
+        for client in list(self.connections):
+            reason = client.overdue(now, self.limits.idle_ns)
+            if reason:
+                client.close(reason)
+
+    def close_all(self, reason: str) -> None:
+        for client in list(self.connections):
+            client.close(reason)

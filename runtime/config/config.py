@@ -1,0 +1,305 @@
+"""The configuration of one node: a frozen value that cannot be wrong (style rule 11).
+
+Sources, the later one winning: the defaults below, a TOML file, the environment
+(`EVENKEEL_LEASE__DURATION_MS=5000`), and flags (`--set lease.duration_ms=5000`). Whatever the
+source, a value goes through the same parser and the same checks, and a key nobody knows is an error
+that names the nearest known one: a mistyped limit must not silently be no limit.
+
+Ranges are checked by the fields, relations inside a section by the section, relations between
+sections by `Config`; so a Config built in a test is checked like one read from a file. A message
+says what is wrong, why it matters and what to do.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
+
+import attrs
+
+from paxos.entry import CONFIG_MEMBERS_MAX
+from paxos.ids import NodeId
+from paxos.timing import Strategy
+from runtime.config.fields import Address, ConfigError, doc_of, parse_address, show
+from runtime.config.sections import (
+    NODE_ID_MAX,
+    SECTIONS,
+    BalancerSection,
+    BrokerSection,
+    CatchupSection,
+    GroupsSection,
+    LeaseSection,
+    LimitsSection,
+    ListenSection,
+    LogSection,
+    NodeSection,
+    PaxosSection,
+    StorageSection,
+)
+
+__all__ = [
+    "SECTIONS",
+    "Address",
+    "BalancerSection",
+    "Config",
+    "ConfigError",
+    "load",
+    "parse_address",
+]
+
+ENV_PREFIX: Final = "EVENKEEL_"
+CONFIG_FILE_BYTES_MAX: Final = 64 * 1024
+VALUE_CHARS_MAX: Final = 255
+"""The registry's own limit for hosts, and enough for a path."""
+CONFIG_LINE_CHARS_MAX: Final = 4096
+"""tomllib's time grows with the square of a dotted key: 30 KB of `a.a.a` took it two seconds."""
+
+
+def _sorted_peers(peers: Mapping[NodeId, Address]) -> Mapping[NodeId, Address]:
+    return MappingProxyType(dict(sorted(peers.items())))
+
+
+def _check_peers(config: Any, _field: object, peers: Mapping[NodeId, Address]) -> None:  # noqa: ANN401
+    if not 0 < len(peers) <= CONFIG_MEMBERS_MAX:
+        most = CONFIG_MEMBERS_MAX
+        raise ConfigError([f"[peers] has {len(peers)} nodes: a cluster has 1 to {most}"])
+    owner: dict[Address, NodeId] = {}
+    for node, address in peers.items():
+        where = f"peers.{node} = {show(address)}"
+        if not 1 <= node <= NODE_ID_MAX:
+            raise ConfigError([f"{where}: a node id is 1 to {NODE_ID_MAX}"])
+        if address in owner:
+            raise ConfigError([f"{where}: node {owner[address]} has the same address"])
+        if address.is_wildcard:
+            raise ConfigError([f"{where}: nobody can connect to it; name the node's own address"])
+        owner[address] = node
+
+
+@attrs.frozen(kw_only=True)
+class Config:
+    node: NodeSection
+    listen: ListenSection
+    peers: Mapping[NodeId, Address] = attrs.field(converter=_sorted_peers, validator=_check_peers)
+    groups: GroupsSection = attrs.Factory(GroupsSection)
+    lease: LeaseSection = attrs.Factory(LeaseSection)
+    paxos: PaxosSection = attrs.Factory(PaxosSection)
+    storage: StorageSection = attrs.Factory(StorageSection)
+    catchup: CatchupSection = attrs.Factory(CatchupSection)
+    balancer: BalancerSection = attrs.Factory(BalancerSection)
+    broker: BrokerSection = attrs.Factory(BrokerSection)
+    limits: LimitsSection = attrs.Factory(LimitsSection)
+    log: LogSection = attrs.Factory(LogSection)
+
+    def __attrs_post_init__(self) -> None:
+        if self.node.id not in self.peers:
+            known = ", ".join(str(node) for node in self.peers)
+            raise ConfigError(
+                [
+                    f"node.id = {self.node.id}: not in [peers] ({known}); "
+                    "[peers] lists every node of the cluster, this one included"
+                ]
+            )
+        least = self.paxos.drain_ms + self.paxos.steal_settle_ms
+        takes = "paxos.drain_ms + paxos.steal_settle_ms"
+        if Strategy(self.balancer.strategy).waits:
+            least += self.lease.duration_ms + 2 * self.lease.clock_margin_ms
+            takes += f", and with balancer.strategy = {show(self.balancer.strategy)} the lease"
+        if least >= self.balancer.steal_deadline_ms:
+            raise ConfigError(
+                [
+                    f"balancer.steal_deadline_ms = {self.balancer.steal_deadline_ms}: a steal may "
+                    f"take {takes}; raise it above {least} or lower those"
+                ]
+            )
+
+    @property
+    def founders(self) -> tuple[NodeId, ...]:
+        """The nodes of every group's first configuration, ascending."""
+        named = self.groups.founders
+        return tuple(
+            sorted(NodeId(int(node)) for node in named.split(",")) if named else self.peers
+        )
+
+    def describe(self) -> str:
+        """Every setting with its meaning, as TOML that `load` reads back to an equal Config."""
+        lines: list[str] = []
+        for name, section_class in SECTIONS.items():
+            lines.append(f"[{name}]")
+            section = getattr(self, name)
+            for field in attrs.fields(section_class):
+                setting = f"{field.name} = {show(getattr(section, field.name))}"
+                lines.append(f"{setting:<36} # {doc_of(field)}")
+            lines.append("")
+        lines.append("[peers]")
+        lines += [f"{node} = {show(address)}" for node, address in self.peers.items()]
+        return "\n".join(lines) + "\n"
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+_T = TypeVar("_T")
+
+
+class _Setting(NamedTuple):
+    section: str
+    key: str
+    raw: object
+    source: str
+    """Where it was written, as the operator would name it."""
+
+
+@attrs.define
+class _Loader:
+    """Collects settings from all sources, and every problem on the way: one run shows them all."""
+
+    problems: list[str] = attrs.Factory(list)
+    values: dict[str, dict[str, Any]] = attrs.Factory(lambda: {name: {} for name in SECTIONS})
+    sources: dict[str, str] = attrs.Factory(dict)
+    peers: dict[NodeId, Address] = attrs.Factory(dict)
+
+    def take(self, settings: Iterable[_Setting]) -> None:
+        for setting in settings:
+            try:
+                self._take_one(setting)
+            except ValueError as error:
+                self.problems.append(f"{setting.source}: {error}")
+
+    def _take_one(self, setting: _Setting) -> None:
+        """Parse one setting into its place; a later source overwrites an earlier one."""
+        dotted = f"{setting.section}.{setting.key}"
+        if setting.section == "peers":
+            if not (setting.key.isascii() and setting.key.isdigit()):
+                raise ValueError(f"{dotted}: the key of a peer is its node id, a number")
+            self.peers[NodeId(int(setting.key))] = _parsed(dotted, parse_address, setting.raw)
+            return
+        section_class = SECTIONS.get(setting.section)
+        if section_class is None:
+            nearest = _nearest(setting.section, [*SECTIONS, "peers"])
+            raise ValueError(f"unknown section [{setting.section}]; {nearest}")
+        fields = {field.name: field for field in attrs.fields(section_class)}
+        if setting.key not in fields:
+            nearest = _nearest(setting.key, fields, prefix=f"{setting.section}.")
+            raise ValueError(f"unknown key {dotted}; {nearest}")
+        parser = fields[setting.key].metadata["parse"]
+        self.values[setting.section][setting.key] = _parsed(dotted, parser, setting.raw)
+        self.sources[dotted] = setting.source
+
+    def build(self) -> Config:
+        sections: dict[str, Any] = {}
+        for name, section_class in SECTIONS.items():
+            missing = [
+                f"{name}.{field.name} is missing: set it ({doc_of(field)})"
+                for field in attrs.fields(section_class)
+                if field.default is attrs.NOTHING and field.name not in self.values[name]
+            ]
+            self.problems += missing
+            if not missing:
+                try:
+                    sections[name] = section_class(**self.values[name])
+                except ConfigError as error:
+                    self.problems += [self._with_source(problem) for problem in error.problems]
+        if not self.problems:
+            try:
+                return Config(peers=self.peers, **sections)
+            except ConfigError as error:
+                self.problems += [self._with_source(problem) for problem in error.problems]
+        raise ConfigError(self.problems)
+
+    def _with_source(self, problem: str) -> str:
+        """Problems begin with the dotted key: say also who set it to that."""
+        source = self.sources.get(problem.partition(" = ")[0])
+        return problem if source is None else f"{source}: {problem}"
+
+
+def load(path: Path | None, env: Mapping[str, str], overrides: Sequence[str] = ()) -> Config:
+    """Read a Config from a file, the environment and `section.key=value` overrides, in that order.
+
+    Raises:
+        ConfigError: with every problem there is, one sentence each.
+    """
+    loader = _Loader()
+    if path is not None:
+        loader.take(_from_file(path, loader.problems))
+    loader.take(_from_env(env, loader.problems))
+    loader.take(_from_overrides(overrides, loader.problems))
+    return loader.build()
+
+
+def _parsed(dotted: str, parser: Callable[[object], _T], raw: object) -> _T:
+    try:
+        if isinstance(raw, str):
+            raw.encode()  # the environment may be of other bytes, which nobody could be told of
+            if len(raw) > VALUE_CHARS_MAX:
+                raise ValueError(f"a value has at most {VALUE_CHARS_MAX} characters")
+        return parser(raw)
+    except ValueError as error:
+        raise ValueError(f"{dotted} = {show(raw)}: {error}") from error
+
+
+def _nearest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """The known word that was probably meant, or the whole choice where nothing is near."""
+    choice = sorted(known)
+    near = difflib.get_close_matches(word, choice, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {prefix}{near[0]}?"
+    return "known are " + ", ".join(prefix + name for name in choice)
+
+
+def _from_file(path: Path, problems: list[str]) -> Iterable[_Setting]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(CONFIG_FILE_BYTES_MAX + 1)
+        if len(data) > CONFIG_FILE_BYTES_MAX:
+            problems.append(f"{path}: larger than {CONFIG_FILE_BYTES_MAX} bytes: not a config file")
+            return
+        text = data.decode()
+        if max(map(len, text.splitlines()), default=0) > CONFIG_LINE_CHARS_MAX:
+            most = CONFIG_LINE_CHARS_MAX
+            problems.append(f"{path}: a line of more than {most} characters: not a config file")
+            return
+        tables = tomllib.loads(text)
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror}")
+        return
+    except (ValueError, RecursionError) as error:
+        problems.append(f"{path}: not TOML: {error}")
+        return
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            problems.append(f"{path}: {name} stands outside a section; put it under a [section]")
+            continue
+        for key, raw in table.items():
+            yield _Setting(name, key, raw, str(path))
+
+
+def _from_env(env: Mapping[str, str], problems: list[str]) -> Iterable[_Setting]:
+    for variable, raw in sorted(env.items()):
+        if not variable.startswith(ENV_PREFIX):
+            continue
+        section, separator, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
+        source = f"environment variable {variable}"
+        if separator:
+            yield _Setting(section, key, raw, source)
+        else:
+            known = [
+                f"{ENV_PREFIX}{name}__{field.name}".upper()
+                for name, section_class in SECTIONS.items()
+                for field in attrs.fields(section_class)
+            ]
+            problems.append(
+                f"{source}: a setting is {ENV_PREFIX}SECTION__KEY, with two underscores between; "
+                + _nearest(variable, known)
+            )
+
+
+def _from_overrides(overrides: Sequence[str], problems: list[str]) -> Iterable[_Setting]:
+    for override in overrides:
+        dotted, equals, raw = override.partition("=")
+        section, dot, key = dotted.strip().partition(".")
+        if equals and dot:
+            yield _Setting(section, key, raw.strip(), f"--set {override}")
+        else:
+            problems.append(f"--set {override}: expected --set section.key=value")

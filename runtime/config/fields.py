@@ -1,0 +1,214 @@
+"""What a setting of a node's configuration is made of: a parser, a range, a sentence of meaning.
+
+A field refuses a wrong value whoever gives it, a file or a test; the message says what is wrong and
+what was expected. The settings are in `runtime.config.sections`, what must hold between them in
+`runtime.config.config`.
+"""
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import attrs
+
+NAME_LENGTH_MAX: Final = 64
+"""Of clusters and zones; as the registry has it."""
+
+Check: TypeAlias = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+"""An attrs validator. `Any`: it is given the section half made, and a value of unproved type."""
+
+
+class ConfigError(ValueError):
+    """The configuration is wrong: `problems` are complete sentences for the operator."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems: tuple[str, ...] = tuple(problems)
+
+
+class Address(NamedTuple):
+    """A host and a TCP port, written `host:port`, or `[host]:port` where the host is IPv6."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether this listens on every interface: nobody can connect *to* such an address."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
+
+def parse_int(raw: object) -> int:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    if isinstance(raw, str):
+        try:
+            return int(raw, 10)
+        except ValueError:
+            pass
+    raise ValueError("expected a whole number")
+
+
+def parse_bool(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    if isinstance(raw, str) and raw.lower() in ("true", "false"):
+        return raw.lower() == "true"
+    raise ValueError("expected true or false")
+
+
+def parse_text(raw: object) -> str:
+    if isinstance(raw, str):
+        return raw
+    raise ValueError("expected a string")
+
+
+def parse_node_list(raw: object) -> str:
+    """Node ids as text between commas, or as a TOML array; kept as text."""
+    if isinstance(raw, list):
+        raw = ",".join(map(str, raw))
+    if isinstance(raw, str):
+        return raw.replace(" ", "")
+    raise ValueError('expected node ids: "1,2,3"')
+
+
+def parse_path(raw: object) -> Path:
+    if isinstance(raw, str) and raw:
+        try:
+            return Path(raw).expanduser()
+        except RuntimeError as error:  # "~stranger"
+            raise ValueError(f"the home directory is not known: {error}") from error
+    raise ValueError("expected the path of a directory")
+
+
+def parse_address(raw: object) -> Address:
+    """Read `host:port`; the port is never 0, since clients and peers must know it.
+
+    Raises:
+        ValueError: if it is not one.
+    """
+    if isinstance(raw, str):
+        host, colon, port = raw.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            colon = ""
+        if "[" in host or "]" in host or not _is_host(host):
+            colon = ""
+        if colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536:
+            return Address(host, int(port))
+    raise ValueError("expected host:port (an IPv6 host in brackets) with a port of 1 to 65535")
+
+
+def _is_host(host: str) -> bool:
+    """Whether the resolver can be asked for it: of some names it does not even say that there is no
+    such host (`a..b`, a label of 64 letters), it raises UnicodeError."""
+    if not host.isprintable() or " " in host:
+        return False
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
+
+
+def parse_optional_address(raw: object) -> Address | None:
+    return None if raw == "" else parse_address(raw)
+
+
+def in_range(low: int, high: int) -> Check:
+    def check(section: Any, field: "attrs.Attribute[Any]", value: Any) -> None:  # noqa: ANN401
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            refuse(section, field.name, value, f"expected {low} to {high}: {doc_of(field)}")
+
+    return check
+
+
+def one_of(known: tuple[str, ...]) -> Check:
+    def check(section: Any, field: "attrs.Attribute[Any]", value: str) -> None:  # noqa: ANN401
+        if value not in known:
+            names = " or ".join(f'"{name}"' for name in known)
+            refuse(section, field.name, value, f"expected {names}: {doc_of(field)}")
+
+    return check
+
+
+def name_check(length_min: int) -> Check:
+    def check(section: Any, field: "attrs.Attribute[Any]", value: str) -> None:  # noqa: ANN401
+        plain = all(char.isascii() and (char.isalnum() or char in "._-") for char in value)
+        if not plain or not length_min <= len(value) <= NAME_LENGTH_MAX:
+            wanted = f"{length_min} to {NAME_LENGTH_MAX} letters, digits, '.', '_' or '-'"
+            refuse(section, field.name, value, f"expected {wanted}: {doc_of(field)}")
+
+    return check
+
+
+def doc_of(field: "attrs.Attribute[Any]") -> str:
+    return str(field.metadata["doc"])
+
+
+def refuse(section: Any, key: str, value: object, why: str) -> None:  # noqa: ANN401
+    raise ConfigError([f"{section.SECTION}.{key} = {show(value)}: {why}"])
+
+
+def int_field(default: int, low: int, high: int, doc: str) -> int:
+    """A whole number of low..high (the return type is what attrs makes of it, as usual)."""
+    meta = {"doc": doc, "parse": parse_int}
+    field: int = attrs.field(default=default, validator=in_range(low, high), metadata=meta)
+    return field
+
+
+def bool_field(default: bool, doc: str) -> bool:
+    meta = {"doc": doc, "parse": parse_bool}
+    field: bool = attrs.field(
+        default=default, validator=attrs.validators.instance_of(bool), metadata=meta
+    )
+    return field
+
+
+def choice_field(default: str, known: tuple[str, ...], doc: str) -> str:
+    meta = {"doc": doc, "parse": parse_text}
+    field: str = attrs.field(default=default, validator=one_of(known), metadata=meta)
+    return field
+
+
+def address_field(default: str, doc: str) -> Address:
+    meta = {"doc": doc, "parse": parse_address}
+    field: Address = attrs.field(
+        default=parse_address(default),
+        validator=attrs.validators.instance_of(Address),
+        metadata=meta,
+    )
+    return field
+
+
+def show(value: object) -> str:
+    """The value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    try:
+        text = "" if value is None else str(value)
+    except ValueError:  # a number of more digits than Python prints, perhaps in a list
+        return f"a {type(value).__name__} that is too long to show"
+    if isinstance(value, int):
+        return text
+    escaped = "".join(
+        f"\\{char}" if char in '"\\' else char if char.isprintable() else f"\\U{ord(char):08x}"
+        for char in text
+    )
+    return f'"{escaped}"'

@@ -1,0 +1,460 @@
+"""The sections of a node's configuration: every setting, its range, its default, its meaning.
+
+How a configuration is read, and what must hold between sections, is in `runtime.config.config`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from balancer.registry.records import REPLICAS_MAX, TOPIC_PARTITIONS_MAX
+from paxos.entry import CONFIG_MEMBERS_MAX, ENTRY_BYTES_MAX
+from paxos.ids import NodeId
+from paxos.timing import WINDOW_MAX, Strategy
+from runtime.config.fields import (
+    Address,
+    address_field,
+    bool_field,
+    choice_field,
+    in_range,
+    int_field,
+    name_check,
+    parse_int,
+    parse_node_list,
+    parse_optional_address,
+    parse_path,
+    parse_text,
+    refuse,
+)
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+NODE_ID_MAX: Final = 2**31 - 1
+"""Kafka's node ids are int32."""
+ENTRY_OVERHEAD_BYTES: Final = 64 * KIB
+"""What an entry, a WAL record or a peer frame may hold beside the one request it carries."""
+DAY_MS: Final = 24 * 3600 * 1000
+
+
+@attrs.frozen(kw_only=True)
+class NodeSection:
+    SECTION: ClassVar = "node"
+    id: NodeId = attrs.field(
+        validator=in_range(1, NODE_ID_MAX),
+        metadata={"doc": "this node's number in [peers], for ever", "parse": parse_int},
+    )
+    cluster_id: str = attrs.field(
+        validator=name_check(1),
+        metadata={"doc": "nodes of another cluster are refused", "parse": parse_text},
+    )
+    data_dir: Path = attrs.field(
+        validator=attrs.validators.instance_of(Path),
+        metadata={"doc": "where this node alone keeps its log", "parse": parse_path},
+    )
+    zone: str = attrs.field(
+        default="",
+        validator=name_check(0),
+        metadata={"doc": "rack or availability zone", "parse": parse_text},
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ListenSection:
+    SECTION: ClassVar = "listen"
+    kafka: Address = address_field("127.0.0.1:9092", "where Kafka clients connect")  # noqa: RUF009 (frozen)
+    peer: Address = address_field("127.0.0.1:7092", "where the other nodes connect")  # noqa: RUF009 (frozen)
+    http: Address = address_field("127.0.0.1:8092", "metrics, status and administration")  # noqa: RUF009 (frozen)
+    advertised_kafka: Address | None = attrs.field(
+        default=None,
+        validator=attrs.validators.optional(attrs.validators.instance_of(Address)),
+        metadata={
+            "doc": "the address told to clients, if it is not listen.kafka",
+            "parse": parse_optional_address,
+        },
+    )
+    http_origin: str = attrs.field(
+        default="",
+        validator=attrs.validators.instance_of(str),
+        metadata={
+            "doc": "where browsers reach a proxy in front of listen.http: https://bus.example.com",
+            "parse": parse_text,
+        },
+    )
+
+    def __attrs_post_init__(self) -> None:
+        seen: dict[Address, str] = {}
+        for key in ("kafka", "peer", "http"):
+            address: Address = getattr(self, key)
+            if address in seen:
+                why = f"listen.{seen[address]} uses the same address; give each its own port"
+                refuse(self, key, address, why)
+            seen[address] = key
+        if not self.http.is_loopback:
+            why = (
+                "whoever reaches this address may move masters and pause the balancer, without a "
+                "password; use a loopback address (127.0.0.1) and a proxy in front of it"
+            )
+            refuse(self, "http", self.http, why)
+        origin = urlsplit(self.http_origin)
+        if self.http_origin and (
+            origin.scheme not in ("http", "https")
+            or not origin.hostname
+            or self.http_origin != f"{origin.scheme}://{origin.netloc}".lower()
+        ):
+            why = "expected a scheme and a host as browsers say it: https://bus.example.com"
+            refuse(self, "http_origin", self.http_origin, why)
+        if self.kafka.is_wildcard and self.advertised_kafka is None:
+            why = (
+                "clients are told this address and cannot connect to it; "
+                "set listen.advertised_kafka to an address that clients can reach"
+            )
+            refuse(self, "kafka", self.kafka, why)
+        if self.advertised_kafka is not None and self.advertised_kafka.is_wildcard:
+            why = "clients cannot connect to it; set an address that clients can reach"
+            refuse(self, "advertised_kafka", self.advertised_kafka, why)
+
+    @property
+    def told_to_clients(self) -> Address:
+        return self.kafka if self.advertised_kafka is None else self.advertised_kafka
+
+
+def _check_founders(section: Any, _field: object, founders: str) -> None:  # noqa: ANN401
+    nodes = founders.split(",") if founders else []
+    if len(set(nodes)) != len(nodes) or not all(
+        node.isascii() and node.isdigit() and 1 <= int(node) <= NODE_ID_MAX for node in nodes
+    ):
+        refuse(section, "founders", founders, "expected node ids, each once, as in 1,2,3")
+    if len(nodes) > CONFIG_MEMBERS_MAX:
+        refuse(section, "founders", founders, f"at most {CONFIG_MEMBERS_MAX}")
+
+
+@attrs.frozen(kw_only=True)
+class GroupsSection:
+    SECTION: ClassVar = "groups"
+    count: int = int_field(
+        12, 1, 1024, "Paxos groups for data; group 0, the registry, comes on top"
+    )
+    replicas: int = int_field(
+        3, 1, REPLICAS_MAX, "how many nodes keep each group, of those the cluster began with"
+    )
+    founders: str = attrs.field(
+        default="",
+        validator=_check_founders,
+        metadata={
+            "doc": 'the nodes the cluster began with, for ever: "1,2,3"; else all of [peers]',
+            "parse": parse_node_list,
+        },
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LeaseSection:
+    """protocol.md, timers: the holder stops a margin before the expiry, others start one after."""
+
+    SECTION: ClassVar = "lease"
+    duration_ms: int = int_field(
+        3000, 100, DAY_MS, "how long a master stays master without renewing"
+    )
+    renew_every_ms: int = int_field(1000, 10, DAY_MS, "how often a master renews")
+    clock_margin_ms: int = int_field(
+        200, 1, 60_000, "the most a node's clock may be off the true time"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        needed = 2 * self.renew_every_ms + 2 * self.clock_margin_ms
+        if self.duration_ms <= needed:
+            why = (
+                "a lease must outlive one lost renewal and both clock margins "
+                f"(2 * renew_every_ms + 2 * clock_margin_ms = {needed} ms); "
+                f"raise lease.duration_ms above {needed} or lower lease.renew_every_ms"
+            )
+            refuse(self, "duration_ms", self.duration_ms, why)
+        if self.renew_every_ms <= 2 * self.clock_margin_ms:
+            why = (
+                "two renewals must differ by more than two clocks may "
+                f"(2 * clock_margin_ms = {2 * self.clock_margin_ms} ms), or a renewal may shorten "
+                f"the lease (R15); raise lease.renew_every_ms above {2 * self.clock_margin_ms}"
+            )
+            refuse(self, "renew_every_ms", self.renew_every_ms, why)
+
+
+@attrs.frozen(kw_only=True)
+class PaxosSection:
+    SECTION: ClassVar = "paxos"
+    window: int = int_field(
+        8, 1, WINDOW_MAX - 1, "slots a master may have under way at once in one group"
+    )
+    entry_bytes_max: int = int_field(
+        1 * MIB, 1 * KIB, ENTRY_BYTES_MAX, "batching stops here; one larger request goes alone"
+    )
+    batch_wait_ms: int = int_field(
+        0, 0, 1000, "how long commands may wait for company while entries are under way"
+    )
+    batch_bytes_min: int = int_field(
+        64 * KIB, 1, ENTRY_BYTES_MAX, "so many bytes of commands are company enough to go at once"
+    )
+    gather_ms: int = int_field(
+        1, 0, 3, "how long answered clients have to ask again, at least; 0: none waits"
+    )
+    retransmit_ms: int = int_field(400, 5, 60_000, "when an unanswered message is sent again")
+    drain_ms: int = int_field(200, 1, 60_000, "how long a steal may wait for the window to empty")
+    steal_settle_ms: int = int_field(
+        500, 10, 60_000, "after this a Steal of unknown fate is closed"
+    )
+    election_backoff_ms_min: int = int_field(
+        20, 1, 60_000, "shortest wait before trying an election"
+    )
+    election_backoff_ms_max: int = int_field(
+        200, 1, 60_000, "longest wait before trying an election"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.election_backoff_ms_min >= self.election_backoff_ms_max:
+            why = (
+                "the wait is drawn between min and max so that two candidates do not meet for "
+                "ever; raise paxos.election_backoff_ms_max above "
+                f"{self.election_backoff_ms_min} (paxos.election_backoff_ms_min)"
+            )
+            refuse(self, "election_backoff_ms_max", self.election_backoff_ms_max, why)
+        if self.steal_settle_ms <= self.retransmit_ms:
+            why = (
+                "a Steal must be sent again at least once before it is given up; raise it above "
+                f"paxos.retransmit_ms = {self.retransmit_ms}"
+            )
+            refuse(self, "steal_settle_ms", self.steal_settle_ms, why)
+
+
+@attrs.frozen(kw_only=True)
+class StorageSection:
+    SECTION: ClassVar = "storage"
+    durability: str = choice_field(
+        "fsync",
+        ("fsync", "unsafe-none"),
+        "unsafe-none acknowledges what a power cut or a kernel crash may take back",
+    )
+    segment_bytes: int = int_field(
+        64 * MIB, 1 * MIB, 1024 * MIB, "size of one write-ahead log file"
+    )
+    low_water_bytes: int = int_field(
+        64 * MIB, 0, 1 << 50, "with less free space clients' writes are refused, retriably"
+    )
+    reserve_bytes: int = int_field(
+        32 * MIB, 0, 1 << 40, "held back in a file, for elections while the disk is full"
+    )
+    scrub_bytes_per_s: int = int_field(
+        8 * MIB, 0, 1 << 40, "how fast cold data is read again to find damage; 0: never"
+    )
+    scrub_every_s: int = int_field(
+        3600, 1, 365 * 24 * 3600, "a new pass over all data begins so long after the last one"
+    )
+    checkpoint_bytes: int = int_field(
+        256 * MIB,
+        64 * KIB,
+        1 << 40,
+        "logged between two checkpoints of a group: what a start reads",
+    )
+    checkpoint_records: int = int_field(
+        200_000, 100, 1 << 40, "the same in records of the log; what comes first counts"
+    )
+    log_bytes: int = int_field(
+        512 * MIB,
+        2 * MIB,
+        1 << 50,
+        "log kept for peers that were away; older data is moved out of it",
+    )
+    settle_bytes_per_s: int = int_field(
+        64 * MIB,
+        0,
+        1 << 40,
+        "how fast data is moved out of it: less where it can wait, more if need be; 0: no limit",
+    )
+    compact_check_ms: int = int_field(
+        15_000, 10, DAY_MS, "how often compacted topics are looked at; as fast as settling"
+    )
+    data_bytes_max: int = int_field(
+        0, 0, 1 << 50, "as if the disk were no larger for this node's directory; 0: all of it"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        needed = self.log_bytes + 2 * self.segment_bytes
+        needed += 2 * self.low_water_bytes + self.reserve_bytes
+        if 0 < self.data_bytes_max < needed:
+            why = (
+                "the log window, two segments, the reserve and twice the low-water mark need "
+                f"{needed} bytes; raise it above that, or lower storage.log_bytes"
+            )
+            refuse(self, "data_bytes_max", self.data_bytes_max, why)
+
+    retention_check_ms: int = int_field(
+        10_000, 10, DAY_MS, "how often masters look for records that are too old or too many"
+    )
+
+    @property
+    def is_unsafe(self) -> bool:
+        return self.durability != "fsync"
+
+
+@attrs.frozen(kw_only=True)
+class BalancerSection:
+    SECTION: ClassVar = "balancer"
+    enabled: bool = bool_field(True, "whether this node steals masters that belong to it")
+    interval_ms: int = int_field(200, 10, DAY_MS, "how often the placement is looked at")
+    pause_between_steals_ms: int = int_field(
+        100, 0, DAY_MS, "rest between two steals in the cluster"
+    )
+    steal_deadline_ms: int = int_field(2000, 50, DAY_MS, "a steal that takes longer is given up")
+    token_ms: int = int_field(5000, 100, DAY_MS, "how long the right to steal is lent to a node")
+    hold_down_ms: int = int_field(3000, 0, DAY_MS, "a node that has just started is no target yet")
+    mute_ms: int = int_field(
+        5000, 0, DAY_MS, "a group whose steal failed is left alone for this long"
+    )
+    dead_after_ms: int = int_field(15_000, 100, DAY_MS, "a node gone for longer loses its groups")
+    replace_after_s: int = int_field(
+        600, 1, 365 * 24 * 3600, "what a node had that is gone for longer is copied to others"
+    )
+    replica_moves_max: int = int_field(4, 1, 64, "groups whose members change at once")
+    load_interval_ms: int = int_field(5000, 0, DAY_MS, "between two reports of load; 0: none")
+    uneven_for_ms: int = int_field(
+        20_000, 0, DAY_MS, "by weight: so long a node is above its share before a plan is made"
+    )
+    uneven_pause_ms: int = int_field(
+        60_000, 0, DAY_MS, "by weight: between two plans that are made only for evenness"
+    )
+    forward_grace_ms: int = int_field(1000, 0, DAY_MS, "an old master still forwards for this long")
+    progress_wait_ms: int = int_field(50, 0, 10_000, "a steal waits so long for consumers' reports")
+    strategy: str = choice_field(
+        Strategy.DELEGATE.value,
+        tuple(one.value for one in Strategy),
+        "how this node gives a master away: handoff.md; all but the default are for comparison",
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.token_ms <= self.steal_deadline_ms:
+            why = (
+                "the right to steal must outlive the steal, or two go on at once; raise it above "
+                f"balancer.steal_deadline_ms = {self.steal_deadline_ms}"
+            )
+            refuse(self, "token_ms", self.token_ms, why)
+        if self.replace_after_s * 1_000 < self.dead_after_ms:
+            why = f"a node loses its masters first: balancer.dead_after_ms = {self.dead_after_ms}"
+            refuse(self, "replace_after_s", self.replace_after_s, why)
+
+
+@attrs.frozen(kw_only=True)
+class CatchupSection:
+    SECTION: ClassVar = "catchup"
+    bytes_per_s: int = int_field(
+        100_000_000, 0, 1 << 40, "what the disk and the link to a peer can do; 0: no limit"
+    )
+    share_percent: int = int_field(
+        30, 1, 100, "how much of that a node that was away, or one that helps it, may use"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class BrokerSection:
+    SECTION: ClassVar = "broker"
+    auto_create_topics: bool = bool_field(False, "create a topic when a client asks for it by name")
+    default_partitions: int = int_field(
+        12, 1, TOPIC_PARTITIONS_MAX, "partitions of a topic that does not say"
+    )
+    default_replication: int = int_field(
+        3,
+        1,
+        CONFIG_MEMBERS_MAX,
+        "copies of a topic's data in a cluster that is older than groups.replicas",
+    )
+    retention_ms: int = int_field(
+        7 * DAY_MS,
+        -1,
+        1 << 62,
+        "how long records are kept where a topic does not say; -1: for ever",
+    )
+    retention_bytes: int = int_field(
+        -1, -1, 1 << 62, "how much of a partition is kept where a topic does not say; -1: all"
+    )
+    group_initial_rebalance_delay_ms: int = int_field(
+        100, 0, 60_000, "a new consumer group waits this long for more members"
+    )
+    group_session_timeout_ms_min: int = int_field(1000, 1, DAY_MS, "shorter ones are refused")
+    group_session_timeout_ms_max: int = int_field(1_800_000, 1, DAY_MS, "longer ones are refused")
+
+    def __attrs_post_init__(self) -> None:
+        low, high = self.group_session_timeout_ms_min, self.group_session_timeout_ms_max
+        if low > high:
+            why = f"no session timeout would be legal; raise it to {low} or more"
+            refuse(self, "group_session_timeout_ms_max", high, why)
+
+
+@attrs.frozen(kw_only=True)
+class LimitsSection:
+    SECTION: ClassVar = "limits"
+    connections_max: int = int_field(1000, 1, 1_000_000, "client connections to this node")
+    connections_per_ip_max: int = int_field(
+        500, 1, 1_000_000, "client connections from one address"
+    )
+    connections_per_ip_per_s: int = int_field(
+        500, 1, 1_000_000, "connections that one address may open a second, twice as many at once"
+    )
+    frame_bytes_max: int = int_field(
+        16 * MIB,
+        2 * MIB,  # Java's default is 1 MiB a request, librdkafka's 1 MB a batch; neither asks first
+        ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES,
+        "a larger request is refused (MESSAGE_TOO_LARGE); what clients send by default must fit "
+        "it, and it must fit one entry of the log",
+    )
+    pending_bytes_per_group: int = int_field(
+        32 * MIB,
+        64 * KIB,
+        1 << 40,
+        "produced and not yet chosen; above it, and above 4 MiB, sockets are not read",
+    )
+    pending_bytes_per_node: int = int_field(
+        128 * MIB, 64 * KIB, 1 << 40, "all requests under way, from their first byte on"
+    )
+    answer_bytes_per_node: int = int_field(
+        128 * MIB, 1 * MIB, 1 << 40, "answers that clients have not read yet"
+    )
+    peer_queue_bytes: int = int_field(64 * MIB, 64 * KIB, 1 << 40, "waiting to be sent to one peer")
+    tail_bytes: int = int_field(32 * MIB, 0, 1 << 40, "newest data kept in memory for consumers")
+    fetch_bytes_max: int = int_field(16 * MIB, 64 * KIB, 1024 * MIB, "one answer to one consumer")
+    idle_connection_s: int = int_field(600, 1, 7 * 24 * 3600, "a silent connection is closed")
+
+    def __attrs_post_init__(self) -> None:
+        at_least = (
+            ("connections_max", "connections_per_ip_max", "one address alone may use that many"),
+            ("pending_bytes_per_group", "frame_bytes_max", "one request must fit"),
+            ("pending_bytes_per_node", "pending_bytes_per_group", "one full group must fit"),
+            ("peer_queue_bytes", "frame_bytes_max", "the entry of one request must fit"),
+        )
+        for key, floor_key, because in at_least:
+            floor: int = getattr(self, floor_key)
+            if getattr(self, key) < floor:
+                why = f"{because}; raise it to at least limits.{floor_key} = {floor}"
+                refuse(self, key, getattr(self, key), why)
+
+
+@attrs.frozen(kw_only=True)
+class LogSection:
+    SECTION: ClassVar = "log"
+    level: str = choice_field(
+        "info", ("debug", "info", "warning", "error"), "the least to be logged"
+    )
+
+
+SECTIONS: Final[Mapping[str, type[Any]]] = {
+    "node": NodeSection,
+    "listen": ListenSection,
+    "groups": GroupsSection,
+    "lease": LeaseSection,
+    "paxos": PaxosSection,
+    "storage": StorageSection,
+    "catchup": CatchupSection,
+    "balancer": BalancerSection,
+    "broker": BrokerSection,
+    "limits": LimitsSection,
+    "log": LogSection,
+}

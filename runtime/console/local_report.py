@@ -1,0 +1,200 @@
+"""What this node says of itself to whoever shows the cluster: another node, or itself.
+
+The state is a look at the groups it acts for. The data is a walk over everything it is master of;
+it goes on in small pieces, so that nothing else waits for it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import attrs
+import trio
+import trio.lowlevel
+
+from broker.requests.context import Broker
+from broker.state_machine.machine import GroupMachine
+from coordinator.model import ErrorCode, ListedGroup, ListGroups, ListGroupsResponse, Response
+from coordinator.replicated.stored import StoredGroup
+from paxos.ids import MS, GroupId
+from runtime.console.messages import (
+    CLIENTS_MAX,
+    CONSUMERS_MAX,
+    OFFSETS_MAX,
+    PARTITIONS_MAX,
+    TEXT_CHARS_MAX,
+    TOPICS_MAX,
+    Acting,
+    Committed,
+    Consumers,
+    Data,
+    Ends,
+    Held,
+    Sample,
+    State,
+)
+from runtime.console.recent_traffic import SECOND_NS, RecentTraffic
+from runtime.engine.engine import Engine
+from runtime.metrics.status import VERSION, rss_bytes
+
+PIECE: Final = 500
+"""Partitions or offsets that are looked at before others get their turn: well below 1 ms."""
+
+
+@attrs.define(eq=False)
+class _Walk:
+    """How much has been told; a walk begins anew where the other nodes may go on."""
+
+    partitions: int = 0
+    offsets: int = 0
+    consumers: int = 0
+    since_pause: int = 0
+    cut: bool = False
+
+    async def pause(self, looked_at: int) -> None:
+        self.since_pause += looked_at
+        if self.since_pause >= PIECE:
+            self.since_pause = 0
+            await trio.lowlevel.checkpoint()
+
+
+class LocalReport:
+    """`not_ready` as in GET /readyz, `connections`: how many clients there are."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        broker: Broker,
+        past: RecentTraffic,
+        durability: str,
+        not_ready: Callable[[], str],
+        connections: Callable[[], int],
+    ) -> None:
+        self._engine, self._broker, self._past = engine, broker, past
+        self._durability, self._not_ready, self._connections = durability, not_ready, connections
+        self._started_boot_ns = engine.now().boot_ns
+
+    # -- state --------------------------------------------------------------------------------
+
+    def state(self, since: int) -> State:
+        engine = self._engine
+        now = engine.now()
+        room = engine.writer.room
+        return State(
+            incarnation=engine.multi.incarnation,
+            second=now.boot_ns // SECOND_NS,
+            not_ready=self._not_ready()[:TEXT_CHARS_MAX],
+            version=VERSION,
+            durability=self._durability,
+            uptime_s=(now.boot_ns - self._started_boot_ns) // SECOND_NS,
+            rss_bytes=rss_bytes(),
+            disk_free_bytes=-1 if room is None else room.free_bytes,
+            disk_low=int(engine.disk_pressure.low),
+            connections=self._connections(),
+            acting=tuple(self._acting()),
+            samples=self.samples(since),
+        )
+
+    def samples(self, since: int) -> tuple[Sample, ...]:
+        return self._past.since(since)
+
+    def _acting(self) -> Iterator[Acting]:
+        now = self._engine.now()
+        for replica in self._engine.multi.replicas.values():
+            if replica.acting(now):
+                one = replica.statistics(now)
+                others = one.peers_applied.items()
+                slots = (slot for node, slot in others if node in one.members)
+                behind = max(0, one.applied - min(slots, default=one.applied))
+                yield Acting(one.group, one.lease_left_ns // MS, one.epoch, behind)
+
+    # -- data ---------------------------------------------------------------------------------
+
+    async def data(self) -> Data:
+        walk = _Walk()
+        ends = await self._ends(walk)
+        consumers = []
+        for group in self._broker.consumer_groups.coordinated():
+            machine = self._broker.machines.get(group)
+            for listed in self._listed(group) if machine is not None else ():
+                assert machine is not None
+                told = _consumers(group, listed, machine, walk)
+                if told is not None:
+                    consumers.append(told)
+                    await walk.pause(sum(len(one.indexes) for one in told.committed) + 1)
+        return Data(ends=ends, held=self._held(), consumers=tuple(consumers), cut=int(walk.cut))
+
+    async def _ends(self, walk: _Walk) -> tuple[Ends, ...]:
+        registry, topics = self._broker.registry, dict[str, Ends]()
+        for group in self._broker.consumer_groups.coordinated():
+            states = self._broker.machines[group].partitions
+            for uid, place in list(registry.partitions_of_group(group).items()):
+                state = states.get(uid)
+                if walk.partitions >= PARTITIONS_MAX:
+                    walk.cut = True
+                    break
+                ends = topics.get(place.topic)
+                if ends is None:
+                    ends = topics[place.topic] = Ends(place.topic, [], [], [])
+                ends.indexes.append(place.index)
+                ends.starts.append(0 if state is None else state.log_start)
+                ends.ends.append(0 if state is None else state.next_offset)
+                walk.partitions += 1
+                await walk.pause(1)
+        return tuple(topics.values())
+
+    def _held(self) -> tuple[Held, ...]:
+        """As of the last pass over all partitions (broker.lifecycle.retention)."""
+        retainer = self._broker.retainer
+        sizes = sorted(retainer.sizes.items(), key=lambda one: one[1].bytes, reverse=True)
+        held = []
+        for topic, size in sizes[:TOPICS_MAX]:
+            rate = retainer.rates.appended(topic)
+            held.append(Held(topic, size.bytes, -1 if rate is None else round(rate)))
+        return tuple(held)
+
+    def _listed(self, group: GroupId) -> tuple[ListedGroup, ...]:
+        """What the coordinator answers at once; while it is suspended, nothing."""
+        answers: list[Response] = []
+        self._broker.consumer_groups.ask(group, ListGroups(), answers.append)
+        for answer in answers:
+            if isinstance(answer, ListGroupsResponse) and answer.error == ErrorCode.NONE:
+                return answer.groups
+        return ()
+
+
+def _consumers(
+    group: GroupId, listed: ListedGroup, machine: GroupMachine, walk: _Walk
+) -> Consumers | None:
+    """None where there is no room for it any more, or where it has gone meanwhile."""
+    if walk.consumers >= CONSUMERS_MAX:
+        walk.cut = True
+        return None
+    walk.consumers += 1
+    stored = machine.consumer_groups.get(listed.group)
+    clients = [] if stored is None else _clients(stored)
+    return Consumers(
+        name=listed.group[:TEXT_CHARS_MAX],
+        state=listed.state,
+        kind=listed.type,
+        group=group,
+        members=len(clients),
+        clients=tuple(sorted(clients)[:CLIENTS_MAX]),
+        committed=() if stored is None else tuple(_committed(stored, walk)),
+    )
+
+
+def _clients(stored: StoredGroup) -> list[str]:
+    assigned = stored.assigned.members if stored.assigned is not None else ()
+    members = [(one.client_id, one.client_host) for one in stored.members.values()]
+    members += [(one.client_id, one.client_host) for one in assigned]
+    return [f"{client} {host}"[:TEXT_CHARS_MAX] for client, host in members]
+
+
+def _committed(stored: StoredGroup, walk: _Walk) -> Iterator[Committed]:
+    for topic, offsets in sorted(stored.offsets.items()):
+        if walk.offsets + len(offsets) > OFFSETS_MAX:
+            walk.cut = True
+            return
+        walk.offsets += len(offsets)
+        indexes = sorted(offsets)
+        yield Committed(topic, indexes, [offsets[index].offset for index in indexes])

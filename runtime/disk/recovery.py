@@ -1,0 +1,139 @@
+"""From a node's files to its groups as they were: checkpoints first, then what the log has above.
+
+A checkpoint that is damaged is done without: the older one is taken, and more of the log is
+replayed. Where both are, the group begins with nothing or with what the log still has, without a
+vote, and gets its state from a peer (broker.transfer).
+"""
+
+from collections.abc import Collection, Mapping
+
+from balancer.registry.registry import Registry
+from broker.state_machine.checkpoint_chunks import ImageError, base_of, decode_chunk
+from broker.state_machine.machine import GroupMachine
+from broker.statistics import BrokerStatistics
+from broker.tail import Tail
+from paxos.base import Base, BaseError
+from paxos.ids import REGISTRY_GROUP, GroupId, Now, Slot
+from paxos.replica import Replica
+from paxos.state.core import Recovered
+from runtime.config.config import Config
+from runtime.system.journal import Journal
+from storage.checkpoints import Checkpoint, CheckpointFiles
+from storage.errors import DirectoryRefused
+from storage.format import Place
+from storage.identity import Identity
+from storage.log.model import Recovered as RecoveredLog
+from storage.log.model import RecoveredGroup
+from storage.log.wal import Wal
+
+
+def read_checkpoints(files: CheckpointFiles, journal: Journal) -> dict[GroupId, Checkpoint]:
+    """The newest intact checkpoint of every group that has one. What the older ones need of the log
+    is read as well: who retires it later must not wait for the disk."""
+    found: dict[GroupId, Checkpoint] = {}
+    for group in files.groups():
+        files.needs(group)
+        checkpoint = files.load(group)
+        if checkpoint is None:
+            continue
+        for name in checkpoint.damaged:
+            journal.error("checkpoint damaged", group=group, file=name, lost=checkpoint.lost)
+        if not checkpoint.lost:
+            found[group] = checkpoint
+    return found
+
+
+def say_what_was_found(
+    journal: Journal, identity: Identity, recovered: RecoveredLog, *, checkpoints: int
+) -> None:
+    journal.info(
+        "log opened",
+        incarnation=identity.incarnation,
+        checkpoints=checkpoints,
+        records=recovered.records,
+        bytes=recovered.bytes_read,
+        cut=None if recovered.cut is None else str(recovered.cut),
+        damage=[str(hole) for hole in recovered.damage],
+    )
+    for name in identity.damaged:
+        journal.error("damaged file replaced by its copy", file=name)
+
+
+def log_bases(checkpoints: Mapping[GroupId, Checkpoint]) -> dict[GroupId, tuple[Slot, int]]:
+    """From where the log has to be read (storage.log.opening)."""
+    return {group: (one.slot, one.needs) for group, one in checkpoints.items()}
+
+
+def restore(machine: GroupMachine, checkpoint: Checkpoint, log_from: Place) -> Base:
+    """Make the machine what the checkpoint says, and return the replica's part of it. The log
+    begins at `log_from` by now.
+
+    Raises:
+        DirectoryRefused: the file is what was written, but not by a program that we understand.
+    """
+    try:
+        chunks = [decode_chunk(chunk) for chunk in checkpoint.chunks]
+        base = base_of(chunks)
+        machine.restore(base.slot, chunks, log_from=log_from)
+    except (ImageError, BaseError) as error:
+        raise DirectoryRefused(
+            f"the checkpoint of group {checkpoint.group} at slot {checkpoint.slot}: {error}"
+        ) from error
+    return base
+
+
+def as_paxos(found: RecoveredGroup | None, base: Base | None) -> Recovered | None:
+    """What storage recovered, in the core's words."""
+    if found is None:
+        return None if base is None else Recovered(base=base)
+    return Recovered(
+        promised=found.promised,
+        votes=found.votes,
+        learned=found.learned,
+        voting=found.voting,
+        floor=found.floor,
+        base=base,
+        proven=found.proven,
+        lost=found.lost,
+    )
+
+
+def replay(wal: Wal, now: Now, replica: Replica, machine: GroupMachine, end: Slot) -> None:
+    """Apply what the log has above the base, up to `end`."""
+    start = Slot(replica.learner.applied + 1)
+    for slot, entry, position in wal.replay(replica.group, start, end):
+        replica.replay(now, slot, entry)
+        machine.apply(slot, entry, position, keep_in_tail=False, answer=False)
+    machine.take_grown()
+
+
+def refuse_alone(
+    config: Config, recovered: RecoveredLog, ordered: Collection[GroupId] = ()
+) -> None:
+    """Damage is repaired from other nodes: where there is none, the data is lost.
+
+    Raises:
+        DirectoryRefused: this node may never vote again.
+    """
+    silent = sorted(
+        group
+        for group, found in recovered.groups.items()
+        if (not found.voting or found.proven > found.applied) and group not in ordered
+    )
+    if silent and len(config.peers) == 1:
+        where = "; ".join(str(hole) for hole in recovered.damage) or "see an earlier start's log"
+        raise DirectoryRefused(
+            f"the log is damaged in groups {', '.join(map(str, silent))} and there is no other "
+            f"node to learn from: restore the directory from a copy made after the last stop, or "
+            f"go on without what was lost: evenkeel data unsafe-recover ({where})"
+        )
+
+
+def scratch_machine(group: GroupId) -> GroupMachine:
+    """One of which nothing is wanted but whether it can be made what a peer says."""
+    return GroupMachine(
+        group,
+        tail=Tail(0),
+        statistics=BrokerStatistics(),
+        registry=Registry() if group == REGISTRY_GROUP else None,
+    )

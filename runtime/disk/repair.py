@@ -1,0 +1,322 @@
+"""What a running node does about damage in its log: write again, forget, learn again.
+
+Damage is known by where it lies (storage.log.walk.Hole). What the groups it may concern have
+promised and voted is in memory, and written again (paxos.changes.rewriting), or they become
+non-voting by the rule of paxos.changes.rejoin; the slots that were read from there are not read any
+more; and only then, in the log's order, is it noted that this damage is known, so that the next
+restart does not begin all over.
+
+The lost entries of applied slots are asked of the peers, one group at a time and node after node,
+by the same Learn with which anybody catches up. They come by value from an applied log, are written
+again behind everything else, and the state machine is told where they lie now. Entries of slots
+that were not applied yet come by the usual way. After a restart there is a gap instead: what lies
+behind it on our own disk is `recalled` once the peers have closed it, and never sent twice.
+
+What has to be read for that a thread reads (ADR 47): who repairs a disk has reason to doubt it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count, islice
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+import attrs
+
+from paxos.changes import rejoin, testimony
+from paxos.changes.rewriting import write_again
+from paxos.entry import Entry
+from paxos.ids import BALLOT_ZERO, MS, GroupId, NodeId, Now, Slot
+from paxos.messages import Learn, Learned, Message, Trimmed
+from paxos.multigroup import MultiGroup
+from paxos.replica import Replica
+from paxos.step import LearnedRecord, PromiseRecord, Send, Step, VotingRecord
+from runtime.disk.log_server import ReadEntries, places_of, read_entries
+from runtime.system.journal import Journal
+from runtime.system.worker import Worker
+from storage.errors import StorageFailed, WalDamaged
+from storage.format import ACCEPT, LEARNED, RECORD_HEADER_BYTES, Place
+from storage.log.wal import Wal
+from storage.log.walk import Hole
+
+T = TypeVar("T")
+ASK_EVERY_NS: Final = 500 * MS
+ASKING_MAX: Final = 4
+"""Groups that wait for answers at a time."""
+RECALL_BYTES: Final = 512 * 1024
+"""Brought back from our own log in one tick and group: the loop has other things to do."""
+
+
+class Relocating(Protocol):
+    def relocate(self, entry: Entry, old: int, new: int) -> None:
+        """An applied entry is written again: its encoding begins at position `new` now."""
+
+
+@attrs.frozen
+class Lost:
+    """Where the damaged record of a slot lies, and how long its entry is."""
+
+    place: Place
+    size: int
+
+
+class Returned(NamedTuple):
+    """A lost entry that a peer has sent."""
+
+    slot: Slot
+    lost: Lost
+    entry: Entry
+
+
+class Repairs:
+    """`reader` does what reads; without one (a node that has no threads) it is done at once."""
+
+    def __init__(
+        self,
+        multi: MultiGroup,
+        wal: Wal,
+        machines: Mapping[GroupId, Relocating],
+        journal: Journal,
+    ) -> None:
+        self._multi, self._wal, self._journal = multi, wal, journal
+        self._machines = machines
+        self._lost: dict[GroupId, dict[Slot, Lost]] = {}
+        self._proven: dict[GroupId, Slot] = {}
+        self._trimmed: dict[GroupId, dict[NodeId, Slot]] = {}
+        """Where the logs of peers begin that were asked in vain."""
+        self.given_up: Callable[[GroupId, Place], None] = lambda _group, _place: None
+        """Told that no peer's log has what was lost here below a place: only data can be got."""
+        self._asked: dict[GroupId, int] = {}
+        """Until when each group waits for its answer."""
+        self._turn = 0
+        self.reader: Worker | None = None
+        self._recalling: set[GroupId] = set()
+        """Groups whose slots behind a gap are being read."""
+        self._recalled: dict[GroupId, tuple[Slot, ReadEntries]] = {}
+        """What was read, from which slot on."""
+        self.found = 0
+        """Damaged places in the log, those of the restart included."""
+        self.repaired = 0
+        """Entries learned again."""
+
+    @property
+    def missing(self) -> int:
+        """Applied entries that cannot be read here now."""
+        return sum(map(len, self._lost.values()))
+
+    @property
+    def idle(self) -> bool:
+        return not self._lost and not self._proven
+
+    def forget(self, group: GroupId) -> None:
+        """This node is no member of the group any more."""
+        for one in (self._lost, self._proven, self._trimmed, self._asked, self._recalled):
+            one.pop(group, None)
+
+    # -- damage -------------------------------------------------------------------------------
+
+    def at_boot(self, holes: Iterable[Hole]) -> None:
+        """The restart has found damage; it has drawn the consequences already."""
+        for hole in holes:
+            self.found += 1
+            self._journal.error("log damaged", where=str(hole))
+
+    def recall_to(self, group: GroupId, proven: Slot) -> None:
+        """Slots up to `proven` are chosen; those that we have are on our own disk."""
+        self._proven[group] = proven
+
+    def damaged(self, now: Now, hole: Hole, step: Step) -> bool:
+        """Draw the consequences of damage found while running; False if it is known.
+
+        The caller stages what `step` persists, and then notes the damage in the log.
+        """
+        wal = self._wal
+        if wal.is_known(hole.start, hole.end):
+            return False
+        self.found += 1
+        self._journal.error("log damaged", where=str(hole))
+        lost: dict[GroupId, dict[Slot, Lost]] = {}
+        for group, slot, place, size in wal.losses(hole.start, hole.end, hole.group):
+            lost.setdefault(group, {})[slot] = Lost(place, size)
+            wal.drop(group, slot)
+        groups = {*self._multi.replicas} if hole.group is None else {hole.group, *lost}
+        for group in sorted(groups):
+            replica = self._multi.replicas.get(group)
+            if replica is not None:
+                slots = lost.get(group, {})
+                known = None if hole.group is None else set(slots)
+                if known is not None and hole.kind in (ACCEPT, LEARNED):
+                    known.add(hole.slot)
+                if not write_again(replica, known, str(hole), step):
+                    rejoin.distrust(replica, now, sorted(slots), str(hole), step)
+                self._miss(replica, slots)
+                if hole.kind == ACCEPT and hole.ballot is not None and hole.slot in slots:
+                    testimony.note(replica, hole.slot, hole.ballot)
+        for group in wal.groups():
+            if group not in self._multi.replicas and hole.group in (None, group):
+                self._write_again_elsewhere(group, step)
+        return True
+
+    def _write_again_elsewhere(self, group: GroupId, step: Step) -> None:
+        """Of groups that were here once, the log keeps what they promised."""
+        promised, voting, floor = self._wal.acceptor(group)
+        if promised != BALLOT_ZERO:
+            step.persist.append(PromiseRecord(group, promised))
+        step.persist.append(VotingRecord(group, voting, floor))
+
+    def _miss(self, replica: Replica, slots: dict[Slot, Lost]) -> None:
+        applied = {slot: one for slot, one in slots.items() if slot <= replica.learner.applied}
+        if applied:
+            self._lost.setdefault(replica.group, {}).update(applied)
+
+    # -- repair -------------------------------------------------------------------------------
+
+    def tick(self, now: Now, step: Step) -> list[Place]:
+        """Ask for what is missing, recall what is not; returns where more damage was met."""
+        if self._lost:
+            self._ask(now, step)
+        return [place for group in [*self._proven] for place in self._recall(now, group, step)]
+
+    def _ask(self, now: Now, step: Step) -> None:
+        """One question of a group at a time, and of so many groups: what peers and links have to
+        bear does not grow with the damage."""
+        for group in [*islice(self._lost, ASKING_MAX)]:
+            if now.boot_ns < self._asked.get(group, 0):
+                continue
+            self._asked[group] = now.boot_ns + ASK_EVERY_NS
+            self._turn += 1
+            replica, slots = self._multi.replicas[group], self._lost.pop(group)
+            self._lost[group] = slots  # to the end: others ask after it
+            others = replica.others(replica.members)
+            if others:
+                node = others[self._turn % len(others)]
+                step.before.append(Send(node, Learn(group, Slot(min(slots) - 1))))
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        if type(message) is Learned:
+            self.on_learned(sender, message)
+        elif type(message) is Trimmed:
+            self.on_trimmed(sender, message)
+
+    def on_learned(self, sender: NodeId, message: Learned) -> None:
+        """Take what we miss from a peer's answer."""
+        lost = self._lost.get(message.group)
+        if lost is None:
+            return
+        returned = [
+            Returned(slot, lost[slot], entry)
+            for slot, entry in zip(map(Slot, count(message.start)), message.entries, strict=False)
+            if slot in lost
+        ]
+        if returned:
+            work = partial(self._compare, returned)
+            self._read(work, partial(self._repair, sender, message.group))
+
+    def _read(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        if self.reader is None:
+            done(work())
+        else:
+            self.reader.submit(work, done)
+
+    def on_trimmed(self, sender: NodeId, message: Trimmed) -> None:
+        """A peer's log begins later. Where that is so with all of them, what was lost is not to be
+        had as entries any more: the group needs a checkpoint instead of them, and its batches come
+        from the peers' cold data."""
+        lost = self._lost.get(message.group)
+        if lost is None:
+            return
+        begins = self._trimmed.setdefault(message.group, {})
+        begins[sender] = message.first
+        replica = self._multi.replicas[message.group]
+        others = replica.others(replica.members)
+        if not all(node in begins for node in others):
+            return
+        least = min(begins[node] for node in others)
+        testimony.found_again(replica, [slot for slot in lost if slot < least])
+        gone = [lost.pop(slot) for slot in sorted(lost) if slot < least]
+        del self._trimmed[message.group]
+        if not lost:
+            del self._lost[message.group]
+        if gone:
+            self._journal.warning("entries not repaired", group=message.group, entries=len(gone))
+            self.given_up(message.group, max(one.place + one.size for one in gone))
+
+    def _compare(self, returned: Sequence[Returned]) -> list[tuple[Returned, bool | None]]:
+        """Whether each is what was there, as far as its record can still tell; in a thread."""
+        return [(one, self._agrees(one)) for one in returned]
+
+    def _agrees(self, one: Returned) -> bool | None:
+        try:
+            return self._wal.agrees(one.lost.place, one.lost.size, one.entry)
+        except KeyError:
+            return None  # the segment is gone meanwhile
+
+    def _repair(
+        self, sender: NodeId, group: GroupId, compared: Sequence[tuple[Returned, bool | None]]
+    ) -> None:
+        """Entries came by value: write them again, and say where they are now."""
+        self._asked.pop(group, None)
+        for one, agrees in compared:
+            slots = self._lost.get(group)
+            if slots is None or slots.get(one.slot) != one.lost:
+                continue  # it was repaired, or given up, meanwhile
+            if agrees is False:
+                what = f"an entry of {one.entry.size} bytes is not the one of {one.lost.size}"
+                self._journal.error(
+                    "repair refused",
+                    peer=sender,
+                    group=group,
+                    slot=one.slot,
+                    reason=f"{what} that was here",
+                )
+                continue
+            self._write_again(group, one)
+            del slots[one.slot]
+            if not slots:
+                del self._lost[group]
+
+    def _write_again(self, group: GroupId, one: Returned) -> None:
+        replica = self._multi.replicas[group]
+        record = LearnedRecord(group, one.slot, one.entry, replica.learner.applied)
+        place = self._wal.stage(record)
+        old, new = one.lost.place + RECORD_HEADER_BYTES, place + RECORD_HEADER_BYTES
+        self._machines[group].relocate(one.entry, old, new)
+        testimony.found_again(replica, (one.slot,))
+        self.repaired += 1
+
+    def _recall(self, now: Now, group: GroupId, step: Step) -> list[Place]:
+        """Go on with what lies behind a gap, where that is closed."""
+        replica, proven = self._multi.replicas[group], self._proven[group]
+        start = Slot(replica.learner.applied + 1)
+        if start < self._wal.slots(group).start:
+            return []  # what is missing before it comes as a state (broker.transfer)
+        if start > proven:
+            del self._proven[group]
+            return []
+        read = self._recalled_from(group, start, proven)
+        if read is None:
+            return []
+        for slot, entry in enumerate(read.entries, start):
+            replica.recall(now, Slot(slot), entry, step)
+        damage = read.failure
+        return [damage.place] if isinstance(damage, WalDamaged) else []
+
+    def _recalled_from(self, group: GroupId, start: Slot, proven: Slot) -> ReadEntries | None:
+        """What our log has from that slot on; None: it is still being read."""
+        if group not in self._recalling and group not in self._recalled:
+            found = places_of(self._wal, group, start, proven, RECALL_BYTES)
+            if not found.places:
+                return None
+            self._recalling.add(group)
+            self._read(
+                partial(read_entries, found, group, start),
+                partial(self._has_recalled, group, start),
+            )
+        begin, read = self._recalled.pop(group, (start, None))
+        return read if begin == start else None
+
+    def _has_recalled(self, group: GroupId, start: Slot, read: ReadEntries) -> None:
+        self._recalling.discard(group)
+        if isinstance(read.failure, StorageFailed):
+            raise read.failure
+        if group in self._proven:
+            self._recalled[group] = start, read

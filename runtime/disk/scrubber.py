@@ -1,0 +1,198 @@
+"""Reading cold data again, so that damage is found while the peers still have what was lost.
+
+A thread of its own walks all segments, from the oldest on, at a bounded rate, and starts over after
+a rest. It reads as a restart would (storage.log.walk), so it finds the same damage under the same
+name. Where somebody else has met damage (a consumer's fetch, a peer that catches up), that segment
+is read at once and in one go. What it finds is taken by the engine, which acts on it
+(runtime.disk.repair).
+
+Then it reads the checkpoints and the cold data, at the same rate. A damaged checkpoint is replaced
+by a new one, damaged cold data by a peer's (runtime.upkeep.upkeep).
+"""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from paxos.ids import GroupId
+from runtime.system.journal import Journal
+from storage.checkpoints import CheckpointFiles, checkpoint_name
+from storage.cold.store import ColdStore
+from storage.errors import ColdDamaged, NotInLog, StorageError
+from storage.format import OFFSET_BITS, SEGMENT_HEADER_BYTES, Place, place_of
+from storage.log.wal import Wal
+from storage.log.walk import Cursor, Hole, survey
+
+WINDOW_BYTES: Final = 256 * 1024
+"""Read in one go; with small records, so long the interpreter is kept from others."""
+STOP_S: Final = 2.0
+URGENT_MAX: Final = 1024
+
+
+class Scrubber:
+    """`bytes_per_s` of 0: only what is asked for is read. `wake` is called when there is news."""
+
+    def __init__(
+        self,
+        wal: Wal,
+        wake: Callable[[], None],
+        journal: Journal,
+        *,
+        bytes_per_s: int,
+        every_s: float,
+    ) -> None:
+        self._wal, self._wake, self._journal = wal, wake, journal
+        self._bytes_per_s, self._every_s = bytes_per_s, every_s
+        self._urgent: queue.Queue[int | None] = queue.Queue(URGENT_MAX)
+        self.cold: ColdStore | None = None
+        self.checkpoints: CheckpointFiles | None = None
+        self._found: deque[Hole] = deque()
+        self._found_cold: deque[ColdDamaged] = deque()
+        self._found_checkpoints: deque[GroupId] = deque()
+        self._paid_until = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="evenkeel-scrub", daemon=True)
+        self.bytes_read = 0
+        self.passes = 0
+        self.errors = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # -- on the loop's thread -----------------------------------------------------------------
+
+    def suspect(self, position: Place) -> None:
+        """Something at this position is not what was written: look at once."""
+        try:
+            self._urgent.put_nowait(position >> OFFSET_BITS)
+        except queue.Full:
+            self.errors += 1  # it will come round
+
+    def take(self) -> list[Hole]:
+        """What was found since the last call."""
+        found = []
+        while self._found:
+            found.append(self._found.popleft())
+        return found
+
+    def take_cold(self) -> list[ColdDamaged]:
+        """Damaged cold data that was found since the last call."""
+        return [self._found_cold.popleft() for _ in range(len(self._found_cold))]
+
+    def take_checkpoints(self) -> list[GroupId]:
+        """Whose checkpoints were found damaged since the last call."""
+        return [self._found_checkpoints.popleft() for _ in range(len(self._found_checkpoints))]
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.suspect(0)
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+
+    # -- on its own thread --------------------------------------------------------------------
+
+    def look_at_urgent(self) -> None:
+        """What is suspected, and nothing else."""
+        self._wait(0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wait(self._every_s if self._bytes_per_s else None)
+            if self._stopping.is_set():
+                return
+            for number in self._wal.kept():
+                self._look(number, paced=True)
+                if self._stopping.is_set():
+                    return
+            self._look_beside_the_log()
+            self.passes += 1
+
+    def _wait(self, seconds: float | None) -> None:
+        """Let time pass, but look at what is urgent."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while not self._stopping.is_set():
+            left = None if end is None else max(0.0, end - time.monotonic())
+            try:
+                number = self._urgent.get(timeout=left)
+            except queue.Empty:
+                return
+            if number:
+                self._look(number, paced=False)
+
+    def _look(self, number: int, *, paced: bool) -> None:
+        self._guarded(partial(self._survey, number, paced=paced))
+
+    def _guarded(self, look: Callable[[], None]) -> None:
+        if self._stopping.is_set():
+            return
+        try:
+            look()
+        except NotInLog:
+            return  # retired meanwhile
+        except StorageError as error:
+            # No verdict about any record: a disk that fails to read now and then must not stop a
+            # node; one that fails for good is met by the reads that matter, and by the writes.
+            self._journal.error("scrub failed", reason=str(error))
+            self.errors += 1
+        except Exception as error:  # noqa: BLE001  told with its traceback, costs one look
+            # Our own bug; but a thread that died of it would leave all later damage unfound.
+            self._journal.bug("scrub", error)
+            self.errors += 1  # behind its line: who sees the count finds the reason
+
+    def _look_beside_the_log(self) -> None:
+        """Checkpoints and cold data, file by file."""
+        self._paid_until = time.monotonic()
+        if self.checkpoints is not None:
+            for name in self.checkpoints.files():
+                self._guarded(partial(self._look_at_checkpoint, self.checkpoints, name))
+        if self.cold is not None:
+            for uid, base in self.cold.files():
+                self._guarded(partial(self._look_at_cold, self.cold, uid, base))
+
+    def _look_at_checkpoint(self, files: CheckpointFiles, name: str) -> None:
+        found, wrong = checkpoint_name(name), files.check(name)
+        if wrong is not None and found is not None:
+            self._journal.error("checkpoint damaged", file=name, reason=wrong)
+            self._found_checkpoints.append(found.group)
+            self._wake()
+
+    def _look_at_cold(self, cold: ColdStore, uid: int, base: int) -> None:
+        found = cold.check(uid, base, self._pay)
+        for one in found:
+            self._journal.error("cold data damaged", reason=str(one))
+        if found:
+            self._found_cold.extend(found)
+            self._wake()
+
+    def _pay(self, size: int) -> None:
+        """So much was read: rest for as long as that may take."""
+        self.bytes_read += size
+        self._paid_until += size / max(1, self._bytes_per_s)
+        left = self._paid_until - time.monotonic()
+        if left > 0:
+            self._wait(left)
+
+    def _survey(self, number: int, *, paced: bool) -> None:
+        file, header, limit = self._wal.scrub_target(number)
+        cursor = Cursor(SEGMENT_HEADER_BYTES, header.seed, window_bytes=WINDOW_BYTES)
+        began, accounted = time.monotonic(), cursor.offset
+        for item in survey(file, header, cursor, limit):
+            if isinstance(item, Hole) and not self._wal.is_known(item.start, item.end):
+                if number not in self._wal.kept():
+                    return  # its file has got another life while we read
+                self._found.append(item)
+                self._wake()
+            if cursor.offset - accounted >= WINDOW_BYTES:
+                self.bytes_read += cursor.offset - accounted
+                accounted = cursor.offset
+                due = began + (accounted - SEGMENT_HEADER_BYTES) / max(1, self._bytes_per_s)
+                if paced and due > time.monotonic():
+                    self._wait(due - time.monotonic())
+                if self._stopping.is_set():
+                    return
+        self.bytes_read += cursor.offset - accounted
+        assert place_of(number, cursor.offset) <= self._wal.end

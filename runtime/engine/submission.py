@@ -1,0 +1,193 @@
+"""The way of clients' commands to their groups: to this node's own intakes, or over a link.
+
+The part of the engine that takes commands; what becomes of them in a round is said there.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.config import IntakeConfig
+from broker.producers.producer_connections import ProducerConnections
+from broker.proposals.commands import trims
+from broker.proposals.group_commit import GroupCommit
+from broker.proposals.intake import (
+    FIRST,
+    HANDING,
+    LATE,
+    ORDERED,
+    Done,
+    Elsewhere,
+    Forward,
+    Intake,
+    Outcome,
+    Pending,
+    Why,
+)
+from paxos.entry import Buffer
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
+from paxos.multigroup import MultiGroup
+from runtime.disk.disk_pressure import DiskPressure
+from runtime.engine import forwarding as forwarded
+from runtime.engine.ports import Links
+from runtime.engine.statistics import EngineStatistics
+from runtime.membership.known_groups import KnownGroups
+from runtime.system.clock import Clock
+from runtime.system.journal import Journal
+
+ROOM_ELSEWHERE: Final = 1 << 62
+"""What is refused takes no room."""
+
+
+class Submitting(KnownGroups):
+    def __init__(
+        self, multi: MultiGroup, clock: Clock, intake_config: IntakeConfig, journal: Journal
+    ) -> None:
+        super().__init__(multi, clock)
+        self._intake_config, self._journal = intake_config, journal
+        self.intakes: dict[GroupId, Intake] = {}
+        self.links: Links | None = None
+        self.statistics = EngineStatistics()
+        self.producer_connections = ProducerConnections()
+        self.disk_pressure = DiskPressure()
+        self._busy: set[GroupId] = set()
+        """Groups whose intake has queued commands."""
+        self._taking: dict[GroupId, Intake] = {}
+        """Those that have taken a command in this round: the next one goes behind it."""
+        self.group_commit = GroupCommit(intake_config.gather_ns)
+        self.forwards = forwarded.Forwards(multi.incarnation, journal)
+
+    # -- broker.ports.Groups ------------------------------------------------------------------
+
+    def submit(
+        self,
+        group: GroupId,
+        chunks: tuple[Buffer, ...],
+        done: Callable[[Outcome], None],
+        *,
+        anywhere: bool = False,
+    ) -> None:
+        self._submit(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
+
+    def take(self, group: GroupId, pending: Pending) -> bool:
+        intake = self._taking.get(group)
+        if intake is None or not intake.queue:
+            self._submit(group, pending, anywhere=pending.anywhere)
+            intake = self.intakes.get(group)
+            if intake is None:
+                return False
+            if intake.queue and intake.queue[-1] is pending:
+                self._taking[group] = intake
+        else:  # whether the group is ours was asked a moment ago, and its flush will ask again
+            pending.since_boot_ns = intake.queue[-1].since_boot_ns
+            intake.enqueue(pending)
+            self.statistics.commands += 1
+        return intake.crowded
+
+    def room(self, group: GroupId) -> int:
+        """How many more bytes a group's clients may send that were held back."""
+        intake = self.intakes.get(group)
+        return ROOM_ELSEWHERE if intake is None else intake.room
+
+    def _submit(self, group: GroupId, pending: Pending, *, anywhere: bool) -> None:
+        intake = self.intakes.get(group)
+        now = self.clock.now()
+        if intake is None or intake.replica.me not in intake.replica.members:
+            self._submit_elsewhere(now, group, pending, anywhere=anywhere)
+            return
+        disk_pressure = self.disk_pressure
+        if (disk_pressure.low or disk_pressure.low_peers) and self._no_room(
+            group, pending.chunks[0]
+        ):
+            pending.done(Elsewhere(Why.OVERLOADED, self.multi.me))
+            return
+        intake.submit(now, pending, anywhere=anywhere)
+        self.statistics.commands += 1
+        self._busy.add(group)
+
+    def _submit_elsewhere(
+        self, now: Now, group: GroupId, pending: Pending, *, anywhere: bool
+    ) -> None:
+        """A command for a group this node is no member of."""
+        master = self.master(group)
+        if not anywhere or pending.ordered or master in (None, self.multi.me):
+            pending.done(Elsewhere(Why.NOT_MASTER, master))
+            return
+        assert master is not None
+        self._forward(now, group, master, pending, 0)
+
+    # -- what peers forward -------------------------------------------------------------------
+
+    def on_forward(
+        self, sender: NodeId, number: int, group: GroupId, flags: int, command: memoryview
+    ) -> None:
+        def answer(outcome: Outcome) -> None:
+            assert self.links is not None
+            if type(outcome) is Done and self.producer_connections.has(command):
+                outcome = Done(outcome.result, at_home=True)
+            self.links.answer_forward(sender, number, outcome)
+
+        intake = self.intakes.get(group)
+        if intake is None:
+            answer(Elsewhere(Why.NOT_MASTER, self.master(group)))
+            return
+        refusal = None
+        problem = forwarded.problem(group, command)
+        if problem:
+            self._journal.warning("forwarded command refused", peer=sender, reason=problem)
+            refusal = Elsewhere(Why.NOT_MASTER)
+        elif self._no_room(group, command):
+            refusal = Elsewhere(Why.OVERLOADED, self.multi.me)
+        else:
+            self.statistics.forwarded_in += 1
+        pending = Pending((command,), len(command), answer)
+        intake.submit_forwarded(
+            self.clock.now(),
+            pending,
+            refusal,
+            handing=bool(flags & HANDING),
+            origin=sender,
+            ordered=bool(flags & ORDERED),
+            first=bool(flags & FIRST),
+            late=bool(flags & LATE),
+        )
+        self._busy.add(group)
+
+    def _no_room(self, group: GroupId, command: Buffer) -> bool:
+        """Whether a command is refused because disks are nearly full. Not where we are not the
+        master: the client would come back here for ever, and never hear who is."""
+        members = self.multi.replicas[group].members
+        if (
+            group == REGISTRY_GROUP
+            or not self.disk_pressure.refuses_commands(members)
+            or trims(command)
+        ):
+            return False
+        if not self.acting(group):
+            return False
+        self.statistics.refused_disk_full += 1
+        return True
+
+    def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
+        self.forwards.answered(sender, number, outcome)
+
+    # -- forwarding ---------------------------------------------------------------------------
+
+    def _send_forwards(self, now: Now, group: GroupId, forwards: list[Forward]) -> None:
+        """Where one cannot be sent, none that must not overtake it is."""
+        sent = True
+        for forward in forwards:
+            if forward.pending.overtakes():  # the link was lost since
+                forward.pending.done(Elsewhere(Why.OVERLOADED, self.multi.me))
+            elif sent or not forward.ordered:
+                sent &= self._forward(now, group, forward.to, forward.pending, forward.flags)
+            else:
+                forward.pending.done(Elsewhere(Why.NOT_MASTER))
+
+    def _forward(self, now: Now, group: GroupId, to: NodeId, pending: Pending, flags: int) -> bool:
+        assert self.links is not None
+        number = self.forwards.begin(now, to, pending)
+        self.statistics.forwarded_out += 1
+        sent = self.links.forward(to, number, group, flags, pending.chunks, pending.size)
+        if not sent:
+            self.forwards.settle(number, Elsewhere(Why.NOT_MASTER))
+        return sent

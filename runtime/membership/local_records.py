@@ -1,0 +1,145 @@
+"""What a node writes down beside its log: whom it has witnessed, and evidence; and what it finds
+there when it starts: the same, and an operator's order."""
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from balancer.registry.registry import Registry
+from paxos.changes import rejoin
+from paxos.entry import NOOP
+from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
+from paxos.replica import Replica
+from paxos.step import Step
+from runtime.config.config import Config
+from runtime.membership.admission import Admission
+from runtime.system.journal import Journal
+from runtime.system.worker import Worker
+from storage.disk.files import Disk
+from storage.errors import DiskFull, StorageError
+from storage.evidence import keep_evidence
+from storage.format import Place
+from storage.identity import Identity
+from storage.log.wal import Wal
+from storage.witness import read_witness, write_witness
+
+UNSAFE_AFTER_NS: Final = 5_000 * MS
+"""An order to vote again is carried out when the others had the time to say what they know."""
+
+
+class LocalRecords:
+    """Files are written in the worker's thread, one job at a time."""
+
+    def __init__(self, disk: Disk, directory: Path, worker: Worker, journal: Journal) -> None:
+        self._disk, self._directory, self._worker = disk, directory, worker
+        self._journal = journal
+        self._busy = False
+        self._written = read_witness(disk)
+        self.admission: Admission | None = None
+
+    def tick(self) -> None:
+        """Now and then: a second of a peer's log is what may be unknown after a failure of all."""
+        if self.admission is None or self._busy:
+            return
+        seen = self.admission.witnessed
+        if seen != self._written:
+            self._busy = True
+            work = partial(write_witness, self._disk, seen)
+            self._worker.submit(work, lambda _: self._noted(seen), self._not_noted)
+
+    def _noted(self, seen: dict[NodeId, tuple[Incarnation, Place]]) -> None:
+        self._busy = False
+        self._written = seen
+
+    def _not_noted(self, error: StorageError) -> None:
+        if not isinstance(error, DiskFull):
+            raise error
+        self._busy = False
+        self._journal.debug("witness not written", reason=str(error))
+
+    def keep_evidence(self, group: GroupId) -> None:
+        def kept(name: str) -> None:
+            self._journal.error("evidence kept", group=group, folder=name)
+
+        def failed(error: StorageError) -> None:
+            self._journal.error("evidence not kept", group=group, reason=str(error))
+
+        self._worker.submit(partial(keep_evidence, self._directory, group), kept, failed)
+
+
+def ask_peers(
+    config: Config,
+    identity: Identity,
+    wal: Wal,
+    registry: Registry,
+    replicas: Mapping[GroupId, Replica],
+    disk: Disk,
+    *,
+    blank: bool,
+) -> Admission | None:
+    """Whether this is the directory they know; a node on its own has nobody to ask."""
+    if len(config.peers) == 1:
+        return None
+
+    def circles() -> list[Collection[NodeId]]:
+        """Of whom enough must know this directory: the registry's group; for an empty one, which a
+        founder may have had, all there may have been in a group of its."""
+        if not blank:
+            return [replicas[REGISTRY_GROUP].members]
+        return [config.peers.keys()] if config.node.id in config.founders else []
+
+    return Admission(
+        identity.node,
+        identity.incarnation,
+        INCARNATION_ZERO if blank else identity.previous,
+        circles=circles,
+        nodes=lambda: registry.nodes,
+        untouched=lambda: not wal.groups(),
+        witnessed=read_witness(disk),
+    )
+
+
+class UnsafeOrder:
+    """Groups that an operator wants to vote again, though they may have forgotten something."""
+
+    def __init__(self, groups: Collection[GroupId], wal: Wal, journal: Journal) -> None:
+        self._groups, self._wal, self._journal = set(groups), wal, journal
+        self._alone: list[Replica] = []
+        """Of one member: what is damaged in its log is nowhere else."""
+        self._due_boot_ns = 0
+        self.filled = 0
+        """Slots that were lost, and are there as nothing now."""
+        if groups:
+            journal.error("unsafe-recover ordered", groups=sorted(groups))
+
+    def tick(self, now: Now, replicas: Mapping[GroupId, Replica], step: Step) -> None:
+        """Carry it out, once, when what the others know had the time to come."""
+        for alone in self._alone:
+            self._go_on(now, alone, step)
+        if not self._groups:
+            return
+        if not self._due_boot_ns:
+            self._due_boot_ns = now.boot_ns + UNSAFE_AFTER_NS
+        if now.boot_ns < self._due_boot_ns:
+            return
+        groups, self._groups = sorted(self._groups), set()
+        for group in groups:
+            replica = replicas.get(group)
+            if replica is None or not (replica.rejoin is not None or replica.has_gap()):
+                self._journal.error("nothing to recover: it votes, or is not here", group=group)
+                continue
+            rejoin.recover_unsafely(replica, step)
+            if replica.members == (replica.me,):
+                highest = Slot(self._wal.slots(group).stop - 1)
+                rejoin.nothing_is_left_beyond(replica, highest)
+                self._alone.append(replica)
+
+    def _go_on(self, now: Now, replica: Replica, step: Step) -> None:
+        """Pass over a slot that nobody has any more; what lies behind it is recalled as usual."""
+        slot = Slot(replica.learner.applied + 1)
+        known = self._wal.slots(replica.group)
+        if slot in known and self._wal.readable_to(replica.group, slot, slot) < slot:
+            self.filled += 1
+            self._journal.error("lost for good", group=replica.group, slot=slot)
+            replica.learn(now, slot, NOOP, step)

@@ -1,0 +1,103 @@
+"""Proposing to the registry from any node, and what a node does to join its cluster.
+
+Every node founds the cluster (the first command wins), registers itself at each boot, and, once all
+configured nodes are registered, sets the first ideal placement. All of it is repeated until this
+node's own copy of the registry shows it: nothing here has to succeed at once.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from balancer.planner.planner import even_placement
+from balancer.registry.commands import (
+    Command,
+    Decided,
+    FoundCluster,
+    Refused,
+    RegisterNode,
+    Result,
+    SetPlacement,
+    decode_result,
+    encode_command,
+)
+from balancer.registry.registry import Registry
+from broker.ports import Groups
+from broker.proposals.commands import CommandKind, opaque
+from broker.proposals.intake import Done, Outcome, Why
+from paxos.ids import MS, REGISTRY_GROUP, NodeId, Now
+
+RETRY_NS: Final = 500 * MS
+
+OnResult = Callable[[Result | None], None]
+
+
+class RegistryClient:
+    def __init__(self, groups: Groups, registry: Registry) -> None:
+        self._groups, self.registry = groups, registry
+
+    @property
+    def reachable(self) -> bool:
+        return self._groups.master(REGISTRY_GROUP) is not None
+
+    def propose(self, command: Command, on_result: OnResult) -> None:
+        """`on_result` gets the result, or None where it was not carried out or nobody knows."""
+        self.submit(command, lambda told: on_result(None if isinstance(told, Why) else told))
+
+    def submit(self, command: Command, on_told: Callable[[Result | Why], None]) -> None:
+        """`on_told` gets the result, or why there is none: only UNKNOWN may yet come true."""
+
+        def done(outcome: Outcome) -> None:
+            on_told(decode_result(outcome.result) if isinstance(outcome, Done) else outcome.why)
+
+        body = encode_command(command)
+        chunks = opaque(CommandKind.REGISTRY, body)
+        self._groups.submit(REGISTRY_GROUP, chunks, done, anywhere=True)
+
+
+class Joining:
+    """Keeps the registry true about this node; `tick` may be called as often as one likes."""
+
+    def __init__(
+        self,
+        client: RegistryClient,
+        found: FoundCluster,
+        register: RegisterNode,
+        nodes: Iterable[NodeId],
+    ) -> None:
+        self._client, self._found, self._register = client, found, register
+        self._nodes = frozenset(nodes)
+        self._asked: Command | None = None
+        self._asked_boot_ns = 0
+        self.refusal = ""
+        """What the registry said last to what this node wanted of it."""
+
+    def tick(self, now: Now) -> None:
+        """Ask for what is missing; for the same thing again only after RETRY_NS."""
+        command = self._missing()
+        if command is None or not self._client.reachable:
+            return
+        if command == self._asked and now.boot_ns - self._asked_boot_ns < RETRY_NS:
+            return
+        self._asked, self._asked_boot_ns = command, now.boot_ns
+        self._client.propose(command, self._told)
+
+    def _told(self, result: Result | None) -> None:
+        self.refusal = ""
+        if isinstance(result, Refused):
+            self.refusal = result.detail or result.reason.name.lower().replace("_", " ")
+
+    @property
+    def registered(self) -> bool:
+        node = self._client.registry.nodes.get(self._register.node)
+        return node is not None and node.incarnation >= self._register.incarnation
+
+    def _missing(self) -> Command | None:
+        registry = self._client.registry
+        if registry.cluster is None:
+            return Decided(registry.applied, self._found)
+        if not self.registered:
+            return self._register
+        if not registry.placement and self._nodes <= registry.nodes.keys():
+            even = even_placement(registry.groups, self._nodes)  # type: ignore[arg-type] # ints
+            return SetPlacement(registry.versions.placement, even)
+        return None

@@ -1,0 +1,98 @@
+"""What /metrics shows of the balancer's mind: verdicts on groups, plans, weights, load reports."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from balancer.planner.problem import WEIGHT_NORMAL
+from balancer.stealing.judgement import Why
+from paxos.ids import GroupId
+from runtime.balancing.balancing_loop import BalancingLoop
+from runtime.balancing.load_meter import LoadMeter
+from runtime.balancing.planning_loop import PlanningLoop
+from runtime.engine.engine import Engine
+
+
+class BalancerMetrics(Collector):
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        engine: Engine,
+        loop: BalancingLoop,
+        planner: PlanningLoop,
+        meter: LoadMeter,
+    ) -> None:
+        self._engine, self._loop, self._planner, self._meter = engine, loop, planner, meter
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        now = self._engine.now()
+        groups = GaugeMetricFamily(
+            "evenkeel_balance_groups",
+            "Paxos groups by the balancer's reason code.",
+            labels=["reason"],
+        )
+        machine = self._loop.machine
+        if machine is not None:
+            verdicts = Counter(why.value for _, why in machine.explain(self._loop.view(now)))
+            for reason in Why:
+                groups.add_metric([reason.value], verdicts[reason.value])
+        plans = CounterMetricFamily(
+            "evenkeel_plans", "Placements this node planned.", labels=["outcome"]
+        )
+        plans.add_metric(["adopted"], self._planner.adopted)
+        plans.add_metric(["lost"], self._planner.lost)
+        weights = GaugeMetricFamily(
+            "evenkeel_group_weight", "By the built-in estimator; 1 is average.", labels=["group"]
+        )
+        all_groups = map(GroupId, self._loop.view(now).groups)
+        for group, weight in (self._meter.book.weights(now, all_groups) or {}).items():
+            weights.add_metric([str(group)], weight / WEIGHT_NORMAL)
+        yield from (groups, plans, weights, *self._reports(), *self._replicas())
+
+    def _replicas(self) -> Iterable[Metric]:
+        """Copies of groups: as the registry knows them, and who is heard."""
+        registry, alive = self._loop.registry, self._engine.alive()
+        few = moving = getting = leaving = 0
+        for group in map(GroupId, registry.groups):
+            members, wanted = set(registry.members(group)), set(registry.replica_set(group))
+            few += len(members & alive) < len(wanted)
+            moving += members != wanted
+            getting += len(wanted - members)
+            leaving += len(members - wanted)
+        yield GaugeMetricFamily(
+            "evenkeel_groups_under_replicated",
+            "Paxos groups with fewer members that are heard than they should have.",
+            value=few,
+        )
+        yield GaugeMetricFamily(
+            "evenkeel_groups_moving",
+            "Paxos groups whose members are not their replica set.",
+            value=moving,
+        )
+        copies = GaugeMetricFamily(
+            "evenkeel_replica_moves", "Replicas on their way, and to be dropped.", labels=["what"]
+        )
+        copies.add_metric(["to-get"], getting)
+        copies.add_metric(["to-leave"], leaving)
+        yield copies
+
+    def _reports(self) -> Iterable[Metric]:
+        meter = self._meter
+        reports = CounterMetricFamily(
+            "evenkeel_load_reports", "Load reports, and what is none.", labels=["outcome"]
+        )
+        reports.add_metric(["sent"], meter.reports_sent)
+        reports.add_metric(["failed"], meter.reports_failed)
+        reports.add_metric(["bad"], meter.reports_bad)
+        p99 = GaugeMetricFamily(
+            "evenkeel_node_produce_p99_seconds",
+            "Of produce requests, as each node reported it last.",
+            labels=["node"],
+        )
+        for node, report in meter.book.reports.items():
+            p99.add_metric([str(node)], report.produce_p99_us / 1e6)
+        return (reports, p99)

@@ -1,0 +1,302 @@
+"""Prometheus metrics: one Collector reads the parts' statistics when it is scraped (style rule 12).
+
+Histograms that need single observations (fsync, steals) are fed from bounded lists the parts keep
+between scrapes' ticks; nothing on the hot path touches prometheus-client.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from balancer.registry.records import Outcome
+from broker.requests.context import Broker
+from paxos.ids import NOBODY
+from runtime.balancing.balancing_loop import BalancingLoop
+from runtime.clients.clients import Clients
+from runtime.engine.engine import Engine
+from runtime.metrics.consumers import consumer_metrics
+from runtime.metrics.latency import latency_metrics
+from runtime.metrics.node import NodeFacts
+from runtime.metrics.status import rss_bytes
+from runtime.metrics.topics import topic_metrics
+from runtime.peers.peers import Peers
+from wire.error_codes import ErrorCode
+
+FSYNC_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
+TICK_GAPS_KEPT: Final = 60
+"""One a second: what is shown is the longest of the last minute, however often somebody scrapes."""
+STEAL_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+ERRORS_SHOWN: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
+"""Also before there was one: a rate needs something to begin with. Others are shown when met."""
+
+BROKER_COUNTERS: Final = {
+    "produce_requests": "Produce requests.",
+    "produce_batches": "Record batches taken in.",
+    "produce_records": "Records in them.",
+    "produce_bytes": "Bytes in them.",
+    "produce_read_aside": "Batches whose records were read by a thread beside the loop.",
+    "produce_timeouts": "Produce requests answered with a time-out.",
+    "produce_behind_refusal": "Batches refused because one before them on their connection was.",
+    "duplicates": "Batches sent again, by idempotent producers or under write tokens.",
+    "fetch_requests": "Fetch requests.",
+    "fetch_bytes": "Bytes of record batches sent to consumers.",
+    "fetches_parked": "Fetches that waited for data.",
+    "reads_given_up": "Fetches answered without what the disk did not give in time.",
+    "fetches_refused": "Fetches answered at once because too many wait.",
+    "list_offsets_requests": "ListOffsets requests.",
+    "log_reads": "Reads of the log for consumers behind the memory tail.",
+    "log_bytes": "Bytes read by them.",
+    "cold_reads": "Reads of cold segments, for consumers behind the log.",
+    "cold_bytes": "Bytes read by them.",
+    "retention_trims": "Deletions of old records that this node proposed as master.",
+    "retention_records": "Records that went by them.",
+    "damaged_reads": "Batches whose checksum was wrong when read.",
+}
+
+
+class NodeMetrics(Collector):
+    """Everything /metrics shows; `tick` moves single observations into the histograms."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        engine: Engine,
+        broker: Broker,
+        loop: BalancingLoop,
+        clients: Clients,
+        peers: Peers,
+    ) -> None:
+        self._engine, self._broker, self._loop = engine, broker, loop
+        self._clients, self._peers = clients, peers
+        self.facts = NodeFacts(engine, clients, broker.registry)
+        self._tick_gaps_ns: deque[int] = deque(maxlen=TICK_GAPS_KEPT)
+        self._fsync = Histogram(
+            "evenkeel_wal_sync_seconds",
+            "One batch of all Paxos groups made durable.",
+            buckets=FSYNC_BUCKETS,
+            registry=registry,
+        )
+        self._steal = Histogram(
+            "evenkeel_steal_seconds",
+            "Duration of steals this node made, from asking for the token.",
+            buckets=STEAL_BUCKETS,
+            registry=registry,
+        )
+        self._phase = Histogram(
+            "evenkeel_steal_phase_seconds",
+            "Duration of the phases of those steals.",
+            ["phase"],
+            buckets=STEAL_BUCKETS,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def tick(self) -> None:
+        """Once a second."""
+        engine, writer, loop = self._engine.statistics, self._engine.writer, self._loop
+        self._tick_gaps_ns.append(engine.loop_lag_ns_max)
+        engine.loop_lag_ns_max = 0
+        syncs, writer.durations_s = writer.durations_s, []
+        for seconds in syncs:
+            self._fsync.observe(seconds)
+        steals, loop.durations_s = loop.durations_s, []
+        for seconds in steals:
+            self._steal.observe(seconds)
+        phases, loop.phases_s = loop.phases_s, []
+        for phase, seconds in phases:
+            self._phase.labels(phase).observe(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self.facts.collect()
+        yield from self._groups()
+        yield from self._disk()
+        yield from self._engine_and_log()
+        yield from self._kafka()
+        yield from latency_metrics(self._broker.traffic)
+        yield from consumer_metrics(self._broker)
+        yield from topic_metrics(self._broker)
+        yield from self._links()
+
+    def _groups(self) -> Iterable[Metric]:
+        now = self._engine.now()
+        masters: Counter[str] = Counter(none=0)
+        labels = ["group"]
+        left = GaugeMetricFamily(
+            "evenkeel_lease_remaining_seconds", "Until the Paxos group's lease ends.", labels=labels
+        )
+        lag = GaugeMetricFamily(
+            "evenkeel_group_slots_behind", "Known chosen, not yet applied here.", labels=labels
+        )
+        acting = GaugeMetricFamily(
+            "evenkeel_group_acting", "1 where this node acts as master.", labels=labels
+        )
+        misplaced = GaugeMetricFamily(
+            "evenkeel_group_misplaced", "1 where the master is not the ideal one.", labels=labels
+        )
+        diverged = GaugeMetricFamily(
+            "evenkeel_group_diverged",
+            "Members whose log differs from this node's: alert on anything but 0.",
+            labels=labels,
+        )
+        placement = self._broker.registry.placement
+        for one in self._engine.multi.statistics(now):
+            group = str(one.group)
+            masters["none" if one.holder == NOBODY else str(one.holder)] += 1
+            left.add_metric([group], one.lease_left_ns / 1e9)
+            lag.add_metric([group], max(0, one.chosen_to - one.applied))
+            acting.add_metric([group], int(one.acting))
+            diverged.add_metric([group], len(one.diverged))
+            ideal = placement.get(one.group)
+            misplaced.add_metric([group], int(ideal is not None and ideal != one.holder))
+        by_master = GaugeMetricFamily(
+            "evenkeel_groups", "Paxos groups by master, as this node sees it.", labels=["master"]
+        )
+        for master, count in sorted(masters.items()):
+            by_master.add_metric([master], count)
+        terms = CounterMetricFamily(
+            "evenkeel_masterships", "How often this node became its master.", labels=labels
+        )
+        for number, count in sorted(self._engine.masterships.counts.items()):
+            terms.add_metric([str(number)], count)
+        yield from (by_master, terms, left, lag, acting, misplaced, diverged)
+
+    def _engine_and_log(self) -> Iterable[Metric]:
+        engine, wal = self._engine.statistics, self._engine.wal.statistics()
+        forwards = self._engine.forwards
+        yield _counter("evenkeel_proposals", "Entries this node proposed.", engine.proposals)
+        yield _counter("evenkeel_commands", "Commands of clients taken in.", engine.commands)
+        yield _counter(
+            "evenkeel_entries_applied", "Entries applied, all Paxos groups.", engine.applied
+        )
+        yield _counter("evenkeel_forwarded", "Requests forwarded away.", engine.forwarded_out)
+        yield _counter("evenkeel_forwards_received", "Forwards received.", engine.forwarded_in)
+        yield _counter("evenkeel_forward_timeouts", "Unanswered.", forwards.timeouts)
+        yield _counter("evenkeel_wal_bytes", "Bytes staged into the log.", wal.bytes_staged)
+        yield _counter("evenkeel_wal_records", "Records staged into the log.", wal.records)
+        yield _counter("evenkeel_wal_syncs", "Batches of the log made durable.", wal.syncs)
+        yield _gauge("evenkeel_wal_segments", "Segment files in use.", wal.segments)
+        yield _gauge("evenkeel_wal_unwritten_bytes", "Staged, not durable.", wal.bytes_unwritten)
+        gap_ns = max(engine.loop_lag_ns_max, *self._tick_gaps_ns, 0)
+        text = "Longest gap between ticks in the last minute."
+        yield _gauge("evenkeel_tick_gap_seconds", text, gap_ns / 1e9)
+        yield _gauge("evenkeel_resident_bytes", "Resident memory.", rss_bytes())
+        trusted = int(self._engine.clock.trusted)
+        yield _gauge("evenkeel_clock_trusted", "0 while the clock is suspect.", trusted)
+        stops = self._engine.clock.trust.stood_still
+        yield _counter("evenkeel_clock_stood_still", "Seen by a peer: ours, or its own.", stops)
+        differing = len(self._engine.terms.differing)
+        text = "Nodes with other lease settings."
+        yield _gauge("evenkeel_lease_settings_differ", text, differing)
+        steals = CounterMetricFamily(
+            "evenkeel_steals", "Steals this node made, by outcome.", labels=["outcome"]
+        )
+        for outcome in Outcome:
+            name = outcome.name.lower()
+            steals.add_metric([name], self._loop.outcomes[name])
+        yield steals
+
+    def _disk(self) -> Iterable[Metric]:
+        engine, room = self._engine, self._engine.writer.room
+        repairs, scrubber = engine.repairs, engine.scrubber
+        silent = sum(replica.rejoin is not None for replica in engine.multi.replicas.values())
+        yield _gauge(
+            "evenkeel_groups_non_voting", "Paxos groups this node may not vote in.", silent
+        )
+        yield _counter("evenkeel_log_damage", "Damaged places found in the log.", repairs.found)
+        yield _gauge("evenkeel_entries_missing", "Damaged, not repaired yet.", repairs.missing)
+        yield _counter("evenkeel_entries_repaired", "Learned again.", repairs.repaired)
+        if scrubber is not None:
+            yield _counter("evenkeel_scrubbed_bytes", "Read again.", scrubber.bytes_read)
+            yield _counter("evenkeel_scrub_errors", "Failed reads.", scrubber.errors)
+        free = GaugeMetricFamily("evenkeel_disk_free_bytes", "Of the data directory.")
+        if room is not None:  # looked at for the first time a moment after the start
+            free.add_metric([], room.free_bytes)
+        yield free
+        yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.disk_pressure.low))
+        yield _gauge("evenkeel_disk_stuck", "1: this node pauses.", int(engine.disk_pressure.stuck))
+        health = engine.disk_health
+        yield _gauge("evenkeel_disk_hung", "1: masters are given up.", int(health.hung))
+        yield _gauge("evenkeel_disk_slow", "1: masters are given away.", int(health.slow))
+        text = "What the batch under way has waited for the disk."
+        yield _gauge("evenkeel_disk_waiting_seconds", text, health.waited_ns / 1e9)
+        refused = engine.statistics.refused_disk_full
+        yield _counter("evenkeel_refused_disk_full", "Commands refused for it.", refused)
+
+    def _kafka(self) -> Iterable[Metric]:
+        statistics = self._broker.statistics
+        for name, text in BROKER_COUNTERS.items():
+            yield _counter(f"evenkeel_{name}", text, getattr(statistics, name))
+        errors = CounterMetricFamily(
+            "evenkeel_errors", "Partitions answered with an error.", labels=["code"]
+        )
+        counts = dict.fromkeys(map(int, ERRORS_SHOWN), 0) | statistics.errors
+        for code, count in sorted(counts.items()):
+            errors.add_metric([str(int(code))], count)
+        yield errors
+        clients = self._clients
+        yield _gauge("evenkeel_connections", "Kafka connections.", len(clients.connections))
+        yield _counter("evenkeel_connections_accepted", "Ever.", clients.accepted_total)
+        yield _counter("evenkeel_connections_refused", "Over a limit.", clients.refused_total)
+        yield _counter(
+            "evenkeel_connections_displaced",
+            "Had asked nothing when another wanted in.",
+            clients.displaced_total,
+        )
+        held = GaugeMetricFamily(
+            "evenkeel_buffer_bytes", "Memory held for connections, by what for.", labels=["kind"]
+        )
+        for kind, size in clients.memory.by_kind().items():
+            held.add_metric([kind], size)
+        held.add_metric(["to-peers"], self._peers.unsent_bytes)
+        yield held
+        yield self._burdens()
+        yield _counter(
+            "evenkeel_memory_waits", "Requests that waited for memory.", clients.memory.waits
+        )
+        unanswered = clients.unanswered_bytes
+        yield _gauge("evenkeel_unanswered_bytes", "Requests under way, in bytes.", unanswered)
+
+    def _burdens(self) -> Metric:
+        broker = self._broker
+        held = GaugeMetricFamily(
+            "evenkeel_request_memory_bytes",
+            "Memory that requests take beyond their bytes, roughly.",
+            labels=["kind"],
+        )
+        held.add_metric(["decoded"], broker.request_memory.decoded)
+        held.add_metric(["decompressed"], broker.request_memory.unpacked)
+        held.add_metric(["parked"], broker.parked.bytes)
+        held.add_metric(["portions"], broker.portions.bytes)
+        return held
+
+    def _links(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily("evenkeel_peer_up", "1 where the link works.", labels=["peer"])
+        dropped = CounterMetricFamily(
+            "evenkeel_peer_dropped", "Frames dropped by a full queue.", labels=["peer"]
+        )
+        for node, link in self._peers.outgoing.items():
+            up.add_metric([str(node)], int(self._peers.connected(node)))
+            dropped.add_metric([str(node)], link.dropped)
+        offsets = GaugeMetricFamily(
+            "evenkeel_clock_offset_seconds", "Peer's wall clock minus ours.", labels=["peer"]
+        )
+        for node, offset in sorted(self._engine.clock.offsets_ns.items()):
+            offsets.add_metric([str(node)], offset / 1e9)
+        yield from (up, dropped, offsets)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)

@@ -1,0 +1,55 @@
+"""What the compactor of this node does, as metrics."""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from runtime.upkeep.compactor import Compactor
+
+
+class CompactionMetrics(Collector):
+    def __init__(self, registry: CollectorRegistry, compactor: Compactor) -> None:
+        self._compactor = compactor
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        now = self._compactor.statistics
+        for name, text, count in (
+            ("evenkeel_compaction_rounds", "Rounds over one partition.", now.rounds),
+            ("evenkeel_compaction_seconds", "Time they took, rests included.", now.seconds),
+            ("evenkeel_compaction_read_bytes", "Batches they went through.", now.bytes_read),
+            ("evenkeel_compaction_removed_bytes", "What these shrank by.", now.bytes_removed),
+            (
+                "evenkeel_compaction_removed_records",
+                "Records with a later one of their key.",
+                now.records_removed,
+            ),
+            (
+                "evenkeel_compaction_removed_tombstones",
+                "Tombstones whose time was over.",
+                now.tombstones_removed,
+            ),
+            (
+                "evenkeel_compaction_unreadable_batches",
+                "Batches kept whole in a round.",
+                now.unreadable_batches,
+            ),
+            (
+                "evenkeel_compaction_gave_way",
+                "Rounds ended early: damage, no room, files gone.",
+                now.gave_way,
+            ),
+        ):
+            yield CounterMetricFamily(name, text, value=count)
+        yield GaugeMetricFamily(
+            "evenkeel_compaction_dirty_partitions",
+            "With records to be compacted, due or not.",
+            value=now.partitions_dirty,
+        )
+        yield GaugeMetricFamily(
+            "evenkeel_compaction_dirty_ratio",
+            "Of the dirtiest of them.",
+            value=now.dirty_ratio_max,
+        )

@@ -1,0 +1,131 @@
+"""Consumer groups and how far behind they are, told by the node that coordinates them.
+
+A consumer group is kept by one Paxos group; the master of that group tells its offsets, so each
+consumer group is told once in the cluster. The ends of partitions are those this node knows: of the
+groups it is a member of. In a cluster where a group's members are not all nodes others are missing,
+and their number is told. What a scrape may look at and show is bounded.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from balancer.registry.records import Topic
+from broker.requests.context import Broker
+from coordinator.replicated.stored import StoredGroup
+from coordinator.topics import ANY_TOPIC
+
+OFFSETS_SEEN_MAX: Final = 5_000
+"""Committed offsets that one scrape looks at: about 6 ms of the event loop."""
+ROWS_SHOWN_MAX: Final = 200
+"""Consumer group and topic, those with the largest lag; the others are one line together."""
+OTHERS: Final = "(others)"
+"""No topic can have this name."""
+
+
+class _Row(NamedTuple):
+    group: str
+    topic: str
+    lag: int
+    committed: int
+
+
+class _Lags:
+    """One look at all consumer groups this node coordinates."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._budget = OFFSETS_SEEN_MAX
+        self.rows: list[_Row] = []
+        self.unknown = 0
+        """Partitions whose end this node does not know."""
+        self.left_out = 0
+        """Consumer groups that were more than a scrape looks at."""
+        for group in self._coordinated():
+            if self._budget < group.offsets_count:
+                self.left_out += 1
+                continue
+            self._budget -= group.offsets_count
+            self.rows += self._rows(group)
+
+    def _coordinated(self) -> Iterator[StoredGroup]:
+        for number in self._broker.consumer_groups.coordinated():
+            yield from self._broker.machines[number].consumer_groups.groups()
+
+    def _rows(self, group: StoredGroup) -> Iterator[_Row]:
+        for name, offsets in group.offsets.items():
+            topic = self._broker.registry.topic(name)
+            if topic is None:
+                continue  # deleted; the offsets go soon
+            lag = committed = 0
+            for partition, stored in offsets.items():
+                if not _is_of(topic, partition, stored.uid):
+                    continue  # committed for a topic that had this name before
+                bounds = self._bounds(topic, partition)
+                if bounds is None:
+                    self.unknown += 1
+                else:
+                    start, end = bounds
+                    committed += stored.offset
+                    lag += max(0, end - max(start, stored.offset))
+            yield _Row(group.name, name, lag, committed)
+
+    def _bounds(self, topic: Topic, partition: int) -> tuple[int, int] | None:
+        """What is there to be read: what retention took is nobody's lag."""
+        if partition >= len(topic.partitions):
+            return None
+        place = topic.partitions[partition]
+        machine = self._broker.machines.get(place.group)
+        state = None if machine is None else machine.partitions.get(place.uid)
+        if state is None:  # nothing was ever appended, or others keep it
+            return None if machine is None else (0, 0)
+        return state.log_start, state.next_offset
+
+
+def _is_of(topic: Topic, partition: int, uid: int) -> bool:
+    there = topic.partitions[partition : partition + 1]
+    return uid == ANY_TOPIC or not there or there[0].uid == uid
+
+
+def consumer_metrics(broker: Broker) -> Iterable[Metric]:
+    lags = _Lags(broker)
+    labels = ["consumer_group", "topic"]
+    lag = GaugeMetricFamily(
+        "evenkeel_consumer_lag",
+        "Records that are there and not yet committed as read.",
+        labels=labels,
+    )
+    committed = GaugeMetricFamily(
+        "evenkeel_consumer_committed", "Committed offsets, summed over partitions.", labels=labels
+    )
+    rows = sorted(lags.rows, key=lambda row: row.lag, reverse=True)
+    shown, others = rows[:ROWS_SHOWN_MAX], rows[ROWS_SHOWN_MAX:]
+    if others:
+        sums = sum(row.lag for row in others), sum(row.committed for row in others)
+        shown.append(_Row(OTHERS, OTHERS, *sums))
+    for row in shown:
+        lag.add_metric([row.group, row.topic], row.lag)
+        committed.add_metric([row.group, row.topic], row.committed)
+    yield from (lag, committed)
+    yield _gauge("evenkeel_consumer_lag_unknown", "Partitions kept by others.", lags.unknown)
+    yield _gauge("evenkeel_consumer_groups_left_out", "Too many for a scrape.", lags.left_out)
+    yield from _coordinators(broker)
+
+
+def _coordinators(broker: Broker) -> Iterable[Metric]:
+    found = [one for _, one in broker.consumer_groups.statistics()]
+    active = [one for one in found if one.active]
+    groups = sum(one.groups_stored for one in active)
+    yield _gauge("evenkeel_consumer_groups", "Coordinated by this node.", groups)
+    members = sum(one.members for one in active)
+    yield _gauge("evenkeel_consumer_members", "Of those consumer groups.", members)
+    rebalances = sum(one.rebalances for one in found)
+    yield CounterMetricFamily("evenkeel_rebalances", "Of those consumer groups.", value=rebalances)
+    expired = sum(one.sessions_expired for one in found)
+    text = "Members that were not heard for their session."
+    yield CounterMetricFamily("evenkeel_sessions_expired", text, value=expired)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)

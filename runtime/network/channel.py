@@ -1,0 +1,310 @@
+"""One TCP connection in the data plane: frames in, buffers out, bounds on both.
+
+Reading: as a rule one recv per readiness, into the assembler's own memory. Writing: what a round
+produced is sent together at its end, small buffers joined, large ones scattered; what the socket
+does not take waits, bounded in bytes, for EPOLLOUT.
+"""
+
+import fcntl
+import select
+import socket
+import struct
+import termios
+import time
+from collections.abc import Callable
+from typing import Final
+
+from paxos.entry import Buffer
+from runtime.network.dataplane import READ, WRITE, Plane
+from wire.errors import ProtocolError
+from wire.framing import ENDLESS, FrameAssembler, FrameLimits, Room
+
+_COUNT: Final = struct.Struct("i")
+SEND_BUFFERS_MAX: Final = 512
+"""Buffers per sendmsg; below IOV_MAX."""
+JOIN_BELOW_BYTES: Final = 4096
+"""Smaller neighbours are joined before sending: one memcpy is cheaper than one more iovec."""
+SEND_BYTES_PER_ROUND_MAX: Final = 4 * 1024 * 1024
+RECEIVES_PER_ROUND_MAX: Final = 4
+DELIVERS_NS: Final = 3_000_000
+"""So long frames of one connection are handed on in one round; then it is the others' turn."""
+GONE: Final = select.EPOLLHUP | select.EPOLLERR
+"""Reported unasked and for ever: who does not read has to act on it, or the loop spins."""
+
+
+def _nothing(_value: object) -> None:
+    """Nobody to tell."""
+
+
+def _no_news() -> None:
+    """Nobody to tell."""
+
+
+def _no_frame(_data: memoryview, _value: int) -> None:
+    """Nobody to tell."""
+
+
+class Channel:
+    """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes.
+
+    `on_short(size)`: the next frame has no room, nothing is read until `resume_reading`. `on_sent`:
+    the socket has taken more of what waited. `on_over(kept, size)`: a frame was too long, and this
+    is what was kept of it.
+    """
+
+    def __init__(
+        self,
+        plane: Plane,
+        sock: socket.socket,
+        limits: FrameLimits,
+        *,
+        on_frame: Callable[[memoryview, bool], None],
+        on_closed: Callable[[str], None],
+        unsent_bytes_max: int,
+        room: Room = ENDLESS,
+        on_short: Callable[[int], None] = _nothing,
+        on_sent: Callable[[], None] = _no_news,
+        on_over: Callable[[memoryview, int], None] = _no_frame,
+        urgent: bool = False,
+    ) -> None:
+        self._plane, self._sock = plane, sock
+        self._fd = sock.fileno()
+        self._assembler = FrameAssembler(limits, room)
+        self._on_frame, self._on_closed = on_frame, on_closed
+        self._on_short, self._on_sent, self._on_over = on_short, on_sent, on_over
+        self._unsent: list[Buffer] = []
+        self.unsent_bytes = 0
+        self.unsent_bytes_max = unsent_bytes_max
+        self._events = READ
+        self._held = False
+        """Reading was paused before all received frames were taken: they come first."""
+        self._again = False
+        """A round is wanted though nothing comes: the socket is asked whether it can be written
+        to, and as a rule it can."""
+        self.closed = False
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        plane.register(self._fd, self._events, self._on_ready, urgent=urgent)
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def _on_ready(self, events: int) -> None:
+        if events & WRITE:
+            self._again = False
+            self.flush()
+            self._on_sent()
+        if self.closed:
+            return
+        if not self._events & READ:
+            if events & GONE:
+                self.close("lost while it was not being read")
+        elif self._held:
+            self._deliver()
+        elif events & ~WRITE:
+            self._receive()
+
+    def _receive(self) -> None:
+        """Take what has come. Where it has filled the room that was offered, more is likely to be
+        there, as the rest of a large frame is behind its head: that is taken in the same round."""
+        assembler = self._assembler
+        for _ in range(RECEIVES_PER_ROUND_MAX):
+            room = assembler.buffer_to_fill()
+            try:
+                count = self._sock.recv_into(room)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.close(f"receive failed: {error.strerror}")
+                return
+            if not count:
+                self.close("closed by the other side")
+                return
+            self.received_bytes += count
+            assembler.received(count)
+            self._deliver()
+            if count < len(room) or self._held or self.closed:
+                return
+
+    def _deliver(self) -> None:
+        """Hand on the frames that are there, until somebody pauses us, there is no room for the
+        next one, or the others have waited for long enough."""
+        on_frame, clock = self._on_frame, time.monotonic_ns
+        self._held = True
+        until_ns = clock() + DELIVERS_NS
+        try:
+            for data, owned in self._assembler.frames():
+                if self._assembler.over:
+                    self._on_over(data, self._assembler.over)
+                else:
+                    on_frame(data, owned)
+                if self.closed or not self._events & READ:
+                    return
+                if clock() >= until_ns:
+                    self._want_a_round()
+                    return
+        except ProtocolError as error:
+            self.close(str(error))
+            return
+        if self._assembler.short:
+            self.pause_reading()
+            self._on_short(self._assembler.short)
+        else:
+            self._held = False
+
+    def pause_reading(self) -> None:
+        """Push back on the sender: no frame is handed on, and its data stays in the socket."""
+        self._want(self._events & ~READ)
+
+    def resume_reading(self) -> None:
+        """Go on; frames that were held back are handed on in the next round."""
+        self._want(self._events | READ)
+        if self._held:
+            self._want_a_round()
+
+    def _want_a_round(self) -> None:
+        self._again = True
+        self._want(self._events | WRITE)
+
+    def limit_frames(self, limits: FrameLimits) -> None:
+        """Other limits from the next frame on, as when the sender has said who it is."""
+        self._assembler.limits = limits
+
+    def has_hung_up(self) -> bool:
+        """Whether the other side has closed, though what it sent before may not all be read."""
+        if self.closed:
+            return True
+        poller = select.poll()
+        poller.register(self._fd, select.POLLRDHUP)
+        return bool(poller.poll(0))
+
+    @property
+    def acknowledged_bytes(self) -> int:
+        """How much of what was sent the other side's kernel has."""
+        return self.sent_bytes - self._asked(termios.TIOCOUTQ)
+
+    @property
+    def queued_bytes(self) -> int:
+        """What is on its way: waiting here, or in this kernel for the other one's word."""
+        return self.unsent_bytes + (0 if self.closed else self._asked(termios.TIOCOUTQ))
+
+    @property
+    def untaken_bytes(self) -> int:
+        """What has come and was not read yet."""
+        return 0 if self.closed else self._asked(termios.FIONREAD)
+
+    @property
+    def dry(self) -> bool:
+        """Whether all that has come was taken."""
+        return not self.partial_bytes and not self.untaken_bytes
+
+    def _asked(self, request: int) -> int:
+        """A number that the kernel knows of the socket."""
+        (count,) = _COUNT.unpack(fcntl.ioctl(self._sock, request, bytes(_COUNT.size)))
+        return int(count)
+
+    @property
+    def partial_bytes(self) -> int:
+        return self._assembler.partial_bytes
+
+    @property
+    def holds_bytes(self) -> int:
+        """Room that an unfinished frame has."""
+        return self._assembler.holds_bytes
+
+    @property
+    def short(self) -> int:
+        """Room that the next frame waits for."""
+        return self._assembler.short
+
+    def shrink(self) -> None:
+        self._assembler.shrink()
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def send(self, buffers: list[Buffer], size: int) -> bool:
+        """Queue buffers for the end of the round; False where the bound refuses them."""
+        if self.closed:
+            return False
+        if self.unsent_bytes and self.unsent_bytes + size > self.unsent_bytes_max:
+            return False
+        self._unsent += buffers
+        self.unsent_bytes += size
+        return True
+
+    def flush(self) -> None:
+        """Send as much as the socket takes."""
+        sent_now = 0
+        while self._unsent and not self.closed:
+            if sent_now > SEND_BYTES_PER_ROUND_MAX:
+                self._want(self._events | WRITE)
+                return
+            joined = join_small(self._unsent[:SEND_BUFFERS_MAX])
+            taken = min(len(self._unsent), SEND_BUFFERS_MAX)
+            total = sum(map(len, joined))
+            try:
+                sent = self._sock.sendmsg(joined) if len(joined) > 1 else self._sock.send(joined[0])
+            except BlockingIOError:
+                self._want(self._events | WRITE)
+                return
+            except OSError as error:
+                self.close(f"send failed: {error.strerror}")
+                return
+            sent_now += sent
+            self.sent_bytes += sent
+            self.unsent_bytes -= sent
+            if sent == total:
+                del self._unsent[:taken]
+                continue
+            self._unsent[:taken] = _rest(joined, sent)
+            self._want(self._events | WRITE)
+            return
+        if self._events & WRITE and not self._again and not self.closed:
+            self._want(self._events & ~WRITE)
+
+    def _want(self, events: int) -> None:
+        if events != self._events and not self.closed:
+            self._events = events
+            self._plane.modify(self._fd, events)
+
+    def close(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._plane.unregister(self._fd)
+        self._sock.close()
+        self._unsent.clear()
+        self.unsent_bytes = 0
+        self._assembler.drop()
+        on_closed, self._on_closed = self._on_closed, _nothing
+        # Who owns us knows us, and we know them: nothing may wait for a collection of cycles.
+        self._on_frame = self._on_over = _no_frame
+        self._on_short, self._on_sent = _nothing, _no_news
+        on_closed(reason)
+
+
+def join_small(buffers: list[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer buffers: runs of small ones become one."""
+    if len(buffers) == 1:
+        return buffers
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < JOIN_BELOW_BYTES:
+            run.append(buffer)
+            continue
+        if run:
+            joined.append(run[0] if len(run) == 1 else b"".join(run))
+            run = []
+        joined.append(buffer)
+    if run:
+        joined.append(run[0] if len(run) == 1 else b"".join(run))
+    return joined
+
+
+def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
+    """What is left after `sent` bytes."""
+    for index, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [memoryview(buffer)[sent:], *buffers[index + 1 :]]
+        sent -= len(buffer)
+    return []

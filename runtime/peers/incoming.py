@@ -1,0 +1,153 @@
+"""The receiving half of a link: who is calling, and how much of this node's time it gets.
+
+What a peer says is carried out on the loop, where every other peer and every client waits for it.
+A frame can hold tens of thousands of messages, each of them cheap. So a peer has PEER_ROUND_NS in a
+round; what is left of its frame, and what came behind it, waits for the next one, and when that is
+not soon enough the peer's TCP hears of it.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+
+from paxos import codec
+from paxos.codec import PeerError
+from paxos.ids import INCARNATION_ZERO, NodeId
+from paxos.messages import Message
+from runtime.membership.handshake import Hello, Refusal, Refused
+from runtime.network.channel import Channel
+from runtime.peers.frames import FRAME, Kind
+
+SILENT_S: Final = 10.0
+"""A peer says something every 200 ms; a link on which nothing moves for so long is dead, whatever
+TCP hopes for (it would go on for a quarter of an hour)."""
+PEER_ROUND_NS: Final = 10_000_000
+LOOK_EVERY: Final = 16
+"""Messages between two looks at the clock."""
+
+
+class Receiving(Protocol):
+    """Who has the links (runtime.peers.peers)."""
+
+    rounds: int
+
+    def greeted(self, incoming: "Incoming", hello: Hello) -> None: ...
+
+    def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None: ...
+
+    def on_frame(self, node: NodeId, kind: int, body: memoryview, owned: bool) -> None: ...
+
+    def hold(self, incoming: "Incoming") -> None: ...
+
+    def incoming_lost(self, incoming: "Incoming", reason: str) -> None: ...
+
+
+class Incoming:
+    def __init__(self, peers: Receiving, host: str, boot_ns: int) -> None:
+        self._peers, self.host = peers, host
+        self.channel: Channel | None = None
+        self.node: NodeId | None = None
+        self.incarnation = INCARNATION_ZERO
+        self.accepted_boot_ns = boot_ns
+        self._received_seen = 0
+        self._silent_looks = 0
+        self._round = -1
+        self._until_ns = 0
+        self._rest: Iterator[Message] | None = None
+        """What is left of the frame that there was no time for."""
+
+    def on_frame(self, frame: memoryview, owned: bool) -> None:
+        if self._round != self._peers.rounds:
+            self._begin_round()
+        try:
+            if not len(frame):
+                raise PeerError("an empty frame")
+            kind, body = frame[0], frame[1:]
+            if self.node is None:
+                self._greeted(kind, body)
+            elif kind == Kind.PAXOS:
+                self._rest = codec.decode_all(body if owned else memoryview(bytes(body)))
+                self._peers.on_messages(self.node, self._some(self._rest))
+            else:
+                self._peers.on_frame(self.node, kind, body, owned)
+        except Refused as refused:
+            self.refuse(refused.refusal)
+        except PeerError as error:
+            self.close(str(error))
+        self._wait_if_over()
+
+    def _greeted(self, kind: int, body: memoryview) -> None:
+        if kind != Kind.HELLO:
+            raise PeerError("it did not greet")
+        self._peers.greeted(self, Hello.decode(body))
+
+    # -- the time it has ----------------------------------------------------------------------
+
+    def _begin_round(self) -> None:
+        self._round, self._until_ns = self._peers.rounds, time.monotonic_ns() + PEER_ROUND_NS
+
+    def _some(self, messages: Iterator[Message]) -> Iterator[Message]:
+        """Those that there is time for; one at least."""
+        for count, message in enumerate(messages, 1):
+            yield message
+            if not count % LOOK_EVERY and time.monotonic_ns() > self._until_ns:
+                return
+        self._rest = None
+
+    def _is_over(self) -> bool:
+        return self._rest is not None or time.monotonic_ns() > self._until_ns
+
+    def _wait_if_over(self) -> None:
+        """Read no further before the next round, if this one's time is up."""
+        assert self.channel is not None
+        if self.channel.closed:
+            self._rest = None
+        elif self._is_over():
+            self.channel.pause_reading()
+            self._peers.hold(self)
+
+    def go_on(self) -> None:
+        """A later round: first the rest, then what is in the socket."""
+        assert self.channel is not None
+        self._begin_round()
+        if self._rest is not None:
+            assert self.node is not None
+            try:
+                self._peers.on_messages(self.node, self._some(self._rest))
+            except PeerError as error:
+                self.close(str(error))
+            if self._is_over() and not self.channel.closed:
+                self._peers.hold(self)
+                return
+        self.channel.resume_reading()
+
+    # -- its end ------------------------------------------------------------------------------
+
+    def refuse(self, refusal: Refusal | None) -> None:
+        """Say why, and close."""
+        assert self.channel is not None
+        assert refusal is not None
+        body = refusal.encode()
+        head = FRAME.pack(1 + len(body), Kind.REFUSED)
+        self.channel.send([head + body], len(head) + len(body))
+        self.channel.flush()
+        self.close(refusal.text)
+
+    def look(self) -> None:
+        """Counted in looks, a second apart: a node that was stopped itself must not blame others
+        for the silence."""
+        assert self.channel is not None
+        if self.channel.received_bytes != self._received_seen:
+            self._received_seen, self._silent_looks = self.channel.received_bytes, 0
+        elif self._silent_looks >= SILENT_S:
+            self.close("it was silent")
+        else:
+            self._silent_looks += 1
+
+    def close(self, reason: str) -> None:
+        assert self.channel is not None
+        self.channel.close(reason)
+
+    def on_closed(self, reason: str) -> None:
+        self._rest = None
+        self._peers.incoming_lost(self, reason)

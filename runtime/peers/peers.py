@@ -1,0 +1,554 @@
+"""Links between nodes: framed TCP, one outgoing connection per peer, bounded queues, reconnects.
+
+A node sends on the connections it opened and receives on those it accepted, so each direction has
+one owner. The first frame on a connection is HELLO; who does not belong is told so (REFUSED, the
+only frame that travels against the direction: runtime.membership.handshake). Which peers there are
+follows the registry: `follow` adds and drops links while the node runs. Losing messages is legal
+(the protocol retransmits), so a full queue drops and a broken link forgets what it held; forwarded
+commands are told to be unknown.
+
+Frame: u32 length, u8 kind, body. Kinds: HELLO, PAXOS (messages of paxos.codec, one after another),
+PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes), LIFE and
+VERDICT (whose directory a node has, and what the others know of it: runtime.membership.admission),
+MASTERS (which groups the sender is master of: runtime.membership.masters), CATCH_UP (what a member
+gets that the logs do not reach back to: broker.transfer), CONSOLE (what one node shows of all:
+runtime.console), TERMS (the settings of its leases: runtime.membership.lease_terms), REFUSED.
+"""
+
+import socket
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import attrs
+import trio
+
+from broker.proposals.intake import LATE, Outcome
+from broker.transfer import codec as catchup_codec
+from broker.transfer.messages import Message as CatchUpMessage
+from paxos import codec
+from paxos.clocks.clock import reading
+from paxos.codec import PeerError
+from paxos.entry import Buffer
+from paxos.ids import GroupId, NodeId
+from paxos.messages import Message
+from paxos.timing import LARGE_ENTRY_BYTES
+from runtime.config.fields import Address
+from runtime.engine.forwarding import patience_ns
+from runtime.engine.ports import Handler
+from runtime.membership.admission import Life, Verdict
+from runtime.membership.handshake import Hello, Refusal, Refused
+from runtime.membership.handshake import refusal as refusal_of
+from runtime.membership.lease_terms import LeaseTerms
+from runtime.membership.masters import MasterClaim, decode_claims, encode_claims
+from runtime.network.channel import Channel
+from runtime.network.connect import connect
+from runtime.network.connection_limits import ConnectionRate, SilentConnections
+from runtime.network.dataplane import Plane
+from runtime.peers.forward_outcomes import decode_outcome, encode_outcome
+from runtime.peers.frames import FRAME, Kind
+from runtime.peers.incoming import Incoming
+from runtime.peers.large_lane import LargeLane
+from runtime.peers.outgoing import Outgoing
+from runtime.system.journal import Journal
+from runtime.system.memory import Memory, PeerRoom
+from wire.framing import FrameLimits
+
+PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
+"""A Promise or Learned frame may carry a group's whole undecided window."""
+PAXOS_FRAME_BYTES: Final = 1024 * 1024
+"""Soft: messages of a round are sent in frames of about this size."""
+PEER_FRAME_STEP_BYTES: Final = 4 * 1024 * 1024
+"""A peer's frame gets its memory at once up to here: that is nearly all of them."""
+CONNECT_EVERY_S: Final = 0.1
+SHORT_LIFE_S: Final = 2.0
+"""A link lost sooner was refused by the other side: it is opened again ever less often ..."""
+REFUSED_DOUBLINGS_MAX: Final = 5
+"""... down to once in CONNECT_EVERY_S * 2**5."""
+GREETING_BYTES_MAX: Final = 2048
+REFUSAL_BYTES_MAX: Final = 2048
+GREETING_S: Final = 5.0
+UNGREETED_MAX: Final = 64
+"""Connections to the peer port that have not said yet who they are."""
+REFUSALS_LOGGED_EVERY_S: Final = 1.0
+CONNECTIONS_PER_IP_PER_S: Final = 200
+"""A peer opens one, and one more when it was lost. With UNGREETED_MAX places somebody who floods us
+from a peer's own address leaves that peer a fifth of a second to greet, which it does at once."""
+
+
+_PING: Final = struct.Struct(">qqB")
+_DRAINING: Final = 1
+_LOW: Final = 2
+_KNOWS_TERMS: Final = 4
+_DISK_SHIFT: Final = 4  # the upper half of the flags is the class of the disk (storage.disk.health)
+_PONG: Final = struct.Struct(">qqq")
+_FORWARD: Final = struct.Struct(">QIBq")
+
+
+class Peers:
+    def __init__(
+        self,
+        plane: Plane,
+        handler: Handler,
+        hello: Hello,
+        addresses: dict[NodeId, Address],
+        queue_bytes_max: int,
+        journal: Journal,
+        memory: Memory | None = None,
+    ) -> None:
+        self._plane, self._handler, self._hello = plane, handler, hello
+        self._memory = memory or Memory(queue_bytes_max, queue_bytes_max)
+        self._room = PeerRoom(self._memory)
+        self._queue_bytes_max = queue_bytes_max
+        self._journal = journal
+        self._configured = {
+            node: address for node, address in sorted(addresses.items()) if node != hello.node
+        }
+        self.outgoing: dict[NodeId, Outgoing] = {}
+        self.removed: frozenset[NodeId] = frozenset()
+        self._links_changed = trio.Event()
+        self._incoming: dict[NodeId, Incoming] = {}
+        self._ungreeted: SilentConnections[Incoming] = SilentConnections()
+        self._rate = ConnectionRate(CONNECTIONS_PER_IP_PER_S, handler.boot_ns)
+        self._flags = _KNOWS_TERMS
+        self.terms: LeaseTerms | None = None
+        self._held: dict[Incoming, int] = {}
+        self.rounds = 0
+        self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
+        """What a peer asks and says for the console."""
+        self._encoded: tuple[Message | None, list[Buffer], int] = (None, [], 0)
+        """The last message, as it was sent, and its size."""
+        self._refused = 0
+        self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
+        self.follow({}, frozenset())
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits to be sent, to all peers."""
+        return sum(link.unsent_bytes for link in self.outgoing.values())
+
+    # -- who there is -------------------------------------------------------------------------
+
+    def follow(
+        self, registered: Mapping[NodeId, Address], removed: frozenset[NodeId]
+    ) -> list[NodeId]:
+        """Have a link to each node of the registry and of the configuration, removed ones
+        excepted; returns whose links were dropped."""
+        self.removed = removed
+        wanted = sorted(({*registered, *self._configured} - removed) - {self._hello.node})
+        dropped = [node for node in self.outgoing if node not in wanted]
+        for node in dropped:
+            self._drop(node)
+        for node in wanted:
+            named = (registered.get(node), self._configured.get(node))
+            addresses = tuple(dict.fromkeys(one for one in named if one is not None))
+            link = self.outgoing.get(node)
+            if link is None:
+                lane = LargeLane(self._queue_bytes_max)
+                self.outgoing[node] = Outgoing(node, lane, addresses)
+                self._links_changed.set()
+            else:
+                link.addresses = addresses
+        if self._hello.node not in removed:
+            for node in sorted(removed & self._incoming.keys()):
+                caller = attrs.evolve(self._hello, node=node, to=self._hello.node)
+                self._incoming[node].refuse(self._refusal(caller))
+        return dropped
+
+    def _drop(self, node: NodeId) -> None:
+        link = self.outgoing.pop(node)
+        if link.channel is not None:
+            link.channel.close("the node is none of this cluster's any more")
+        if link.scope is not None:
+            link.scope.cancel()
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def send(self, to: NodeId, message: Message) -> None:
+        """Queue one message for the end of the round; dropped where there is no link."""
+        link = self.outgoing.get(to)
+        if link is None or link.channel is None:
+            return
+        if message is not self._encoded[0]:  # an Accept goes to every follower, one after the other
+            buffers: list[Buffer] = []
+            self._encoded = message, buffers, codec.encode(message, buffers)
+        _, buffers, size = self._encoded
+        if link.large.takes(message, size):
+            frame = [FRAME.pack(1 + size, Kind.PAXOS), *buffers]
+            link.dropped += not link.large.add(message, frame, FRAME.size + size)
+            return
+        link.buffers += buffers
+        link.size += size
+        if link.size >= PAXOS_FRAME_BYTES:
+            self._seal(link)
+
+    def send_bulk(self, to: NodeId, message: Message) -> None:
+        """Queue one message behind all that is small; dropped where there is no link."""
+        link = self.outgoing.get(to)
+        if link is not None and link.channel is not None:
+            buffers: list[Buffer] = [b""]
+            size = codec.encode(message, buffers)
+            buffers[0] = FRAME.pack(1 + size, Kind.PAXOS)
+            link.add_bulk(buffers, FRAME.size + size)
+
+    def takes_bulk(self, to: NodeId) -> bool:
+        link = self.outgoing.get(to)
+        return link is not None and link.takes_bulk
+
+    def forward(
+        self,
+        to: NodeId,
+        number: int,
+        group: GroupId,
+        flags: int,
+        chunks: tuple[Buffer, ...],
+        size: int,
+    ) -> bool:
+        """Send a client's command to another node; False where it cannot be sent. It says until
+        when its client waits: a link may hold it for longer, and nobody wants it then."""
+        link = self.outgoing.get(to)
+        if link is None or link.channel is None:
+            return False
+        until_wall_ns = self._handler.wall_ns() + patience_ns(size)
+        head = _FORWARD.pack(number, group, flags, until_wall_ns)
+        frame = FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
+        if size >= LARGE_ENTRY_BYTES or group in link.large.last:
+            return link.large.add_frame([frame, *chunks], len(frame) + size, group)
+        self._seal(link)
+        return link.channel.send([frame, *chunks], len(frame) + size)
+
+    def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None:
+        self._send_small(to, Kind.FORWARDED, encode_outcome(number, outcome))
+
+    def answer_life(self, to: NodeId, verdict: Verdict) -> None:
+        self._send_small(to, Kind.VERDICT, verdict.encode())
+
+    def tell_masters(self, to: NodeId, words: Iterable[MasterClaim]) -> None:
+        body = encode_claims(words)
+        if body:
+            self._send_small(to, Kind.MASTERS, body)
+
+    def console(self, to: NodeId, body: bytes) -> None:
+        self._send_small(to, Kind.CONSOLE, body)
+
+    @property
+    def linked(self) -> list[NodeId]:
+        """Who can be sent something now."""
+        return [node for node, link in self.outgoing.items() if link.channel is not None]
+
+    def catch_up(self, to: NodeId, message: CatchUpMessage) -> None:
+        """Send a question or an answer; as good as lost on the way where it cannot be sent."""
+        link = self.outgoing.get(to)
+        if link is None or link.channel is None:
+            return
+        buffers = catchup_codec.encode(message)
+        size = sum(map(len, buffers))
+        link.add_bulk([FRAME.pack(1 + size, Kind.CATCH_UP), *buffers], size + FRAME.size)
+
+    def ping(self, *, draining: bool, low: bool = False, disk_class: int = 0) -> None:
+        """Ask every peer for its clock, and say whether this node still takes masters, whether its
+        disk is nearly full, and how fast that is (storage.disk.health)."""
+        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS_TERMS
+        self._flags |= disk_class << _DISK_SHIFT
+        for node in self.linked:
+            life = self._handler.life(node)
+            if life is not None:
+                self._send_small(node, Kind.LIFE, life.encode())
+            self._ping_one(node)
+
+    def _ping_one(self, node: NodeId) -> None:
+        body = _PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), self._flags)
+        self._send_small(node, Kind.PING, body)
+
+    def _send_small(self, to: NodeId, kind: Kind, body: bytes) -> None:
+        link = self.outgoing.get(to)
+        if link is not None and link.channel is not None:
+            self._seal(link)
+            frame = FRAME.pack(1 + len(body), kind) + body
+            if not link.channel.send([frame], len(frame)):
+                link.dropped += 1
+
+    def _tell_terms(self, node: NodeId) -> None:
+        """Once on every link."""
+        link = self.outgoing.get(node)
+        if self.terms is not None and link is not None and not link.terms_told:
+            link.terms_told = link.channel is not None
+            self._send_small(node, Kind.TERMS, self.terms.encode())
+
+    def _seal(self, link: Outgoing) -> None:
+        """Close the frame of Paxos messages that is being filled."""
+        if not link.size or link.channel is None:
+            return
+        head = FRAME.pack(1 + link.size, Kind.PAXOS)
+        if not link.channel.send([head, *link.buffers], FRAME.size + link.size):
+            link.dropped += 1
+        link.buffers = []
+        link.size = 0
+
+    def flush(self) -> None:
+        """One send per peer: the end of a round."""
+        self._encoded = (None, [], 0)
+        for link in self.outgoing.values():
+            if link.channel is not None:
+                self._seal(link)
+                if link.channel.unsent_bytes:
+                    link.channel.flush()
+                link.feed()
+
+    def connected(self, node: NodeId) -> bool:
+        """Whether we can both send to and hear from the node."""
+        link = self.outgoing.get(node)
+        return link is not None and link.channel is not None and node in self._incoming
+
+    # -- outgoing connections -----------------------------------------------------------------
+
+    async def run(self) -> None:
+        """One task per peer, as long as there is that peer."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._links_changed = trio.Event()
+                for link in self.outgoing.values():
+                    if link.scope is None:
+                        link.scope = trio.CancelScope()
+                        nursery.start_soon(self.keep_connected, link, link.scope)
+                await self._links_changed.wait()
+
+    async def keep_connected(self, link: Outgoing, scope: trio.CancelScope) -> None:
+        """Connect, greet, wait until the connection is lost, again."""
+        refused = attempts = 0
+        with scope:
+            while True:
+                sock = await connect(link.addresses[attempts % len(link.addresses)])
+                attempts += 1
+                if sock is None:
+                    await trio.sleep(CONNECT_EVERY_S)
+                    continue
+                began = trio.current_time()
+                self.greet(link, sock)
+                await link.lost.wait()
+                short = trio.current_time() - began < SHORT_LIFE_S
+                refused = min(refused + 1, REFUSED_DOUBLINGS_MAX) if short else 0
+                attempts -= not short  # it was the right address
+                await trio.sleep(CONNECT_EVERY_S * 2**refused)
+
+    def greet(self, link: Outgoing, sock: socket.socket) -> None:
+        """Use a connection we have opened: the first thing on it is who we are."""
+        link.lost = trio.Event()
+        link.clear()
+        link.terms_told = False
+        link.channel = channel = Channel(
+            self._plane,
+            sock,
+            FrameLimits(default=REFUSAL_BYTES_MAX),
+            on_frame=lambda frame, _owned: self._answered(link, frame),
+            on_closed=lambda reason: self._outgoing_lost(link, reason),
+            unsent_bytes_max=self._queue_bytes_max,
+            urgent=True,
+        )
+        link.reconnects += 1
+        body = attrs.evolve(self._hello, to=link.node).encode()
+        frame = FRAME.pack(1 + len(body), Kind.HELLO) + body
+        life = self._handler.life(link.node)
+        if life is not None:  # before any verdict of ours can travel on this link
+            body = life.encode()
+            frame += FRAME.pack(1 + len(body), Kind.LIFE) + body
+        channel.send([frame], len(frame))
+        if link.node in self._incoming:  # else the answer could not come
+            self._ping_one(link.node)
+        channel.flush()
+
+    def _answered(self, link: Outgoing, frame: memoryview) -> None:
+        """The only thing that is ever said on a link that we opened: that we are refused."""
+        assert link.channel is not None
+        try:
+            if not len(frame) or frame[0] != Kind.REFUSED:
+                raise PeerError("it answered on a link of ours")
+            refusal = Refusal.decode(frame[1:])
+        except PeerError as error:
+            link.channel.close(str(error))
+            return
+        if refusal.text != link.refusal:  # once: we ask again and again
+            link.refusal = refusal.text
+            self._journal.warning("refused by peer", peer=link.node, reason=refusal.text)
+        link.channel.close("refused")
+        self._handler.on_refused(link.node, refusal.why)
+
+    def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
+        link.channel = None
+        link.clear()
+        link.lost.set()
+        self._journal.info("peer link lost", peer=link.node, reason=reason)
+        self._handler.peer_down(link.node)
+
+    # -- incoming connections -----------------------------------------------------------------
+
+    def accept(self, sock: socket.socket, host: str) -> None:
+        """A connection to the peer port: it must greet first, briefly and soon."""
+        if not self._rate.takes(host):
+            sock.close()
+            self._refuse(host, "too many connections a second")
+            return
+        if len(self._ungreeted) >= UNGREETED_MAX:
+            self._make_place(host)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        incoming = Incoming(self, host, self._handler.boot_ns())
+        incoming.channel = Channel(
+            self._plane,
+            sock,
+            FrameLimits(default=GREETING_BYTES_MAX),
+            on_frame=incoming.on_frame,
+            on_closed=incoming.on_closed,
+            unsent_bytes_max=0,
+            room=self._room,
+            urgent=True,
+        )
+        self._ungreeted.add(incoming)
+
+    def _make_place(self, host: str) -> None:
+        """Silence keeps nobody out: the oldest that has not greeted goes. Those from an address
+        where a peer is stay as long as there are others, unless the new one is from there too."""
+        known = {one.host for link in self.outgoing.values() for one in link.addresses}
+        others = (one for one in self._ungreeted if one.host not in known)
+        oldest = self._ungreeted.oldest(host) if host in known else None
+        oldest = oldest or next(others, None) or self._ungreeted.oldest()
+        assert oldest is not None
+        oldest.close("it has not greeted, and its place is wanted")
+
+    def greeted(self, incoming: "Incoming", hello: Hello) -> None:
+        """Check who is calling.
+
+        Raises:
+            PeerError: a stranger.
+        """
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            raise Refused(refusal)
+        assert incoming.channel is not None
+        incoming.channel.limit_frames(
+            FrameLimits(default=PEER_FRAME_BYTES_MAX, step=PEER_FRAME_STEP_BYTES)
+        )
+        incoming.node, incoming.incarnation = hello.node, hello.incarnation
+        self._ungreeted.discard(incoming)
+        old = self._incoming.get(hello.node)
+        self._incoming[hello.node] = incoming
+        if old is not None:
+            old.close("replaced by a newer connection")
+        self._journal.info("peer up", peer=hello.node, incarnation=hello.incarnation)
+        self._handler.peer_up(hello.node, hello.incarnation)
+        self._ping_one(hello.node)  # its clock is wanted before anything is decided by ours
+
+    def _refusal(self, hello: Hello) -> Refusal | None:
+        old = self._incoming.get(hello.node)
+        return refusal_of(
+            self._hello,
+            hello,
+            known=self.outgoing,
+            removed=self.removed,
+            connected=None if old is None else old.incarnation,
+        )
+
+    def incoming_lost(self, incoming: "Incoming", reason: str) -> None:
+        node = incoming.node
+        if node is None:
+            self._ungreeted.discard(incoming)
+            self._refuse(incoming.host, reason)
+        elif self._incoming.get(node) is incoming:
+            del self._incoming[node]
+            self._journal.info("peer down", peer=node, reason=reason)
+            self._handler.peer_down(node)
+
+    def _refuse(self, host: str, reason: str) -> None:
+        self._refused += 1
+        now = self._handler.boot_ns()
+        if now - self._refusal_logged_ns >= REFUSALS_LOGGED_EVERY_S * 1e9:
+            self._refusal_logged_ns = now
+            self._journal.warning(
+                "peer connection refused", host=host, reason=reason, refused=self._refused
+            )
+
+    def tick(self) -> None:
+        """Once a second: close what has not greeted in time, and what has been silent for long."""
+        now = self._handler.boot_ns()
+        for incoming in [*self._ungreeted]:
+            if now - incoming.accepted_boot_ns > GREETING_S * 1e9:
+                incoming.close("it did not greet in time")
+        for incoming in [*self._incoming.values()]:
+            incoming.look()
+
+    # -- frames -------------------------------------------------------------------------------
+
+    def on_frame(self, node: NodeId, kind: int, body: memoryview, owned: bool) -> None:
+        """Dispatch one frame of a greeted peer that holds no Paxos messages.
+
+        Raises:
+            PeerError: nonsense.
+        """
+        handler = self._handler
+        if kind == Kind.FORWARD and len(body) > _FORWARD.size:
+            number, group, flags, until_wall_ns = _FORWARD.unpack_from(body)
+            flags |= LATE * (handler.wall_ns() > until_wall_ns)
+            command = body[_FORWARD.size :]
+            kept = command if owned else memoryview(bytes(command))
+            handler.on_forward(node, number, GroupId(group), flags, kept)
+        elif kind == Kind.FORWARDED:
+            handler.on_forwarded(node, *decode_outcome(body))
+        elif kind == Kind.PING and len(body) == _PING.size:
+            self._on_ping(node, *_PING.unpack(body))
+        elif kind == Kind.PONG and len(body) == _PONG.size:
+            asked_wall, asked_boot, theirs = _PONG.unpack(body)
+            boot = handler.boot_ns()
+            handler.on_clock(node, *reading(asked_wall, asked_boot, theirs, boot))
+        elif kind == Kind.LIFE:
+            handler.on_life(node, Life.decode(body))
+        elif kind == Kind.VERDICT:
+            handler.on_verdict(node, Verdict.decode(body))
+        elif kind == Kind.MASTERS:
+            handler.on_masters(node, decode_claims(body))
+        elif kind == Kind.CATCH_UP:
+            kept = body if owned else memoryview(bytes(body))
+            handler.on_catch_up(node, catchup_codec.decode(kept))
+        elif kind == Kind.TERMS:
+            handler.on_terms(node, LeaseTerms.decode(body))
+        elif kind == Kind.CONSOLE:
+            self.on_console(node, body)
+        else:
+            raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
+
+    def _on_ping(self, node: NodeId, asked_wall: int, asked_boot: int, flags: int) -> None:
+        handler = self._handler
+        handler.on_time(node, asked_wall)
+        handler.on_draining(node, bool(flags & _DRAINING))
+        handler.on_low(node, bool(flags & _LOW))
+        handler.on_disk(node, flags >> _DISK_SHIFT)
+        if flags & _KNOWS_TERMS:
+            self._tell_terms(node)
+        self._send_small(node, Kind.PONG, _PONG.pack(asked_wall, asked_boot, handler.wall_ns()))
+
+    def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None:
+        """Paxos messages, as many as there is time for in this round."""
+        self._handler.on_messages(node, messages)
+
+    # -- rounds -------------------------------------------------------------------------------
+
+    def hold(self, incoming: "Incoming") -> None:
+        """It has had its time in this round."""
+        self._held[incoming] = self.rounds
+
+    def go_on(self) -> None:
+        """Once a round, before that ends: who had to stop in an earlier one goes on."""
+        for incoming in [one for one, since in self._held.items() if since != self.rounds]:
+            del self._held[incoming]
+            incoming.go_on()
+        self.rounds += 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody has not come to the end of what it said."""
+        return bool(self._held)
+
+    def close(self) -> None:
+        for link in self.outgoing.values():
+            if link.channel is not None:
+                link.channel.close("this node stops")
+        for incoming in [*self._incoming.values(), *self._ungreeted]:
+            incoming.close("this node stops")

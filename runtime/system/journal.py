@@ -1,0 +1,71 @@
+"""The node's log: JSON lines on standard error, one event each, with a level and plain fields."""
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final, Protocol
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+class Stream(Protocol):
+    """What may be written to; it must not make the event loop wait
+    (runtime.system.aside_stream)."""
+
+    def write(self, text: str, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+class Journal:
+    """Writing never raises: a full or closed log must not take the bus down (exam row O6)."""
+
+    def __init__(
+        self,
+        level: str,
+        stream: Stream | None = None,
+        wall_s: Callable[[], float] = time.time,
+        **context: object,
+    ) -> None:
+        self._threshold = LEVELS.index(level)
+        self._stream = stream or sys.stderr
+        self._wall_s = wall_s
+        self._context = context
+        self.lost = 0
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._write(0, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._write(1, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._write(2, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._write(3, event, fields)
+
+    def bug(self, what: str, error: Exception) -> None:
+        """Something of ours let an exception out; it cost one connection or timer: say so."""
+        trace = "".join(traceback.format_exception(error))
+        self.error("request handler failed", request=what, trace=trace)
+
+    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if level < self._threshold:
+            return
+        wall = self._wall_s()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall))
+        line = {
+            "time": f"{stamp}.{int(wall * 1000) % 1000:03d}Z",
+            "level": LEVELS[level],
+            "event": event,
+            **self._context,
+            **fields,
+        }
+        try:
+            self._stream.write(json.dumps(line, default=str) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            self.lost += 1

@@ -1,0 +1,118 @@
+"""How long a dead member of the consumer group is waited for: its session, and one grace in all.
+
+Only the time counts in which a coordinator listens, and of a master that is lost only what its log
+has: the watch stands still while nobody is master, while the master is paused, and goes back to
+what was written down when a master is replaced that did not hand over. It knows nothing of what
+coordinators believe, but for when they say that the member is gone.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker.groups.consumer_groups import paxos_group_of
+from coordinator.replicated.waits import TimeLeft
+from paxos.ids import MS, GroupId
+from simulator.checkers.protocol import Violation
+from simulator.node.broker_node import BrokerNode
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+LOOK_NS: Final = 20 * MS
+SLACK_MS: Final = 500
+"""Ticks, proposals under way, and what a coordinator may have idled before a pause."""
+RATE_SLACK: Final = 10
+"""A tenth more: boot clocks are off in rate."""
+
+
+@attrs.define(eq=False)
+class _Dead:
+    limit_ms: int
+    waited_ms: int = 0
+    kept_ms: int = 0
+    """What the log knows of it."""
+
+
+class DeadMembers:
+    def __init__(self, world: "World", name: str) -> None:
+        self._world, self._name = world, name
+        self._dead: dict[str, _Dead] = {}
+        self._gone: set[str] = set()
+        self._group: GroupId | None = None
+        self._listened: tuple[BrokerNode, int] | None = None
+        """Who listened last, in which life."""
+        self.watched = self.gone_count = 0
+
+    def died(self, member_id: str, session_ms: int, grace_ms: int) -> None:
+        """It will never be heard of again under this id (and may have lost its place already)."""
+        if member_id in self._gone:
+            return
+        limit_ms = session_ms + grace_ms
+        limit_ms += limit_ms // RATE_SLACK + SLACK_MS
+        self._dead[member_id] = _Dead(limit_ms)
+        self.watched += 1
+        if len(self._dead) == 1:
+            self._world.loop.after(LOOK_NS, self._look)
+
+    def heard(self, frame: bytes) -> None:
+        """A request reached a node: perhaps one that a dead member had sent before."""
+        for member_id, dead in self._dead.items():
+            if member_id.encode() in frame:
+                dead.waited_ms = dead.kept_ms = 0
+
+    def notice(self, what: str, detail: str, grace_ms: int) -> None:
+        """What a coordinator says of its groups."""
+        if what == "member_gone":
+            member_id = detail.partition(":")[0]
+            self._gone.add(member_id)
+            self.gone_count += self._dead.pop(member_id, None) is not None
+        elif what == "snapshot_lost":  # whoever was on the way out is there again, for a grace
+            for dead in self._dead.values():
+                dead.limit_ms += grace_ms
+
+    def written(self, command: TimeLeft) -> None:
+        """What is left of waits is in the log."""
+        named = {what.member for _, _, waits in command.groups for what, _ in waits}
+        for member_id in self._dead.keys() & named:
+            self._dead[member_id].kept_ms = self._dead[member_id].waited_ms
+
+    def moved(self, group: GroupId, *, stolen: bool) -> None:
+        if group == self._group and not stolen:
+            for dead in self._dead.values():
+                dead.waited_ms = dead.kept_ms
+
+    def _look(self) -> None:
+        if not self._dead:
+            return
+        self._world.loop.after(LOOK_NS, self._look)
+        listens = self.coordinator()
+        if listens is None:
+            return
+        if self._listened is not None:
+            node, life = self._listened
+            if node.core.incarnation != life:  # it crashed, and may be master all the same
+                for dead in self._dead.values():
+                    dead.waited_ms = dead.kept_ms
+        self._listened = listens, listens.core.incarnation
+        for member_id, dead in sorted(self._dead.items()):
+            dead.waited_ms += LOOK_NS // MS
+            if dead.waited_ms > dead.limit_ms:
+                raise Violation(
+                    f"dead-member: {member_id} was listened for during {dead.waited_ms} ms, "
+                    f"and may be kept for {dead.limit_ms}"
+                )
+
+    def coordinator(self) -> BrokerNode | None:
+        """Who listens to the group's members at this moment."""
+        brokers = [node for node in self._world.nodes.values() if isinstance(node, BrokerNode)]
+        if self._group is None:
+            known = (paxos_group_of(node.registry, self._name) for node in brokers if node.up)
+            self._group = next((group for group in known if group is not None), None)
+        group = self._group
+        if group is None:
+            return None
+        for node in brokers:
+            if self._world.runs(node) and node.acting(group) and node.caught_up(group):
+                return node
+        return None

@@ -1,0 +1,239 @@
+"""What must hold of a world with the production broker: the anomalies of exam.md section 1.
+
+The truth is the chosen log, as it is applied first, and what the clients say they sent; none of the
+broker's own tables is asked. A violation begins with the name that the anomaly has in the exam.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from typing import Final, NamedTuple
+
+import attrs
+
+from broker.proposals.commands import RECORDS_RESULT, CommandKind, parse, parse_fenced
+from paxos.entry import BeMaster, Control, Entry, Steal
+from paxos.ids import GroupId, NodeId, Now, Slot
+from paxos.lease import Lease
+from simulator.checkers.groups import GroupLogs
+from simulator.checkers.orders import Orders
+from simulator.checkers.protocol import Violation
+from wire.error_codes import ErrorCode
+from wire.messages.fetch import PartitionData
+from wire.records.batch import PATCHED_BYTES, parse_header, split
+from wire.records.write_tokens import is_write_token
+
+_NO_TIME: Final = Now(0, 0)
+
+
+class Sent(NamedTuple):
+    """A batch that a client made: its values are the numbers `first` to `first + records - 1`."""
+
+    client: int
+    partition: int
+    first: int
+    records: int
+
+
+@attrs.define(eq=False)
+class Log:
+    """One partition as the chosen log has it."""
+
+    uid: int
+    end: int = 0
+    """The offset of the next record."""
+    acknowledged_to: int = 0
+    bases: list[int] = attrs.Factory(list)
+    batches: list[tuple[bytes, Sent]] = attrs.Factory(list)
+    last: dict[int, int] = attrs.Factory(dict)
+    """Of each client, the greatest number that is in the log."""
+
+    def at(self, offset: int) -> tuple[int, bytes, Sent]:
+        """The batch that holds an offset, and its base."""
+        number = bisect_right(self.bases, offset) - 1
+        return self.bases[number], *self.batches[number]
+
+
+class _Epochs:
+    """Under which epoch of its lease each slot of a group is applied."""
+
+    def __init__(self) -> None:
+        self._lease = Lease()
+        self._slots: list[int] = []
+
+    def applied(self, slot: Slot, control: Control) -> None:
+        epoch = self._lease.epoch
+        if isinstance(control, BeMaster):
+            self._lease.apply_be_master(slot, control, _NO_TIME, 0)
+        elif isinstance(control, Steal):
+            self._lease.apply_steal(slot, control, _NO_TIME, 0)
+        if self._lease.epoch != epoch:
+            self._slots.append(slot)
+
+    def at(self, slot: Slot) -> int:
+        return bisect_left(self._slots, slot)
+
+
+class PartitionLogs:
+    """Nothing lost, duplicated, reordered or invented, and every reader sees the same."""
+
+    def __init__(self, groups: GroupLogs, orders: Orders, *, fresh: bool) -> None:
+        self._groups = groups
+        self._orders = orders
+        self.fresh = fresh
+        """Whether clocks are good enough for I7."""
+        self._epochs: defaultdict[GroupId, _Epochs] = defaultdict(_Epochs)
+        self._sent: dict[bytes, Sent] = {}
+        self.elsewhere: set[bytes] = set()
+        """Batches of another topic, whose client looks at them itself
+        (simulator.clients.recreated_topic)."""
+        self._given_up: set[tuple[int, int, int]] = set()
+        self._failed: set[Sent] = set()
+        self.logs: dict[int, Log] = {}
+        """By number of the partition in its topic."""
+        self.acknowledged = self.duplicates = self.refused = self.stale = self.fetches = 0
+
+    # -- what clients do ----------------------------------------------------------------------
+
+    def produced(self, sent: Sent, batch: bytes) -> None:
+        """A client is about to send this batch, for the first time."""
+        assert batch[PATCHED_BYTES:] not in self._sent
+        self._sent[batch[PATCHED_BYTES:]] = sent
+
+    def gave_up(self, sent: Sent) -> None:
+        """The client does not want to know any more; the batch may be in the log, or come there."""
+        for number in range(sent.first, sent.first + sent.records):
+            self._given_up.add((sent.client, sent.partition, number))
+
+    def failed(self, sent: Sent) -> None:
+        """The client was told that the batch is not, and will not be, in the log."""
+        self._failed.add(sent)
+        self.gave_up(sent)
+        log = self.logs.get(sent.partition)
+        if log is not None and log.last.get(sent.client, 0) >= sent.first:
+            raise Violation(f"G1a: {sent} was refused for good, and is in the log")
+
+    def acked(self, sent: Sent, base_offset: int) -> None:
+        """The client was told that the batch lies at `base_offset`."""
+        log = self.logs.get(sent.partition)
+        if log is None or base_offset >= log.end:
+            raise Violation(f"lost-write: {sent} is acknowledged at {base_offset}, after the end")
+        base, _, there = log.at(base_offset)
+        if base != base_offset or there != sent:
+            raise Violation(
+                f"lost-write: {sent} is acknowledged at {base_offset}, where {there} is"
+            )
+        log.acknowledged_to = max(log.acknowledged_to, base + sent.records)
+        self.acknowledged += 1
+
+    def known(self, sent: Sent) -> None:
+        """The client was told that the batch is in the log, not where."""
+        log = self.logs.get(sent.partition)
+        if log is None or all(there != sent for _, there in log.batches):
+            raise Violation(f"lost-write: {sent} is called a duplicate, and is not in the log")
+        self.acknowledged += 1
+
+    def floor(self, partition: int) -> int:
+        """What a fetch that begins now must find to be there."""
+        log = self.logs.get(partition)
+        return 0 if log is None else log.acknowledged_to
+
+    def fetched(self, node: NodeId, position: int, floor: int, data: PartitionData) -> int:
+        """Check what a fetch at `position` returned; where the next one begins."""
+        self.fetches += 1
+        log = self.logs.get(data.partition_index, Log(-1))
+        if data.high_watermark > log.end:
+            raise Violation(f"unexpected: node {node} says {data.high_watermark} of {log.end}")
+        if data.high_watermark < floor:
+            self.stale += 1
+            if self.fresh:
+                raise Violation(
+                    f"I7: node {node} reads partition {data.partition_index} up to "
+                    f"{data.high_watermark}, {floor} was acknowledged before"
+                )
+        records = b"".join(_chunks(data))
+        if not records and position < data.high_watermark:
+            raise Violation(f"poll-skip: nothing at {position} of {data.high_watermark}")
+        return self.compared(node, position, log, records)
+
+    def compared(self, node: NodeId, position: int, log: Log, records: bytes) -> int:
+        """Check what a node has at `position`; the offset after it."""
+        for header, content in split(memoryview(records)):
+            base, known, sent = log.at(position) if position < log.end else (-1, b"", None)
+            if header.base_offset != base:
+                raise Violation(f"poll-skip: {header.base_offset} comes at {position}: {sent}")
+            if content[PATCHED_BYTES:] != known:
+                raise Violation(f"inconsistent-offsets: node {node}, {base} is {sent} elsewhere")
+            assert sent is not None
+            position = base + sent.records
+        return position
+
+    # -- what nodes do ------------------------------------------------------------------------
+
+    def applied(self, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]) -> None:
+        """Nobody has applied this slot before; `results` are those of its commands."""
+        epoch_then = self._epochs[group].at(slot)
+        for command, result in zip(parse(entry.payload()), results, strict=True):
+            fenced = command.kind == CommandKind.FENCED
+            epoch, inner = parse_fenced(command) if fenced else (epoch_then, command)
+            if self._orders.applied(inner, result):
+                continue
+            if inner.kind == CommandKind.RECORDS:
+                self._append(inner.uid, inner.body, result)
+            elif inner.kind == CommandKind.CONSUMER_GROUP:
+                self._groups.applied(inner.body, result, late=epoch != epoch_then)
+
+    def lease_entry(self, group: GroupId, slot: Slot, control: Control) -> None:
+        """A node has applied it, perhaps not the first."""
+        self._epochs[group].applied(slot, control)
+
+    def _append(self, uid: int, batch: memoryview, result: bytes) -> None:
+        error, base, _ = RECORDS_RESULT.unpack(result)
+        content = bytes(batch[PATCHED_BYTES:])
+        if content in self.elsewhere:
+            return
+        sent = self._sent.get(content)
+        if sent is None:
+            raise Violation(f"unexpected: nobody sent what is in partition {uid}")
+        log = self.logs.setdefault(sent.partition, Log(uid))
+        if log.uid != uid:
+            raise Violation(f"unexpected: {sent} is in partition {uid}, others in {log.uid}")
+        if error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and base < 0:
+            self.duplicates += 1
+            if is_write_token(parse_header(batch).producer_id):
+                self._check_there(log, sent)
+        elif error not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self.refused += 1
+        elif base < log.end:
+            self.duplicates += 1
+            if log.at(base) != (base, content, sent):
+                raise Violation(f"inconsistent-offsets: {sent} is called a duplicate of {base}")
+        else:
+            self._append_new(log, sent, base, content)
+
+    def _check_there(self, log: Log, sent: Sent) -> None:
+        """A writer is told so, and goes on with what comes next."""
+        if log.last.get(sent.client, 0) < sent.first:
+            raise Violation(f"lost-write: {sent} is called a duplicate, and is not in the log")
+
+    def _append_new(self, log: Log, sent: Sent, base: int, content: bytes) -> None:
+        if base != log.end:
+            raise Violation(f"poll-skip: {sent} is given offset {base} after {log.end}")
+        if sent in self._failed:
+            raise Violation(f"G1a: {sent} was refused for good, and is appended")
+        last = log.last.get(sent.client, 0)
+        if sent.first <= last:
+            raise Violation(f"duplicate: {sent} is appended after {last} of the same client")
+        for number in range(last + 1, sent.first):
+            if (sent.client, sent.partition, number) not in self._given_up:
+                raise Violation(f"nonmonotonic-send: {sent} is appended, {number} is not")
+        log.last[sent.client] = sent.first + sent.records - 1
+        log.bases.append(base)
+        log.batches.append((content, sent))
+        log.end = base + sent.records
+
+
+def _chunks(data: PartitionData) -> list[bytes]:
+    records = data.records
+    if records is None:
+        return []
+    return [bytes(records)] if isinstance(records, bytes | memoryview) else [*map(bytes, records)]

@@ -1,0 +1,1 @@
+"""Who uses a world: producers, readers, members, operators, each with what it may conclude."""

@@ -1,0 +1,2 @@
+"""Planted bugs by subject, and how one is planted; `catalogue.py` has all. `make mutants` hunts
+them."""

@@ -1,0 +1,77 @@
+"""Planted bugs of what is made of a peer's words: one that is wrong has consequences that stay."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from paxos import validation
+from paxos.changes import rejoin, witness
+from paxos.learner import Learner
+from paxos.liveness import asking
+from paxos.liveness.questions import Questions
+from paxos.state.rejoin import Rejoin
+from simulator.mutants import planting
+from simulator.mutants.planting import Mutant
+
+SETTINGS: Final = ("faults=WORDS,CRASH,LOST_DISK", "fault_gap_ns=250000000", "judged=0")
+TESTS: Final = "tests/paxos/test_words.py"
+
+mutant = partial(planting.mutant, "F3", settings=SETTINGS, tests=TESTS)
+
+WORDS: Final[Mapping[str, Mutant]] = {
+    "witness-of-anything": mutant(
+        "whoever says that it accepted a ballot that nobody used is told so ever after",
+        (witness.note_witnessed, "replica.proposer.has_used(ballot)", "True"),
+        why_not="it costs the liar its vote, if it restarts before the other one does",
+    ),
+    "life-that-forgets": mutant(
+        "a node believes that it has forgotten what it promised in this very life",
+        (rejoin.on_witnessed, "claims and sender in replica.witnesses", "False"),
+        why_not="it has to be said twice, and a rejoin follows that heals it",
+    ),
+    "word-believed-at-once": mutant(
+        "one message is enough to make a node believe that it has forgotten a promise",
+        (
+            rejoin.on_witnessed,
+            "allegation is not None and (claims or allegation.life != life)",
+            "claims",
+        ),
+        why_not="it takes a wrong word while the node starts, and heals by itself then",
+    ),
+    "doubt-forgotten": mutant(
+        "who has said that a promise is forgotten and dies at once is not believed",
+        (rejoin.on_witnessed, "claims or allegation.life != life", "claims"),
+        (rejoin.tick_allegations, "not replica.is_heard(node, now)", "False"),
+        why_not="the only witness has to die between two words",
+    ),
+    "hearsay-spreads": mutant(
+        "a node tells others what it was told of chosen slots",
+        (witness.progress_for, "learner.known_to", "learner.chosen_to"),
+        why_not="a node that believes to be behind asks in vain, and goes on",
+    ),
+    "word-that-stays": mutant(
+        "a number that a peer has corrected since counts on",
+        (Learner.claims_are, "self.known_to, claimed", "self.chosen_to, claimed"),
+        why_not="a node that believes to be behind asks in vain, and goes on",
+    ),
+    "bar-of-the-highest-word": mutant(
+        "a bar that was named by mistake keeps a node from voting for ever",
+        (Rejoin.on_answer, "min(bar, told.bar)", "max(bar, told.bar)"),
+    ),
+    "any-round": mutant(
+        "a ballot's round may be whatever a peer says",
+        (validation._round, "replica.round_seen + ROUND_AHEAD_MAX", "2**62"),
+        why_not="the others go on above it: it uses up what rounds there are",
+    ),
+    "taught-unasked": mutant(
+        "entries are learned from whoever sends some",
+        (asking.may_be_an_answer, "replica.peer(node).asked and ", ""),
+        why_not="what is taught is true here; a lie about values is believed (docs/peer-work.md)",
+    ),
+    "questions-without-end": mutant(
+        "a question that is under way is asked again",
+        (Questions.may_ask, "group in self._open", "False"),
+        tests="tests/paxos/liveness/test_asking.py",
+        why_not="it costs whoever is asked, and nothing else",
+    ),
+}

@@ -1,0 +1,79 @@
+"""Planted bugs of fences: what was decided before others were answered is carried out after it."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from balancer.registry.fences import Fences
+from broker.groups.consumer_groups import ConsumerGroups
+from broker.handlers.records import delete_records
+from broker.handlers.topics.registry_changes import Change
+from broker.state_machine.machine import GroupMachine
+from simulator.environment.options import Workload
+from simulator.mutants import planting
+from simulator.mutants.planting import Mutant
+
+SETTINGS: Final = (
+    "operators=6",
+    "consumers=2",
+    "faults=STALL",
+    "fault_gap_ns=2000000000",
+    "steal_gap_ns=20000000000",
+    "client_think_ns=50000000",
+)
+"""Masters move where a link stalls, and stay for a while."""
+
+mutant = partial(planting.mutant, "F1", workload=Workload.BROKER, settings=SETTINGS)
+
+FENCES: Final[Mapping[str, Mutant]] = {
+    "decision-of-an-earlier-master": mutant(
+        "what an earlier mastership decided is carried out in a later one",
+        (GroupMachine._apply, "epoch == self._lease.epoch", "True"),
+        tests="tests/broker/state_machine/test_machine.py",
+    ),
+    "decision-without-a-fence": mutant(
+        "what a coordinator decided is forwarded, and carried out whenever it comes",
+        (
+            ConsumerGroups._carry_out,
+            "fenced(office.epoch, opaque(CommandKind.CONSUMER_GROUP, proposal.command))",
+            "opaque(CommandKind.CONSUMER_GROUP, proposal.command)",
+        ),
+        tests="tests/broker/groups/test_coordinator_moves.py",
+    ),
+    "everything-there-is-then": mutant(
+        "all records are deleted that are there when the command comes into the log",
+        (delete_records._before, "asked != EVERYTHING", "True"),
+        tests="tests/broker/handlers/test_logs.py",
+    ),
+    "change-overtakes": mutant(
+        "a change of the registry is carried out though the same thing was changed since",
+        (Fences.problem, "last > command.seen", "False"),
+        tests="tests/balancer/test_fences.py",
+    ),
+    "change-without-a-fence": mutant(
+        "a change of the registry does not say what it was decided on",
+        (Change.submit, "Decided(broker.registry.applied, command)", "command"),
+        (Change.submit, "decided.seen", "0"),
+        tests="tests/broker/handlers/test_alter_configs.py",
+    ),
+    "deletions-forgotten": mutant(
+        "a topic that was deleted meanwhile is created again by the same order",
+        (Fences.note, "self.decided[_DELETED] = slot", "pass"),
+        tests="tests/balancer/test_fences.py",
+    ),
+    "unknown-called-refused": mutant(
+        "a commit of unknown fate is answered as one that will not be carried out",
+        (ConsumerGroups._on_outcome, "ProposalFailure.UNKNOWN", "ProposalFailure.NOT_MASTER"),
+        tests="tests/coordinator/test_moves.py",
+    ),
+    "chosen-called-refused": mutant(
+        "a commit that was chosen as its mastership ended is answered as one that was not",
+        (ConsumerGroups._close, "fate_unknown(request)", "refusal(request, ErrorCode(16))"),
+        (
+            ConsumerGroups._answer,
+            "fate_unknown(request)",
+            "refusal(request, ErrorCode.NOT_COORDINATOR)",
+        ),
+        tests="tests/broker/groups/test_coordinator_moves.py",
+    ),
+}

@@ -1,0 +1,83 @@
+"""Planted bugs in what keeps the order of a connection (F4); see `simulator.mutants.catalogue`."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from broker.handlers.records.produce import Produce
+from broker.lanes import Lanes
+from broker.ports import Connection
+from broker.proposals.intake import Intake
+from simulator.environment.options import Workload
+from simulator.mutants.planting import Mutant, mutant
+
+INTAKE_TESTS: Final = "tests/paxos/test_intake_order.py"
+
+_mutant = partial(
+    mutant,
+    "F4",
+    workload=Workload.BROKER,
+    settings=("pipeliners=2", "operators=0"),
+    tests=INTAKE_TESTS,
+)
+
+ORDER: Final[Mapping[str, Mutant]] = {
+    "lane-forgets-a-refusal": _mutant(
+        "what was sent behind a refused batch is let through",
+        (Lanes.is_shut, "self._all is not None or (topic, index) in self._shut", "False"),
+        tests="tests/broker/requests/test_lanes.py",
+    ),
+    "lane-opens-at-once": _mutant(
+        "a lane opens when its first refusal is known, whatever was refused since",
+        (Lanes.seen, "_opens(shut, number, boot_ns)", "shut.first <= number"),
+        tests="tests/broker/requests/test_lanes.py",
+    ),
+    "open-lane-forgets": _mutant(
+        "what came before a refusal and was with another node is let through when the lane is open",
+        (Connection.shut_since, "return last > refusals", "return self.lanes and last > refusals"),
+        tests="tests/broker/requests/test_lanes.py",
+    ),
+    "pause-skipped": _mutant(
+        "who crowds a group is read on, until the group refuses",
+        (vars(Intake)["crowded"].fget, "self.queue_bytes + self.abroad_bytes > ", "0 > "),
+        tests="tests/paxos/test_intake.py",
+        why_not="no world sends as much as a group lets wait",
+    ),
+    "goes-round-the-forward": _mutant(
+        "a master that keeps the group does not wait for what it has forwarded",
+        (Intake.flush, "if self.abroad or not self.queue:", "if not self.queue:"),
+    ),
+    "forwards-before-the-queue": _mutant(
+        "what comes while a handover begins is forwarded before what is queued",
+        (Intake.submit, "way.to == replica.me or self.queue or not", "way.to == replica.me or not"),
+    ),
+    "guest-sent-on": _mutant(
+        "a command of another node is sent on when the group moves on",
+        (Intake._way, "if pending.guest and (", "if False and ("),
+    ),
+    "refuses-one-of-a-row": _mutant(
+        "a node refuses a forwarded command and takes the one behind it",
+        (Intake.submit_forwarded, "late or pending.overtakes() or", "late or"),
+    ),
+    "adopted-let-go-one-by-one": _mutant(
+        "of commands that wait for a group only the first goes back when its time is over",
+        (
+            Intake.tick,
+            "self._return_adopted(now)",
+            "self._bounce([self.adopted.popleft()], Why.NOT_MASTER, now); self.suspect = False",
+        ),
+    ),
+    "waits-behind-the-unknown": _mutant(
+        "what waits behind a command whose fate is unknown is done all the same",
+        (Intake._drop_overtakers, "if one.overtakes()", "if False"),
+    ),
+    "told-behind-the-unknown": _mutant(
+        "what was proposed behind a command whose fate is unknown is told as done",
+        (Intake._doubt_proposed, "if pending.overtakes():", "if False:"),
+    ),
+    "refusal-shuts-nothing": _mutant(
+        "a refusal shuts no lane",
+        (Produce.refuse_for_now, "self.request.reply.refused(topic, answer.index)", "pass"),
+        tests="tests/broker/requests/test_lanes.py",
+    ),
+}

@@ -1,0 +1,3 @@
+"""Simulated nodes: the production core of their groups, disks, threads, and the two kinds of
+machines on top (`command_node.py` a stand-in, `broker_node.py` the production broker).
+"""

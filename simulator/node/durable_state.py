@@ -1,0 +1,36 @@
+"""What of a node is durable, as far as the checkers and the nemesis have to know it.
+
+The rest is gone with the node's life. So who asks what a node that is down will know when it is up
+again asks here, and not what it knew last (seed 128).
+"""
+
+from typing import TYPE_CHECKING
+
+from paxos.entry import Config
+from paxos.ids import GroupId, NodeId
+from paxos.step import AcceptRecord, LearnedRecord
+
+if TYPE_CHECKING:
+    from simulator.node.disk import Disk
+    from simulator.world import World
+
+
+class DurableState:
+    def __init__(self, world: "World", me: NodeId) -> None:
+        self._world, self._me = world, me
+        self.members: dict[GroupId, tuple[NodeId, ...]] = {}
+        """Whom the next life will take for the members; at worst those of before."""
+
+    def note(self, disk: "Disk") -> None:
+        """Take in what has become durable on the disk since the last time."""
+        world = self._world
+        for record in disk.durable:
+            if type(record) is AcceptRecord:
+                slot, ballot = record.slot, record.ballot
+                world.proposal_seen(record.group, slot, ballot, record.entry)
+                world.chosen.voted(self._me, record.group, slot, ballot, record.entry)
+            elif type(record) is LearnedRecord and record.applied == record.slot:
+                control = record.entry.control
+                assert isinstance(control, Config), "others are written before they are applied"
+                self.members[record.group] = tuple(sorted(control.members))
+        disk.durable.clear()

@@ -1,0 +1,45 @@
+"""Which cold segments are open: the least recently used ones make room for others."""
+
+import threading
+from typing import Final
+
+from storage.cold.file import ColdFile
+
+FILES_OPEN_MAX: Final = 256
+INDEX_BLOCKS_MAX: Final = 1 << 19
+"""Blocks in all indexes that are held: 24 bytes each, for 64 KiB of data or more."""
+
+
+class ColdCache:
+    """Thread-safe. A file is replaced in it as a whole, so whoever has it may keep it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[tuple[int, int], ColdFile] = {}
+        """Youngest last."""
+
+    def get(self, key: tuple[int, int]) -> ColdFile | None:
+        with self._lock:
+            file = self._files.pop(key, None)
+            if file is not None:
+                self._files[key] = file
+            return file
+
+    def put(self, key: tuple[int, int], file: ColdFile) -> None:
+        with self._lock:
+            self._files.pop(key, None)
+            self._files[key] = file
+            blocks = sum(len(one.index.bases) for one in self._files.values())
+            while len(self._files) > 1 and (
+                len(self._files) > FILES_OPEN_MAX or blocks > INDEX_BLOCKS_MAX
+            ):
+                blocks -= len(self._files.pop(next(iter(self._files))).index.bases)
+
+    def drop(self, key: tuple[int, int]) -> None:
+        with self._lock:
+            self._files.pop(key, None)
+
+    def statistics(self) -> tuple[int, int]:
+        """Open files, and blocks in their indexes."""
+        with self._lock:
+            return len(self._files), sum(len(one.index.bases) for one in self._files.values())

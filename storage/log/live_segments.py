@@ -1,0 +1,65 @@
+"""The segments in use: which slots each of them may still hold, and which are not needed any more.
+
+For every closed segment it is known how high each group's slots went when it was closed. From that
+follows where the records above a slot begin, and up to where nothing is needed.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from paxos.ids import GroupId, Slot
+from storage.format import OFFSET_BITS, Place
+from storage.log.index import GroupState
+
+NO_BOUND: Final = 1 << OFFSET_BITS
+"""Above every segment's number."""
+KNOWN_DAMAGE_MAX: Final = 256
+"""So much of the known damage is repeated at the head of a segment. What is not will be found once
+more by the scrubber after a restart, and costs another round of repair."""
+
+
+@attrs.define(eq=False)
+class KeptSegments:
+    oldest: int
+    highs: dict[int, dict[GroupId, int]]
+    """For every closed segment, the highest slot each group had recorded when it was closed."""
+    seeds: dict[int, int]
+    ends: dict[int, int]
+    """Where the records of every closed segment end."""
+
+    def close(self, number: int, offset: int, groups: Iterable[GroupState]) -> None:
+        self.highs[number] = {state.group: state.highest for state in groups}
+        self.ends[number] = offset
+
+    def needed_from(self, group: GroupId, slot: Slot, current: int) -> int:
+        """The lowest segment that may hold a record of the group for a slot above `slot`."""
+        for number in range(self.oldest, current):
+            if self.highs[number].get(group, 0) > slot:
+                return number
+        return current
+
+    def free(self, until: Mapping[GroupId, Slot], below: int, current: int) -> range:
+        """The oldest segments that hold no slot above `until` of its group, below `below`."""
+        oldest = self.oldest
+        while oldest < min(below, current) and all(
+            highest <= until.get(group, 0) for group, highest in self.highs[oldest].items()
+        ):
+            oldest += 1
+        return range(self.oldest, oldest)
+
+    def drop(self, freed: range) -> None:
+        for number in freed:
+            del self.highs[number], self.seeds[number], self.ends[number]
+        self.oldest = freed.stop
+
+    def forget(self, group: GroupId) -> None:
+        """Nothing of the group's is needed."""
+        for highs in self.highs.values():
+            highs.pop(group, None)
+
+    def repeated(self, damage: Iterable[tuple[Place, Place]]) -> list[tuple[Place, Place]]:
+        """The damage that a new segment tells of, so that a restart need not read older ones."""
+        inside = (one for one in damage if one[0] >> OFFSET_BITS >= self.oldest)
+        return sorted(inside)[-KNOWN_DAMAGE_MAX:]

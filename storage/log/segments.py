@@ -1,0 +1,168 @@
+"""The segment files: made ahead, found by number, recycled when they are no longer needed.
+
+New files are filled with zeros and not merely reserved. Measured on ext4 with one fdatasync per
+write (p50, 264 B / 16 KB / 1 MB): growing file 114-125 / 150-164 / 600-700 us; fallocated 81-85 /
+160 / 510-2800 us; zero-filled or recycled 92 / 103 / 310-400 us. A reserved extent is "unwritten",
+so each fdatasync has to convert it and commit a journal transaction; overwriting written blocks
+commits none. The 30-170 ms that the zeros cost are paid by a background thread. Only while segments
+fill within seconds is a new one reserved and not zeroed: zeros would then double what the disk has
+to write, and cost more than they save (three nodes on one busy disk, 1 KB messages: 14 ms per
+synced batch with zeros, 6 ms without).
+
+A recycled file keeps its old content under its new name, which saves the zeros: the number in its
+header and in every record is the old one, so nothing of it looks valid (format.py). Names change
+and disappear from the oldest on, each made durable before the next, so that a crash never leaves a
+hole in the numbers.
+"""
+
+import errno
+import threading
+from collections import deque
+from typing import Final
+
+from storage.disk.direct import whole_blocks
+from storage.disk.files import Disk, File, write_all
+from storage.errors import DiskFull, storage_failed
+from storage.format import segment_name
+
+ZEROS_BYTES: Final = 1 << 20
+"""A new file is filled and synced in pieces of this size, so that the hot path's own fdatasync
+never queues behind a whole segment of zeros."""
+
+FILES_OPEN_MAX: Final = 256
+"""Descriptors kept open for reading; more segments than this are reopened when they are read."""
+
+SPARES_MAX: Final = 2
+"""Retired files kept to be used again; more are removed, for retiring is meant to free space."""
+
+_TEMPORARY_NAME: Final = "segment.tmp"
+
+
+class SegmentFiles:
+    """Thread-safe: the loop's thread reads, the writer's thread writes, another one prepares."""
+
+    def __init__(self, disk: Disk, segment_bytes: int, highest: int) -> None:
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._highest = highest
+        """The highest number that has a file."""
+        self._spares: deque[int] = deque()
+        """Retired numbers, oldest first, still under their old names."""
+        self._open: dict[int, File] = {}
+        self._open_lock = threading.Lock()
+        self._make_lock = threading.Lock()
+        self._hurry = False
+
+    @property
+    def highest(self) -> int:
+        return self._highest
+
+    def file(self, number: int) -> File:
+        """The file of a segment, opened if need be."""
+        file = self.opened(number)
+        if file is None:
+            file = self._disk.open(segment_name(number))  # without the lock: this may take long
+            with self._open_lock:
+                file = self._open.setdefault(number, file)
+                if len(self._open) > FILES_OPEN_MAX:
+                    del self._open[next(iter(self._open))]
+        return file
+
+    def opened(self, number: int) -> File | None:
+        """The file of a segment, if it is open; never waits for the disk."""
+        with self._open_lock:
+            file = self._open.pop(number, None)
+            if file is not None:
+                self._open[number] = file  # youngest last
+            return file
+
+    def ensure(self, number: int, end: int = 0) -> File:
+        """The file of a segment about to be written up to `end`, made now if nobody has."""
+        if number > self._highest:
+            self.prepare(number, zeros=False)  # the log waits for it
+        file = self.file(number)
+        if end > self._segment_bytes and file.size() < end:  # made to measure for one large entry
+            file.reserve(whole_blocks(end))
+        return file
+
+    def stop_preparing(self) -> None:
+        """A file that is just being filled with zeros is left as it is, and no more is filled."""
+        self._hurry = True
+
+    def prepare(self, number: int, *, zeros: bool = True) -> bool:
+        """Make the files up to `number`, one by one; False if they were there already."""
+        made = False
+        with self._make_lock:
+            while self._highest < number:
+                name = segment_name(self._highest + 1)
+                if not self._recycle(name) and not self._make(name, zeros):
+                    return made
+                self.file(self._highest + 1)  # opened here, not by the writer in its hurry
+                self._highest += 1
+                made = True
+            while len(self._spares) > SPARES_MAX:
+                self._disk.remove(segment_name(self._spares[0]))
+                self._disk.sync_directory()
+                self._spares.popleft()
+        return made
+
+    def retire(self, numbers: range) -> None:
+        """The files of `numbers` are free to be used again, or to be removed, by `prepare`."""
+        with self._open_lock:
+            for number in numbers:
+                self._open.pop(number, None)
+                self._spares.append(number)
+
+    @property
+    def surplus(self) -> bool:
+        return len(self._spares) > SPARES_MAX
+
+    def _recycle(self, name: str) -> bool:
+        """Turn a retired file of the right size into `name`; drop those of another size."""
+        while self._spares:
+            old = segment_name(self._spares[0])
+            fits = self._disk.open(old).size() == self._segment_bytes
+            if fits:
+                self._disk.rename(old, name)
+            else:
+                self._disk.remove(old)
+            self._disk.sync_directory()
+            self._spares.popleft()
+            if fits:
+                return True
+        return False
+
+    def _make(self, name: str, zeros: bool) -> bool:
+        """False: told to stop before it was done. What is left is made anew at the next start."""
+        if _TEMPORARY_NAME in self._disk.names():
+            self._disk.remove(_TEMPORARY_NAME)  # a crash, or a full disk, has left it
+        missing = self._segment_bytes - self._disk.free_bytes()
+        if missing > 0:  # half a file would take the last room from those who need less
+            full = OSError(errno.ENOSPC, f"{missing} bytes are missing")
+            raise storage_failed("create", name, full)
+        file = self._disk.create(_TEMPORARY_NAME)
+        try:
+            if zeros:
+                for start in range(0, self._segment_bytes, ZEROS_BYTES):
+                    if self._hurry:
+                        return False
+                    fill_with_zeros(file, start, min(start + ZEROS_BYTES, self._segment_bytes))
+            else:
+                file.reserve(self._segment_bytes)
+                file.fdatasync()
+        except DiskFull:
+            self._disk.remove(_TEMPORARY_NAME)
+            raise
+        self._disk.rename(_TEMPORARY_NAME, name)
+        self._disk.sync_directory()
+        return True
+
+
+def fill_with_zeros(file: File, start: int, end: int) -> None:
+    """Overwrite [start, end) with zeros, durably."""
+    zeros = memoryview(bytes(min(ZEROS_BYTES, max(0, end - start))))
+    while start < end:
+        piece = min(len(zeros), end - start)
+        write_all(file, [zeros[:piece]], start)
+        file.fdatasync()
+        start += piece

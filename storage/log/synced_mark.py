@@ -1,0 +1,87 @@
+"""The synced mark: how far the log was known to be durable, kept beside the log.
+
+It lets recovery tell a torn tail from damage: what lies below the mark was fdatasynced, so a bad
+record there is never cut off. It is written after every fdatasync of the log and never fsynced
+itself, so it is exact after a crash of the process, a lower bound after a power cut, and never
+higher than the truth. Two copies are written in turn, in different sectors, so that a torn one
+leaves the other.
+
+It is written by whoever wrote the log: by the kernel, linked to the write of the log, or by the
+writer's thread (storage.log.log_writes). Never by the event loop: a hung disk hangs this write as
+well.
+
+Written with pwrite and not through a mapping: it costs 3 us instead of 1 us behind an fdatasync of
+90 us (measured on ext4), and in return an I/O error is an exception instead of a SIGBUS, and the
+simulated disk needs no memory maps.
+"""
+
+import struct
+from typing import Final
+
+from crc32c import crc32c
+
+from storage.disk.files import Disk, File, Then, write_all
+from storage.errors import UNREADABLE, StorageFailed
+from storage.format import Place
+
+MARK_NAME: Final = "synced"
+_MARK_BYTES: Final = 4096
+_COPIES: Final = (0, 512)
+_BODY: Final = struct.Struct(">Q")
+_COPY: Final = struct.Struct(">QI")
+
+
+class SyncedMark:
+    """`seed` binds the mark to its log (`format.first_seed`): a stranger's mark is ignored."""
+
+    def __init__(self, file: File, seed: int) -> None:
+        self._file = file
+        self._seed = seed
+        self._turn = 0
+
+    def load(self) -> Place:
+        """The highest intact copy; 0 (nothing known) if there is none.
+
+        Where the block cannot be read, it is written anew: into a part of it nobody could write.
+        """
+        known = 0
+        data = b""
+        try:
+            data = self._file.pread(_MARK_BYTES, 0)
+        except StorageFailed as failure:
+            if failure.errno not in UNREADABLE:
+                raise
+            write_all(self._file, [bytes(_MARK_BYTES)], 0)
+        for at in _COPIES:
+            if len(data) >= at + _COPY.size:
+                place, checksum = _COPY.unpack_from(data, at)
+                if crc32c(_BODY.pack(place), self._seed) == checksum:
+                    known = max(known, place)
+        return known
+
+    def next(self, place: Place) -> Then:
+        """What is to be written when everything below `place` is durable. It is written before the
+        one after it, or never."""
+        self._turn ^= 1
+        body = _BODY.pack(place)
+        copy = body + crc32c(body, self._seed).to_bytes(4, "big")
+        return self._file, copy, _COPIES[self._turn]
+
+    def store(self, place: Place) -> None:
+        """Write it now; not on the event loop, for it may wait for the disk."""
+        _, copy, offset = self.next(place)
+        self._file.pwritev([copy], offset)
+
+
+def open_mark(disk: Disk, seed: int) -> SyncedMark:
+    """The mark of this directory; a new one, durably empty, if it is missing or cut short."""
+    if MARK_NAME in disk.names():
+        file = disk.open(MARK_NAME)
+    else:
+        file = disk.create(MARK_NAME)
+    missing = _MARK_BYTES - file.size()
+    if missing > 0:
+        write_all(file, [bytes(missing)], _MARK_BYTES - missing)
+        file.fdatasync()
+        disk.sync_directory()
+    return SyncedMark(file, seed)

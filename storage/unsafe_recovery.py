@@ -1,0 +1,44 @@
+"""An operator's order that groups vote again which may have forgotten what they promised.
+
+It lies in the directory as a file, is taken by the next start, which removes it first, and is
+carried out once: docs/operations.md, "Recovering with a loss".
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from paxos.ids import GroupId
+from storage.disk.files import Disk, read_around, write_all
+from storage.errors import DirectoryRefused
+
+UNSAFE_NAME: Final = "unsafe-recover"
+_TITLE: Final = "evenkeel unsafe-recover 1\n"
+_BYTES_MAX: Final = 64 * 1024
+
+
+def give_order(disk: Disk, groups: Collection[GroupId]) -> None:
+    if UNSAFE_NAME in disk.names():
+        disk.remove(UNSAFE_NAME)
+    file = disk.create(UNSAFE_NAME)
+    text = _TITLE + " ".join(map(str, sorted(groups))) + "\n"
+    write_all(file, [text.encode()], 0)
+    file.fdatasync()
+    disk.sync_directory()
+
+
+def take_order(disk: Disk) -> frozenset[GroupId]:
+    """The groups it names; from now on it is not there any more.
+
+    Raises:
+        DirectoryRefused: it is not what `give_order` has written.
+    """
+    if UNSAFE_NAME not in disk.names():
+        return frozenset()
+    file = disk.open(UNSAFE_NAME)
+    text = read_around(file, min(file.size(), _BYTES_MAX), 0).decode("ascii", "replace")
+    words = text.removeprefix(_TITLE).split()
+    if not text.startswith(_TITLE) or not all(map(str.isdecimal, words)):
+        raise DirectoryRefused(f"the file {UNSAFE_NAME!r} is no order that was given: remove it")
+    disk.remove(UNSAFE_NAME)
+    disk.sync_directory()
+    return frozenset(GroupId(int(word)) for word in words)

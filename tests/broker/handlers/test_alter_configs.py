@@ -1,0 +1,293 @@
+"""Settings of topics are changed while they live, and what cannot be changed says so."""
+
+import pytest
+
+from broker.handlers.topics.registry_changes import EVERYWHERE_NS
+from broker.proposals.intake import Elsewhere, Why
+from paxos.ids import MS, REGISTRY_GROUP, NodeId
+from tests.broker.world import Asked, World
+from wire.error_codes import ErrorCode
+from wire.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def world_with(**configs: str) -> World:
+    world = World()
+    named = [CreatableTopicConfig(name.replace("_", "."), value) for name, value in configs.items()]
+    world.ask(1, CreateTopicsRequest([CreatableTopic("t", 1, 3, configs=named)]), 7)
+    return world
+
+
+def settings_of(world: World, node: int = 1) -> dict[str, str]:
+    topic = world[node].registry.topic("t")
+    assert topic is not None
+    return dict(topic.configs)
+
+
+def replace(world: World, *configs: tuple[str, str | None], version: int = 2) -> int:
+    named = [AlterableConfig(name, value) for name, value in configs]
+    request = AlterConfigsRequest([AlterConfigsResource(TOPIC, "t", named)])
+    return world.ask(3, request, version).responses[0].error_code
+
+
+def change(world: World, *configs: tuple[str, int, str | None], **fields: object) -> int:
+    named = [IncrementalAlterableConfig(*one) for one in configs]
+    resource = IncrementalAlterConfigsResource(TOPIC, "t", named)
+    request = IncrementalAlterConfigsRequest([resource], **fields)
+    return world.ask(3, request, 1).responses[0].error_code
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_all_settings_are_replaced(version: int) -> None:
+    """Asked of node 3 while the registry's master is node 1; there it shows when answered."""
+    world = world_with(retention_ms="1", segment_bytes="1048576")
+    assert replace(world, ("retention.ms", "2"), version=version) == ErrorCode.NONE
+    assert settings_of(world, 3) == {"retention.ms": "2"}
+
+
+def test_single_settings_are_changed_and_the_others_stay() -> None:
+    world = world_with(retention_ms="1", segment_bytes="1048576")
+    wanted = (("retention.bytes", SET, "7"), ("segment.bytes", DELETE, None))
+    assert change(world, *wanted) == ErrorCode.NONE
+    assert settings_of(world) == {"retention.bytes": "7", "retention.ms": "1"}
+    assert change(world, ("cleanup.policy", APPEND, "delete")) == ErrorCode.NONE
+    assert settings_of(world)["cleanup.policy"] == "delete"
+    assert change(world, ("cleanup.policy", APPEND, "compact")) == ErrorCode.NONE
+    assert settings_of(world)["cleanup.policy"] == "delete,compact"
+    assert change(world, ("cleanup.policy", SUBTRACT, "delete")) == ErrorCode.NONE
+    assert settings_of(world)["cleanup.policy"] == "compact"
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    """Whether they come together or one after the other."""
+    world = world_with()
+    both = (("min.compaction.lag.ms", SET, "6"), ("max.compaction.lag.ms", SET, "5"))
+    assert change(world, *both) == ErrorCode.INVALID_CONFIG
+    assert change(world, both[0]) == ErrorCode.NONE
+    assert change(world, both[1]) == ErrorCode.INVALID_CONFIG
+    assert replace(world, ("max.compaction.lag.ms", "5")) == ErrorCode.NONE
+
+
+def test_two_clients_that_change_different_settings_do_not_undo_each_other() -> None:
+    world = world_with()
+    both = [("retention.ms", "1"), ("retention.bytes", "2")]
+    asked = []
+    for node, (name, value) in zip((2, 3), both, strict=True):
+        config = IncrementalAlterableConfig(name, SET, value)
+        resource = IncrementalAlterConfigsResource(TOPIC, "t", [config])
+        asked.append(world.send(node, IncrementalAlterConfigsRequest([resource]), 1))
+    world.advance(100)
+    assert [one.response.responses[0].error_code for one in asked] == [0, 0]
+    assert settings_of(world) == dict(both)
+
+
+def begin_change(world: World, value: str, node: int = 3) -> Asked:
+    named = [IncrementalAlterableConfig("retention.ms", SET, value)]
+    resource = IncrementalAlterConfigsResource(TOPIC, "t", named)
+    return world.send(node, IncrementalAlterConfigsRequest([resource]), 1)
+
+
+def test_a_change_that_was_stuck_does_not_undo_a_later_one() -> None:
+    """F1: the first attempt waits on a link; the second is acknowledged; so is another client's."""
+    world = world_with()
+    asked = begin_change(world, "1")
+    (stuck,) = world.cluster.queues[REGISTRY_GROUP]
+    world.cluster.queues[REGISTRY_GROUP].clear()
+    stuck.done(Elsewhere(Why.UNKNOWN))
+    world.advance(100)
+    assert asked.response.responses[0].error_code == ErrorCode.NONE
+    assert change(world, ("retention.ms", SET, "2")) == ErrorCode.NONE
+    world.cluster.queues[REGISTRY_GROUP].append(stuck._replace(done=lambda _outcome: None))
+    world.cluster.settle()
+    assert settings_of(world) == {"retention.ms": "2"}
+
+
+def test_two_changes_at_the_same_time_both_come_about() -> None:
+    """The second in the log is refused, for it did not know of the first, and decided anew."""
+    world = world_with()
+    first, second = begin_change(world, "1", node=2), begin_change(world, "2", node=3)
+    world.cluster.settle()
+    for asked in (first, second):
+        assert asked.response.responses[0].error_code == ErrorCode.NONE
+    assert settings_of(world) == {"retention.ms": "2"}
+
+
+def test_a_node_that_is_behind_decides_anew_when_it_has_caught_up() -> None:
+    world = world_with()
+    world.cluster.lagging.add(NodeId(3))
+    assert begin_change(world, "1", node=2)
+    world.cluster.settle()
+    asked = begin_change(world, "2", node=3)
+    world.advance(100)
+    assert not asked.settled
+    assert settings_of(world) == {"retention.ms": "1"}
+    world.cluster.catch_up(3)
+    world.advance(20)
+    assert asked.response.responses[0].error_code == ErrorCode.NONE
+    assert settings_of(world) == {"retention.ms": "2"}
+
+
+def test_a_client_that_has_hung_up_undoes_nothing_that_was_acknowledged_since() -> None:
+    """Its node waited for a registry's master, who had stopped; the client asked another node, for
+    something else. When the first attempt comes to the log it is refused, and not decided anew."""
+    world = world_with()
+    asked = begin_change(world, "1", node=3)
+    world.cluster.lagging.add(NodeId(3))
+    (stuck,) = world.cluster.queues[REGISTRY_GROUP]
+    world.cluster.queues[REGISTRY_GROUP].clear()
+    asked.reply.hung_up = True
+    later = begin_change(world, "2", node=2)
+    world.advance(EVERYWHERE_NS // MS + 100)  # node 3 is alive, and does not say that it has it
+    assert later.response.responses[0].error_code == ErrorCode.NONE
+    world.cluster.queues[REGISTRY_GROUP].append(stuck)
+    world.cluster.settle()
+    world.cluster.catch_up(3)
+    world.advance(60_000)
+    assert settings_of(world) == {"retention.ms": "2"}
+    assert not world.cluster.queues[REGISTRY_GROUP]
+
+
+def test_what_is_read_when_its_client_has_hung_up_is_not_done() -> None:
+    """The node had stopped, with the request in its socket."""
+    world = world_with()
+    named = [IncrementalAlterableConfig("retention.ms", SET, "1")]
+    resource = IncrementalAlterConfigsResource(TOPIC, "t", named)
+    world.send(3, IncrementalAlterConfigsRequest([resource]), 1, hung_up=True)
+    world.send(3, DeleteTopicsRequest(["t"], timeout_ms=1_000), 1, hung_up=True)
+    topics = [CreatableTopic("other", 1, 3)]
+    world.send(3, CreateTopicsRequest(topics), 7, hung_up=True)
+    world.advance(2_000)
+    world.cluster.settle()
+    assert settings_of(world) == {}
+    assert world[1].registry.topic("other") is None
+
+
+@pytest.mark.parametrize("since", [None, "1", "2"])
+def test_a_change_whose_first_attempt_was_carried_out_unheard(since: str | None) -> None:
+    """It is done if the settings are so, and else nobody knows: it was, and was changed again."""
+    world = world_with()
+    world[3].groups.answers_to_lose = 1
+    asked = begin_change(world, "1")
+    world.cluster.settle()
+    assert settings_of(world) == {"retention.ms": "1"}
+    if since is not None:
+        other = begin_change(world, since, node=2)
+        world.cluster.settle()
+        assert other.response.responses[0].error_code == ErrorCode.NONE
+    assert not asked.settled
+    world.advance(1_500)
+    told = ErrorCode.REQUEST_TIMED_OUT if since == "2" else ErrorCode.NONE
+    assert asked.response.responses[0].error_code == told
+    assert settings_of(world) == {"retention.ms": since or "1"}
+
+
+def test_a_topic_of_the_same_name_is_not_configured_instead() -> None:
+    world = world_with()
+    asked = begin_change(world, "1")
+    queue = world.cluster.queues[REGISTRY_GROUP]
+    stuck = queue.pop()
+    world.ask(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    world.ask(1, CreateTopicsRequest([CreatableTopic("t", 1, 3)]), 7)
+    queue.append(stuck)
+    world.advance(200)
+    answer = asked.response.responses[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert settings_of(world) == {}
+
+
+def test_validating_changes_nothing() -> None:
+    world = world_with()
+    assert change(world, ("retention.ms", SET, "1"), validate_only=True) == ErrorCode.NONE
+    assert settings_of(world) == {}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ("no.such.setting", SET, "1"),
+        ("no.such.setting", DELETE, None),
+        ("retention.ms", SET, "soon"),
+        ("retention.ms", SET, None),
+        ("retention.ms", APPEND, "1"),
+        ("retention.ms", 9, "1"),
+        ("cleanup.policy", APPEND, "shrink"),
+        ("cleanup.policy", SUBTRACT, "delete"),
+        ("message.timestamp.type", SET, "Tomorrow"),
+        ("message.timestamp.type", SET, "LogAppendTime "),
+        ("max.message.bytes", SET, "1_000"),
+        ("max.message.bytes", SET, " 5"),
+        ("retention.ms", SET, "\u0663"),
+        ("retention.ms", SET, "9" * 5_000),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(wanted: tuple[str, int, str | None]) -> None:
+    world = world_with(retention_ms="5")
+    assert change(world, wanted) == ErrorCode.INVALID_CONFIG
+    assert settings_of(world) == {"retention.ms": "5"}
+
+
+def test_a_setting_named_twice_or_without_a_value_is_refused() -> None:
+    world = world_with()
+    twice = (("retention.ms", "1"), ("retention.ms", "2"))
+    assert replace(world, *twice) == ErrorCode.INVALID_CONFIG
+    assert replace(world, ("retention.ms", None)) == ErrorCode.INVALID_CONFIG
+
+
+def test_each_resource_has_its_own_verdict() -> None:
+    world = world_with()
+    resources = [
+        AlterConfigsResource(TOPIC, "t", [AlterableConfig("retention.ms", "1")]),
+        AlterConfigsResource(TOPIC, "none", []),
+        AlterConfigsResource(BROKER, "1", [AlterableConfig("num.partitions", "9")]),
+        AlterConfigsResource(GROUP, "g", []),
+        AlterConfigsResource(BROKER, "2", []),
+        AlterConfigsResource(BROKER, "2", []),
+    ]
+    answers = world.ask(1, AlterConfigsRequest(resources), 2).responses
+    assert [(one.resource_type, one.resource_name, one.error_code) for one in answers] == [
+        (TOPIC, "t", ErrorCode.NONE),
+        (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "1", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+    ]
+    assert "configuration file" in answers[2].error_message
+    assert "twice" in answers[4].error_message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("retention.ms", "-1", ErrorCode.NONE),
+        ("retention.ms", "-2", ErrorCode.INVALID_CONFIG),
+        ("retention.ms", "1h", ErrorCode.INVALID_CONFIG),
+        ("retention.bytes", "-7", ErrorCode.NONE),
+        ("segment.bytes", "1048576", ErrorCode.NONE),
+        ("segment.bytes", "1048575", ErrorCode.INVALID_CONFIG),
+        ("segment.bytes", "2147483648", ErrorCode.INVALID_CONFIG),
+        ("segment.ms", "1", ErrorCode.NONE),
+        ("segment.ms", "0", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_how_long_records_are_kept_is_checked_as_kafka_does(
+    name: str, value: str, error: ErrorCode
+) -> None:
+    world = world_with()
+    assert change(world, (name, SET, value)) == error
+    assert settings_of(world) == ({name: value} if error is ErrorCode.NONE else {})

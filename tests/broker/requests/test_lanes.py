@@ -1,0 +1,160 @@
+"""What was refused on a connection, nothing that was sent behind it overtakes (protocol.md F4)."""
+
+from broker.lanes import LANES_MAX, SETTLE_NS, Lanes
+from broker.ports import Connection
+from broker.proposals.intake import Why
+from tests.broker.batches import batch
+from tests.broker.data_world import DataWorld
+from tests.broker.fakes import know_refusals
+from tests.broker.handlers.test_produce import read_all
+from tests.broker.world import Asked
+from wire.error_codes import ErrorCode
+
+
+def code(asked: Asked) -> int:
+    error: int = asked.response.responses[0].partition_responses[0].error_code
+    return error
+
+
+def test_what_was_sent_behind_a_refusal_is_refused_until_the_client_can_know() -> None:
+    """By the general way and by the usual one; other partitions and other connections go on."""
+    world = DataWorld()
+    world.produce(1, 0, batch("warm"))
+    groups = world[1].groups
+    groups.refuse = Why.OVERLOADED
+    first = world.begin_produce(1, {0: batch("a")})
+    groups.refuse = None
+    second = world.begin_produce(1, {0: batch("b")})
+    other = world.begin_produce(1, {1: batch("x")})
+    world.settle()
+    assert code(first) == code(second) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert code(other) == ErrorCode.NONE
+    assert world[1].statistics.produce_behind_refusal == 1
+    know_refusals(first.reply.connection)
+    for text in ("a", "b"):
+        again = world.begin_produce(1, {0: batch(text)})
+        world.settle()
+        assert code(again) == ErrorCode.NONE
+    assert [text for _, text in read_all(world, 1, 0)] == ["warm", "a", "b"]
+
+
+def test_a_group_that_comes_back_lets_nothing_overtake() -> None:
+    """Refused because another node was master; the rest comes when it is this one again."""
+    world = DataWorld()
+    world.cluster.install(world.group(0), 2)
+    first = world.begin_produce(1, {0: batch("a")})
+    world.cluster.install(world.group(0), 1)
+    second = world.begin_produce(1, {0: batch("b")})
+    world.settle()
+    assert code(first) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code(second) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert not read_all(world, 1, 0)
+
+
+def test_a_time_out_and_a_topic_that_is_not_known_yet_shut_the_lane_as_well() -> None:
+    world = DataWorld()
+    late = world.begin_produce(1, {0: batch("a")}, timeout_ms=100)
+    queues, world.cluster.queues = world.cluster.queues, {}
+    world.advance(1_000)
+    world.cluster.queues = queues
+    assert code(late) == ErrorCode.REQUEST_TIMED_OUT
+    behind = world.begin_produce(1, {0: batch("b")})
+    early = world.begin_produce(1, {99: batch("x")})
+    assert code(early) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert early.reply.connection.shut("orders", 99)
+    world.settle()
+    assert code(behind) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert [text for _, text in read_all(world, 1, 0)] == ["a"], "the late one, and no other"
+
+
+def test_a_batch_that_is_wrong_itself_shuts_nothing() -> None:
+    """Nobody sends it again, so nothing can overtake it: as Kafka."""
+    world = DataWorld()
+    damaged = bytearray(batch("a"))
+    damaged[-1] ^= 1
+    assert world.produce(1, 0, bytes(damaged)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert world.produce(1, 0, batch("b")).error_code == ErrorCode.NONE
+
+
+def test_without_an_answer_a_refusal_closes_the_connection_and_nothing_goes_round_it() -> None:
+    """Two partitions: one is refused, the other waits; what comes meanwhile is not taken."""
+    world = DataWorld()
+    world.cluster.install(world.group(0), None)
+    first = world.begin_produce(1, {0: batch("a"), 1: batch("x")}, acks=0)
+    assert not first.settled
+    world.cluster.install(world.group(0), 1)
+    second = world.begin_produce(1, {0: batch("b")}, acks=0)
+    assert "NOT_ENOUGH_REPLICAS" in str(second.reply.closed)
+    world.settle()
+    assert "NOT_LEADER_OR_FOLLOWER" in str(first.reply.closed)
+    assert not read_all(world, 1, 0)
+
+
+def test_without_an_answer_a_former_master_forwards_for_ever() -> None:
+    """Such a producer never hears of another leader, and what is refused of it is gone."""
+    world = DataWorld()
+    world.cluster.install(world.group(0), 2)
+    world[1].groups.former.add(world.group(0))
+    for text in ("a", "b"):
+        asked = world.begin_produce(1, {0: batch(text)}, acks=0)
+        world.settle()
+        assert asked.reply.silent
+    assert [text for _, text in read_all(world, 2, 0)] == ["a", "b"]
+
+
+def test_a_lane_opens_when_the_first_refusal_has_settled_and_the_last_is_known() -> None:
+    lanes = Lanes()
+    lanes.refused("t", 0, 1)
+    lanes.seen(1, 1_000)
+    lanes.refused("t", 0, 2)  # sent before, or by a client that does not wait
+    lanes.seen(1, 1_000 + SETTLE_NS)
+    assert lanes.is_shut("t", 0), "the last is not known"
+    lanes.seen(2, 999 + SETTLE_NS)
+    assert lanes.is_shut("t", 0), "known, but perhaps not looked at"
+    lanes.seen(2, 1_000 + SETTLE_NS)
+    assert not lanes.is_shut("t", 0)
+    assert not len(lanes)
+
+
+def test_what_waits_is_measured_by_the_refusals_before_it() -> None:
+    connection = Connection()
+    for _ in range(5):
+        connection.refused("t", 0)
+    assert connection.shut_since("t", 0, 4)
+    assert not connection.shut_since("t", 0, 5)
+    assert not connection.shut_since("t", 1, 4)
+
+
+def test_what_came_before_a_refusal_overtakes_it_when_the_lane_is_open_again_too() -> None:
+    """It was with another node while the lane was shut (seed 774)."""
+    connection = Connection()
+    connection.refused("t", 0)
+    for boot_ns in (1, 1 + SETTLE_NS):
+        connection.seen(1, boot_ns)
+    assert not connection.shut("t", 0)
+    assert connection.lanes is None
+    assert connection.shut_since("t", 0, 0)
+    assert not connection.shut_since("t", 0, 1), "sent when its client knew"
+    assert not connection.shut_since("t", 1, 0)
+
+
+def test_of_too_many_partitions_nobody_remembers_which_were_refused() -> None:
+    connection = Connection()
+    for index in range(LANES_MAX + 1):
+        connection.refused("t", index)
+    assert connection.shut_since("t", LANES_MAX, LANES_MAX)
+    assert not connection.shut_since("t", LANES_MAX, LANES_MAX + 1)
+    assert connection.shut_since("t", 7, LANES_MAX - 1), "which is too careful"
+    assert not connection.shut_since("t", 7, LANES_MAX)
+
+
+def test_too_many_lanes_are_one() -> None:
+    lanes = Lanes()
+    for number in range(LANES_MAX + 2):
+        lanes.refused("t", number, number + 1)
+    assert len(lanes) == LANES_MAX + 1
+    assert lanes.is_shut("another", 7)
+    for boot_ns in (1, 1 + SETTLE_NS):
+        lanes.seen(LANES_MAX + 2, boot_ns)
+    assert not lanes.is_shut("another", 7)
+    assert not len(lanes)

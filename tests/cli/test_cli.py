@@ -1,0 +1,174 @@
+"""The command line: what is wrong is told in one line, with an exit code that is not zero."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli import main as cli
+from cluster import state
+from runtime.config.config import load
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["kill"], "the following arguments are required: N"),
+        (["kill", "two"], "invalid int value: 'two'"),
+        (["balance", "fly"], "invalid choice: 'fly'"),
+        (["balance", "move"], "the following arguments are required: G"),
+        (["balance", "--even", "--pause"], "not allowed with argument"),
+        (["up", "-n"], "expected one argument"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.run(arguments)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["status"], "no cluster here; start one with: evenkeel up"),
+        (["kill", "1", "--data", "x"], "x holds no cluster; start one with: evenkeel up --data x"),
+        (["balance", "--even"], "no cluster here"),
+        (["up", "-n", "0"], "0 nodes: a local cluster has 1 to 32"),
+        (["up", "--set", "paxos.windw=1", "--free-ports"], "did you mean paxos.window?"),
+        (["up", "--groups", "0", "--free-ports"], "groups.count = 0: expected 1 to 1024"),
+        (["config", "--set", "lease.duration_ms=1"], "lease.duration_ms = 1: expected 100 to"),
+        (["config", "--file", "none.toml"], "none.toml: cannot be read: No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 1
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.startswith("evenkeel: ")
+    assert "Traceback" not in told
+
+
+def test_a_cluster_that_does_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data").mkdir()
+    Path("data/cluster.json").write_text("{}")
+    assert cli.run(["status"]) == 1
+    assert "no cluster is running in" in capsys.readouterr().err
+
+
+CHANGES = (
+    "topic create t",
+    "topic delete t",
+    "topic produce t",
+    "topic consume t --group g",
+    "group seek g --to end",
+    "group delete g",
+    "kill 1",
+    "pause 1",
+    "resume 1",
+    "restart 1",
+    "rolling-restart",
+    "balance --all-on 1",
+    "balance --pause",
+    "balance run",
+    "balance move 1 2",
+    "balance drain 1",
+    "balance cancel",
+    "balance policy evenness=weight",
+    "node add",
+    "node remove 1",
+    "node replace 1",
+)
+LOOKS = (
+    "topic list",
+    "topic describe t",
+    "topic consume t",
+    "group list",
+    "group describe g",
+    "status",
+    "balance",
+    "balance show",
+    "balance plan",
+    "balance policy",
+    "node list",
+    "data usage",
+)
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Iterator[Path]:
+    """Another cluster, which runs, and was started last."""
+    there = tmp_path / "another"
+    there.mkdir()
+    (there / "cluster.json").write_text("{}")
+    state.remember(there, os.environ)
+    with state.launcher_lock(there):
+        yield there
+
+
+@pytest.mark.parametrize("line", [*CHANGES, *LOOKS])
+def test_a_stopped_cluster_here_is_meant_by_every_command(
+    line: str, another: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("data").mkdir()
+    Path("data/cluster.json").write_text("{}")
+    assert cli.run(line.split()) == 1
+    told = capsys.readouterr().err
+    assert "no cluster is running in" in told
+    assert str(another) not in told
+
+
+@pytest.mark.parametrize("line", CHANGES)
+def test_what_changes_something_wants_its_cluster_named(
+    line: str, another: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(line.split()) == 1
+    assert f"does not guess which one is meant; one that runs: --data {another}" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("line", LOOKS)
+def test_what_only_looks_says_whom_it_followed(
+    line: str, another: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(line.split()) == 1  # for this one has no state yet
+    followed, failed = capsys.readouterr().err.splitlines()
+    assert followed == f"evenkeel: the cluster of {another}, the one started last"
+    assert "is only just starting" in failed
+
+
+def test_a_demo_does_not_touch_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data").mkdir()
+    Path("data/cluster.json").write_text("{}")
+    assert cli.run(["demo", "--data", "data"]) == 1
+    assert "data already holds a cluster" in capsys.readouterr().err
+
+
+def test_config_shows_what_a_node_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["config", "--set", "paxos.window=3"]) == 0
+    path = tmp_path / "node.toml"
+    path.write_text(capsys.readouterr().out)
+    assert load(path, {}).paxos.window == 3
+    assert cli.run(["config", "--file", str(path), "--set", "paxos.window=4"]) == 0
+    assert "window = 4" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["version"]) == 0
+    assert capsys.readouterr().out.strip()

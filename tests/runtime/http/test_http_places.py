@@ -1,0 +1,71 @@
+"""Connections to the HTTP port: who says nothing, or never ends, keeps nobody out."""
+
+from typing import Any
+
+import trio
+import trio.testing
+from trio.testing import MockClock, memory_stream_pair
+
+from runtime.http.server import CONNECTIONS_MAX, Send, Stream
+from tests.runtime.doubles import Tcp
+from tests.runtime.http.test_http import Reply, echo, exchange, read_all, request, serving
+
+
+async def test_the_oldest_connection_gives_up_its_place(autojump_clock: MockClock) -> None:
+    """Who says nothing keeps nobody out: not the probe of a supervisor, and not the operator."""
+    server, _ = serving(get_x=echo)
+    async with trio.open_nursery() as nursery:
+        clients = []
+        for _ in range(CONNECTIONS_MAX):
+            client, node = memory_stream_pair()
+            clients.append(client)
+            nursery.start_soon(server.handle, node)
+            await trio.testing.wait_all_tasks_blocked()
+        assert (await exchange(server, request("GET", "/x"))).status == 200
+        assert await clients[0].receive_some() == b"", "the oldest has gone for it"
+        await clients[1].send_all(request("GET", "/x"))
+        assert Reply(await read_all(clients[1].receive_stream)).status == 200
+        assert server.displaced_total == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_crowd_that_comes_at_once_does_not_push_out_who_came_last() -> None:
+    """Tasks begin in any order; places are given in the order in which connections came."""
+    server, _ = serving(get_x=echo)
+    tcp = Tcp()
+    try:
+        for _ in range(10):
+            async with trio.open_nursery() as nursery:
+                server.nursery = nursery
+                for _ in range(2 * CONNECTIONS_MAX):
+                    server.accept(tcp.pair()[0], "127.0.0.1")
+                accepted, asks = tcp.pair()
+                asks.sendall(request("GET", "/x"))
+                server.accept(accepted, "127.0.0.1")
+                answer = await trio.to_thread.run_sync(asks.recv, 12)
+                assert answer == b"HTTP/1.1 200"
+                nursery.cancel_scope.cancel()
+    finally:
+        tcp.close()
+
+
+async def test_streams_do_not_take_all_places(autojump_clock: MockClock) -> None:
+    """Streams stay, so there are fewer of them than places."""
+
+    async def endless(send: Send) -> None:
+        await send(b"x")
+        await trio.sleep_forever()
+
+    async def stream(_body: Any) -> Stream:
+        return Stream("text/plain", endless)
+
+    server, _ = serving(get_x=echo, get_stream=stream)
+    async with trio.open_nursery() as nursery:
+        for _ in range(CONNECTIONS_MAX):
+            client, node = memory_stream_pair()
+            nursery.start_soon(server.handle, node)
+            await client.send_all(request("GET", "/stream"))
+            await trio.testing.wait_all_tasks_blocked()
+        assert (await exchange(server, request("GET", "/stream"))).status == 503
+        assert (await exchange(server, request("GET", "/x"))).status == 200
+        nursery.cancel_scope.cancel()

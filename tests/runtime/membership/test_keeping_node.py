@@ -1,0 +1,105 @@
+"""A whole node, wired: what it has witnessed outlives it, what an operator orders comes true."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from balancer.registry.commands import CreateTopic
+from cli import main as cli
+from node import Node
+from paxos.ids import BALLOT_ZERO, GroupId, Incarnation, NodeId
+from paxos.messages import Progress
+from paxos.step import Step
+from runtime.membership.admission import Judgement, Life
+from storage.errors import DirectoryRefused
+from storage.evidence import evidence_name
+from storage.format import segment_name
+from storage.unsafe_recovery import UNSAFE_NAME
+from tests.runtime.one_node import one_node, run_until
+
+PEER = NodeId(2)
+REACHED = 5_000
+
+
+def life(incarnation: int, place: int, *, settled: bool) -> Life:
+    one, before = Incarnation(incarnation), Incarnation(incarnation - 1)
+    return Life(one, before, place, settled, asks=not settled)
+
+
+def test_what_a_node_has_witnessed_is_known_to_its_next_life(tmp_path: Path) -> None:
+    witness = tmp_path / "data" / "witness"
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        for _ in range(2):  # once may be wrong
+            node.engine.on_life(PEER, life(7, REACHED, settled=True))
+        run_until(node, witness.exists)
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        admission = node.engine.admission
+        assert admission is not None
+        old_copy, all_of_it = life(8, REACHED - 1, settled=False), life(8, REACHED, settled=False)
+        assert admission.judge(PEER, old_copy).judgement is Judgement.FORGETFUL
+        assert admission.judge(PEER, all_of_it).judgement is Judgement.KNOWN
+
+
+def test_a_log_that_differs_is_told_and_kept(tmp_path: Path) -> None:
+    """Of two members: nobody can tell whose is wrong."""
+    group = GroupId(1)
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        replica, step = node.multi.replicas[group], Step()
+        assert node.engine.admission is not None
+        node.engine.admission.settled = True
+        applied = replica.learner.applied
+        word = Progress(group, applied, applied, BALLOT_ZERO, Incarnation(1), chain=7)
+        replica.on_message(node.engine.now(), PEER, word, step)
+        for notice in step.notices:
+            node.shell.on_notice(node.engine.now(), notice)
+        assert "the log of group 1 differs from that of node 2" in node.shell.not_ready()
+        assert not replica.can_vote()
+        folder = tmp_path / "data" / evidence_name(group)
+        run_until(node, lambda: (folder / segment_name(1)).exists())
+
+
+# -- a node that is a cluster of its own ----------------------------------------------------------
+
+
+def propose(node: Node, name: str) -> None:
+    done: list[object] = []
+    node.client.propose(CreateTopic(name, name.encode().ljust(16), 1, 1), done.append)
+    run_until(node, lambda: done)
+
+
+def ready(node: Node) -> None:
+    run_until(node, lambda: not node.shell.not_ready())
+
+
+def test_who_is_alone_refuses_damage_until_it_is_ordered_to_go_on_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    with one_node(tmp_path) as node:
+        ready(node)
+        for name in ("before", "damaged", "after"):
+            propose(node, name)
+    segment = data / segment_name(1)
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"damaged".ljust(16)) + 1] ^= 0x10
+    segment.write_bytes(content)
+    other = tmp_path / "other"  # who refuses to start leaves its lock to the end of the process
+    shutil.copytree(data, other / "data")
+    with pytest.raises(DirectoryRefused, match="evenkeel data unsafe-recover"), one_node(other):
+        pytest.fail("it must not come this far")
+    recover = ["data", "unsafe-recover", str(data)]
+    assert cli.run(recover) == 2
+    assert "can be lost" in capsys.readouterr().out
+    assert not (data / UNSAFE_NAME).exists(), "it is only told"
+    assert cli.run([*recover, "--lose-data"]) == 0
+    with one_node(tmp_path) as node:
+        ready(node)
+        assert {"before", "after"} <= set(node.registry.topics)
+        assert "damaged" not in node.registry.topics
+        propose(node, "later")
+    assert not (data / UNSAFE_NAME).exists()
+    with one_node(tmp_path) as node:
+        ready(node)
+        assert {"before", "after", "later"} <= set(node.registry.topics)
+    assert cli.run(recover) == 1, "all groups vote"

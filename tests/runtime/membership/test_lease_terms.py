@@ -1,0 +1,72 @@
+"""Nodes whose leases run on other terms are named, with what differs."""
+
+import pytest
+
+from paxos.codec import PeerError
+from paxos.ids import NodeId
+from paxos.timing import Timing
+from runtime.membership.lease_terms import LeaseTerms, LeaseTermsHeard
+from tests.runtime.doubles import Recorder
+from tests.runtime.links import World
+from tests.runtime.links import world as world  # a fixture
+
+OURS = LeaseTerms(3_000, 1_000, 200)
+LONGER = LeaseTerms(10_000, 1_000, 200)
+WIDER = LeaseTerms(3_000, 1_000, 400)
+A, B = NodeId(2), NodeId(3)
+
+
+def test_what_differs_is_said_once_and_named_as_long_as_it_does() -> None:
+    recorder = Recorder()
+    heard = LeaseTermsHeard(OURS, recorder.journal)
+    heard.hear(A, OURS)
+    assert recorder.lines == []
+    for _ in range(3):
+        heard.hear(A, LONGER)
+        heard.hear(B, WIDER)
+    assert heard.differing == {A: "lease.duration_ms=10000", B: "lease.clock_margin_ms=400"}
+    told = recorder.said("lease settings differ: give all nodes the same")
+    assert [(one["peer"], one["theirs"], one["ours"]) for one in told] == [
+        (A, "lease.duration_ms=10000", "lease.duration_ms=3000"),
+        (B, "lease.clock_margin_ms=400", "lease.clock_margin_ms=200"),
+    ]
+    heard.hear(A, OURS)
+    heard.drop(B)
+    assert heard.differing == {}
+    assert [one["peer"] for one in recorder.said("lease settings are the same again")] == [A]
+
+
+def test_terms_travel() -> None:
+    assert LeaseTerms.decode(memoryview(WIDER.encode())) == WIDER
+    assert LeaseTerms.decode(memoryview(WIDER.encode() + b"of a later version")) == WIDER
+    assert LeaseTerms.of(Timing()) == LeaseTerms(3_000, 1_000, 200)
+    with pytest.raises(PeerError):
+        LeaseTerms.decode(memoryview(WIDER.encode()[:-1]))
+
+
+# -- on the links ----------------------------------------------------------------------------------
+
+
+def test_lease_settings_are_told_once_on_every_link(world: World) -> None:
+    theirs = LeaseTerms(3_000, 1_000, 200)
+    world[1].peers.terms = theirs
+    world.join(1, 2)
+    world.settle()
+    for _ in range(3):
+        world[2].peers.ping(draining=False)
+        world.settle()
+    assert world[2].handler.terms == [(1, theirs)]
+    assert world[1].handler.terms == [], "it has none to tell"
+
+
+def test_a_node_of_before_is_not_told_what_it_would_not_understand(world: World) -> None:
+    """It takes unknown frames for nonsense, and closes the link."""
+    world[1].peers.terms = LeaseTerms(3_000, 1_000, 200)
+    world[2].peers._flags = 0
+    world.join(1, 2)
+    for _ in range(3):
+        world[2].peers._ping_one(NodeId(1))
+        world.settle()
+    assert len(world[1].handler.times) > 3
+    assert world[2].handler.terms == []
+    assert world[1].handler.downs == world[2].handler.downs == []

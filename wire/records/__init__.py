@@ -1,0 +1,3 @@
+"""Record batches: reading, writing, compressing, validating them; columns, spans and times of what
+is in them; write tokens in their headers.
+"""

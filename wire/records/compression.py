@@ -1,0 +1,163 @@
+"""Compressing and decompressing the records of a batch: gzip, snappy, LZ4 and Zstandard.
+
+For our client, and for nodes, which read what producers send, and compact topics.
+gzip is the standard library's, the others are cramjam's (ADR 12). What is decompressed is bounded:
+a batch may claim to hold anything. Where the format does not say how long the contents are (LZ4,
+Zstandard) memory is given in steps, so that a liar gets the steps it has paid for.
+
+Snappy comes in two shapes. Java frames it ("xerial": a magic, two version numbers, then blocks with
+a length each), librdkafka sends one bare block. Both are read; the framed one is written, which
+all clients understand.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+import cramjam
+
+from wire.codec.primitives import Buffer
+from wire.error_codes import ErrorCode
+from wire.records.batch import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    Batch,
+    BatchError,
+    Compression,
+    TooMuchError,
+    decompressed,
+)
+from wire.records.batch_writer import compress_gzip
+
+FIRST_GUESS_FACTOR: Final = 4
+GUESS_BYTES_MIN: Final = 64 * 1024
+LZ4_LEVEL: Final = 1
+ZSTD_LEVEL: Final = 3
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_BLOCK_BYTES: Final = 32 * 1024
+
+_XERIAL_HEAD: Final = struct.Struct(">8sii")
+_XERIAL_LENGTH: Final = struct.Struct(">i")
+
+
+def compress(payload: bytearray, codec: Compression) -> Buffer:
+    """What goes into a batch with this codec in its attributes."""
+    return _COMPRESSORS[codec](payload)
+
+
+def decompress(batch: Batch, bytes_max: int) -> bytes:
+    """As `unpack`, for who needs bytes: a copy where they are something else."""
+    payload = unpack(batch, bytes_max)
+    return payload if isinstance(payload, bytes) else bytes(payload)
+
+
+def unpack(batch: Batch, bytes_max: int) -> Buffer:
+    """The records of a batch, whatever its codec, in no more memory than they take.
+
+    Raises:
+        TooMuchError: CORRUPT_MESSAGE if they are longer than `bytes_max`.
+        BatchError: CORRUPT_MESSAGE if they are damaged,
+            UNSUPPORTED_COMPRESSION_TYPE for a codec that is none of Kafka's.
+    """
+    codec = batch.header.attributes & COMPRESSION_MASK
+    if codec in (Compression.NONE, Compression.GZIP):
+        return decompressed(batch, bytes_max)
+    payload = batch.data[HEADER_BYTES:]
+    try:
+        if codec == Compression.SNAPPY:
+            return _snappy(payload, bytes_max)
+        if codec == Compression.LZ4:
+            return _in_steps(cramjam.lz4.decompress_into, payload, bytes_max)
+        if codec == Compression.ZSTD:
+            return _in_steps(cramjam.zstd.decompress_into, payload, bytes_max)
+    except cramjam.DecompressionError as error:
+        raise _corrupt(f"{Compression(codec).name}: {error}") from error
+    raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is none of Kafka's")
+
+
+def _corrupt(what: str) -> BatchError:
+    return BatchError(ErrorCode.CORRUPT_MESSAGE, what)
+
+
+def _too_much(limit: int) -> TooMuchError:
+    return TooMuchError(ErrorCode.CORRUPT_MESSAGE, f"more than {limit} bytes when decompressed")
+
+
+def _in_steps(
+    into: Callable[[Buffer, bytearray], int], payload: memoryview, limit: int
+) -> bytearray:
+    """Four times the memory as long as it does not suffice, up to `limit`."""
+    room = min(limit, max(GUESS_BYTES_MIN, FIRST_GUESS_FACTOR * len(payload)))
+    while True:
+        out = bytearray(room)
+        try:
+            size = into(payload, out)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+            if room == limit:
+                raise _too_much(limit) from error
+            room = min(limit, FIRST_GUESS_FACTOR * room)
+            del out  # before the larger one is made
+        else:
+            del out[size:]
+            return out
+
+
+def _snappy(payload: memoryview, limit: int) -> bytearray:
+    if bytes(payload[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return _snappy_block(payload, limit)
+    out = bytearray()
+    at = _XERIAL_HEAD.size
+    while at < len(payload):
+        if at + _XERIAL_LENGTH.size > len(payload):
+            raise _corrupt("a snappy frame is cut short")
+        size = _XERIAL_LENGTH.unpack_from(payload, at)[0]
+        at += _XERIAL_LENGTH.size
+        if not 0 <= size <= len(payload) - at:
+            raise _corrupt(f"a snappy block of {size} bytes with {len(payload) - at} left")
+        out += _snappy_block(payload[at : at + size], limit - len(out))
+        at += size
+    return out
+
+
+def _snappy_block(block: memoryview, limit: int) -> bytearray:
+    """A block says how long its contents are."""
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > limit:
+        raise _too_much(limit)
+    out = bytearray(size)
+    written = cramjam.snappy.decompress_raw_into(block, out)
+    if written != size:
+        raise _corrupt(f"a snappy block of {written} bytes instead of {size}")
+    return out
+
+
+def _compress_snappy(payload: bytearray) -> bytes:
+    out = bytearray(_XERIAL_HEAD.pack(XERIAL_MAGIC, 1, 1))
+    view = memoryview(payload)
+    for at in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + XERIAL_BLOCK_BYTES]))
+        out += _XERIAL_LENGTH.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _compress_lz4(payload: bytearray) -> bytes:
+    """The frame format with independent blocks: Java's reader refuses linked ones."""
+    compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(payload))
+    return bytes(compressor.finish())
+
+
+def _compress_zstd(payload: bytearray) -> bytes:
+    return bytes(cramjam.zstd.compress(payload, level=ZSTD_LEVEL))
+
+
+_COMPRESSORS: Final[dict[Compression, Callable[[bytearray], Buffer]]] = {
+    Compression.NONE: lambda payload: payload,
+    Compression.GZIP: compress_gzip,
+    Compression.SNAPPY: _compress_snappy,
+    Compression.LZ4: _compress_lz4,
+    Compression.ZSTD: _compress_zstd,
+}

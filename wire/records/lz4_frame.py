@@ -1,0 +1,66 @@
+"""The one shape of LZ4 that every consumer can read.
+
+The format allows more than Kafka's Java client reads, and so what Kafka's brokers let in: several
+frames, frames to be skipped, blocks that refer to those before them, dictionaries. Java stops at
+the end of the first frame, and takes a block without contents for that end. What its producer has
+sent so would be records that some consumers of the partition can read, and others never.
+"""
+
+import struct
+from typing import Final
+
+from wire.error_codes import ErrorCode
+from wire.records.batch import BatchError
+
+_MAGIC: Final = b"\x04\x22\x4d\x18"
+_HEAD_BYTES: Final = 7
+"""Magic, flags, the size of blocks, a checksum of these."""
+_CONTENT_SIZE: Final = 0x08
+_CONTENT_SIZE_BYTES: Final = 8
+_CONTENT_CHECKSUM: Final = 0x04
+_BLOCK_CHECKSUM: Final = 0x10
+_CHECKSUM_BYTES: Final = 4
+_DICTIONARY: Final = 0x01
+_INDEPENDENT: Final = 0x20
+_SIZE: Final = struct.Struct("<I")
+_STORED: Final = 1 << 31
+"""Of a block's size: it is not compressed."""
+_NO_CONTENTS: Final = 0
+"""A compressed block that is nothing but this byte holds nothing."""
+
+
+def check_frame(payload: memoryview) -> None:
+    """Whether this is one frame of independent blocks, from its first byte to its last.
+
+    Only the shape is looked at: sums and contents are for who decompresses it.
+
+    Raises:
+        BatchError: INVALID_RECORD.
+    """
+    size = len(payload)
+    if size < _HEAD_BYTES or bytes(payload[: len(_MAGIC)]) != _MAGIC:
+        raise _refused("does not begin with a frame")
+    flags = payload[4]
+    if not flags & _INDEPENDENT:
+        raise _refused("has blocks that refer to others")
+    if flags & _DICTIONARY:
+        raise _refused("needs a dictionary")
+    at = _HEAD_BYTES + (_CONTENT_SIZE_BYTES if flags & _CONTENT_SIZE else 0)
+    behind_block = _CHECKSUM_BYTES if flags & _BLOCK_CHECKSUM else 0
+    while True:
+        if at + _SIZE.size > size:
+            raise _refused("is cut short")
+        (length,) = _SIZE.unpack_from(payload, at)
+        at += _SIZE.size
+        if not length:
+            break
+        if length == _STORED or (length == 1 and at < size and payload[at] == _NO_CONTENTS):
+            raise _refused("has a block without contents")
+        at += (length & ~_STORED) + behind_block
+    end = at + (_CHECKSUM_BYTES if flags & _CONTENT_CHECKSUM else 0)
+    if end != size:
+        raise _refused("is more than one frame" if end < size else "is cut short")
+
+
+def _refused(what: str) -> BatchError:
+    return BatchError(ErrorCode.INVALID_RECORD, f"LZ4 that {what}")
