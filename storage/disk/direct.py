@@ -7,7 +7,7 @@ ordinary: Linux drops the cached pages of what is written directly.
 Direct writes come in whole blocks, from memory aligned like them. Bytes go through one aligned
 staging buffer per directory; the last, unfinished block is kept and written again with what follows
 it. Writing a block again with the same beginning is what the page cache does as well, so a torn
-write harms nothing that was durable: sectors of 512 bytes are whole or untouched (disk.py), and
+write harms nothing that was durable: sectors of 512 bytes are whole or untouched (files.py), and
 those of the beginning do not change.
 
 Other files grow, cold segments above all. What is long is written directly there too, as far as it
