@@ -14,6 +14,7 @@ from paxos.codec import PeerError
 from paxos.entry import Config, Entry, EntryKind
 from paxos.ids import MS, REGISTRY_GROUP, Ballot, GroupId, NodeId, Now, Slot
 from paxos.messages import Accept, Message, Prepare
+from paxos.multigroup import MultiGroup
 from paxos.quorum import is_quorum
 from paxos.replica import Replica
 from paxos.step import Notice, Step
@@ -468,14 +469,18 @@ class World:
         if isinstance(entry.control, Config):
             self._changes[group][slot, entry.control.members] = encoding(entry)
 
-    def said(self, node: SimNode, now: Now, peer: NodeId, message: Message, step: Step) -> bool:
+    def died(self, node: NodeId) -> None:
+        """It has come to the point where it was doomed to die."""
+        self.nemesis.died(self.nodes[node])
+
+    def said(self, core: MultiGroup, now: Now, peer: NodeId, message: Message, step: Step) -> bool:
         """Whether a peer may go on: what no honest one says costs it the link, and the rest of
         its frame is lost."""
         try:
-            node.core.on_message(now, peer, message, step)
+            core.on_message(now, peer, message, step)
         except PeerError as why:
             self.statistics["frames refused"] += 1
-            self.trace.note(self.loop.now_ns, "refused", node.me, peer, why)
+            self.trace.note(self.loop.now_ns, "refused", core.me, peer, why)
             return False
         return True
 

@@ -6,18 +6,17 @@ what was written down when a master is replaced that did not hand over. It knows
 coordinators believe, but for when they say that the member is gone.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import attrs
 
 from broker.groups.consumer_groups import paxos_group_of
 from coordinator.replicated.waits import TimeLeft
-from paxos.ids import MS, GroupId
+from paxos.ids import MS, GroupId, NodeId
+from simulator.environment.loop import Loop
 from simulator.environment.violation import Violation
 from simulator.node.broker_node import BrokerNode
-
-if TYPE_CHECKING:
-    from simulator.world import World
+from simulator.node.node import SimNode
 
 LOOK_NS: Final = 20 * MS
 SLACK_MS: Final = 500
@@ -34,8 +33,17 @@ class _Dead:
     """What the log knows of it."""
 
 
+class Watched(Protocol):
+    """What this needs of the world."""
+
+    loop: Loop
+    nodes: dict[NodeId, SimNode]
+
+    def runs(self, node: SimNode) -> bool: ...
+
+
 class DeadMembers:
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: Watched, name: str) -> None:
         self._world, self._name = world, name
         self._dead: dict[str, _Dead] = {}
         self._gone: set[str] = set()

@@ -1,15 +1,13 @@
 """The client that creates the topic: asks one node after the other until it is there."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from paxos.ids import MS
 from simulator.clients.kafka_client import TOPIC, AnyResponse, Caller
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import dice
 from wire.error_codes import ErrorCode
 from wire.messages.topics import CreatableTopic, CreateTopicsRequest
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 CREATE_VERSION: Final = 7
 TIMEOUT_MS: Final = 1_000
@@ -18,7 +16,7 @@ DEFAULT: Final = -1
 
 
 class Admin:
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         self._world = world
         self._chance = dice(world.options.seed, "admin")
         self._caller = Caller(world, address)

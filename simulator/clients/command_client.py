@@ -1,20 +1,16 @@
 """A client of one group: a window of sequences, retried until acknowledged, and reads."""
 
-from typing import TYPE_CHECKING
-
 from paxos.ids import MS, GroupId
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import between, dice
 from simulator.node.command_node import Read, Write, Written
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 CLIENT_ADDRESS = 100
 """Clients' addresses on the simulated network begin here."""
 
 
 class Client:
-    def __init__(self, world: "World", address: int, group: GroupId) -> None:
+    def __init__(self, world: Surroundings, address: int, group: GroupId) -> None:
         self._world, self.address, self._group = world, address, group
         self._chance = dice(world.options.seed, "client", address)
         self._window = world.options.client_window

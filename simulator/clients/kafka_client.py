@@ -7,15 +7,13 @@ a new one. So does a request to a node that has restarted meanwhile, whose TCP a
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from paxos.ids import NodeId
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import between, dice
 from simulator.node.broker_node import Answer, Asked
 from wire.apis import APIS, Request, decode_response, encode_request, response_correlation_id
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 TOPIC: Final = "simulated"
 NO_CONNECTION: Final = (0, 0, 0)
@@ -37,7 +35,7 @@ class _Call(NamedTuple):
 
 
 class Caller:
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         self._world, self._address = world, address
         self._calls: dict[int, _Call] = {}
         self._number = 0
@@ -117,7 +115,7 @@ class KafkaClient(ABC):
     """What producers, readers and members have in common: an address, dice and connections of their
     own, and something to do now and then. `progress` counts what went well."""
 
-    def __init__(self, world: "World", kind: str, address: int, start_ns_max: int) -> None:
+    def __init__(self, world: Surroundings, kind: str, address: int, start_ns_max: int) -> None:
         self._world, self.address = world, address
         self._chance = dice(world.options.seed, kind, address)
         self._caller = Caller(world, address)

@@ -5,10 +5,11 @@ or the instance id is false, so it must be refused, and the other must not notic
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from paxos.ids import MS, NodeId
 from simulator.clients.kafka_client import TOPIC, Answered, AnyResponse, KafkaClient
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import between, dice
 from simulator.environment.violation import Violation
 from simulator.node.broker_node import COORDINATOR
@@ -37,9 +38,6 @@ from wire.messages.offsets import (
     OffsetFetchRequestTopic,
 )
 
-if TYPE_CHECKING:
-    from simulator.world import World
-
 GROUP: Final = "readers"
 FIND_VERSION, JOIN_VERSION, SYNC_VERSION = 4, 9, 5
 HEARTBEAT_VERSION, LEAVE_VERSION = 4, 5
@@ -63,7 +61,7 @@ FAR_OFFSET: Final = 1_000_000
 class Member(KafkaClient):
     """One thing at a time, as a consumer's poll loop; heartbeats go between them."""
 
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "member", address, START_NS_MAX)
         self._lies = dice(world.options.seed, "lies", address)
         self._coordinator: int | None = None

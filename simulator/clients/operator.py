@@ -6,11 +6,12 @@ records are deleted. What it is told must hold (`simulator.checkers.orders`).
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from paxos.ids import MS
 from simulator.checkers.orders import PREFIX, SETTING, Fate
 from simulator.clients.kafka_client import AnyResponse, KafkaClient
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.violation import Violation
 from wire.apis import Request
 from wire.error_codes import ErrorCode
@@ -43,9 +44,6 @@ from wire.messages.topics import (
 )
 from wire.records.batch import Record
 from wire.records.batch_writer import build_batch
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 START_NS_MAX: Final = 500 * MS
 THINK_NS_MAX: Final = 120 * MS
@@ -83,7 +81,7 @@ def _of_partition(response: AnyResponse) -> int:
 
 
 class Operator(KafkaClient):
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "operator", address, START_NS_MAX)
         self._group = f"{PREFIX}group-{address}"
         self._topic = f"{PREFIX}topic-{address}"

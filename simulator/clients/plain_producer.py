@@ -8,22 +8,20 @@ what was sent after the client had heard of that begins a new order.) And where 
 none that was sent behind it, before the client heard of that, is acknowledged.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
 from paxos.ids import MS
 from simulator.checkers.partition_logs import Sent
 from simulator.clients.kafka_client import TOPIC, AnyResponse, KafkaClient
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import between
 from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.records.batch import Record
 from wire.records.batch_writer import build_batch
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 PRODUCE_VERSION: Final = 10
 ACKS: Final = (-1, -1, 1)
@@ -72,7 +70,7 @@ class _Lane:
 
 
 class PlainProducer(KafkaClient):
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "pipeliner", address, START_NS_MAX)
         self._lanes = [_Lane(p, self._anybody()) for p in range(world.options.partitions)]
         self._acks = self._chance.choice(ACKS)

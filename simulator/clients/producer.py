@@ -7,7 +7,7 @@ What it says when it asks for an id is a lie now and then: it names one that is 
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
@@ -15,6 +15,7 @@ from paxos.ids import MS
 from simulator.checkers.partition_logs import Sent
 from simulator.checkers.times import time_of
 from simulator.clients.kafka_client import TOPIC, AnyResponse, KafkaClient
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import between
 from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode
@@ -22,9 +23,6 @@ from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicPro
 from wire.messages.producer_ids import InitProducerIdRequest
 from wire.records.batch import NO_PRODUCER_ID, Record
 from wire.records.batch_writer import build_batch
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 PRODUCE_VERSION: Final = 10
 INIT_VERSION: Final = 4
@@ -66,7 +64,7 @@ class _Lane:
 
 
 class Producer(KafkaClient):
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "producer", address, START_NS_MAX)
         self._lanes = [_Lane(p, self._anybody()) for p in range(world.options.partitions)]
         self._who = address

@@ -3,12 +3,13 @@
 It also asks where a time is, and compares what it is told with the chosen log.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from paxos.ids import MS, NodeId
 from simulator.checkers.partition_logs import Log
 from simulator.checkers.times import MAX_TIMESTAMP, TIMES_MS, listed
 from simulator.clients.kafka_client import TOPIC, AnyResponse, KafkaClient
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import between
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -17,9 +18,6 @@ from wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 FETCH_VERSION: Final = 12
 TIMEOUT_NS: Final = 1_500 * MS
@@ -32,7 +30,7 @@ CONSUMER: Final = -1
 
 
 class Reader(KafkaClient):
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "reader", address, START_NS_MAX)
         self._positions = [0] * world.options.partitions
         self._targets = [self._anybody() for _ in self._positions]

@@ -11,11 +11,12 @@ It asks only nodes that have heard of the topic of today, as a client does that 
 from the node's metadata; and an answer counts only if the node is in the same life when it comes.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from paxos.ids import MS, NodeId
 from simulator.checkers.groups import MEMBERLESS
 from simulator.clients.kafka_client import Answered, AnyResponse, KafkaClient
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.violation import Violation
 from simulator.node.broker_node import BrokerNode
 from wire.apis import Request
@@ -41,9 +42,6 @@ from wire.messages.topics import (
 from wire.records.batch import NO_PRODUCER_ID, PATCHED_BYTES, Record, iterate_records, split
 from wire.records.batch_writer import build_batch
 
-if TYPE_CHECKING:
-    from simulator.world import World
-
 NAME: Final = "reborn"
 TIMEOUT_NS: Final = 1_500 * MS
 TOPIC_TIMEOUT_MS: Final = 1_000
@@ -66,7 +64,7 @@ REFUSED: Final = (
 
 
 class RecreatedTopic(KafkaClient):
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "reborn", address, START_NS_MAX)
         self._producer_id, self._epoch = NO_PRODUCER_ID, -1
         self._sequence = 0

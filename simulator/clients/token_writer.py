@@ -9,7 +9,7 @@ while.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
@@ -17,6 +17,7 @@ from paxos.ids import MS
 from simulator.checkers.partition_logs import Sent
 from simulator.checkers.times import time_of
 from simulator.clients.kafka_client import TOPIC, AnyResponse, Caller, KafkaClient
+from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import between, dice
 from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode
@@ -24,9 +25,6 @@ from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicPro
 from wire.records.batch import Record
 from wire.records.batch_writer import build_batch
 from wire.records.write_tokens import Position, token_of, writer_id
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 PRODUCE_VERSION: Final = 10
 ACKS_ALL: Final = -1
@@ -73,7 +71,7 @@ class _Run:
 class Writer(KafkaClient):
     """Two addresses: of its own and the next."""
 
-    def __init__(self, world: "World", address: int) -> None:
+    def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "writer", address, START_NS_MAX)
         self._callers = deque([self._caller, Caller(world, address + 1)])
         self._partitions = world.options.partitions

@@ -13,10 +13,10 @@ from paxos.ids import MS
 from simulator.environment.clock import STOPPED_PPM
 from simulator.environment.dice import between, dice
 from simulator.environment.options import Clocks, Fault
+from simulator.nemesis.surroundings import Conductor, Surroundings
 
 if TYPE_CHECKING:
     from simulator.node.node import SimNode
-    from simulator.world import World
 
 BEYOND_FACTOR_MAX: Final = 12
 """Clocks beyond the bound are off by up to so many times the bound."""
@@ -27,8 +27,8 @@ _MILLION: Final = 1_000_000
 
 
 class ClockFaults:
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, world: Surroundings, nemesis: Conductor) -> None:
+        self._world, self._nemesis = world, nemesis
         self.offset_max_ns = 0
         """The furthest any clock has been off."""
         self._settings: dict[int, int] = {}
@@ -58,7 +58,7 @@ class ClockFaults:
             return
         limit = world.options.timing.margin_ns
         node.clock.trusted = True
-        healed = world.nemesis.stopped
+        healed = self._nemesis.stopped
         if world.options.clocks is Clocks.BEYOND and not healed and chance.random() < 0.6:
             limit *= between(chance, 2, BEYOND_FACTOR_MAX)
             node.clock.trusted = chance.random() < 0.5
@@ -99,7 +99,7 @@ class ClockFaults:
         node = self._world.somebody(chance)
         gap = between(chance, 1, 50) * MS
         for index in range(STROBES):
-            self._world.nemesis.later(index * gap, self._set, node, chance)
+            self._nemesis.later(index * gap, self._set, node, chance)
 
     def _set_back(self, chance: Random) -> None:
         """A cut-off master's wall clock jumps back by leases; later it is set right again."""
@@ -112,8 +112,8 @@ class ClockFaults:
         length = 3 * lease_ns
         if world.loop.now_ns + length >= world.options.heal_at_ns:
             return  # the cut would end before the clock is right again
-        world.nemesis.busy_until = world.loop.now_ns + length
-        world.nemesis.note("set back", node.me)
+        self._nemesis.busy_until = world.loop.now_ns + length
+        self._nemesis.note("set back", node.me)
         world.network.heal()
         world.network.isolate(node.me, world.addresses)
         before = node.clock.wall_offset(world.loop.now_ns)

@@ -14,12 +14,11 @@ from paxos.ids import MS, GroupId, NodeId
 from simulator.environment.dice import between
 from simulator.environment.network import Quality
 from simulator.environment.options import Fault
+from simulator.nemesis.surroundings import Conductor, Surroundings
 from simulator.node.disk import RecordDisk
 
 if TYPE_CHECKING:
-    from simulator.nemesis.nemesis import Nemesis
     from simulator.node.node import SimNode
-    from simulator.world import World
 
 HALF: Final = Quality(loss=0.5)
 SLOW_MS: Final = (50, 200, 2_000)
@@ -33,7 +32,7 @@ POLL_NS: Final = 1 * MS
 
 
 class DiskFaults:
-    def __init__(self, world: "World", nemesis: "Nemesis") -> None:
+    def __init__(self, world: Surroundings, nemesis: Conductor) -> None:
         self._world, self._nemesis = world, nemesis
         self._impaired: set[NodeId] = set()
 

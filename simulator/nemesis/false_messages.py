@@ -7,7 +7,7 @@ liar its link at most, and nobody a vote for good.
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
@@ -31,11 +31,8 @@ from paxos.messages import (
     Trimmed,
 )
 from simulator.environment.options import Fault
+from simulator.nemesis.surroundings import Conductor, Surroundings
 from simulator.node.group_state import Frame
-
-if TYPE_CHECKING:
-    from simulator.nemesis.nemesis import Nemesis
-    from simulator.world import World
 
 FAR: Final = (1_000, 2**31, 2**40, 2**60)
 BEYOND: Final = Slot(2**31)
@@ -98,7 +95,7 @@ WORDS: Final[Mapping[type[Any], Callable[[Random, Any], Message]]] = {
 class FalseMessages:
     """Spoils the next frames of a node that hold something to be spoiled."""
 
-    def __init__(self, world: "World", nemesis: "Nemesis") -> None:
+    def __init__(self, world: Surroundings, nemesis: Conductor) -> None:
         self._world, self._note = world, nemesis.note
         self._left: dict[tuple[int, int], Random] = {}
 

@@ -19,13 +19,13 @@ from simulator.nemesis.clocks import ClockFaults
 from simulator.nemesis.disks import DiskFaults
 from simulator.nemesis.false_messages import FalseMessages
 from simulator.nemesis.network import NetworkFaults
+from simulator.nemesis.surroundings import Surroundings
 from simulator.node.crash_points import draw_crash_point
 from simulator.node.hosting import leave
 
 if TYPE_CHECKING:
     from paxos.replica import Replica
     from simulator.node.node import SimNode
-    from simulator.world import World
 
 Strike: TypeAlias = Callable[[Random], None]
 
@@ -43,7 +43,7 @@ CORE_CHANCE: Final = 0.6
 
 
 class Nemesis:
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._world = world
         self._gaps = dice(world.options.seed, "nemesis")
         self.stopped = False
@@ -57,7 +57,7 @@ class Nemesis:
         self.notes: deque[str] = deque(maxlen=NOTES_MAX)
         """What it did last, for the reader of a world made small."""
         self.network = NetworkFaults(world, self)
-        self.clocks = ClockFaults(world)
+        self.clocks = ClockFaults(world, self)
         self.disks = DiskFaults(world, self)
         everything: Mapping[Fault, Strike] = {
             Fault.CRASH: self._crash_or_boot,

@@ -10,20 +10,19 @@ from paxos.ids import MS, GroupId, Incarnation, Slot
 from simulator.environment.dice import between
 from simulator.environment.network import Quality
 from simulator.environment.options import Fault
+from simulator.nemesis.surroundings import Conductor, Surroundings
 
 if TYPE_CHECKING:
-    from simulator.nemesis.nemesis import Nemesis
     from simulator.node.node import SimNode
-    from simulator.world import World
 
 
 STALL_MS_MIN, STALL_MS_MAX = 300, 5_000
 
 
 class NetworkFaults:
-    def __init__(self, world: "World", nemesis: "Nemesis") -> None:
+    def __init__(self, world: Surroundings, nemesis: Conductor) -> None:
         self._world = world
-        self._note = nemesis.note
+        self._nemesis, self._note = nemesis, nemesis.note
 
     def strikes(self) -> Mapping[Fault, Callable[[Random], None]]:
         return {
@@ -101,7 +100,7 @@ class NetworkFaults:
             world.loop.after(start + index * step, world.network.unclog, node)
 
     def _clog(self, node: int) -> None:
-        if not self._world.nemesis.stopped:
+        if not self._nemesis.stopped:
             self._world.network.clog(node)
 
     def _lossy(self, chance: Random) -> None:
@@ -157,7 +156,7 @@ class NetworkFaults:
             world.loop.after(delay_ns, self._take, taker, group, incarnation, ver)
 
     def _take(self, node: "SimNode", group: GroupId, incarnation: Incarnation, ver: Slot) -> None:
-        if self._world.runs(node) and not self._world.nemesis.stopped:
+        if self._world.runs(node) and not self._nemesis.stopped:
             node.ask_for(group, incarnation, ver, 0)
 
     def _stall_link(self, link: tuple[int, int], length_ns: int) -> None:

@@ -5,7 +5,7 @@ needs: fill in the view, carry out the actions, check the token on the master's 
 themselves; the world changes the ideal placement through the registry, as an operator would.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
@@ -23,10 +23,8 @@ from balancer.stealing.view import ClusterView, GroupView
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealAbort, StealRequest
 from simulator.environment.violation import Violation
+from simulator.node.host import Host
 from simulator.node.registry_client import RegistryClient
-
-if TYPE_CHECKING:
-    from simulator.node.node import SimNode
 
 CONFIG: Final = BalancingConfig(
     hold_down_ns=500 * MS,
@@ -83,7 +81,7 @@ class StealBudget:
 class SimBalancing:
     """One life of one node's balancing loop."""
 
-    def __init__(self, node: "SimNode", registry: Registry) -> None:
+    def __init__(self, node: Host, registry: Registry) -> None:
         self._node, self._registry = node, registry
         self._client = RegistryClient(node, registry)
         self.machine = Balancing(CONFIG)

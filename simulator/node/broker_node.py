@@ -10,7 +10,7 @@ ends the connection, and the client has to make a new one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -40,11 +40,9 @@ from simulator.node.group_state import Forwarded
 from simulator.node.jobs import Aside, Fetcher
 from simulator.node.node import SimNode
 from simulator.node.registry_client import CLUSTER, RegistryClient
+from simulator.node.surroundings import Surroundings
 from simulator.node.upkeep import Upkeep
 from simulator.node.wal_disk import WalDisk
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 SESSION_MS_MIN: Final = 1_000
 COORDINATOR: Final = CoordinatorConfig(
@@ -181,7 +179,7 @@ class BrokerNode(SimNode):
 
     broker: Broker
 
-    def __init__(self, world: "World", me: NodeId, disk: Disk, clock: Clock) -> None:
+    def __init__(self, world: Surroundings, me: NodeId, disk: Disk, clock: Clock) -> None:
         super().__init__(world, me, disk, clock)
         self.upkeep: Upkeep | None = None
         self._linked: dict[NodeId, tuple[int, int, dict[int, Forwarded]]] = {}

@@ -8,7 +8,7 @@ and entries are applied between its parts.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.state_machine.checkpoint_chunks import Chunk, ChunkKind, encode_chunk
 from paxos import base as bases
@@ -19,10 +19,8 @@ from simulator.environment.dice import between, dice
 from simulator.node.crash_points import Boundary
 from simulator.node.disk import DiskFailed
 from simulator.node.group_state import AskState, GiveState, Group
+from simulator.node.host import Host
 from simulator.node.recovery import Saved
-
-if TYPE_CHECKING:
-    from simulator.node.node import SimNode
 
 PARTS_AT_ONCE: Final = 2
 PAUSE_NS_MAX: Final = 250 * MS
@@ -35,7 +33,7 @@ AGAIN_NS: Final = 300 * MS
 class Checkpoints:
     """Of one life of a node."""
 
-    def __init__(self, node: "SimNode") -> None:
+    def __init__(self, node: Host) -> None:
         self._node, self._life = node, node.life
         self._every = node.world.checkpoint_slots
         self._chance = dice(node.world.options.seed, "checkpoints", node.me, node.life)

@@ -4,24 +4,20 @@ The rest is gone with the node's life. So who asks what a node that is down will
 again asks here, and not what it knew last (seed 128).
 """
 
-from typing import TYPE_CHECKING
-
 from paxos.entry import Config
 from paxos.ids import GroupId, NodeId
 from paxos.step import AcceptRecord, LearnedRecord
-
-if TYPE_CHECKING:
-    from simulator.node.disk import Disk
-    from simulator.world import World
+from simulator.node.disk import Disk
+from simulator.node.surroundings import Surroundings
 
 
 class DurableState:
-    def __init__(self, world: "World", me: NodeId) -> None:
+    def __init__(self, world: Surroundings, me: NodeId) -> None:
         self._world, self._me = world, me
         self.members: dict[GroupId, tuple[NodeId, ...]] = {}
         """Whom the next life will take for the members; at worst those of before."""
 
-    def note(self, disk: "Disk") -> None:
+    def note(self, disk: Disk) -> None:
         """Take in what has become durable on the disk since the last time."""
         world = self._world
         for record in disk.durable:

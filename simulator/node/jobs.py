@@ -9,17 +9,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from paxos.ids import MS
 from simulator.environment.dice import between, dice
 from simulator.node.crash_points import Boundary
+from simulator.node.host import Host
 from simulator.node.wal_disk import WalDisk
 from storage.disk.memory import PowerCut
 from storage.errors import StorageError, StorageFailed
-
-if TYPE_CHECKING:
-    from simulator.node.node import SimNode
 
 T = TypeVar("T")
 WORK_NS_MAX: Final = 40 * MS
@@ -32,7 +30,7 @@ class Jobs:
     """One thread (broker.ports.Worker), of one life of a node. `writes`: it changes the disk."""
 
     def __init__(
-        self, node: "SimNode", disk: WalDisk | None, chance: random.Random, *, writes: bool
+        self, node: Host, disk: WalDisk | None, chance: random.Random, *, writes: bool
     ) -> None:
         self._node, self._life, self._disk, self._chance = node, node.life, disk, chance
         self._writes = writes
@@ -114,7 +112,7 @@ class Aside(Jobs):
     """A thread that shares nothing and changes nothing: one searches, and reads large batches
     (broker.ports.Aside), another one reads for fetches."""
 
-    def __init__(self, node: "SimNode", name: str) -> None:
+    def __init__(self, node: Host, name: str) -> None:
         chance = dice(node.world.options.seed, name, node.me, node.life)
         super().__init__(node, None, chance, writes=False)
 
@@ -128,7 +126,7 @@ class Aside(Jobs):
 class Fetcher(Aside):
     """The one that reads for fetches: while the disk hangs, it waits."""
 
-    def __init__(self, node: "SimNode") -> None:
+    def __init__(self, node: Host) -> None:
         super().__init__(node, "fetcher")
 
     def _work(self) -> None:

@@ -10,7 +10,7 @@ answered. A crash forgets everything but the disk.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, ParamSpec
+from typing import Final, ParamSpec
 
 from broker.config import IntakeConfig
 from broker.proposals.intake import Elsewhere, Forward, Outcome, Pending, Why
@@ -42,9 +42,7 @@ from simulator.node.group_state import (
 )
 from simulator.node.node_kind import NodeKind
 from simulator.node.recovery import Restart
-
-if TYPE_CHECKING:
-    from simulator.world import World
+from simulator.node.surroundings import Surroundings
 
 P = ParamSpec("P")
 FORWARD_TIMEOUT_NS: Final = 1_500 * MS
@@ -53,7 +51,7 @@ FULL_RETRY_NS: Final = 50 * MS
 
 
 class SimNode(NodeKind):
-    def __init__(self, world: "World", me: NodeId, disk: Disk, clock: Clock) -> None:
+    def __init__(self, world: Surroundings, me: NodeId, disk: Disk, clock: Clock) -> None:
         self.world, self.me, self.disk, self.clock = world, me, disk, clock
         self.up = False
         self.life = 0
@@ -203,7 +201,7 @@ class SimNode(NodeKind):
         world = self.world
         world.trace.note(world.loop.now_ns, "doom", self.me, boundary.name)
         world.statistics[f"crash {boundary.name}"] += 1
-        world.nemesis.died(self)
+        world.died(self.me)
         raise Died
 
     def pause(self, until_ns: int) -> None:
@@ -269,7 +267,7 @@ class SimNode(NodeKind):
                     continue
                 self.before_handover(message.group)
             touched[message.group] = self.groups[message.group]
-            if not self.world.said(self, now, source, message, step):
+            if not self.world.said(self.core, now, source, message, step):
                 break
             if type(message) is StealAbort:
                 self._steal_aborted(now, message)

@@ -1,7 +1,7 @@
 """Proposing to the registry from a simulated node, and what a node does to join its cluster."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
@@ -20,9 +20,7 @@ from balancer.registry.registry import Registry
 from broker.proposals.commands import CommandKind, opaque
 from broker.proposals.intake import Done, Outcome, Pending
 from paxos.ids import MS, REGISTRY_GROUP, Now
-
-if TYPE_CHECKING:
-    from simulator.node.node import SimNode
+from simulator.node.host import Host
 
 CLUSTER: Final = "simulated"
 HOUSEKEEPING_NS: Final = 400 * MS
@@ -32,7 +30,7 @@ PORT: Final = 9_000
 class RegistryClient:
     """Of one life of a node, which says whether results still interest anybody."""
 
-    def __init__(self, node: "SimNode", registry: Registry) -> None:
+    def __init__(self, node: Host, registry: Registry) -> None:
         self._node, self.registry, self._life = node, registry, node.life
         self._next_boot_ns = 0
 

@@ -6,12 +6,13 @@ their links the simulated network, which loses, repeats and reorders as no TCP c
 brings answers to earlier lives.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from balancer.registry.registry import Registry
 from broker.lifecycle.retention import segments_of
 from broker.lifecycle.tiering import Tiering
 from broker.lifecycle.token_bucket import TokenBucket
+from broker.requests.context import Broker
 from broker.state_machine.machine import GroupMachine
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
@@ -23,14 +24,13 @@ from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.multigroup import MultiGroup
 from paxos.step import FetchState
 from simulator.environment.dice import dice
+from simulator.node.checkpointing import Checkpoints
 from simulator.node.group_state import CatchUp
+from simulator.node.host import Host
 from simulator.node.jobs import Jobs
 from simulator.node.wal_disk import WalDisk
 from storage.format import Place
 from storage.log.wal import Wal
-
-if TYPE_CHECKING:
-    from simulator.node.broker_node import BrokerNode
 
 SEGMENTS_KEPT: Final = 2
 """The log window: the segment that is written and one that is whole."""
@@ -39,10 +39,22 @@ RATES: Final = (0, 200_000)
 BURST_BYTES: Final = 4_000
 
 
+class BrokerHost(Host, Protocol):
+    """A node with the production broker (broker_node.BrokerNode)."""
+
+    broker: Broker
+    machines: dict[GroupId, GroupMachine]
+    checkpoints: Checkpoints
+
+    def alive(self) -> frozenset[NodeId]: ...
+
+    def master(self, group: GroupId) -> NodeId | None: ...
+
+
 class Upkeep:
     """Of one life of a node."""
 
-    def __init__(self, node: "BrokerNode", disk: WalDisk) -> None:
+    def __init__(self, node: BrokerHost, disk: WalDisk) -> None:
         self._node, self._disk = node, disk
         chance = dice(node.world.options.seed, "upkeep", node.me, node.life)
         assert disk.cold is not None

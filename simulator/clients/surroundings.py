@@ -1,0 +1,39 @@
+"""What a client sees of its world: time, network, nodes, and the checkers that it tells what it was
+told. `simulator.world.World` has all of it."""
+
+from collections import Counter
+from typing import Protocol
+
+from paxos.ids import NodeId
+from simulator.checkers.dead_members import DeadMembers
+from simulator.checkers.groups import GroupLogs
+from simulator.checkers.orders import Orders
+from simulator.checkers.partition_logs import PartitionLogs
+from simulator.checkers.protocol import Acknowledged
+from simulator.environment.loop import Loop
+from simulator.environment.network import Network
+from simulator.environment.options import Options
+from simulator.environment.trace import Trace
+from simulator.node.node import SimNode
+
+
+class Surroundings(Protocol):
+    options: Options
+    loop: Loop
+    trace: Trace
+    statistics: Counter[str]
+    network: Network
+    addresses: list[int]
+    """Of the nodes."""
+    nodes: dict[NodeId, SimNode]
+    producer_ids: list[tuple[int, int]]
+    """Ids and epochs in use, in the order in which they came up: what a liar may name."""
+    member_names: list[tuple[str, int]]
+    """Members and generations, as they were told: what a liar may name as well."""
+    fresh: bool
+    """Whether clocks are good enough for I7."""
+    acknowledged: Acknowledged
+    orders: Orders
+    group_logs: GroupLogs
+    partition_logs: PartitionLogs
+    deaths: DeadMembers
