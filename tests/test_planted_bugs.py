@@ -205,7 +205,7 @@ BUGS: Final = {
     ),
     "D10: what is being assigned is read": Row(
         f"{CLIENT}consumer/test_assigned.py::test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek",
-        (Consumer.assigned, "state.tiering = True", "pass"),
+        (Consumer.assigned, "state.settling = True", "pass"),
     ),
     "D10: an assignment leaves the interval as it is": Row(
         f"{CLIENT}consumer/test_assigned.py::test_D10_an_assignment_sets_the_interval_of_commits_back",
