@@ -28,10 +28,10 @@ import attrs
 from paxos.clocks.clock import Clock, reading
 from paxos.clocks.trust import STOPS_TOLD_EVERY_NS, SUSPECT_SHARE, WIDENING_PER_SECOND_NS
 from paxos.ids import MS, NodeId
-from simulator.checkers.protocol import Violation
 from simulator.environment.clock import EPOCH_NS
 from simulator.environment.dice import between, dice, exponential
 from simulator.environment.loop import Loop
+from simulator.environment.violation import Violation
 
 SECOND_NS: Final = 1_000 * MS
 TICK_NS: Final = 20 * MS

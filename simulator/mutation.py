@@ -24,9 +24,9 @@ from typing import Final
 import attrs
 import pytest
 
-from simulator.checkers.protocol import Violation
 from simulator.clock_world import ClockWorld
 from simulator.environment.options import changed, draw
+from simulator.environment.violation import Violation
 from simulator.mutants.catalogue import MUTANTS, planted
 from simulator.mutants.clocks import CLOCKS
 from simulator.mutants.state import MEMBERS, STATES

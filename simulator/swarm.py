@@ -12,8 +12,8 @@ from typing import Final
 import attrs
 
 from paxos.timing import Strategy
-from simulator.checkers.protocol import Violation
 from simulator.environment.options import DiskKind, Options, changed, draw
+from simulator.environment.violation import Violation
 from simulator.model.specification import Refused
 from simulator.model.traces import JudgedWorld
 from simulator.mutants import catalogue as mutants

@@ -33,7 +33,6 @@ from simulator.checkers.protocol import (
     OneValuePerBallot,
     Reads,
     Results,
-    Violation,
     encoding,
 )
 from simulator.checkers.steals import StealAim
@@ -53,6 +52,7 @@ from simulator.environment.loop import Loop
 from simulator.environment.network import Network
 from simulator.environment.options import Clocks, DiskKind, Fault, Options, Workload
 from simulator.environment.trace import Trace
+from simulator.environment.violation import Violation
 from simulator.nemesis.nemesis import Nemesis
 from simulator.node.balancing import StealBudget
 from simulator.node.broker_node import BrokerNode

@@ -30,10 +30,10 @@ from broker.lifecycle.retention import Segments
 from broker.lifecycle.token_bucket import TokenBucket
 from broker.ports import Journal, LogReader, Worker
 from broker.reads.batch_copy import Copied, NearbyReader, copy
+from broker.reads.stored_batch import Batch
 from broker.state_machine.machine import GroupMachine
 from broker.state_machine.partition import CopyPlan as Plan
 from broker.state_machine.partition import PartitionState
-from broker.transfer.effects import Batch
 from paxos.ids import MS, GroupId
 from storage.cold.format import Written
 from storage.cold.store import ColdStore

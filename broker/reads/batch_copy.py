@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 import attrs
 
 from broker.ports import LogReader
+from broker.reads.stored_batch import Batch
 from broker.state_machine.partition import CopyPlan
-from broker.transfer.effects import Batch
 from paxos.entry import Buffer
 from storage.cold.format import Written
 from storage.errors import StorageError

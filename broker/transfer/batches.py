@@ -1,6 +1,6 @@
 """Record batches as they travel between nodes: checked one by one before they are written."""
 
-from broker.transfer.effects import Batch
+from broker.reads.stored_batch import Batch
 from broker.transfer.messages import Data
 from wire.records.batch import BatchError, is_intact, split
 

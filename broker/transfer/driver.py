@@ -14,6 +14,7 @@ from broker.lifecycle.tiering import Tiering, written
 from broker.lifecycle.token_bucket import TokenBucket
 from broker.ports import Journal, Worker
 from broker.reads.batch_copy import copy, whole
+from broker.reads.stored_batch import Batch
 from broker.state_machine.checkpoint_chunks import (
     PORTABLE,
     Chunk,
@@ -28,7 +29,6 @@ from broker.state_machine.partition_image import extent_of
 from broker.topic_configs import is_compacted
 from broker.transfer.effects import (
     Append,
-    Batch,
     Fetched,
     Install,
     Mend,

@@ -4,20 +4,9 @@ from typing import TypeAlias
 
 import attrs
 
+from broker.reads.stored_batch import Batch
 from broker.transfer.messages import Answer, AskData, AskState, Question
-from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId
-
-
-@attrs.frozen
-class Batch:
-    """A record batch with its offset and epoch: offsets `base` to below `end`."""
-
-    base: int
-    end: int
-    max_timestamp_ms: int
-    data: Buffer
-
 
 # -- of the sink ----------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from typing import Final, Protocol
 import attrs
 
 from broker.lifecycle.token_bucket import TokenBucket
+from broker.reads.stored_batch import Batch as OneBatch
 from broker.transfer.batches import BadData, batches_of
 from broker.transfer.effects import (
     Append,
@@ -42,7 +43,6 @@ from broker.transfer.effects import (
     Settle,
     SinkEffect,
 )
-from broker.transfer.effects import Batch as OneBatch
 from broker.transfer.messages import (
     Answer,
     AskData,

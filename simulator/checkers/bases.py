@@ -7,7 +7,7 @@ from crc32c import crc32c
 from paxos.base import Base
 from paxos.entry import Config, decode
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 
 Members = tuple[NodeId, ...]
 

@@ -7,7 +7,7 @@ from broker.reads.reader import Got, Key, Reader
 from broker.state_machine.partition_image import encode_partition
 from paxos.ids import REGISTRY_GROUP, GroupId
 from simulator.checkers.partition_logs import PartitionLogs
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from simulator.node.broker_node import BrokerNode
 from storage.errors import StorageError
 

@@ -13,7 +13,7 @@ import attrs
 from broker.groups.consumer_groups import paxos_group_of
 from coordinator.replicated.waits import TimeLeft
 from paxos.ids import MS, GroupId
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from simulator.node.broker_node import BrokerNode
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from coordinator.model import ErrorCode
 from coordinator.replicated.commands import CommitOffsets, GroupSnapshot, decode, decode_result
 from coordinator.replicated.waits import TimeLeft
 from coordinator.states import GroupState
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 
 MEMBERLESS: Final = "readers of reborn"
 """A group that commits without members; its client looks at it itself

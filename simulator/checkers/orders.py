@@ -35,7 +35,7 @@ from coordinator.replicated.commands import (
     decode,
     decode_result,
 )
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode as KafkaError
 from wire.records.batch import iterate_records, split
 

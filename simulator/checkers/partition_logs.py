@@ -16,7 +16,7 @@ from paxos.ids import GroupId, NodeId, Now, Slot
 from paxos.lease import Lease
 from simulator.checkers.groups import GroupLogs
 from simulator.checkers.orders import Orders
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import PartitionData
 from wire.records.batch import PATCHED_BYTES, parse_header, split

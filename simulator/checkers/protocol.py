@@ -11,11 +11,8 @@ import attrs
 from paxos.entry import Config, Entry
 from paxos.ids import Ballot, Epoch, GroupId, Incarnation, NodeId, Slot
 from paxos.lease import Lease
+from simulator.environment.violation import Violation
 from simulator.node.state_machine import Machine
-
-
-class Violation(AssertionError):
-    """A world broke a promise of the protocol."""
 
 
 def encoding(entry: Entry) -> bytes:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS
 from paxos.timing import STEAL_LAG_SLOTS_MAX, WINDOW_MAX
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 
 if TYPE_CHECKING:
     from paxos.replica import Replica

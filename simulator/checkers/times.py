@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from simulator.checkers.partition_logs import Log
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from wire.messages.list_offsets import ListOffsetsPartitionResponse
 from wire.records.batch import PATCHED_BYTES, Batch, iterate_records, parse_header
 from wire.records.times import Timed

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, NodeId
-from simulator.checkers.protocol import Violation
 from simulator.clients.kafka_client import TOPIC, Answered, AnyResponse, KafkaClient
 from simulator.environment.dice import between, dice
+from simulator.environment.violation import Violation
 from simulator.node.broker_node import COORDINATOR
 from wire.apis import Request
 from wire.error_codes import ErrorCode

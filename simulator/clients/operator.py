@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from paxos.ids import MS
 from simulator.checkers.orders import PREFIX, SETTING, Fate
-from simulator.checkers.protocol import Violation
 from simulator.clients.kafka_client import AnyResponse, KafkaClient
+from simulator.environment.violation import Violation
 from wire.apis import Request
 from wire.error_codes import ErrorCode
 from wire.messages.configs import (

@@ -14,9 +14,9 @@ import attrs
 
 from paxos.ids import MS
 from simulator.checkers.partition_logs import Sent
-from simulator.checkers.protocol import Violation
 from simulator.clients.kafka_client import TOPIC, AnyResponse, KafkaClient
 from simulator.environment.dice import between
+from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.records.batch import Record

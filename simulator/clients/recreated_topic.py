@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from paxos.ids import MS, NodeId
 from simulator.checkers.groups import MEMBERLESS
-from simulator.checkers.protocol import Violation
 from simulator.clients.kafka_client import Answered, AnyResponse, KafkaClient
+from simulator.environment.violation import Violation
 from simulator.node.broker_node import BrokerNode
 from wire.apis import Request
 from wire.error_codes import ErrorCode

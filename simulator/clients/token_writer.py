@@ -15,10 +15,10 @@ import attrs
 
 from paxos.ids import MS
 from simulator.checkers.partition_logs import Sent
-from simulator.checkers.protocol import Violation
 from simulator.checkers.times import time_of
 from simulator.clients.kafka_client import TOPIC, AnyResponse, Caller, KafkaClient
 from simulator.environment.dice import between, dice
+from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.records.batch import Record

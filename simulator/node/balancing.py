@@ -22,7 +22,7 @@ from balancer.stealing.steal import (
 from balancer.stealing.view import ClusterView, GroupView
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealAbort, StealRequest
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from simulator.node.registry_client import RegistryClient
 
 if TYPE_CHECKING:

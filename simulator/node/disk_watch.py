@@ -11,7 +11,7 @@ from broker.disk_watch import DiskWatch
 from paxos.ids import MS, Now
 from paxos.replica import Replica
 from paxos.timing import Timing
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 
 UNDER_WAY_NS: Final = 1_000 * MS
 """A renewal, or a steal to this node, that was under way may still be chosen."""

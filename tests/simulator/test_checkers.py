@@ -16,11 +16,11 @@ from simulator.checkers.protocol import (
     OneMaster,
     OneValuePerBallot,
     Reads,
-    Violation,
 )
 from simulator.environment.clock import Clock
 from simulator.environment.loop import Loop
 from simulator.environment.network import GOOD, Network
+from simulator.environment.violation import Violation
 from simulator.node.balancing import CONFIG, StealBudget
 from simulator.node.disk import Boot, RecordDisk
 from simulator.node.recovery import restarts

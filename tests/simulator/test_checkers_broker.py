@@ -23,7 +23,8 @@ from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from simulator.checkers.groups import GroupLogs
 from simulator.checkers.orders import Orders
 from simulator.checkers.partition_logs import PartitionLogs, Sent
-from simulator.checkers.protocol import Results, Violation
+from simulator.checkers.protocol import Results
+from simulator.environment.violation import Violation
 from tests.broker.batches import batch, under
 from wire.error_codes import ErrorCode as KafkaError
 from wire.messages.fetch import PartitionData

@@ -26,7 +26,7 @@ from coordinator.replicated.commands import Result as GroupResult
 from coordinator.replicated.commands import encode_result as encode_group_result
 from paxos.ids import GroupId, Slot
 from simulator.checkers.orders import PREFIX, SETTING, Fate, Orders
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from tests.broker.batches import batch
 
 GROUP, TOPIC, LOG = f"{PREFIX}group", f"{PREFIX}topic", f"{PREFIX}log"

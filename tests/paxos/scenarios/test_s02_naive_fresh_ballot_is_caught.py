@@ -5,7 +5,7 @@ import pytest
 from paxos.ids import Ballot, NodeId, Now, Slot
 from paxos.messages import Accept, Commit, Learned, Nack, Prepare, Progress, Promise
 from paxos.replica import Replica
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from simulator.script import GROUP, Script
 
 

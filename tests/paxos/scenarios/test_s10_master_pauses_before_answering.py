@@ -4,7 +4,7 @@ import pytest
 
 from paxos.ids import MS, Epoch
 from paxos.replica import Replica
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from simulator.node.command_node import CommandNode
 from simulator.script import Script
 

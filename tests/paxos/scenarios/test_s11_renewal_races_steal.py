@@ -5,7 +5,7 @@ import pytest
 from paxos.entry import BeMaster, Entry, Steal, be_master, steal
 from paxos.ids import Incarnation, NodeId
 from paxos.messages import Accepted
-from simulator.checkers.protocol import Violation
+from simulator.environment.violation import Violation
 from simulator.mutants.catalogue import planted
 from simulator.script import GROUP, Script
 
