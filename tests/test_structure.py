@@ -66,9 +66,9 @@ def test_an_import_from_a_lower_floor_and_from_a_neighbour(tmp_path: Path) -> No
     tree(
         tmp_path,
         paxos__replica="import wire.records.batch\n",
-        wire__batch="import broker.proposals.intake\n",
+        wire__records__batch="import broker.proposals.intake\n",
+        broker__proposals__intake="",
     )
-    tree(tmp_path, broker__intake="")
     assert objections(tmp_path) == [
         "paxos.replica imports wire.records.batch, which is not below it",
         "wire.records.batch imports broker.proposals.intake, which is not below it",

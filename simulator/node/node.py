@@ -179,21 +179,13 @@ class SimNode(NodeKind):
         world.steals.ended(self.me)
 
     def _reach(self, boundary: Boundary, step: Step) -> None:
-        """If this is where the node is doomed to die, it does.
-
-        Raises:
-            Died: nothing more of this event happens.
-        """
+        """If this is where the node is doomed to die, it does: `Died` ends the event."""
         assert self.doom is not None
         if self.doom.fits(boundary, step):
             self._die(boundary)
 
     def reach(self, boundary: Boundary) -> None:
-        """As `_reach`, for what is no effect of the core: the node dies here if it is to.
-
-        Raises:
-            Died: nothing more of this event happens.
-        """
+        """As `_reach`, for what is no effect of the core: the node dies here if it is to."""
         if self.doom is not None and self.doom.boundary is boundary:
             self._die(boundary)
 

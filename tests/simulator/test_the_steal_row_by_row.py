@@ -203,7 +203,7 @@ def test_a_policy_that_allows_it_has_steals_side_by_side() -> None:
     """In some world, with faults; what the budget says holds for each of them. Which world
     it is changes with every message more or less: so they are tried in turn."""
     together = 0
-    for options in map(draw, range(430, 500)):
+    for options in map(draw, range(760, 1_500)):
         if options.balancing and options.steals_max == 2:
             world = make_world(options)
             world.run()

@@ -99,12 +99,12 @@ def test_nobody_is_let_in_before_it_is_known_what_there_is(world: World) -> None
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", world.listener.port))
     replica = node.engine.multi.replicas[REGISTRY_GROUP]
-    replica.learner.told(Slot(replica.learner.applied + 1))
+    replica.learner.note_claim(Slot(replica.learner.applied + 1))
     for peer in (2, 3):
-        replica.peer(NodeId(peer)).told_boot_ns = node.engine.now().boot_ns
+        replica.peer(NodeId(peer)).progress_boot_ns = node.engine.now().boot_ns
     world.live(1_000, answers=True)
     assert gate.learning, "it has heard of more than it has"
-    replica.learner.settle(replica.learner.applied)
+    replica.learner.claims_are(replica.learner.applied)
     world.live(100, answers=True)
     assert gate.state == "served"
     world.connect().close()
