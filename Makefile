@@ -49,6 +49,7 @@ check: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	$(RUN) tools/structure.py
 
 # make sim SEEDS=0:200 runs these worlds; make sim SEED=123 replays one.
 sim: .venv/product.stamp
