@@ -32,10 +32,6 @@ class Hollow:
         self._parser: Parser | None = self._parse()
         self._wants = next(self._parser)
 
-    @property
-    def is_whole(self) -> bool:
-        return self._parser is None
-
     def feed(self, data: memoryview) -> None:
         """
         Raises:

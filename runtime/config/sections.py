@@ -292,10 +292,6 @@ class StorageSection:
         10_000, 10, DAY_MS, "how often masters look for records that are too old or too many"
     )
 
-    @property
-    def is_unsafe(self) -> bool:
-        return self.durability != "fsync"
-
 
 @attrs.frozen(kw_only=True)
 class BalancerSection:

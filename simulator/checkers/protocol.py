@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from paxos.entry import Config, Entry
+from paxos.entry import Entry
 from paxos.ids import Ballot, Epoch, GroupId, Incarnation, NodeId, Slot
 from paxos.lease import Lease
 from simulator.environment.violation import Violation
@@ -206,7 +206,3 @@ class Leases:
         if latest is None or latest < lease.ver:
             self._latest[group] = lease.ver
         return True
-
-
-def changes_members(entry: Entry) -> bool:
-    return isinstance(entry.control, Config)

@@ -40,7 +40,6 @@ def test_a_file_with_the_necessary_gives_the_defaults(tmp_path: Path) -> None:
     assert config.peers[config.node.id] == Address("127.0.0.1", 7091)
     assert config.lease.duration_ms == 3000
     assert config.storage.durability == "fsync"
-    assert not config.storage.is_unsafe
     assert config.listen.told_to_clients == config.listen.kafka == Address("127.0.0.1", 9092)
 
 
