@@ -80,13 +80,21 @@ class BrokerError(EvenkeelError):
 
 
 class DeliveryError(EvenkeelError):
-    """A record was not acknowledged. `maybe_written`: it may be in the log all the same."""
+    """A record was not acknowledged. `maybe_written`: it may be in the log all the same; who sends
+    it again has it there twice then."""
 
     def __init__(
-        self, what: str, *, why: str = "", advice: str = "", maybe_written: bool = False
+        self,
+        what: str,
+        *,
+        why: str = "",
+        advice: str = "",
+        maybe_written: bool = False,
+        retriable: bool = False,
     ) -> None:
         super().__init__(what, why=why, advice=advice)
         self.maybe_written = maybe_written
+        self.retriable = retriable
 
 
 class OffsetError(EvenkeelError):

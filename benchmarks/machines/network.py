@@ -100,7 +100,7 @@ class Network:
 
     machines: tuple[Namespace, ...]
     clients: Namespace
-    _switch: Namespace
+    switch: Namespace
     _limited: tuple[int, bool] = (0, True)
 
     @property
@@ -122,35 +122,37 @@ class Network:
         for number, machine in zip(self._numbers(), self.machines, strict=True):
             machine.run("tc", [_queue(DEVICE, bits_per_s)])
             if receives or received:
-                self._switch.run("tc", [_queue(f"port{number}", receives)])
+                self.switch.run("tc", [_queue(f"port{number}", receives)])
         self._limited = bits_per_s, both_ways
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Nothing that one machine sends to the other arrives any more, and neither is told."""
-        route = f"route add blackhole {SUBNET}{receiver}"
-        self.machines[sender - 1].run("ip", [route])
+        """Nothing that one machine sends to the other arrives any more, and neither is told.
+        The clients' number is CLIENTS."""
+        self._place(sender).run("ip", [f"route add blackhole {SUBNET}{receiver}"])
 
     def heal(self, sender: int, receiver: int) -> None:
-        route = f"route delete blackhole {SUBNET}{receiver}"
-        self.machines[sender - 1].run("ip", [route])
+        self._place(sender).run("ip", [f"route delete blackhole {SUBNET}{receiver}"])
+
+    def _place(self, number: int) -> Namespace:
+        return self.clients if number == CLIENTS else self.machines[number - 1]
 
     def _numbers(self) -> range:
         return range(1, len(self.machines) + 1)
 
     def _connect(self) -> None:
-        self._switch.run("ip", [f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up"])
+        self.switch.run("ip", [f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up"])
         links = dict(zip(self._numbers(), self.machines, strict=True))
         for number, namespace in {**links, CLIENTS: self.clients}.items():
             namespace.run(
                 "ip",
                 [
-                    f"link add {DEVICE} type veth peer name port{number} netns {self._switch.path}",
+                    f"link add {DEVICE} type veth peer name port{number} netns {self.switch.path}",
                     f"address add {SUBNET}{number}/24 dev {DEVICE}",
                     f"link set {DEVICE} up",
                     "link set lo up",
                 ],
             )
-            self._switch.run("ip", [f"link set port{number} master {BRIDGE} up"])
+            self.switch.run("ip", [f"link set port{number} master {BRIDGE} up"])
 
 
 def _queue(device: str, bits_per_s: int) -> str:

@@ -278,6 +278,7 @@ class PartitionQueue:
                     why=why,
                     advice="they may be in the log" if maybe_written else "they are not in the log",
                     maybe_written=maybe_written,
+                    retriable=True,  # only time has run out
                 ),
             )
         return late

@@ -243,7 +243,7 @@ with network(3) as made:
     node += [sys.executable, "-I", "-S", {inside.__file__!r}, made.machines[0].path]
     process = subprocess.Popen([*node, {sys.executable!r}, "-c", "import time; time.sleep(600)"])
     with made.clients.entered():
-        kept = [*made.machines, made.clients, made._switch]
+        kept = [*made.machines, made.clients, made.switch]
         print(process.pid, *(os.fstat(one.descriptor).st_ino for one in kept), flush=True)
         time.sleep(600)
 """

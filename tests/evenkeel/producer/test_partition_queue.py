@@ -260,6 +260,7 @@ def test_a_late_answer_to_what_was_given_up_changes_nothing() -> None:
     assert queue.expire(10) == batches
     outcome = batches[0].outcome
     assert isinstance(outcome, DeliveryError)
+    assert outcome.retriable, "nothing was wrong with it: only time has run out"
     assert outcome.maybe_written
     queue.append(Record(b"next"), 50, now=10, deadline=20, batch_bytes=60)
     assert queue.next(11, 0) is None, "it may be written yet: no new epoch before we know"
