@@ -163,10 +163,20 @@ class CheckpointFiles:
         None until there are two, or while one of them is known to be damaged: then the only one
         that is left may be damaged as well, and all of the log has to be there.
         """
-        intact = self._intact(group)
-        if len(intact) < GENERATIONS:
-            return None
-        return self.needs_of(intact[-GENERATIONS])
+        while True:
+            with self._lock:
+                intact = self._intact_ones(group)
+                if len(intact) < GENERATIONS:
+                    return None
+                name = intact[-GENERATIONS]
+                needs = self._needs.get(name)
+            if needs is not None:
+                return needs
+            try:
+                return self.needs_of(name)
+            except StorageFailed:
+                if self._is_kept(name):
+                    raise  # else it has been replaced meanwhile
 
     def slot(self, group: GroupId) -> Slot | None:
         """The slot of the older generation, that of `needs`: the log may be retired up to it."""
@@ -175,7 +185,14 @@ class CheckpointFiles:
 
     def _intact(self, group: GroupId) -> list[CheckpointName]:
         with self._lock:
-            return [one for one in self._kept.get(group, []) if one not in self._damaged]
+            return self._intact_ones(group)
+
+    def _intact_ones(self, group: GroupId) -> list[CheckpointName]:
+        return [one for one in self._kept.get(group, []) if one not in self._damaged]
+
+    def _is_kept(self, name: CheckpointName) -> bool:
+        with self._lock:
+            return name in self._kept.get(name.group, [])
 
     def needs_of(self, name: CheckpointName) -> int | None:
         """What one file says it needs; None: its header is damaged."""
@@ -269,15 +286,15 @@ class CheckpointFiles:
     def _remove(self, names: list[CheckpointName]) -> None:
         """The oldest first, each durably before the next: a crash never leaves only an old one."""
         for name in names:
-            self._disk.remove(str(name))
-            self._disk.sync_directory()
-            with self._lock:
+            with self._lock:  # before the file is gone: other threads open what is kept
                 kept = self._kept[name.group]
                 kept.remove(name)
                 if not kept:
                     del self._kept[name.group]
                 self._damaged.discard(name)
-            self._needs.pop(name, None)
+                self._needs.pop(name, None)
+            self._disk.remove(str(name))
+            self._disk.sync_directory()
 
     # ---- reading --------------------------------------------------------------------------------
 
@@ -298,6 +315,10 @@ class CheckpointFiles:
                 self._mark_damaged(name)
                 damaged.append(str(name))
                 continue
+            except StorageFailed:
+                if self._is_kept(name):
+                    raise
+                return self.load(group)  # it has been replaced meanwhile
             return Checkpoint(
                 group=group,
                 slot=name.slot,
@@ -322,9 +343,8 @@ class CheckpointFiles:
             self._mark_damaged(found)
             return str(damage)
         except StorageFailed:
-            with self._lock:
-                if found in self._kept.get(found.group, []):
-                    raise
+            if self._is_kept(found):
+                raise
         return None
 
     def _read(self, name: CheckpointName) -> tuple[CheckpointHeader, list[bytes]]:
