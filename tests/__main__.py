@@ -1,9 +1,9 @@
 """`python -m tests`: all tests, as `make test` runs them: two rows of them side by side.
 
 Tests with real node processes mostly wait: they are one row. The other begins with those that need
-no processes; they compute, on one core and with less priority, so that they take what the first row
-leaves. Those with Spark come behind them. What the second row says is shown when both are done.
-Arguments go to pytest each time; the exit code is 0 if all passed.
+no processes; they compute, in two processes with less priority, so that they take what the first
+row leaves of the cores. Those with Spark come behind them. What the second row says is shown when
+both are done. Arguments go to pytest each time; the exit code is 0 if all passed.
 """
 
 import os
@@ -16,8 +16,10 @@ from typing import IO, Final
 REAL: Final = "cluster and not spark"
 COMPUTING: Final = "not (cluster or spark)"
 SPARK: Final = "spark"
-POLITENESS: Final = 5
-"""Of those who compute: they get a third of a core at least."""
+POLITENESS: Final = 8
+"""Of those who compute: each of them gets a seventh of a core at least, and usually most of one."""
+SIDE_BY_SIDE: Final = ("-n", "2")
+"""Arguments of pytest-xdist."""
 NOTHING_COLLECTED: Final = 5
 """Of pytest: arguments that choose tests of one row only."""
 
@@ -38,7 +40,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryFile("w+") as said:
         running = [
             begin(REAL, arguments),
-            begin(COMPUTING, arguments, said, POLITENESS),
+            begin(COMPUTING, [*SIDE_BY_SIDE, *arguments], said, POLITENESS),
         ]
         try:
             codes = [running[1].wait()]

@@ -24,7 +24,7 @@ from wire.framing import FrameLimits
 
 MIB = 1024 * 1024
 FULL = os.environ.get("EXAM") == "full"
-PIPELINE_BYTES = MIB if FULL else MIB // 8
+PIPELINE_BYTES = MIB if FULL else MIB // 16
 SIZES = (1024, 16 * 1024) if FULL else (1024,)
 """Of one request. A large one is read alone, and what it costs is measured elsewhere."""
 
