@@ -88,7 +88,8 @@ def counting(command: Command) -> Command:
         words = command(spec, node_id, overrides)
         at = words.index("node", words.index(sys.executable))
         path = str(spec.data_dir / PREPARES.format(node_id))
-        return [*words[:at], "tests.exam.counting_node", path, *words[at + 1 :]]
+        assert words[at - 1] == "-m"
+        return [*words[: at - 1], "-m", "tests.exam.counting_node", path, *words[at + 1 :]]
 
     return counted
 
