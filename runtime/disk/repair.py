@@ -42,6 +42,8 @@ T = TypeVar("T")
 ASK_EVERY_NS: Final = 500 * MS
 ASKING_MAX: Final = 4
 """Groups that wait for answers at a time."""
+RECALLING_MAX: Final = 4
+"""Groups of which what lies behind a gap is read, or held, at a time."""
 RECALL_BYTES: Final = 512 * 1024
 """Brought back from our own log in one tick and group: the loop has other things to do."""
 
@@ -89,6 +91,9 @@ class Repairs:
         """Until when each group waits for its answer."""
         self._turn = 0
         self.reader: Worker | None = None
+        self._comparing: set[GroupId] = set()
+        """Groups whose returned entries wait for the thread: more of them are not taken meanwhile,
+        or answers would pile up while a disk hangs."""
         self._recalling: set[GroupId] = set()
         """Groups whose slots behind a gap are being read."""
         self._recalled: dict[GroupId, tuple[Slot, ReadEntries]] = {}
@@ -180,7 +185,7 @@ class Repairs:
         """One question of a group at a time, and of so many groups: what peers and links have to
         bear does not grow with the damage."""
         for group in [*islice(self._lost, ASKING_MAX)]:
-            if now.boot_ns < self._asked.get(group, 0):
+            if group in self._comparing or now.boot_ns < self._asked.get(group, 0):
                 continue
             self._asked[group] = now.boot_ns + ASK_EVERY_NS
             self._turn += 1
@@ -200,7 +205,7 @@ class Repairs:
     def on_learned(self, sender: NodeId, message: Learned) -> None:
         """Take what we miss from a peer's answer."""
         lost = self._lost.get(message.group)
-        if lost is None:
+        if lost is None or message.group in self._comparing:
             return
         returned = [
             Returned(slot, lost[slot], entry)
@@ -208,6 +213,7 @@ class Repairs:
             if slot in lost
         ]
         if returned:
+            self._comparing.add(message.group)
             work = partial(self._compare, returned)
             self._read(work, partial(self._repair, sender, message.group))
 
@@ -242,18 +248,14 @@ class Repairs:
 
     def _compare(self, returned: Sequence[Returned]) -> list[tuple[Returned, bool | None]]:
         """Whether each is what was there, as far as its record can still tell; in a thread."""
-        return [(one, self._agrees(one)) for one in returned]
-
-    def _agrees(self, one: Returned) -> bool | None:
-        try:
-            return self._wal.agrees(one.lost.place, one.lost.size, one.entry)
-        except KeyError:
-            return None  # the segment is gone meanwhile
+        agrees = self._wal.agrees
+        return [(one, agrees(one.lost.place, one.lost.size, one.entry)) for one in returned]
 
     def _repair(
         self, sender: NodeId, group: GroupId, compared: Sequence[tuple[Returned, bool | None]]
     ) -> None:
         """Entries came by value: write them again, and say where they are now."""
+        self._comparing.discard(group)
         self._asked.pop(group, None)
         for one, agrees in compared:
             slots = self._lost.get(group)
@@ -288,9 +290,11 @@ class Repairs:
         replica, proven = self._multi.replicas[group], self._proven[group]
         start = Slot(replica.learner.applied + 1)
         if start < self._wal.slots(group).start:
+            self._recalled.pop(group, None)
             return []  # what is missing before it comes as a state (broker.transfer)
         if start > proven:
             del self._proven[group]
+            self._recalled.pop(group, None)
             return []
         read = self._recalled_from(group, start, proven)
         if read is None:
@@ -303,6 +307,8 @@ class Repairs:
     def _recalled_from(self, group: GroupId, start: Slot, proven: Slot) -> ReadEntries | None:
         """What our log has from that slot on; None: it is still being read."""
         if group not in self._recalling and group not in self._recalled:
+            if len(self._recalling) + len(self._recalled) >= RECALLING_MAX:
+                return None
             found = places_of(self._wal, group, start, proven, RECALL_BYTES)
             if not found.places:
                 return None
@@ -316,7 +322,9 @@ class Repairs:
 
     def _has_recalled(self, group: GroupId, start: Slot, read: ReadEntries) -> None:
         self._recalling.discard(group)
+        replica = self._multi.replicas.get(group)
+        if group not in self._proven or replica is None or replica.learner.applied + 1 != start:
+            return  # dropped, or a state came from a peer: its segments may be gone meanwhile
         if isinstance(read.failure, StorageFailed):
             raise read.failure
-        if group in self._proven:
-            self._recalled[group] = start, read
+        self._recalled[group] = start, read

@@ -29,7 +29,7 @@ from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Slot
 from paxos.step import AcceptRecord, LearnedRecord, PromiseRecord, Record, VotingRecord
 from storage.disk.direct import whole_blocks
 from storage.disk.files import File, read_around, read_long_around
-from storage.errors import NotInLog, WalDamaged
+from storage.errors import NotInLog, StorageFailed, WalDamaged
 from storage.format import (
     ACCEPT,
     DAMAGE,
@@ -335,8 +335,17 @@ class Wal:
     def agrees(self, place: Place, size: int, entry: Entry) -> bool | None:
         """Whether the damaged record at `place` held this entry; None: nobody can tell any more."""
         number = place >> OFFSET_BITS
-        file, seed = self._files.file(number), self._kept.seeds[number]
-        return entry.size == size and agrees(file, seed, place & OFFSET_MASK, size, entry.chunks)
+        if entry.size != size:
+            return False
+        seed = self._kept.seeds.get(number)
+        if seed is None:
+            return None
+        try:
+            return agrees(self._files.file(number), seed, place & OFFSET_MASK, size, entry.chunks)
+        except StorageFailed:
+            if number in self._kept.seeds:
+                raise
+            return None  # the segment has been retired meanwhile
 
     def note_damage(self, start: Place, end: Place) -> None:
         """Remember damage across restarts. Stage first what has to follow from it."""

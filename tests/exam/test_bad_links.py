@@ -28,9 +28,8 @@ async def test_bad_links_cost_no_master_and_no_message(tmp_path: Path) -> None:
             assert_steady(found)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_slow_links_and_more_than_they_take(tmp_path: Path) -> None:
-    if not FULL:
-        pytest.skip(ONLY_IN_FULL)
     place = str(tmp_path / "data")
     (found,) = await program("bad_links", place, str(SECONDS), str(TOO_MANY), "1 Mbit")
     assert_steady(found)

@@ -131,11 +131,10 @@ async def test_a_frozen_disk_costs_a_node_its_masters_and_nothing_else(tmp_path:
             await one.cluster.wait_ready(victim)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_slow_disk_costs_a_node_its_masters(tmp_path: Path) -> None:
     """20 writes a second. On a machine that is so busy that the others' disks are no better, there
     is nowhere to go to: so only where there is time."""
-    if not FULL:
-        pytest.skip(ONLY_IN_FULL)
     async with bench(tmp_path) as one:
         for victim in NODES:
             await one.all_masters_on(victim)

@@ -49,9 +49,8 @@ async def test_three_nodes_and_clients_that_reach_some(tmp_path: Path) -> None:
     await seen(tmp_path, 3, names)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_five_nodes(tmp_path: Path) -> None:
     """Cut three to two, masters with the two; each hears its neighbours only; two halves that have
     one node in common."""
-    if not FULL:
-        pytest.skip(ONLY_IN_FULL)
     await seen(tmp_path, 5, list(OF_FIVE))
