@@ -7,10 +7,7 @@ Exit codes: 0 after a clean stop, 2 for a bad configuration, 3 where the data di
 import gc
 import os
 import random
-import socket
 import sys
-import time
-import uuid
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -31,7 +28,6 @@ from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import GroupNotice
 from paxos.changes.membership import first_members
-from paxos.clocks.clock import SystemClock
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.multigroup import MultiGroup
 from runtime import settings
@@ -65,6 +61,7 @@ from runtime.disk.scrubber import Scrubber
 from runtime.engine.engine import Engine
 from runtime.http.guard import Guard
 from runtime.http.server import HttpServer
+from runtime.machine import LinuxMachine, Machine
 from runtime.membership.handshake import Hello
 from runtime.membership.local_records import LocalRecords, UnsafeOrder, ask_peers
 from runtime.membership.registry_client import Joining, RegistryClient
@@ -74,8 +71,9 @@ from runtime.metrics.compaction import CompactionMetrics
 from runtime.metrics.disk_usage import UsageMetrics
 from runtime.metrics.status import node_status
 from runtime.metrics.upkeep import UpkeepMetrics
-from runtime.network.dataplane import READ, DataPlane, Wakeup
-from runtime.network.listener import Listener, listen
+from runtime.network.connect import TrioDialer
+from runtime.network.dataplane import READ, DataPlane
+from runtime.network.listener import Listening
 from runtime.peers.peers import Peers
 from runtime.shell import Shell
 from runtime.system.aside_stream import AsideStream, aside
@@ -92,7 +90,6 @@ from runtime.system.process import (
 from runtime.upkeep.upkeep import Upkeep
 from storage.checkpoints import CheckpointFiles
 from storage.cold.store import ColdStore
-from storage.disk.files import RealDisk
 from storage.disk.space import Space
 from storage.errors import DirectoryRefused, StorageError, StorageFailed, WalDamaged
 from storage.format import place_of
@@ -110,9 +107,8 @@ YOUNG_OBJECTS_MAX: Final = 10_000
 """A round under load makes and drops thousands, none in a cycle; by Python's default of 700 the
 collector looked at them in every round: 3.5 % of a busy node's time."""
 YOUNG_LOOKS_MAX: Final = 1
-"""Then those that have outlived them are looked at too, while all threads wait: 30,000 objects in
-all, which takes 4 ms. By Python's default of 10, and after 20,000 young ones, it took 25 ms for a
-request that names 50,000 things, and more on a busy machine."""
+"""Then those that have outlived them are looked at too, while all threads wait: 30,000 objects,
+which takes 4 ms. By Python's default of 10 it took 25 ms for a request that names 50,000 things."""
 MIDDLE_LOOKS_MAX: Final = 80
 """Then all: as seldom as by default."""
 COLLECTOR: Final = (YOUNG_OBJECTS_MAX, YOUNG_LOOKS_MAX, MIDDLE_LOOKS_MAX)
@@ -173,14 +169,12 @@ def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
 class Node:
     """The parts of one node, built in order; `shell` joins them."""
 
-    def __init__(self, config: Config, journal: Journal, system: SystemClock | None = None) -> None:
-        self.config, self.journal = config, journal
+    def __init__(self, config: Config, journal: Journal, machine: Machine) -> None:
+        self.config, self.journal, self.machine = config, journal, machine
         others = len(config.peers) // 2
-        self.clock = Clock(config.lease.clock_margin_ms * MS, system, others_needed=others)
+        self.clock = Clock(config.lease.clock_margin_ms * MS, machine.clock, others_needed=others)
         self.started_boot_ns = self.clock.now().boot_ns
-        self.disk = disk = RealDisk(
-            config.node.data_dir, config.storage.data_bytes_max, time.monotonic
-        )
+        self.disk = disk = machine.disk(config)
         first = self.clock.now().wall_ns // 1_000_000_000
         identity = boot(disk, config.node.cluster_id, config.node.id, first=first)
         groups = [GroupId(number) for number in range(config.groups.count + 1)]
@@ -192,9 +186,10 @@ class Node:
         say_what_was_found(journal, identity, recovered, checkpoints=len(bases))
         ordered = take_order(disk)
         refuse_alone(config, recovered, ordered)
-        self.plane = DataPlane(self.clock_boot_ns, journal.bug)
-        self.wakeup = Wakeup()
-        self.writer = LogWriter(self.wal, self.wakeup, Space(disk, settings.space(config)))
+        self.plane = DataPlane(self.clock_boot_ns, journal.bug, machine.poller())
+        self.wakeup = machine.signal()
+        space = Space(disk, settings.space(config))
+        self.writer = LogWriter(self.wal, self.wakeup, space, disk.threads)
         dice = random.Random(f"{config.node.cluster_id} {identity.node} {identity.incarnation}")
         self.multi = MultiGroup(identity.node, identity.incarnation, settings.timing(config), dice)
         self.engine = Engine(
@@ -207,12 +202,13 @@ class Node:
             journal,
             bytes_per_s=config.storage.scrub_bytes_per_s,
             every_s=config.storage.scrub_every_s,
+            threads=disk.threads,
         )
         self.registry = Registry()
         self.statistics = BrokerStatistics()
         self.tail = Tail(config.limits.tail_bytes)
         self.machines: dict[GroupId, GroupMachine] = {}
-        self.listeners: list[Listener] = []
+        self.listeners: list[Listening] = []
         self.client = RegistryClient(self.engine, self.registry)
         self.hosting = Hosting(
             self.engine,
@@ -244,6 +240,7 @@ class Node:
             self.statistics,
             self.registry,
             scratch_machine,
+            self.machine.signal(),
             self.journal,
         )
         self.upkeep.begin(self.clock.now(), self.checkpoints)
@@ -445,7 +442,15 @@ class Node:
     def _wire_planner(self, book: LoadBook) -> None:
         config, engine = self.config, self.engine
         interval_ns = config.balancer.load_interval_ms * MS
-        self.meter = LoadMeter(engine, self.broker, self.client, book, interval_ns)
+        self.meter = LoadMeter(
+            engine,
+            self.broker,
+            self.client,
+            book,
+            interval_ns,
+            self.disk.threads.cpu_ns,
+            self.machine.new_id,
+        )
         self.machines[REGISTRY_GROUP].on_records = self.meter.on_records
         self.planner = PlanningLoop(
             engine,
@@ -499,10 +504,10 @@ def build_broker(node: Node) -> Broker:
             settings.coordinator(node.config),
             node.group_notice,
             TopicsOf(node.registry),
-            lambda: uuid.uuid4().bytes,
+            node.machine.new_id,
         ),
         statistics=node.statistics,
-        new_topic_id=lambda: uuid.uuid4().bytes,
+        new_topic_id=node.machine.new_id,
         log_dir=LogDir(str(node.config.node.data_dir)),
         on_bug=node.journal.bug,
     )
@@ -513,7 +518,7 @@ def build_broker(node: Node) -> Broker:
 
 async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> None:
     """Serve until a signal, the parent's death, or the disk's failure."""
-    node, stop = Node(config, journal), trio.Event()
+    node, stop = Node(config, journal, LinuxMachine()), trio.Event()
     gc.collect()
     gc.freeze()  # what has been built lives as long as the process
     gc.set_threshold(*COLLECTOR)
@@ -538,21 +543,16 @@ def open_ports(node: Node) -> None:
     Raises:
         ConfigError: an address is not ours, or in use.
     """
-    addresses = node.config.listen
     accept = {"peer": node.peers.accept, "kafka": node.clients.accept, "http": node.http.accept}
     for name, on_accept in accept.items():
-        address: Address = getattr(addresses, name)
+        address: Address = getattr(node.config.listen, name)
         try:
-            listener = listen(node.plane, address, on_accept, socket.SOMAXCONN, node.journal)
+            listener = node.machine.listen(node.plane, address, on_accept, node.journal)
         except OSError as error:
-            raise _cannot_listen(name, address, error) from error
+            raise ConfigError([f'listen.{name} = "{address}": {error.strerror}']) from error
         node.listeners.append(listener)
         if name == "kafka":
             node.shell.gate.guard(listener)
-
-
-def _cannot_listen(name: str, address: Address, error: OSError) -> ConfigError:
-    return ConfigError([f'listen.{name} = "{address}": {error.strerror}'])
 
 
 async def _start(
@@ -563,12 +563,12 @@ async def _start(
     node.plane.register(
         node.upkeep.wakeup.fd, READ, lambda _events: node.upkeep.take(), urgent=True
     )
+    node.peers.dialer = TrioDialer(nursery)
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
     await nursery.start(watch_signals, stop)
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
-    nursery.start_soon(node.peers.run)
     nursery.start_soon(node.console.run)
     shell.on_removed = stop.set
     if shell.removed:

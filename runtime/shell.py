@@ -126,6 +126,7 @@ class Shell:
             self._remove(f"nodes {sorted(removed_by)} say so")  # one alone may be wrong
         engine.tick()
         now = engine.now()
+        self.peers.dial()
         if now.boot_ns - self._pinged >= PING_EVERY_NS or engine.clock.trust.asks:
             engine.clock.trust.asks = False
             self._pinged = now.boot_ns

@@ -22,7 +22,6 @@ chunk of another file, or from another place of this one, is taken for it.
 """
 
 import struct
-import threading
 from collections.abc import Sequence
 from typing import Final
 
@@ -133,8 +132,8 @@ class CheckpointFiles:
 
     def __init__(self, disk: Disk, identity: Identity) -> None:
         self._disk, self._identity = disk, identity
-        self._lock = threading.Lock()
-        self._save_lock = threading.Lock()
+        self._lock = disk.threads.lock()
+        self._save_lock = disk.threads.lock()
         self._kept: dict[GroupId, list[CheckpointName]] = {}
         """Oldest first."""
         self._needs: dict[CheckpointName, int] = {}

@@ -5,8 +5,6 @@ are ordinary record batches, so any Kafka client can read them; this node hears 
 applies them, like every other node.
 """
 
-import time
-import uuid
 from collections.abc import Callable
 from typing import Final
 
@@ -44,11 +42,12 @@ class LoadMeter:
         client: RegistryClient,
         book: LoadBook,
         interval_ns: int,
-        cpu_ns: Callable[[], int] = time.thread_time_ns,
+        cpu_ns: Callable[[], int],
+        new_id: Callable[[], bytes],
     ) -> None:
         self._engine, self._broker, self._client = engine, broker, client
         self.book = book
-        self._interval_ns, self._cpu_ns = interval_ns, cpu_ns
+        self._interval_ns, self._cpu_ns, self._new_id = interval_ns, cpu_ns, new_id
         self._started_boot_ns = self._told_boot_ns = engine.now().boot_ns
         self._told_cpu_ns = cpu_ns()
         self._asked_boot_ns = 0
@@ -102,8 +101,7 @@ class LoadMeter:
         if mine and ready and now.boot_ns - self._asked_boot_ns >= ASK_EVERY_NS:
             self._asked_boot_ns = now.boot_ns
             replication = max(1, len(self._engine.members(REGISTRY_GROUP)))
-            topic_id = uuid.uuid4().bytes
-            command = CreateTopic(LOAD_TOPIC, topic_id, 1, replication, TOPIC_CONFIGS)
+            command = CreateTopic(LOAD_TOPIC, self._new_id(), 1, replication, TOPIC_CONFIGS)
             self._client.propose(command, lambda _result: None)
 
     def _tell(self, now: Now, uid: int) -> None:

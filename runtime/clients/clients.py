@@ -5,7 +5,6 @@ Every request takes a place in its connection's queue; an answer leaves when all
 the bound its socket is not read, so TCP pushes back on that client and on nobody else.
 """
 
-import socket
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +21,7 @@ from runtime.clients.response_slot import ResponseSlot
 from runtime.network.channel import Channel
 from runtime.network.connection_limits import ConnectionRate, SilentConnections
 from runtime.network.dataplane import Plane
+from runtime.network.stream import Stream
 from runtime.system.journal import Journal
 from runtime.system.memory import ClientRoom, Memory
 from wire.framing import FrameLimits
@@ -369,12 +369,11 @@ class Clients:
     def unanswered_bytes(self) -> int:
         return self.memory.requests
 
-    def accept(self, sock: socket.socket, host: str) -> None:
+    def accept(self, sock: Stream, host: str) -> None:
         limit = self._keeps_out(host)
         if limit:
             self._refuse(sock, host, limit)
             return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = Client(self, host)
         client.active_boot_ns = client.opened_boot_ns = self.round_boot_ns
         client.channel = Channel(
@@ -431,7 +430,7 @@ class Clients:
             self.connections, key=lambda one: (one.spoke, one.active_boot_ns, one.opened_boot_ns)
         )[:count]
 
-    def _refuse(self, sock: socket.socket, host: str, limit: str) -> None:
+    def _refuse(self, sock: Stream, host: str, limit: str) -> None:
         sock.close()
         self.refused_total += 1
         now = self._boot_ns()

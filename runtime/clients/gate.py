@@ -13,7 +13,7 @@ from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from runtime.clients.clients import CUT_OFF, Clients
 from runtime.engine.engine import Engine
 from runtime.membership.quorum_contact import QuorumContact, QuorumView
-from runtime.network.listener import Listener
+from runtime.network.listener import Listening
 from runtime.system.journal import Journal
 
 WHY_CUT_OFF: Final = "no majority of the nodes answers: clients are sent to others"
@@ -31,14 +31,14 @@ class Gate:
         self.contact = QuorumContact(self._touch, engine.multi.timing.lease_ns)
         broker.sends_away = lambda: self.contact.cut_off
         broker.clients_are = lambda: self.state
-        self._listener: Listener | None = None
+        self._listener: Listening | None = None
         """Of the Kafka port, once it is ours."""
         self.learning = True
         """Whether it was never known yet that our copy of the registry is all there is."""
         self._learning_since: int | None = None
         self._told = False
 
-    def guard(self, listener: Listener) -> None:
+    def guard(self, listener: Listening) -> None:
         """Of the Kafka port: shut at first, and nobody else's."""
         self._listener = listener
         if self.learning:

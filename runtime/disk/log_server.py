@@ -8,7 +8,6 @@ before. The thread may be busy for REST times less than it is idle, by its own C
 other things to do than to help, on the one core that it may have.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
@@ -104,7 +103,8 @@ class LogServer:
 
     def tick(self) -> None:
         """Answer the next question, if this is the moment."""
-        while self._waiting and not self._reading and time.monotonic_ns() >= self._rests_until_ns:
+        now_ns = self._wal.threads.monotonic_ns()
+        while self._waiting and not self._reading and now_ns >= self._rests_until_ns:
             serve = self._next()
             if serve is None:
                 return
@@ -141,7 +141,9 @@ class LogServer:
     def _done(self, serve: ServeLog, read: ReadEntries) -> None:
         assert self.links is not None
         self._reading = False
-        self._rests_until_ns = time.monotonic_ns() + min(REST * read.took_ns, REST_NS_MAX)
+        self._rests_until_ns = self._wal.threads.monotonic_ns() + min(
+            REST * read.took_ns, REST_NS_MAX
+        )
         if isinstance(read.failure, WalDamaged):
             self._suspect(read.failure.place)  # what was read before it is good
         elif read.failure is not None:  # as good as lost on the way
@@ -164,7 +166,8 @@ def places_of(wal: Wal, group: GroupId, start: Slot, end: Slot, bytes_max: int) 
 
 def read_entries(found: Found, group: GroupId, start: Slot) -> ReadEntries:
     """In a thread. There is something to read."""
-    began_ns, entries, failure = time.thread_time_ns(), list[Entry](), None
+    threads = found.wal.threads
+    began_ns, entries, failure = threads.cpu_ns(), list[Entry](), None
     try:
         for _slot, entry, _place in replay(found, group, start, max(found.places)):
             entries.append(entry)
@@ -172,4 +175,4 @@ def read_entries(found: Found, group: GroupId, start: Slot) -> ReadEntries:
         failure = error
     except (NotInLog, KeyError):  # retired meanwhile: the next question is told where we begin
         entries = []
-    return ReadEntries(tuple(entries), time.thread_time_ns() - began_ns, failure)
+    return ReadEntries(tuple(entries), threads.cpu_ns() - began_ns, failure)

@@ -13,14 +13,12 @@ otherwise, and goes on trying. When not even the next record has a place, the wr
 (`starved`).
 """
 
-import queue
-import threading
-import time
 from contextlib import suppress
 from typing import Final
 
-from runtime.network.dataplane import Wakeup
+from runtime.network.dataplane import Signal
 from storage.disk.space import Room, Space
+from storage.disk.threads import SYSTEM_THREADS, Queue, Threads
 from storage.errors import DiskFull, NoSegment, StorageFailed
 from storage.log.model import WriteBatch
 from storage.log.wal import Wal
@@ -35,12 +33,15 @@ HURRIED_S: Final = 5.0
 
 
 class LogWriter:
-    def __init__(self, wal: Wal, wakeup: Wakeup, space: Space) -> None:
+    def __init__(
+        self, wal: Wal, wakeup: Signal, space: Space, threads: Threads = SYSTEM_THREADS
+    ) -> None:
         self._wal, self._wakeup, self._space = wal, wakeup, space
-        self._todo: queue.SimpleQueue[WriteBatch | None] = queue.SimpleQueue()
-        self._prepare = threading.Event()
+        self._threads = threads
+        self._todo: Queue[WriteBatch | None] = threads.queue()
+        self._prepare = threads.event()
         self._stopping = False
-        self._retry = threading.Event()
+        self._retry = threads.event()
         """Set when the starved writer need not sleep: only to stop."""
         self.room: Room | None = None
         """What was last seen of the disk's free space."""
@@ -56,11 +57,11 @@ class LogWriter:
         self.durations_s: list[float] = []
         """Of making a batch durable, since somebody last looked (the metrics take and clear them);
         what the kernel wrote is over when the loop hears of it."""
-        self._threads = [
-            threading.Thread(target=self._write, name="evenkeel-wal", daemon=True),
-            threading.Thread(target=self._prepare_segments, name="evenkeel-prepare", daemon=True),
+        self._running = [
+            threads.thread("evenkeel-wal", self._write),
+            threads.thread("evenkeel-prepare", self._prepare_segments),
         ]
-        for thread in self._threads:
+        for thread in self._running:
             thread.start()
 
     # -- on the loop's thread -----------------------------------------------------------------
@@ -73,7 +74,7 @@ class LogWriter:
         """
         assert not self.busy
         self.busy = True
-        self._began_s = time.perf_counter()
+        self._began_s = self._threads.monotonic()
         if self._wal.begin(batch, self._wakeup.fd):
             self._begun = batch
         else:
@@ -116,7 +117,7 @@ class LogWriter:
 
     def _took(self, began_s: float) -> None:
         if len(self.durations_s) < SLOW_SYNCS_KEPT:
-            self.durations_s.append(time.perf_counter() - began_s)
+            self.durations_s.append(self._threads.monotonic() - began_s)
 
     def prepare_soon(self) -> None:
         """A new segment was begun: make the next one's file in the background."""
@@ -136,16 +137,16 @@ class LogWriter:
         self._retry.set()
         self._todo.put(None)
         self._prepare.set()
-        deadline = time.monotonic() + STOP_S
-        for thread in self._threads:
-            thread.join(timeout=max(0.0, deadline - time.monotonic()))
-        return self._begun is None and not any(thread.is_alive() for thread in self._threads)
+        deadline = self._threads.monotonic() + STOP_S
+        for thread in self._running:
+            thread.join(timeout=max(0.0, deadline - self._threads.monotonic()))
+        return self._begun is None and not any(thread.is_alive() for thread in self._running)
 
     # -- on their own threads -----------------------------------------------------------------
 
     def _write(self) -> None:
         while (batch := self._todo.get()) is not None:
-            began_s = time.perf_counter()
+            began_s = self._threads.monotonic()
             try:
                 if not self._written(batch):
                     return
@@ -185,7 +186,7 @@ class LogWriter:
 
     def _prepare_segment(self) -> None:
         """Make the file of the next segment, or note that there is no room for it."""
-        began = time.monotonic()
+        began = self._threads.monotonic()
         hurried = began - self._prepared_at < HURRIED_S
         self._prepared_at = began
         try:

@@ -10,9 +10,6 @@ Then it reads the checkpoints and the cold data, at the same rate. A damaged che
 by a new one, damaged cold data by a peer's (runtime.upkeep.upkeep).
 """
 
-import queue
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +19,7 @@ from paxos.ids import GroupId
 from runtime.system.journal import Journal
 from storage.checkpoints import CheckpointFiles, checkpoint_name
 from storage.cold.store import ColdStore
+from storage.disk.threads import SYSTEM_THREADS, Empty, Full, Queue, Threads
 from storage.errors import ColdDamaged, NotInLog, StorageError
 from storage.format import OFFSET_BITS, SEGMENT_HEADER_BYTES, Place, place_of
 from storage.log.wal import Wal
@@ -44,18 +42,20 @@ class Scrubber:
         *,
         bytes_per_s: int,
         every_s: float,
+        threads: Threads = SYSTEM_THREADS,
     ) -> None:
         self._wal, self._wake, self._journal = wal, wake, journal
         self._bytes_per_s, self._every_s = bytes_per_s, every_s
-        self._urgent: queue.Queue[int | None] = queue.Queue(URGENT_MAX)
+        self._threads = threads
+        self._urgent: Queue[int | None] = threads.queue(URGENT_MAX)
         self.cold: ColdStore | None = None
         self.checkpoints: CheckpointFiles | None = None
         self._found: deque[Hole] = deque()
         self._found_cold: deque[ColdDamaged] = deque()
         self._found_checkpoints: deque[GroupId] = deque()
         self._paid_until = 0.0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="evenkeel-scrub", daemon=True)
+        self._stopping = threads.event()
+        self._thread = threads.thread("evenkeel-scrub", self._run)
         self.bytes_read = 0
         self.passes = 0
         self.errors = 0
@@ -69,7 +69,7 @@ class Scrubber:
         """Something at this position is not what was written: look at once."""
         try:
             self._urgent.put_nowait(position >> OFFSET_BITS)
-        except queue.Full:
+        except Full:
             self.errors += 1  # it will come round
 
     def take(self) -> list[Hole]:
@@ -113,12 +113,12 @@ class Scrubber:
 
     def _wait(self, seconds: float | None) -> None:
         """Let time pass, but look at what is urgent."""
-        end = None if seconds is None else time.monotonic() + seconds
+        end = None if seconds is None else self._threads.monotonic() + seconds
         while not self._stopping.is_set():
-            left = None if end is None else max(0.0, end - time.monotonic())
+            left = None if end is None else max(0.0, end - self._threads.monotonic())
             try:
                 number = self._urgent.get(timeout=left)
-            except queue.Empty:
+            except Empty:
                 return
             if number:
                 self._look(number, paced=False)
@@ -145,7 +145,7 @@ class Scrubber:
 
     def _look_beside_the_log(self) -> None:
         """Checkpoints and cold data, file by file."""
-        self._paid_until = time.monotonic()
+        self._paid_until = self._threads.monotonic()
         if self.checkpoints is not None:
             for name in self.checkpoints.files():
                 self._guarded(partial(self._look_at_checkpoint, self.checkpoints, name))
@@ -172,14 +172,14 @@ class Scrubber:
         """So much was read: rest for as long as that may take."""
         self.bytes_read += size
         self._paid_until += size / max(1, self._bytes_per_s)
-        left = self._paid_until - time.monotonic()
+        left = self._paid_until - self._threads.monotonic()
         if left > 0:
             self._wait(left)
 
     def _survey(self, number: int, *, paced: bool) -> None:
         file, header, limit = self._wal.scrub_target(number)
         cursor = Cursor(SEGMENT_HEADER_BYTES, header.seed, window_bytes=WINDOW_BYTES)
-        began, accounted = time.monotonic(), cursor.offset
+        began, accounted = self._threads.monotonic(), cursor.offset
         for item in survey(file, header, cursor, limit):
             if isinstance(item, Hole) and not self._wal.is_known(item.start, item.end):
                 if number not in self._wal.kept():
@@ -190,8 +190,8 @@ class Scrubber:
                 self.bytes_read += cursor.offset - accounted
                 accounted = cursor.offset
                 due = began + (accounted - SEGMENT_HEADER_BYTES) / max(1, self._bytes_per_s)
-                if paced and due > time.monotonic():
-                    self._wait(due - time.monotonic())
+                if paced and due > self._threads.monotonic():
+                    self._wait(due - self._threads.monotonic())
                 if self._stopping.is_set():
                     return
         self.bytes_read += cursor.offset - accounted

@@ -86,13 +86,14 @@ class HttpServer:
         self.nursery: trio.Nursery | None = None
         """Where connections are served; None: nobody is let in yet."""
 
-    def accept(self, sock: socket.socket, _host: str) -> None:
+    def accept(self, stream: object, _host: str) -> None:
         """A connection from a runtime.network.listener."""
+        assert isinstance(stream, socket.socket), "HTTP is served from sockets only"
         if self.nursery is None:
-            sock.close()
+            stream.close()
             return
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        self.nursery.start_soon(self.handle, stream, self._let_in())
+        sock = trio.socket.from_stdlib_socket(socket.socket(fileno=stream.detach()))
+        self.nursery.start_soon(self.handle, trio.SocketStream(sock), self._let_in())
 
     def _let_in(self) -> trio.CancelScope:
         """A place for one more connection, in the order in which they came: tasks begin in any."""
@@ -109,17 +110,18 @@ class HttpServer:
         self, stream: trio.SocketStream, scope: trio.CancelScope | None = None
     ) -> None:
         """Serve one connection: one request, one answer. What it raised would end the node."""
-        with scope or self._let_in() as scope:
-            scope.deadline = trio.current_time() + REQUEST_TIMEOUT_S
-            try:
+        scope = scope or self._let_in()
+        try:
+            with scope:
+                scope.deadline = trio.current_time() + REQUEST_TIMEOUT_S
                 await self._exchange(stream, scope)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass  # whoever asked has gone
-            except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
-                self._on_bug("HTTP", error)
-            finally:
-                self._open.pop(scope, None)
-        await trio.aclose_forcefully(stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # whoever asked has gone
+        except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+            self._on_bug("HTTP", error)
+        finally:
+            self._open.pop(scope, None)
+            await trio.aclose_forcefully(stream)
 
     async def _exchange(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         connection = h11.Connection(h11.SERVER)

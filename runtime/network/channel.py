@@ -5,21 +5,16 @@ produced is sent together at its end, small buffers joined, large ones scattered
 does not take waits, bounded in bytes, for EPOLLOUT.
 """
 
-import fcntl
 import select
-import socket
-import struct
-import termios
-import time
 from collections.abc import Callable
 from typing import Final
 
 from paxos.entry import Buffer
 from runtime.network.dataplane import READ, WRITE, Plane
+from runtime.network.stream import Stream
 from wire.errors import ProtocolError
 from wire.framing import ENDLESS, FrameAssembler, FrameLimits, Room
 
-_COUNT: Final = struct.Struct("i")
 SEND_BUFFERS_MAX: Final = 512
 """Buffers per sendmsg; below IOV_MAX."""
 JOIN_BELOW_BYTES: Final = 4096
@@ -55,7 +50,7 @@ class Channel:
     def __init__(
         self,
         plane: Plane,
-        sock: socket.socket,
+        sock: Stream,
         limits: FrameLimits,
         *,
         on_frame: Callable[[memoryview, bool], None],
@@ -128,7 +123,7 @@ class Channel:
     def _deliver(self) -> None:
         """Hand on the frames that are there, until somebody pauses us, there is no room for the
         next one, or the others have waited for long enough."""
-        on_frame, clock = self._on_frame, time.monotonic_ns
+        on_frame, clock = self._on_frame, self._plane.boot_ns
         self._held = True
         until_ns = clock() + DELIVERS_NS
         try:
@@ -171,36 +166,27 @@ class Channel:
 
     def has_hung_up(self) -> bool:
         """Whether the other side has closed, though what it sent before may not all be read."""
-        if self.closed:
-            return True
-        poller = select.poll()
-        poller.register(self._fd, select.POLLRDHUP)
-        return bool(poller.poll(0))
+        return self.closed or self._sock.has_hung_up()
 
     @property
     def acknowledged_bytes(self) -> int:
         """How much of what was sent the other side's kernel has."""
-        return self.sent_bytes - self._asked(termios.TIOCOUTQ)
+        return self.sent_bytes - self._sock.unacknowledged_bytes()
 
     @property
     def queued_bytes(self) -> int:
         """What is on its way: waiting here, or in this kernel for the other one's word."""
-        return self.unsent_bytes + (0 if self.closed else self._asked(termios.TIOCOUTQ))
+        return self.unsent_bytes + (0 if self.closed else self._sock.unacknowledged_bytes())
 
     @property
     def untaken_bytes(self) -> int:
         """What has come and was not read yet."""
-        return 0 if self.closed else self._asked(termios.FIONREAD)
+        return 0 if self.closed else self._sock.untaken_bytes()
 
     @property
     def dry(self) -> bool:
         """Whether all that has come was taken."""
         return not self.partial_bytes and not self.untaken_bytes
-
-    def _asked(self, request: int) -> int:
-        """A number that the kernel knows of the socket."""
-        (count,) = _COUNT.unpack(fcntl.ioctl(self._sock, request, bytes(_COUNT.size)))
-        return int(count)
 
     @property
     def partial_bytes(self) -> int:

@@ -1,11 +1,13 @@
-"""Opening a connection to a peer."""
+"""Opening connections to peers: the one thing of links that waits, so it has tasks."""
 
 import socket
+from collections.abc import Callable
 from typing import Final
 
 import trio
 
 from runtime.config.fields import Address
+from runtime.network.stream import TcpStream
 
 CONNECT_TIMEOUT_S: Final = 2.0
 SILENT_S: Final = 10.0
@@ -13,16 +15,28 @@ SILENT_S: Final = 10.0
 TCP hopes for (it would go on for a quarter of an hour)."""
 
 
-async def connect(address: Address) -> socket.socket | None:
-    """A connected, non-blocking socket; None where nobody answers."""
+async def connect(address: Address) -> TcpStream | None:
+    """A connection; None where nobody answers."""
     with trio.move_on_after(CONNECT_TIMEOUT_S):
         try:
             stream = await trio.open_tcp_stream(address.host, address.port)
-            sock = socket.socket(fileno=stream.socket.detach())
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = TcpStream(fileno=stream.socket.detach())
+            sock.be_quick()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S * 1000))
         except OSError:
             return None
         return sock
     return None
+
+
+class TrioDialer:
+    """A task for each connection that is being opened (runtime.peers.peers.Dialer)."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+
+    def dial(self, address: Address, done: Callable[[TcpStream | None], None]) -> None:
+        self._nursery.start_soon(self._dial, address, done)
+
+    async def _dial(self, address: Address, done: Callable[[TcpStream | None], None]) -> None:
+        done(await connect(address))

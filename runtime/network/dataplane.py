@@ -50,6 +50,44 @@ class Plane(Protocol):
 
     def unregister(self, fd: int) -> None: ...
 
+    def boot_ns(self) -> int:
+        """The time, for those who share it."""
+        ...
+
+
+class Poller(Protocol):
+    """Which of many descriptors are ready, as epoll tells; the simulator has its own."""
+
+    def register(self, fd: int, events: int) -> None: ...
+
+    def modify(self, fd: int, events: int) -> None: ...
+
+    def unregister(self, fd: int) -> None: ...
+
+    def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
+        """Those that are ready, and what for; `timeout` seconds are waited for the first."""
+        ...
+
+    def fileno(self) -> int:
+        """What is readable while there are some."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Signal(Protocol):
+    """What wakes the data plane: its descriptor is readable from `set` to `clear`."""
+
+    fd: int
+
+    def set(self) -> None:
+        """From any thread."""
+        ...
+
+    def clear(self) -> None: ...
+
+    def close(self) -> None: ...
+
 
 @attrs.define(eq=False)
 class TimerHandle:
@@ -60,12 +98,15 @@ class DataPlane:
     """Owns the epoll descriptor and the timers; `run` is the node's busiest task."""
 
     def __init__(
-        self, boot_ns: Callable[[], int], on_bug: Callable[[str, Exception], None]
+        self,
+        boot_ns: Callable[[], int],
+        on_bug: Callable[[str, Exception], None],
+        poller: Poller | None = None,
     ) -> None:
         """`on_bug` is told of an exception that a timer's callback let out."""
-        self._epoll = select.epoll()
+        self._poller = select.epoll() if poller is None else poller
         self._callbacks: dict[int, Callback] = {}
-        self._boot_ns, self._on_bug = boot_ns, on_bug
+        self.boot_ns, self._on_bug = boot_ns, on_bug
         self._timers: list[tuple[int, int, TimerHandle]] = []
         self._timer_count = 0
         self._cancelled = 0
@@ -87,10 +128,10 @@ class DataPlane:
             self._urgent.add(fd)
         else:
             self._heavy.add(fd)  # until it is seen to be light: many may come at once
-        self._epoll.register(fd, events)
+        self._poller.register(fd, events)
 
     def modify(self, fd: int, events: int) -> None:
-        self._epoll.modify(fd, events)
+        self._poller.modify(fd, events)
 
     def unregister(self, fd: int) -> None:
         if self._callbacks.pop(fd, None) is not None:
@@ -98,7 +139,7 @@ class DataPlane:
             self._waiting.pop(fd, None)
             self._heavy.discard(fd)
             self._heavy_waiting.pop(fd, None)
-            self._epoll.unregister(fd)
+            self._poller.unregister(fd)
 
     # -- timers -------------------------------------------------------------------------------
 
@@ -124,7 +165,7 @@ class DataPlane:
         cost neither the node nor those that are due with it (our own bug: said loudly)."""
         if not self._timers:
             return
-        now = self._boot_ns()
+        now = self.boot_ns()
         while self._timers and self._timers[0][0] <= now:  # a callback may replace the heap
             handle = heappop(self._timers)[2]
             callback, handle.callback = handle.callback, None
@@ -136,7 +177,7 @@ class DataPlane:
 
     def _is_due(self) -> bool:
         """Whether a timer was set for now: it is for the next round."""
-        return bool(self._timers) and self._timers[0][0] <= self._boot_ns()
+        return bool(self._timers) and self._timers[0][0] <= self.boot_ns()
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -153,7 +194,7 @@ class DataPlane:
         the next one itself, a millisecond at most, and other tasks get their turn in between.
         While `end_of_round` says that something waits, rounds follow though nothing comes.
         """
-        fd = self._epoll.fileno()
+        fd = self._poller.fileno()
         task_status.started()
         stopped_ns = 0
         waits = False
@@ -162,16 +203,16 @@ class DataPlane:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(fd)
-            busy = self._boot_ns() - stopped_ns < BUSY_NS
-            waits = self._serve(end_of_round, waits=waits, linger_s=LINGER_S if busy else 0)
-            stopped_ns = self._boot_ns()
+            busy = self.boot_ns() - stopped_ns < BUSY_NS
+            waits = self.turn(end_of_round, waits=waits, linger_s=LINGER_S if busy else 0)
+            stopped_ns = self.boot_ns()
 
-    def _serve(self, end_of_round: Callable[[], bool], *, waits: bool, linger_s: float) -> bool:
+    def turn(self, end_of_round: Callable[[], bool], *, waits: bool, linger_s: float) -> bool:
         """One turn: round after round, until nothing comes or the time is up; what the last said.
 
         A round for what waits takes place after a millisecond at most."""
-        poll, callbacks = self._epoll.poll, self._callbacks
-        until_ns = self._boot_ns() + TURN_NS
+        poll, callbacks = self._poller.poll, self._callbacks
+        until_ns = self.boot_ns() + TURN_NS
         waiting, heavy, heavy_waiting = self._waiting, self._heavy, self._heavy_waiting
         for _ in range(ROUNDS_PER_TURN_MAX):
             left = waiting or heavy_waiting
@@ -194,13 +235,13 @@ class DataPlane:
             self.run_timers()
             waits = end_of_round() or bool(waiting or heavy_waiting) or self._is_due()
             self.rounds += 1
-            if self._boot_ns() >= until_ns:
+            if self.boot_ns() >= until_ns:
                 break
         return waits
 
     def _serve_waiting(self, waiting: dict[int, tuple[Callback, int]], for_ns: int) -> None:
         """Sockets that are ready, for as long as a round may take; one at least."""
-        clock, heavy = self._boot_ns, self._heavy
+        clock, heavy = self.boot_ns, self._heavy
         began_ns = clock()
         until_ns = began_ns + for_ns
         while waiting:
@@ -224,7 +265,7 @@ class DataPlane:
             tick()
 
     def close(self) -> None:
-        self._epoll.close()
+        self._poller.close()
 
 
 class Wakeup:

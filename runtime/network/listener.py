@@ -9,18 +9,33 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from runtime.config.fields import Address
 from runtime.network.dataplane import READ, Plane
+from runtime.network.stream import Stream, TcpStream
 from runtime.system.journal import Journal
 from storage.disk.descriptors import DESCRIPTORS, OUT_OF_DESCRIPTORS
 
 ACCEPTS_PER_ROUND_MAX: Final = 64
 REFUSED_LOGGED_EVERY: Final = 1_000
 
-OnAccept = Callable[[socket.socket, str], None]
-"""Gets a non-blocking socket and the address it comes from."""
+OnAccept = Callable[[Stream, str], None]
+"""Gets a connection and the address it comes from."""
+
+
+class Listening(Protocol):
+    """A port that is ours."""
+
+    accepting: bool
+
+    def accept_again(self) -> None:
+        """Also for the first time. Raises OSError: the address is in use."""
+
+    def refuse_all(self) -> None:
+        """Whoever calls is refused at once; the port stays ours."""
+
+    def close(self) -> None: ...
 
 
 class Listener:
@@ -66,11 +81,12 @@ class Listener:
                     DESCRIPTORS.scarce = True  # connections are closed for it in the next tick
                     self._refuse()
                 continue  # or whoever called has hung up already
+            stream = TcpStream(fileno=sock.detach())
             try:
-                sock.setblocking(False)
-                self._on_accept(sock, str(address[0]))
+                stream.be_quick()
+                self._on_accept(stream, str(address[0]))
             except OSError as error:
-                sock.close()
+                stream.close()
                 self._journal.debug("connection lost at once", reason=str(error))
 
     def _refuse(self) -> None:

@@ -6,8 +6,7 @@ round; what is left of its frame, and what came behind it, waits for the next on
 not soon enough the peer's TCP hears of it.
 """
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 from paxos import codec
@@ -43,8 +42,8 @@ class Receiving(Protocol):
 
 
 class Incoming:
-    def __init__(self, peers: Receiving, host: str, boot_ns: int) -> None:
-        self._peers, self.host = peers, host
+    def __init__(self, peers: Receiving, host: str, boot_ns: int, clock: Callable[[], int]) -> None:
+        self._peers, self.host, self._clock = peers, host, clock
         self.channel: Channel | None = None
         self.node: NodeId | None = None
         self.incarnation = INCARNATION_ZERO
@@ -84,18 +83,18 @@ class Incoming:
     # -- the time it has ----------------------------------------------------------------------
 
     def _begin_round(self) -> None:
-        self._round, self._until_ns = self._peers.rounds, time.monotonic_ns() + PEER_ROUND_NS
+        self._round, self._until_ns = self._peers.rounds, self._clock() + PEER_ROUND_NS
 
     def _some(self, messages: Iterator[Message]) -> Iterator[Message]:
         """Those that there is time for; one at least."""
         for count, message in enumerate(messages, 1):
             yield message
-            if not count % LOOK_EVERY and time.monotonic_ns() > self._until_ns:
+            if not count % LOOK_EVERY and self._clock() > self._until_ns:
                 return
         self._rest = None
 
     def _is_over(self) -> bool:
-        return self._rest is not None or time.monotonic_ns() > self._until_ns
+        return self._rest is not None or self._clock() > self._until_ns
 
     def _wait_if_over(self) -> None:
         """Read no further before the next round, if this one's time is up."""

@@ -9,7 +9,6 @@ from collections import deque
 from typing import Final
 
 import attrs
-import trio
 
 from paxos.entry import Buffer
 from paxos.ids import NodeId
@@ -35,9 +34,14 @@ class Outgoing:
     size: int = 0
     dropped: int = 0
     reconnects: int = 0
-    lost: trio.Event = attrs.Factory(trio.Event)
-    scope: trio.CancelScope | None = None
-    """Of its task; None while there is none."""
+    dialing: bool = False
+    """Somebody tries to open a connection."""
+    dial_at_ns: int = 0
+    """Not before, by the boot clock."""
+    attempts: int = 0
+    refused: int = 0
+    """Connections in a row that the other side soon ended."""
+    greeted_ns: int = 0
     terms_told: bool = False
     refusal: str = ""
     """Why the other side refused us last."""

@@ -15,13 +15,12 @@ gets that the logs do not reach back to: broker.transfer), CONSOLE (what one nod
 runtime.console), TERMS (the settings of its leases: runtime.membership.lease_terms), REFUSED.
 """
 
-import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 import attrs
-import trio
 
 from broker.proposals.intake import LATE, Outcome
 from broker.transfer import codec as catchup_codec
@@ -30,7 +29,7 @@ from paxos import codec
 from paxos.clocks.clock import reading
 from paxos.codec import PeerError
 from paxos.entry import Buffer
-from paxos.ids import GroupId, NodeId
+from paxos.ids import MS, GroupId, NodeId
 from paxos.messages import Message
 from paxos.timing import LARGE_ENTRY_BYTES
 from runtime.config.fields import Address
@@ -42,9 +41,9 @@ from runtime.membership.handshake import refusal as refusal_of
 from runtime.membership.lease_terms import LeaseTerms
 from runtime.membership.masters import MasterClaim, decode_claims, encode_claims
 from runtime.network.channel import Channel
-from runtime.network.connect import connect
 from runtime.network.connection_limits import ConnectionRate, SilentConnections
 from runtime.network.dataplane import Plane
+from runtime.network.stream import Stream
 from runtime.peers.forward_outcomes import decode_outcome, encode_outcome
 from runtime.peers.frames import FRAME, Kind
 from runtime.peers.incoming import Incoming
@@ -60,11 +59,11 @@ PAXOS_FRAME_BYTES: Final = 1024 * 1024
 """Soft: messages of a round are sent in frames of about this size."""
 PEER_FRAME_STEP_BYTES: Final = 4 * 1024 * 1024
 """A peer's frame gets its memory at once up to here: that is nearly all of them."""
-CONNECT_EVERY_S: Final = 0.1
-SHORT_LIFE_S: Final = 2.0
+CONNECT_EVERY_NS: Final = 100 * MS
+SHORT_LIFE_NS: Final = 2_000 * MS
 """A link lost sooner was refused by the other side: it is opened again ever less often ..."""
 REFUSED_DOUBLINGS_MAX: Final = 5
-"""... down to once in CONNECT_EVERY_S * 2**5."""
+"""... down to once in CONNECT_EVERY_NS * 2**5."""
 GREETING_BYTES_MAX: Final = 2048
 REFUSAL_BYTES_MAX: Final = 2048
 GREETING_S: Final = 5.0
@@ -83,6 +82,11 @@ _KNOWS_TERMS: Final = 4
 _DISK_SHIFT: Final = 4  # the upper half of the flags is the class of the disk (storage.disk.health)
 _PONG: Final = struct.Struct(">qqq")
 _FORWARD: Final = struct.Struct(">QIBq")
+
+
+class Dialer(Protocol):
+    def dial(self, address: Address, done: Callable[[Stream | None], None]) -> None:
+        """Open a connection; `done` is called later, with None where nobody answers in time."""
 
 
 class Peers:
@@ -106,7 +110,7 @@ class Peers:
         }
         self.outgoing: dict[NodeId, Outgoing] = {}
         self.removed: frozenset[NodeId] = frozenset()
-        self._links_changed = trio.Event()
+        self.dialer: Dialer | None = None
         self._incoming: dict[NodeId, Incoming] = {}
         self._ungreeted: SilentConnections[Incoming] = SilentConnections()
         self._rate = ConnectionRate(CONNECTIONS_PER_IP_PER_S, handler.boot_ns)
@@ -146,7 +150,6 @@ class Peers:
             if link is None:
                 lane = LargeLane(self._queue_bytes_max)
                 self.outgoing[node] = Outgoing(node, lane, addresses)
-                self._links_changed.set()
             else:
                 link.addresses = addresses
         if self._hello.node not in removed:
@@ -159,8 +162,6 @@ class Peers:
         link = self.outgoing.pop(node)
         if link.channel is not None:
             link.channel.close("the node is none of this cluster's any more")
-        if link.scope is not None:
-            link.scope.cancel()
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -302,39 +303,31 @@ class Peers:
 
     # -- outgoing connections -----------------------------------------------------------------
 
-    async def run(self) -> None:
-        """One task per peer, as long as there is that peer."""
-        async with trio.open_nursery() as nursery:
-            while True:
-                self._links_changed = trio.Event()
-                for link in self.outgoing.values():
-                    if link.scope is None:
-                        link.scope = trio.CancelScope()
-                        nursery.start_soon(self.keep_connected, link, link.scope)
-                await self._links_changed.wait()
+    def dial(self) -> None:
+        """Often: open the connections that are wanted and not there, one at a time to each peer."""
+        dialer, now = self.dialer, self._handler.boot_ns()
+        if dialer is None:
+            return  # this node has not started yet
+        for link in self.outgoing.values():
+            if link.channel is None and not link.dialing and now >= link.dial_at_ns:
+                link.dialing = True
+                address = link.addresses[link.attempts % len(link.addresses)]
+                link.attempts += 1
+                dialer.dial(address, partial(self._dialed, link))
 
-    async def keep_connected(self, link: Outgoing, scope: trio.CancelScope) -> None:
-        """Connect, greet, wait until the connection is lost, again."""
-        refused = attempts = 0
-        with scope:
-            while True:
-                sock = await connect(link.addresses[attempts % len(link.addresses)])
-                attempts += 1
-                if sock is None:
-                    await trio.sleep(CONNECT_EVERY_S)
-                    continue
-                began = trio.current_time()
-                self.greet(link, sock)
-                await link.lost.wait()
-                short = trio.current_time() - began < SHORT_LIFE_S
-                refused = min(refused + 1, REFUSED_DOUBLINGS_MAX) if short else 0
-                attempts -= not short  # it was the right address
-                await trio.sleep(CONNECT_EVERY_S * 2**refused)
+    def _dialed(self, link: Outgoing, stream: Stream | None) -> None:
+        link.dialing = False
+        if stream is None:
+            link.dial_at_ns = self._handler.boot_ns() + CONNECT_EVERY_NS
+        elif self.outgoing.get(link.node) is not link:
+            stream.close()  # it was dropped meanwhile
+        else:
+            self.greet(link, stream)
 
-    def greet(self, link: Outgoing, sock: socket.socket) -> None:
+    def greet(self, link: Outgoing, sock: Stream) -> None:
         """Use a connection we have opened: the first thing on it is who we are."""
-        link.lost = trio.Event()
         link.clear()
+        link.greeted_ns = self._handler.boot_ns()
         link.terms_told = False
         link.channel = channel = Channel(
             self._plane,
@@ -376,13 +369,17 @@ class Peers:
     def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
         link.channel = None
         link.clear()
-        link.lost.set()
+        now = self._handler.boot_ns()
+        short = now - link.greeted_ns < SHORT_LIFE_NS
+        link.refused = min(link.refused + 1, REFUSED_DOUBLINGS_MAX) if short else 0
+        link.attempts -= not short  # it was the right address
+        link.dial_at_ns = now + CONNECT_EVERY_NS * 2**link.refused
         self._journal.info("peer link lost", peer=link.node, reason=reason)
         self._handler.peer_down(link.node)
 
     # -- incoming connections -----------------------------------------------------------------
 
-    def accept(self, sock: socket.socket, host: str) -> None:
+    def accept(self, sock: Stream, host: str) -> None:
         """A connection to the peer port: it must greet first, briefly and soon."""
         if not self._rate.takes(host):
             sock.close()
@@ -390,8 +387,7 @@ class Peers:
             return
         if len(self._ungreeted) >= UNGREETED_MAX:
             self._make_place(host)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        incoming = Incoming(self, host, self._handler.boot_ns())
+        incoming = Incoming(self, host, self._handler.boot_ns(), self._plane.boot_ns)
         incoming.channel = Channel(
             self._plane,
             sock,

@@ -5,14 +5,12 @@ loop's thread: `done` gets the result there, `failed` the refusal, where there i
 failure of the disk that nobody has a use for ends the node, as any other failed write does.
 """
 
-import queue
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from storage.disk.threads import SYSTEM_THREADS, Queue, Threads
 from storage.errors import StorageError
 
 T = TypeVar("T")
@@ -26,12 +24,14 @@ REST_S: Final = 0.001
 class Worker:
     """`wake` is called in the thread when there is something to take."""
 
-    def __init__(self, name: str, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._todo: queue.SimpleQueue[Callable[[], Callable[[], None]] | None] = queue.SimpleQueue()
+    def __init__(
+        self, name: str, wake: Callable[[], None], threads: Threads = SYSTEM_THREADS
+    ) -> None:
+        self._wake, self._threads = wake, threads
+        self._todo: Queue[Callable[[], Callable[[], None]] | None] = threads.queue()
         self._done: deque[Callable[[], None]] = deque()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threads.thread(name, self._run)
         self.jobs = 0
         """Given and not taken back yet."""
 
@@ -69,11 +69,11 @@ class Worker:
         Raises:
             StorageError: what a job raised and nobody has a use for.
         """
-        until = time.thread_time_ns() + TAKE_NS
+        until = self._threads.cpu_ns() + TAKE_NS
         while self._done:
             self.jobs -= 1
             self._done.popleft()()
-            if self._done and time.thread_time_ns() >= until:
+            if self._done and self._threads.cpu_ns() >= until:
                 self._wake()
                 return
 
@@ -85,11 +85,10 @@ class Worker:
             self._thread.join(STOP_S)
         return not self._thread.is_alive()
 
-    @staticmethod
-    def rest() -> None:
+    def rest(self) -> None:
         """For a job, in its thread: leave the interpreter to the loop for a moment. Without it a
         job that waits for nothing lets the loop in every 5 ms only."""
-        time.sleep(REST_S)
+        self._threads.sleep(REST_S)
 
     def _run(self) -> None:
         while (job := self._todo.get()) is not None and not self._stopping:

@@ -14,7 +14,6 @@ checkpoints do without them; no batch is read from them any more (broker.lifecyc
 what is left is not less than the log window, from which peers catch up that were away for a while.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -222,14 +221,14 @@ class Checkpointing:
         self._go_on(now_ns, self._making)
 
     def _go_on(self, now_ns: int, making: _Making) -> None:
-        began = time.perf_counter_ns()
+        began = self._wal.threads.monotonic_ns()
         for part in making.parts:
             making.chunks.append(encode_chunk(part))
-            if time.perf_counter_ns() - began >= SLICE_NS:
+            if self._wal.threads.monotonic_ns() - began >= SLICE_NS:
                 break
         else:
             making.end = self._wal.end
-        spent = time.perf_counter_ns() - began
+        spent = self._wal.threads.monotonic_ns() - began
         self.statistics.slice_ns_max = max(self.statistics.slice_ns_max, spent)
 
     def _save(self, now_ns: int, making: _Making) -> None:
@@ -237,9 +236,9 @@ class Checkpointing:
         self._saving = group
 
         def write() -> float:
-            started = time.perf_counter()
+            started = self._wal.threads.monotonic()
             self._files.save(group, making.slot, making.needs, making.chunks)
-            return time.perf_counter() - started
+            return self._wal.threads.monotonic() - started
 
         def written(seconds: float) -> None:
             self._saving = None

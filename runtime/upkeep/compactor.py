@@ -11,8 +11,6 @@ A round that meets damage gives way: the place is told to whoever mends it, and 
 another chance later. A disk without room costs a round, too; any other failure ends the node.
 """
 
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
@@ -23,6 +21,7 @@ from broker.lifecycle.compaction import KEYS_MAX, Rewriter, Survey
 from broker.lifecycle.compaction_plan import Compacted, Round, dirtiest, merges, rounds_of
 from runtime.system.journal import Journal
 from storage.cold.format import ColdBatch, ColdFacts, Written
+from storage.disk.threads import SYSTEM_THREADS, Threads
 from storage.errors import ColdDamaged, DiskFull, NotInLog, StorageError
 from wire.records.batch import Batch, parse_header
 
@@ -85,6 +84,7 @@ class Compactor:
         every_s: float,
         keys_max: int = KEYS_MAX,
         rest_factor: int = REST_FACTOR,
+        threads: Threads = SYSTEM_THREADS,
     ) -> None:
         assert bytes_per_s >= 0
         assert every_s > 0
@@ -94,8 +94,9 @@ class Compactor:
         self._partitions: Mapping[int, Compacted] = {}
         self._damaged: deque[ColdDamaged] = deque(maxlen=DAMAGED_MAX)
         self._failure: Exception | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="evenkeel-compact", daemon=True)
+        self._threads = threads
+        self._stopping = threads.event()
+        self._thread = threads.thread("evenkeel-compact", self._run)
         self._step_began_s = 0.0
         self.statistics = CompactingStatistics()
 
@@ -147,7 +148,7 @@ class Compactor:
         given_way: set[int] = set()
         while True:
             partitions = self._partitions
-            self._step_began_s = time.monotonic()
+            self._step_began_s = self._threads.monotonic()
             rounds = list(self._rounds(partitions, given_way))
             self.statistics.partitions_dirty = len(rounds)
             self.statistics.dirty_ratio_max = max((one.dirty_ratio for one in rounds), default=0.0)
@@ -176,7 +177,7 @@ class Compactor:
 
     def _compact(self, chosen: Round, compacted: Compacted) -> bool:
         """One round over one partition; False if its files have changed under it."""
-        began_s = time.monotonic()
+        began_s = self._threads.monotonic()
         now_ms = self._wall_ms()
         survey = self._survey(chosen)
         rewriter = Rewriter(
@@ -187,7 +188,7 @@ class Compactor:
             self._rewrite(chosen.uid, run, rewriter, survey.until)
             for run in list(merges(files, survey.until, compacted.segment_bytes))
         )
-        self._account(rewriter, time.monotonic() - began_s)
+        self._account(rewriter, self._threads.monotonic() - began_s)
         done = rewriter.statistics
         self._journal.info(
             "partition compacted",
@@ -197,7 +198,7 @@ class Compactor:
             keys=len(survey),
             read=done.bytes_read,
             written=done.bytes_written,
-            seconds=round(time.monotonic() - began_s, 3),
+            seconds=round(self._threads.monotonic() - began_s, 3),
         )
         return finished
 
@@ -241,11 +242,11 @@ class Compactor:
 
     def _rest(self, size: int) -> None:
         """After a step that has gone through so many bytes."""
-        took_s = time.monotonic() - self._step_began_s
+        took_s = self._threads.monotonic() - self._step_began_s
         due_s = size / self._bytes_per_s if self._bytes_per_s else 0.0
         if self._stopping.wait(max(due_s - took_s, self._rest_factor * took_s)):
             raise _StoppedError
-        self._step_began_s = time.monotonic()
+        self._step_began_s = self._threads.monotonic()
 
     def _account(self, rewriter: Rewriter, took_s: float) -> None:
         ours, done = self.statistics, rewriter.statistics

@@ -35,7 +35,7 @@ from broker.statistics import BrokerStatistics
 from broker.transfer.driver import CatchingUp
 from paxos.ids import MS, GroupId, Now
 from runtime.engine.engine import Engine
-from runtime.network.dataplane import Wakeup
+from runtime.network.dataplane import Signal
 from runtime.system.journal import Journal
 from runtime.system.worker import Worker
 from runtime.upkeep.checkpointing import CheckpointConfig, Checkpointing
@@ -75,14 +75,15 @@ class Upkeep:
         statistics: BrokerStatistics,
         registry: Registry,
         scratch: Callable[[GroupId], GroupMachine],
+        wakeup: Signal,
         journal: Journal,
     ) -> None:
         self._engine, self._machines, self._statistics = engine, machines, statistics
         self.files, self.cold, self.wal = files, cold, engine.wal
         self.segment_bytes = config.checkpoints.segment_bytes
-        self.wakeup = Wakeup()
-        wake = self.wakeup.set
-        self._workers = tuple(Worker(f"evenkeel-{name}", wake) for name in THREADS)
+        self.wakeup, threads = wakeup, engine.wal.threads
+        wake = wakeup.set
+        self._workers = tuple(Worker(f"evenkeel-{name}", wake, threads) for name in THREADS)
         self._saver, self._mover, self.reader, self.searcher, self.fetcher, server = self._workers
         engine.log_server.reader = engine.repairs.reader = server
         self.tiering = Tiering(
@@ -131,6 +132,7 @@ class Upkeep:
             journal,
             bytes_per_s=config.compact_bytes_per_s,
             every_s=config.compact_every_ms / 1000,
+            threads=threads,
         )
 
     def watch(self, disk: Disk, broker: Broker, limits: Limits) -> DiskUse:

@@ -1,9 +1,9 @@
 """Which cold segments are open: the least recently used ones make room for others."""
 
-import threading
 from typing import Final
 
 from storage.cold.file import ColdFile
+from storage.disk.threads import SYSTEM_THREADS, Threads
 
 FILES_OPEN_MAX: Final = 256
 INDEX_BLOCKS_MAX: Final = 1 << 19
@@ -13,8 +13,8 @@ INDEX_BLOCKS_MAX: Final = 1 << 19
 class ColdCache:
     """Thread-safe. A file is replaced in it as a whole, so whoever has it may keep it."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, threads: Threads = SYSTEM_THREADS) -> None:
+        self._lock = threads.lock()
         self._files: dict[tuple[int, int], ColdFile] = {}
         """Youngest last."""
 

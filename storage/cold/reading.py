@@ -1,6 +1,5 @@
 """Finding and reading cold data: see storage.cold.store for what it is, and who may do what."""
 
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn, TypeVar
@@ -53,15 +52,15 @@ class ColdReading:
 
     def __init__(self, disk: Disk, identity: Identity) -> None:
         self._disk, self._identity = disk, identity
-        self._lock = threading.Lock()
+        self._lock = disk.threads.lock()
         """Guards what follows; never held while a file is read or written, and for one rename."""
         self._bases: dict[int, list[int]] = {}
         self._sizes: dict[tuple[int, int], int] = {}
         self._tails: dict[int, Tail] = {}
         self._ends: dict[tuple[int, int], tuple[int, int]] = {}
         """End offset and max timestamp of sealed files, when somebody has asked."""
-        self._write_lock = threading.Lock()
-        self._cache = ColdCache()
+        self._write_lock = disk.threads.lock()
+        self._cache = ColdCache(disk.threads)
         self._writer, self._merger = ColdWriter(disk, identity), Merger(disk, identity)
         self._headers: dict[tuple[int, int], tuple[int, int]] = {}
         """First timestamp and `clean to` of sealed files, when somebody has asked."""

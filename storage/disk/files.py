@@ -34,6 +34,7 @@ from storage.disk.direct import (
 )
 from storage.disk.kernel_writes import Following
 from storage.disk.read_ahead import ReadAhead
+from storage.disk.threads import SYSTEM_THREADS, Threads
 from storage.errors import UNREADABLE, DirectoryLocked, StorageFailed, storage_failed
 from storage.format import SEGMENT_SUFFIX
 
@@ -105,6 +106,11 @@ Then: TypeAlias = tuple[File, bytes, int]
 
 class Disk(Protocol):
     """One flat directory of files, used by one process at a time."""
+
+    @property
+    def threads(self) -> Threads:
+        """Those that work on it, and wait for it."""
+        ...
 
     def lock(self) -> None:
         """Take the directory for this process, until `close`.
@@ -322,6 +328,7 @@ class RealDisk:
         self, directory: Path, bytes_max: int = 0, clock: Callable[[], float] | None = None
     ) -> None:
         self.directory = directory
+        self.threads: Threads = SYSTEM_THREADS
         self._bytes_max = bytes_max
         self._staging = Staging()
         self._growing = Staging()

@@ -18,6 +18,7 @@ from paxos.entry import Buffer
 from storage.disk.direct import BLOCK_BYTES
 from storage.disk.files import IOV_MAX, File, Then
 from storage.disk.read_ahead import AHEAD_MAX
+from storage.disk.threads import SYSTEM_THREADS, Threads
 from storage.errors import DirectoryLocked, StorageFailed, storage_failed
 
 SECTOR_BYTES: Final = 512
@@ -192,6 +193,7 @@ class MemoryDisk:
         self.write_bytes_max = write_bytes_max
         self.reads_late: Callable[[], bool] = lambda: False
         """Asked for each `read_now`: whether it is one for which the disk has to be waited for."""
+        self.threads: Threads = SYSTEM_THREADS
         self.life = 0
         """How many processes have used it before."""
         self._names: dict[str, _Inode] = {}

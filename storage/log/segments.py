@@ -16,7 +16,6 @@ hole in the numbers.
 """
 
 import errno
-import threading
 from collections import deque
 from typing import Final
 
@@ -43,14 +42,15 @@ class SegmentFiles:
 
     def __init__(self, disk: Disk, segment_bytes: int, highest: int) -> None:
         self._disk = disk
+        self.threads = disk.threads
         self._segment_bytes = segment_bytes
         self._highest = highest
         """The highest number that has a file."""
         self._spares: deque[int] = deque()
         """Retired numbers, oldest first, still under their old names."""
         self._open: dict[int, File] = {}
-        self._open_lock = threading.Lock()
-        self._make_lock = threading.Lock()
+        self._open_lock = disk.threads.lock()
+        self._make_lock = disk.threads.lock()
         self._hurry = False
 
     @property

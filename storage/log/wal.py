@@ -80,7 +80,7 @@ class Wal:
         config: WalConfig,
         log: LogState,
     ) -> None:
-        self._files = files
+        self._files, self.threads = files, files.threads
         files.file(log.number)
         self._writes = LogWrites(files, mark, config)
         self._identity = identity

@@ -23,6 +23,7 @@ from history.checker import check
 from history.record import Key, Op, Outcome, Record
 from node import Node
 from runtime.config.config import load
+from runtime.machine import LinuxMachine
 from tests.cluster.scenery import PARTITIONS, TOPIC, until
 from tests.runtime import doubles
 from wire.records.batch import iterate_records, split
@@ -65,7 +66,7 @@ def all_beyond(view: ClusterView, behind: dict[int, int]) -> bool:
 def own_copy(config: Path, directory: Path, node_id: int) -> list[Record]:
     """Every message of the topic in a node's directory."""
     overrides = [f"node.data_dir={directory}"]
-    node = Node(load(config, {}, overrides), doubles.Recorder().journal)
+    node = Node(load(config, {}, overrides), doubles.Recorder().journal, LinuxMachine())
     try:
         return list(drained(node, f"node-{node_id}"))
     finally:

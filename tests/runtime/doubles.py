@@ -9,6 +9,7 @@ import io
 import json
 import select
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,6 +21,7 @@ from runtime.membership.admission import Life, Verdict
 from runtime.membership.handshake import Why
 from runtime.membership.masters import MasterClaim
 from runtime.network.dataplane import Callback
+from runtime.network.stream import TcpStream
 from runtime.system.journal import Journal
 
 START_WALL_NS = 1_800_000_000 * 1_000 * MS
@@ -100,6 +102,9 @@ class FakePlane:
         assert fd not in self.callbacks, "epoll refuses to register a descriptor twice"
         self.callbacks[fd], self.events[fd] = callback, events
 
+    def boot_ns(self) -> int:
+        return time.monotonic_ns()
+
     def modify(self, fd: int, events: int) -> None:
         assert fd in self.callbacks, "epoll knows no such descriptor"
         self.events[fd] = events
@@ -158,9 +163,9 @@ class Recorder:
 
 
 @contextmanager
-def unix_pair(send_bytes: int = 0) -> Iterator[tuple[socket.socket, socket.socket]]:
+def unix_pair(send_bytes: int = 0) -> Iterator[tuple[TcpStream, TcpStream]]:
     """(ours, theirs), neither blocking; `send_bytes` makes the kernel take little at a time."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = map(TcpStream.of, socket.socketpair())
     with ours, theirs:
         for sock in (ours, theirs):
             sock.setblocking(False)
@@ -176,11 +181,10 @@ class Tcp:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets = [self._listener]
 
-    def pair(self) -> tuple[socket.socket, socket.socket]:
+    def pair(self) -> tuple[TcpStream, TcpStream]:
         """(accepted, connected): the first is not blocking, the second waits GIVE_UP_MS."""
-        connected = socket.create_connection(self._listener.getsockname())
-        accepted, _ = self._listener.accept()
-        accepted.setblocking(False)
+        connected = TcpStream.of(socket.create_connection(self._listener.getsockname()))
+        accepted = TcpStream.of(self._listener.accept()[0])
         connected.settimeout(GIVE_UP_MS / 1000)
         self._sockets += [connected, accepted]
         return accepted, connected

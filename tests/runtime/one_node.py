@@ -12,6 +12,7 @@ from pathlib import Path
 from node import Node
 from paxos.clocks.clock import SystemClock
 from runtime.config.config import load
+from runtime.machine import LinuxMachine
 from tests.runtime.doubles import Recorder
 
 ROUNDS_MAX = 2_000
@@ -59,7 +60,7 @@ def one_node(
 ) -> Iterator[Node]:
     path = tmp_path / "node.toml"
     path.write_text(config_text(tmp_path / "data", groups=groups, peers=peers))
-    node = Node(load(path, {}, sets), Recorder().journal, system)
+    node = Node(load(path, {}, sets), Recorder().journal, LinuxMachine(system))
     try:
         yield node
     finally:

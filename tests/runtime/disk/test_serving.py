@@ -13,6 +13,7 @@ from runtime.disk import log_server as serving
 from runtime.disk.log_server import LogServer
 from runtime.peers import incoming, outgoing
 from storage.disk.memory import MemoryDisk
+from storage.disk.threads import SystemThreads
 from storage.format import Place
 from storage.log.wal import Wal
 from tests.runtime.doubles import Recorder
@@ -153,14 +154,15 @@ def test_an_answer_is_bounded_in_bytes_and_holds_one_entry_at_least(
 
 
 def test_the_thread_rests_when_it_has_worked(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, now = Serving(start(MemoryDisk())[0]), [10**9]
-    monkeypatch.setattr(serving.time, "monotonic_ns", lambda: now[0])
-    monkeypatch.setattr(serving.time, "thread_time_ns", lambda: now[0])
+    disk, now = MemoryDisk(), [10**9]
+    disk.threads = threads = SystemThreads()
+    monkeypatch.setattr(threads, "monotonic_ns", lambda: now[0])
+    one = Serving(start(disk)[0])
     one.ask(A, ONE)
     one.server.tick()
     read = one.thread.jobs.pop()
     took_ns = 1_000_000
-    monkeypatch.setattr(serving.time, "thread_time_ns", iter((0, took_ns)).__next__)
+    monkeypatch.setattr(threads, "cpu_ns", iter((0, took_ns)).__next__)
     read()
     one.ask(A, TWO)
     for rested_ns in (0, serving.REST * took_ns - 1):

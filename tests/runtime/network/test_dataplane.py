@@ -429,7 +429,7 @@ def test_a_round_ends_though_many_sockets_are_ready(
             return False
 
         for _ in range(4):
-            plane._serve(end_of_round, waits=False, linger_s=0)
+            plane.turn(end_of_round, waits=False, linger_s=0)
     assert all("urgent" in one for one in rounds)
     assert all(len(one) <= 3 for one in rounds), "one more of those that took long"
     assert {one for served in rounds for one in served} == {"a", "b", "c", "d", "urgent"}

@@ -18,7 +18,7 @@ from runtime.config.fields import Address
 from runtime.engine.forwarding import FORWARD_TIMEOUT_NS
 from runtime.membership.handshake import FORMAT, Hello, Refusal
 from runtime.membership.handshake import Why as RefusedFor
-from runtime.network.connect import SILENT_S
+from runtime.network.connect import SILENT_S, TrioDialer
 from runtime.network.dataplane import DataPlane
 from runtime.network.listener import listen
 from runtime.peers.forward_outcomes import RESULT_BYTES_MAX
@@ -486,6 +486,12 @@ class Live:
         changed, self.changed = self.changed, trio.Event()
         changed.set()
 
+    async def dial(self, node: Node) -> None:
+        while True:
+            node.peers.dial()
+            await trio.sleep(0.01)
+            node.clock.advance(10 * MS)
+
     async def until(self, condition: Any) -> None:
         with trio.fail_after(10):
             while not condition():
@@ -494,10 +500,8 @@ class Live:
 
 async def test_a_lost_link_is_opened_again() -> None:
     """Also to a node that was not there at first, and to one that has been replaced."""
-    live = Live()
-    recorder = Recorder()
-    one = Node(live.plane, 1)
-    two = Node(live.plane, 2)
+    live, recorder = Live(), Recorder()
+    one, two = Node(live.plane, 1), Node(live.plane, 2)
     live.nodes = {1: one, 2: two}
     port = listen(live.plane, Address("127.0.0.1", 0), lambda s, h: None, 5, recorder.journal)
     live.plane.unregister(port._sock.fileno())
@@ -507,13 +511,12 @@ async def test_a_lost_link_is_opened_again() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(live.plane.run, live.end_of_round)
         one.link(3).addresses = (address,)  # which is another node's
-        nursery.start_soon(one.peers.run)
+        one.peers.dialer = TrioDialer(nursery)
+        nursery.start_soon(live.dial, one)
         await trio.testing.wait_all_tasks_blocked()
         port = listen(live.plane, address, two.peers.accept, 5, recorder.journal)
         await live.until(lambda: two.handler.ups)
-        channel = one.link(2).channel
-        assert channel is not None
-        channel.close("cut")
+        one.link(2).channel.close("cut")  # type: ignore[union-attr]
         await live.until(lambda: len(two.handler.ups) == 2)
         two.peers.close()  # it stops ...
         again = live.nodes[2] = Node(live.plane, 2, incarnation=2)
