@@ -523,7 +523,7 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
     gc.freeze()  # what has been built lives as long as the process
     gc.set_threshold(*COLLECTOR)
     try:
-        open_ports(node)
+        begin(node)
         async with trio.open_nursery() as nursery:
             node.http.nursery = nursery
             await _start(node, nursery, stop, parent_pid)
@@ -537,12 +537,16 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
         node.close()
 
 
-def open_ports(node: Node) -> None:
-    """Listen on all three ports, in the data plane; on Kafka's when the gate opens it.
+def begin(node: Node) -> None:
+    """Listen on all three ports, in the data plane; on Kafka's when the gate opens it. From now on
+    everything happens in rounds and ticks; what dials its peers is still to be given to it.
 
     Raises:
         ConfigError: an address is not ours, or in use.
     """
+    plane = node.plane
+    plane.register(node.wakeup.fd, READ, lambda _: node.engine.on_durable(), urgent=True)
+    plane.register(node.upkeep.wakeup.fd, READ, lambda _: node.upkeep.take(), urgent=True)
     accept = {"peer": node.peers.accept, "kafka": node.clients.accept, "http": node.http.accept}
     for name, on_accept in accept.items():
         address: Address = getattr(node.config.listen, name)
@@ -559,10 +563,6 @@ async def _start(
     node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None
 ) -> None:
     config, shell = node.config, node.shell
-    node.plane.register(node.wakeup.fd, READ, lambda _events: node.engine.on_durable(), urgent=True)
-    node.plane.register(
-        node.upkeep.wakeup.fd, READ, lambda _events: node.upkeep.take(), urgent=True
-    )
     node.peers.dialer = TrioDialer(nursery)
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)

@@ -39,6 +39,7 @@ from simulator.checkers.protocol import (
 from simulator.checkers.steals import StealAim
 from simulator.clients.admin import Admin
 from simulator.clients.command_client import CLIENT_ADDRESS, Client
+from simulator.clients.kafka_client import Caller
 from simulator.clients.member import GROUP as READERS
 from simulator.clients.member import Member
 from simulator.clients.operator import Operator
@@ -169,6 +170,9 @@ class World:
         """How long each log was when the world had recovered."""
         self._returning: dict[GroupId, int] = {}
         """Who did not vote then."""
+
+    def caller(self, address: int) -> Caller:
+        return Caller(self, address)
 
     def make_network(self) -> Network:
         options = self.options

@@ -3,7 +3,7 @@
 from typing import Final
 
 from paxos.ids import MS
-from simulator.clients.kafka_client import TOPIC, AnyResponse, Caller
+from simulator.clients.kafka_client import TOPIC, AnyResponse
 from simulator.clients.surroundings import Surroundings
 from simulator.environment.dice import dice
 from wire.error_codes import ErrorCode
@@ -19,7 +19,7 @@ class Admin:
     def __init__(self, world: Surroundings, address: int) -> None:
         self._world = world
         self._chance = dice(world.options.seed, "admin")
-        self._caller = Caller(world, address)
+        self._caller = world.caller(address)
 
     def start(self) -> None:
         self._create()

@@ -35,6 +35,8 @@ class _Call(NamedTuple):
 
 
 class Caller:
+    """A client's connections in worlds whose network carries whole frames."""
+
     def __init__(self, world: Surroundings, address: int) -> None:
         self._world, self._address = world, address
         self._calls: dict[int, _Call] = {}
@@ -118,7 +120,7 @@ class KafkaClient(ABC):
     def __init__(self, world: Surroundings, kind: str, address: int, start_ns_max: int) -> None:
         self._world, self.address = world, address
         self._chance = dice(world.options.seed, kind, address)
-        self._caller = Caller(world, address)
+        self._caller = world.caller(address)
         self._start_ns_max = start_ns_max
         self._turn = self._chance.randrange(len(world.addresses))
         self._silent: set[int] = set()

@@ -2,7 +2,8 @@
 told. `simulator.world.World` has all of it."""
 
 from collections import Counter
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from paxos.ids import NodeId
 from simulator.checkers.dead_members import DeadMembers
@@ -15,6 +16,7 @@ from simulator.environment.network import Network
 from simulator.environment.options import Options
 from simulator.environment.trace import Trace
 from simulator.node.node import SimNode
+from wire.apis import Request
 
 
 class Surroundings(Protocol):
@@ -37,3 +39,26 @@ class Surroundings(Protocol):
     group_logs: GroupLogs
     partition_logs: PartitionLogs
     deaths: DeadMembers
+
+    def caller(self, address: int) -> "Calls":
+        """The connections of the client with this address."""
+        ...
+
+
+class Calls(Protocol):
+    """A client's connections to nodes, one to each."""
+
+    def call(
+        self,
+        target: int,
+        message: Request,
+        version: int,
+        timeout_ns: int,
+        answered: Callable[[Any], None],
+    ) -> None:
+        """`answered` is called once: with the response, or None where there is none."""
+        ...
+
+    def connection(self, target: int) -> int:
+        """The one on which the next request will go."""
+        ...

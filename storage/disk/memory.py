@@ -9,7 +9,7 @@ a failed fdatasync the cache shows bytes that are not durable and that no later 
 
 import errno
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
 import attrs
@@ -134,13 +134,12 @@ class MemoryFile:
     def read_now(self, size: int, offset: int) -> memoryview | None:
         if self._disk.reads_late():
             return None
-        try:
+        with suppress(StorageFailed), self._disk.at_once():
             return self.read_long(size, offset)
-        except StorageFailed:
-            return None
+        return None
 
     def read_soon(self, size: int, offset: int) -> None:
-        with suppress(StorageFailed):  # who comes for it will see
+        with suppress(StorageFailed), self._disk.at_once():  # who comes for it will see
             self._ahead[size, offset] = memoryview(self.pread(size, offset))
         if len(self._ahead) > AHEAD_MAX:
             del self._ahead[next(iter(self._ahead))]
@@ -260,6 +259,10 @@ class MemoryDisk:
         return copy
 
     # ---- what its files ask -------------------------------------------------------------------
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """What is done meanwhile waits for nothing: a disk that takes time has to know."""
+        return nullcontext()
 
     def touch(self, operation: str, name: str) -> None:
         for fault in self._faults:

@@ -1,0 +1,178 @@
+"""A simulated client's connections to whole nodes: Kafka frames on a byte stream to each.
+
+What is asked before the connection is there waits for it. A request that is not answered in time ends
+its connection, and all that was under way on it, as librdkafka does; the next one makes a new one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from paxos.entry import Buffer
+from runtime.network.stream import Stream
+from simulator.environment.loop import Loop
+from simulator.environment.trace import Trace
+from simulator.whole.host import KAFKA_PORT
+from simulator.whole.machine import Lan
+from simulator.whole.streams import Pipe, SimStream
+from wire.apis import APIS, Request, decode_response, encode_request, response_correlation_id
+
+_KEYS: Final = {api.request: int(key) for key, api in APIS.items()}
+RECEIVE_BYTES: Final = 64 * 1024
+
+
+class _Call(NamedTuple):
+    api_key: int
+    version: int
+    answered: Callable[[Any], None]
+
+
+class Connection:
+    """To one node. `lost` is told once."""
+
+    def __init__(self, calls: "StreamCalls", target: int, number: int) -> None:
+        self._calls, self.target, self.number = calls, target, number
+        self._stream: SimStream | None = None
+        self._unsent: deque[memoryview] = deque()
+        self._received = bytearray()
+        self._under_way: dict[int, _Call] = {}
+        self.closed = False
+        self._looks = False
+        calls.lan.connect(calls.address, target, KAFKA_PORT, self._made, self._dialled, calls.now())
+
+    def ask(self, number: int, frame: bytes, call: _Call, timeout_ns: int) -> None:
+        self._under_way[number] = call
+        self._unsent.append(memoryview(frame))
+        self._calls.loop.after(timeout_ns, self._timed_out, number)
+        self._flush()
+
+    def _made(self, incoming: Pipe, outgoing: Pipe) -> SimStream:
+        stream = SimStream(0, self, incoming, outgoing, self._calls.now, _free)
+        self._stream = stream
+        return stream
+
+    def _dialled(self, stream: Stream | None) -> None:
+        if self.closed:
+            if stream is not None:
+                stream.close()
+        elif stream is None:
+            self.close()
+        else:
+            self._flush()
+
+    def touched(self, _fd: int) -> None:
+        if not self._looks and not self.closed:
+            self._looks = True
+            self._calls.loop.after(0, self._look)
+
+    def gone(self, _fd: int) -> None:
+        """Nobody polls it."""
+
+    def _look(self) -> None:
+        self._looks = False
+        if self.closed or self._stream is None:
+            return
+        room = memoryview(bytearray(RECEIVE_BYTES))
+        try:
+            while count := self._stream.recv_into(room):
+                self._received += room[:count]
+        except BlockingIOError:
+            self._take_frames()
+            self._flush()
+            return
+        except OSError:
+            self._take_frames()
+            self.close()
+            return
+        self._take_frames()
+        self.close()
+
+    def _take_frames(self) -> None:
+        received = self._received
+        while len(received) >= 4:
+            size = int.from_bytes(received[:4], "big")
+            if len(received) < 4 + size or self.closed:
+                return
+            frame = memoryview(bytes(received[4 : 4 + size]))
+            del received[: 4 + size]
+            self._calls.trace.mix(frame.tobytes())
+            call = self._under_way.pop(response_correlation_id(frame))
+            call.answered(decode_response(call.api_key, call.version, frame))
+
+    def _flush(self) -> None:
+        stream = self._stream
+        if stream is None or self.closed:
+            return
+        try:
+            while self._unsent:
+                first = self._unsent[0]
+                taken = stream.send(first)
+                if taken < len(first):
+                    self._unsent[0] = first[taken:]
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+
+    def _timed_out(self, number: int) -> None:
+        if number in self._under_way:
+            self.close()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._stream is not None:
+            self._stream.close()
+        self._calls.lost(self)
+        under_way, self._under_way = self._under_way, {}
+        for call in under_way.values():
+            call.answered(None)
+
+
+class StreamCalls:
+    """simulator.clients.surroundings.Calls."""
+
+    def __init__(self, loop: Loop, lan: Lan, trace: Trace, address: int) -> None:
+        self.loop, self.lan, self.trace, self.address = loop, lan, trace, address
+        self._connections: dict[int, Connection] = {}
+        self._connected = self._asked = 0
+
+    def now(self) -> int:
+        return self.loop.now_ns
+
+    def call(
+        self,
+        target: int,
+        message: Request,
+        version: int,
+        timeout_ns: int,
+        answered: Callable[[Any], None],
+    ) -> None:
+        self._asked += 1
+        number = self._asked
+        frame: list[Buffer] = encode_request(message, version, number, f"client-{self.address}")
+        data = b"".join(frame)
+        self.trace.mix(data)
+        call = _Call(_KEYS[type(message)], version, answered)
+        self.connected(target).ask(number, data, call, timeout_ns)
+
+    def connection(self, target: int) -> int:
+        return self.connected(target).number
+
+    def connected(self, target: int) -> Connection:
+        found = self._connections.get(target)
+        if found is None:
+            self._connected += 1
+            found = self._connections[target] = Connection(self, target, self._connected)
+        return found
+
+    def lost(self, connection: Connection) -> None:
+        if self._connections.get(connection.target) is connection:
+            del self._connections[connection.target]
+
+
+def _free(_ns: int) -> None:
+    """A client's time is its own."""

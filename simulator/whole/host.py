@@ -1,0 +1,173 @@
+"""One simulated machine: what it keeps over its lives, and the whole node that runs on it."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from broker.state_machine.machine import GroupMachine
+from node import Node, begin
+from paxos.entry import Entry
+from paxos.ids import MS, GroupId, NodeId, Slot
+from runtime.config.config import Config
+from runtime.system.journal import Journal
+from simulator.environment.clock import Clock
+from simulator.environment.loop import Loop
+from simulator.whole.disk import SimDisk
+from simulator.whole.machine import Lan, SimListening, SimMachine
+from simulator.whole.process import Process
+from storage.errors import StorageError
+
+TICK_NS: Final = 20 * MS
+KAFKA_PORT, PEER_PORT, HTTP_PORT = 9092, 7092, 8092
+
+
+class Watching(Protocol):
+    """The world, as far as its hosts tell it what happens."""
+
+    loop: Loop
+    lan: Lan
+
+    def config(self, node: NodeId) -> Config: ...
+
+    def journal(self, node: NodeId) -> Journal: ...
+
+    def executed(
+        self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]
+    ) -> None: ...
+
+    def ended(self, host: "Host", why: BaseException | None) -> None: ...
+
+    def waited_on_loop(self, node: NodeId, operation: str, name: str) -> None: ...
+
+
+class Host:
+    def __init__(self, world: Watching, me: NodeId, disk: SimDisk, clock: Clock) -> None:
+        self.world, self.me, self.address = world, me, int(me)
+        self.disk, self.clock = disk, clock
+        self.listening: dict[int, SimListening] = {}
+        self.process: Process | None = None
+        self.machine: SimMachine | None = None
+        self.node: Node | None = None
+        """Built and serving."""
+        self.life = 0
+        self.paused_until = 0
+        self.powered = True
+        world.lan.hosts[self.address] = self
+
+    @property
+    def up(self) -> bool:
+        return self.process is not None
+
+    # -- its lives ----------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        assert self.process is None
+        self.powered = True
+        self.life += 1
+        process = Process(self.world.loop, f"n{self.me}", self._died)
+        self.process = process
+        chance = random.Random(f"{self.me} {self.life}")
+        self.machine = SimMachine(
+            self.address,
+            self.world.lan,
+            self.listening,
+            process,
+            self.disk,
+            self.clock,
+            partial(chance.randbytes, 16),
+        )
+        self.disk.on_loop = self._on_loop
+        process.spawn("main", self._main).start()
+
+    def do(self, order: Callable[[], None]) -> None:
+        """On the loop of the node that runs."""
+        assert self.machine is not None
+        self.machine.dialled.append((lambda _: order(), None))
+        self.machine.sockets.woken()
+
+    def kill(self) -> None:
+        """SIGKILL: what the kernel has been given is safe, and connections are closed."""
+        self._end(silently=False)
+        self.disk.kill()
+
+    def cut_power(self, chance: random.Random) -> None:
+        self._end(silently=True)
+        self.powered = False
+        self.disk.cut_power(chance)
+        self.clock.reboot(self.world.loop.now_ns)
+
+    def _end(self, *, silently: bool) -> None:
+        process, machine = self.process, self.machine
+        if process is None or machine is None:
+            return
+        self.process = self.machine = self.node = None
+        process.kill()
+        machine.end(silently=silently)
+
+    def _died(self, why: BaseException | None) -> None:
+        if self.process is not None:  # by itself
+            machine, self.process, self.machine, self.node = self.machine, None, None, None
+            assert machine is not None
+            machine.end(silently=False)
+            self.disk.kill()
+            self.world.ended(self, why)
+
+    # -- the node -----------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        process, machine = self.process, self.machine
+        assert process is not None
+        assert machine is not None
+        thread = process.current()
+        assert thread is not None
+        node = _WatchedNode(self, machine)
+        begin(node)
+        node.peers.dialer = machine
+        machine.sockets.woken = thread.wake
+        self.node = node
+        ticks_ns = process.now_ns() + TICK_NS
+        waits = False
+        while True:
+            if not waits and not machine.sockets.any_ready() and not machine.dialled:
+                thread.wait(ticks_ns)
+            else:
+                thread.wait(process.now_ns())  # others have their turn, and what it cost is paid
+            while machine.dialled:
+                done, stream = machine.dialled.popleft()
+                done(stream)
+            if process.now_ns() >= ticks_ns:
+                node.plane.run_timers()
+                node.shell.tick()
+                ticks_ns = process.now_ns() + TICK_NS
+            waits = node.plane.turn(node.shell.end_of_round, waits=waits, linger_s=0)
+
+    def _on_loop(self, operation: str, name: str) -> None:
+        if self.node is not None:
+            self.world.waited_on_loop(self.me, operation, name)
+
+
+class _WatchedNode(Node):
+    """Tells the world what it applies, from its boot on."""
+
+    def __init__(self, host: Host, machine: SimMachine) -> None:
+        self._host = host
+        world = host.world
+        super().__init__(world.config(host.me), world.journal(host.me), machine)
+
+    def _make_machine(self, group: GroupId) -> GroupMachine:
+        machine, host = super()._make_machine(group), self._host
+        apply: Callable[..., list[bytes]] = machine.apply
+
+        def applied(slot: Slot, entry: Entry, *args: object, **kwargs: object) -> list[bytes]:
+            results = apply(slot, entry, *args, **kwargs)
+            host.world.executed(host.me, group, slot, entry, results)
+            return results
+
+        machine.apply = applied  # type: ignore[method-assign]
+        return machine
+
+
+def is_of_disk(why: BaseException | None) -> bool:
+    """Whether a node may end by this: its disk has failed."""
+    return isinstance(why, StorageError)

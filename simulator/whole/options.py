@@ -1,0 +1,109 @@
+"""What makes one world of whole nodes different from another: drawn from its seed."""
+
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from paxos.ids import MS
+from simulator.environment.dice import between, dice
+
+HEAL_AT: Final = 0.6
+"""The part of a world in which faults happen."""
+
+
+class Fault(Enum):
+    KILL = "kill"
+    """SIGKILL: the kernel closes its connections."""
+    POWER = "power"
+    """Of what is not durable any part is lost, and nobody is told."""
+    POWER_ALL = "power of all"
+    CUT = "cut one off"
+    CUT_ONE_WAY = "cut one off one way"
+    BRIDGE = "two do not hear each other"
+    CUT_CLIENTS = "clients do not reach one"
+    SLOW_LINK = "a slow link"
+    RESET = "connections of one are reset"
+    PAUSE = "stop a process"
+    SLOW_DISK = "slow disk"
+    HUNG_DISK = "a disk hangs"
+    FULL_DISK = "full disk"
+    FAILED_DISK = "disk error"
+    CLOCK = "a wall clock is set"
+    PLACES = "masters are placed elsewhere"
+
+
+@attrs.frozen(kw_only=True)
+class WholeOptions:
+    seed: int
+    nodes: int
+    replicas: int
+    groups: int
+    """Of partitions; the registry has one of its own."""
+    lease_ms: int
+    duration_ns: int
+    faults: frozenset[Fault]
+    fault_gap_ns: int
+    delay_min_ns: int
+    delay_max_ns: int
+    sync_min_ns: int
+    sync_max_ns: int
+    reads_late: float
+    """So many reads are not in memory."""
+    partitions: int
+    producers: int
+    pipeliners: int
+    consumers: int
+    writers: int
+    operators: int
+    client_window: int
+    client_think_ns: int
+    tail_bytes: int
+    segment_bytes: int
+    checkpoint_records: int
+
+    @property
+    def heal_at_ns(self) -> int:
+        return int(self.duration_ns * HEAL_AT)
+
+    def describe(self) -> str:
+        lines = []
+        for field in attrs.fields(WholeOptions):
+            value = getattr(self, field.name)
+            if field.name == "faults":
+                value = ", ".join(sorted(fault.name for fault in value))
+            lines.append(f"  {field.name} = {value}")
+        return "\n".join(lines)
+
+
+def draw(seed: int) -> WholeOptions:
+    d = dice(seed, "whole")
+    nodes = d.choice((1, 2, 3, 3, 3, 3, 4, 5, 5, 7, 9))
+    share = d.choice((0.0, 0.15, 0.4, 0.7))
+    slow = d.random() < 0.3
+    return WholeOptions(
+        seed=seed,
+        nodes=nodes,
+        replicas=min(nodes, d.choice((1, 2, 3, 3, 3, 5, 7))),
+        groups=d.choice((1, 2, 3, 4)),
+        lease_ms=d.choice((800, 1_500, 2_000, 4_000)),
+        duration_ns=between(d, 40_000, 60_000) * MS,
+        faults=frozenset(fault for fault in Fault if d.random() < share),
+        fault_gap_ns=between(d, 500, 4_000) * MS,
+        delay_min_ns=between(d, 50, 300) * 1_000,
+        delay_max_ns=between(d, 400, 8_000) * 1_000,
+        sync_min_ns=100_000,
+        sync_max_ns=between(d, 300, 30_000 if slow else 4_000) * 1_000,
+        reads_late=d.choice((0.0, 0.05, 0.5)),
+        partitions=d.choice((1, 2, 3)),
+        producers=d.choice((1, 1, 2, 3)),
+        pipeliners=d.choice((0, 1, 2)),
+        consumers=d.choice((0, 1, 2, 3)),
+        writers=d.choice((0, 0, 1)),
+        operators=d.choice((0, 1, 2)),
+        client_window=d.choice((1, 2, 4)),
+        client_think_ns=between(d, 50, 400) * MS,
+        tail_bytes=d.choice((0, 4_000, 1_000_000)),
+        segment_bytes=1 << 20,
+        checkpoint_records=d.choice((100, 400, 4_000)),
+    )

@@ -1,0 +1,289 @@
+"""One deterministic world of whole nodes: machines, links, clients, faults, and what must hold.
+
+First safety under faults; then everything heals, and every kind of client must get on, every node
+must be ready, and all copies must come to the same log. The checkers of what clients were told are
+those of the other worlds (`simulator.checkers`): they take the chosen log and what clients sent for
+the truth.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from paxos.entry import Entry
+from paxos.ids import MS, GroupId, NodeId, Slot
+from runtime.config.config import Config
+from runtime.config.fields import Address
+from runtime.config.sections import (
+    BalancerSection,
+    BrokerSection,
+    GroupsSection,
+    LeaseSection,
+    LimitsSection,
+    ListenSection,
+    NodeSection,
+    StorageSection,
+)
+from runtime.system.journal import Journal
+from simulator.checkers.groups import GroupLogs
+from simulator.checkers.orders import Orders
+from simulator.checkers.partition_logs import PartitionLogs
+from simulator.checkers.protocol import Acknowledged, Agreement, Results
+from simulator.clients.admin import Admin
+from simulator.clients.member import Member
+from simulator.clients.operator import Operator
+from simulator.clients.plain_producer import PlainProducer
+from simulator.clients.producer import Producer
+from simulator.clients.reader import Reader
+from simulator.clients.token_writer import Writer
+from simulator.environment.clock import EPOCH_NS, Clock
+from simulator.environment.dice import between, dice
+from simulator.environment.loop import Loop
+from simulator.environment.trace import Trace
+from simulator.environment.violation import Violation
+from simulator.whole.calls import StreamCalls
+from simulator.whole.disk import SimDisk
+from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_disk
+from simulator.whole.links import WorldLinks
+from simulator.whole.machine import Lan
+from simulator.whole.nemesis import Nemesis
+from simulator.whole.options import WholeOptions
+
+CLUSTER: Final = "simulated"
+ADMIN, READER, PRODUCERS, MEMBERS, WRITERS, OPERATORS, PIPELINERS = 100, 101, 110, 120, 130, 140, 160
+RESTART_NS: Final = 500 * MS
+"""After a process has ended by itself it is started anew, as a supervisor does."""
+RECOVERY_NS: Final = 20_000 * MS
+"""After the heal, to be ready again: boots, elections, catching up."""
+QUIET_NS: Final = 5_000 * MS
+PROGRESS_MIN: Final = 3
+MIB: Final = 1 << 20
+
+
+class AnyClient(Protocol):
+    address: int
+    name: str
+    progress: int
+    stopped: bool
+
+    def start(self) -> None: ...
+
+
+class _NobodyWatched:
+    """Of dead members nothing is checked here: that asks coordinators from inside."""
+
+    def died(self, member_id: str, session_ms: int, grace_ms: int) -> None: ...
+
+    def heard(self, frame: bytes) -> None: ...
+
+
+class World:
+    def __init__(self, options: WholeOptions, *, verbose: bool = False) -> None:
+        self.options, self.loop = options, Loop()
+        self.trace, self.statistics = Trace(verbose=verbose), Counter[str]()
+        seed = options.seed
+        self.links = WorldLinks(dice(seed, "links"), options.delay_min_ns, options.delay_max_ns)
+        self.lan = Lan(self.loop, self.links)
+        self.addresses = list(range(1, options.nodes + 1))
+        groups = [GroupId(number) for number in range(options.groups + 1)]
+        self.agreement = Agreement({group: None for group in groups})
+        self.results = Results()
+        self.acknowledged = Acknowledged(self.agreement)
+        self.fresh = True
+        self.orders, self.group_logs = Orders(), GroupLogs(fresh=True)
+        self.partition_logs = PartitionLogs(self.group_logs, self.orders, fresh=True)
+        self.producer_ids: list[tuple[int, int]] = []
+        self.member_names: list[tuple[str, int]] = []
+        self.deaths = _NobodyWatched()
+        self.nodes: dict[NodeId, Host] = {
+            node: self._host(node) for node in map(NodeId, self.addresses)
+        }
+        self.links.hosts = {host.address: host for host in self.nodes.values()}
+        self.wrong: Violation | None = None
+        self.healed = False
+        self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
+        self.clients = self._clients()
+        self.nemesis = Nemesis(self)
+
+    def _host(self, node: NodeId) -> Host:
+        options, seed = self.options, self.options.seed
+        chance = dice(seed, "disk", node)
+        disk = SimDisk(self.loop, chance, lambda: self._sync_ns(disk))
+        disk.reads_late = lambda: chance.random() < options.reads_late
+        return Host(self, node, disk, Clock(boot_ppm=between(chance, -100, 100)))
+
+    def _sync_ns(self, disk: SimDisk) -> int:
+        options = self.options
+        longest = disk.slow_ns or options.sync_max_ns
+        return disk.sync_time(options.sync_min_ns, longest)
+
+    def _clients(self) -> Sequence[AnyClient]:
+        options = self.options
+        world: Any = self
+        return [
+            *(Producer(world, PRODUCERS + number) for number in range(options.producers)),
+            Reader(world, READER),
+            *(Member(world, MEMBERS + number) for number in range(options.consumers)),
+            *(Writer(world, WRITERS + 2 * number) for number in range(options.writers)),
+            *(Operator(world, OPERATORS + number) for number in range(options.operators)),
+            *(PlainProducer(world, PIPELINERS + number) for number in range(options.pipeliners)),
+        ]
+
+    # -- what its parts ask for ---------------------------------------------------------------
+
+    def caller(self, address: int) -> StreamCalls:
+        return StreamCalls(self.loop, self.lan, self.trace, address)
+
+    def config(self, node: NodeId) -> Config:
+        options, host = self.options, f"n{node}"
+        return Config(
+            node=NodeSection(id=node, cluster_id=CLUSTER, data_dir=Path(f"/simulated/{host}")),
+            listen=ListenSection(
+                kafka=Address(host, KAFKA_PORT),
+                peer=Address(host, PEER_PORT),
+                http=Address("127.0.0.1", HTTP_PORT),
+            ),
+            peers={NodeId(one): Address(f"n{one}", PEER_PORT) for one in self.addresses},
+            groups=GroupsSection(count=options.groups, replicas=options.replicas),
+            lease=LeaseSection(
+                duration_ms=options.lease_ms,
+                renew_every_ms=options.lease_ms // 4,
+                clock_margin_ms=options.lease_ms // 16,
+            ),
+            storage=StorageSection(
+                segment_bytes=options.segment_bytes,
+                low_water_bytes=MIB,
+                reserve_bytes=0,
+                log_bytes=2 * MIB,
+                checkpoint_records=options.checkpoint_records,
+                checkpoint_bytes=64 << 10,
+                scrub_every_s=15,
+            ),
+            balancer=BalancerSection(load_interval_ms=0),
+            broker=BrokerSection(retention_ms=-1),  # records carry no times of this world
+            limits=LimitsSection(tail_bytes=options.tail_bytes),
+        )
+
+    def journal(self, node: NodeId) -> Journal:
+        return Journal("info", _Lines(self, node), lambda: EPOCH_NS / 1e9 + self.loop.now_ns / 1e9)
+
+    def executed(
+        self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]
+    ) -> None:
+        """A node has applied an entry."""
+        self.agreement.applied(node, group, slot, entry)
+        if entry.control is not None:
+            self.partition_logs.lease_entry(group, slot, entry.control)
+        if self.results.applied(node, group, slot, results):
+            self.partition_logs.applied(group, slot, entry, results)
+
+    def waited_on_loop(self, node: NodeId, operation: str, name: str) -> None:
+        raise Violation(f"loop: node {node}'s event loop waits for the disk: {operation} of {name}")
+
+    def ended(self, host: Host, why: BaseException | None) -> None:
+        """A node's process has ended by itself."""
+        self.trace.note(self.loop.now_ns, "ended", host.me, repr(why))
+        self.statistics["processes ended"] += 1
+        if not is_of_disk(why) or not host.disk.may_fail:
+            self.wrong = why if isinstance(why, Violation) else Violation(f"ended: {why!r}")
+            self.wrong.__cause__ = why
+            return
+        self.loop.after(RESTART_NS, self._restart, host, host.life)
+
+    def _restart(self, host: Host, life: int) -> None:
+        if not host.up and host.life == life:
+            host.disk.mend()
+            host.boot()
+
+    def said(self, node: NodeId, line: dict[str, object]) -> None:
+        """A line of a node's log."""
+        event = str(line["event"])
+        rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
+        self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
+        self.statistics[f"said: {event}"] += 1
+        if event == "request handler failed" or "trace" in line:
+            self.wrong = self.wrong or Violation(f"bug: node {node}: {rest}")
+
+    # -- a run --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Raises Violation where something is wrong."""
+        options, loop = self.options, self.loop
+        for host in self.nodes.values():
+            loop.at(self.nemesis.start_ns(), host.boot)
+        loop.at(0, self.admin.start)
+        for client in self.clients:
+            client.start()
+        self.nemesis.start()
+        self._until(options.heal_at_ns)
+        self.nemesis.heal()
+        self.healed = True
+        self._until(options.heal_at_ns + RECOVERY_NS)
+        self._check_ready()
+        before = [client.progress for client in self.clients]
+        floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
+        self._until(options.heal_at_ns + RECOVERY_NS + options.duration_ns // 3)
+        self._check_progress(before, floors)
+        for client in self.clients:
+            client.stopped = True
+        self._until(loop.now_ns + QUIET_NS)
+        self._check_copies()
+        self._count()
+
+    def _until(self, end_ns: int) -> None:
+        loop = self.loop
+        while loop.now_ns < end_ns:
+            loop.run_until(min(end_ns, loop.now_ns + 50 * MS))
+            if self.wrong is not None:
+                raise self.wrong
+
+    def _check_ready(self) -> None:
+        for host in self.nodes.values():
+            why = "it is not up" if host.node is None else host.node.shell.not_ready()
+            if why:
+                raise Violation(f"I10: node {host.me} is not ready after the heal: {why}")
+
+    def _check_progress(self, before: list[int], floors: list[int]) -> None:
+        steps = Counter({type(client).__name__: 0 for client in self.clients})
+        for client, then in zip(self.clients, before, strict=True):
+            steps[type(client).__name__] += client.progress - then
+        for kind, made in steps.items():
+            if made < PROGRESS_MIN:
+                raise Violation(f"I10: the {kind}s made {made} steps after everything healed")
+        for number, floor in enumerate(floors):
+            if self.partition_logs.floor(number) == floor:
+                raise Violation(f"I10: nothing was acknowledged in partition {number} any more")
+
+    def _check_copies(self) -> None:
+        """Every member has applied everything."""
+        for host in self.nodes.values():
+            assert host.node is not None
+            for group, replica in host.node.multi.replicas.items():
+                length = len(self.agreement.logs[group])
+                if host.me in replica.members and replica.learner.applied < length:
+                    lag = length - replica.learner.applied
+                    raise Violation(f"I10: node {host.me} is {lag} behind in group {group}")
+
+    def _count(self) -> None:
+        statistics, logs = self.statistics, self.partition_logs
+        statistics["slots"] = sum(map(len, self.agreement.logs.values()))
+        statistics["acknowledged"] = logs.acknowledged
+        statistics["fetches"] = logs.fetches
+        statistics["commits"] = self.group_logs.commits
+        statistics["events"] = self.loop.events
+
+
+class _Lines:
+    """Where a node's log goes (runtime.system.journal.Stream)."""
+
+    def __init__(self, world: World, node: NodeId) -> None:
+        self._world, self._node = world, node
+
+    def write(self, text: str, /) -> int:
+        self._world.said(self._node, json.loads(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """It is not held back."""
