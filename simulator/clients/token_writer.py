@@ -73,7 +73,7 @@ class Writer(KafkaClient):
 
     def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "writer", address, START_NS_MAX)
-        self._callers = deque([self._caller, Caller(world, address + 1)])
+        self._callers = deque([self._caller, world.caller(address + 1)])
         self._partitions = world.options.partitions
         self._batch = 0
         self._made: dict[int, list[list[_Chunk]]] = {}

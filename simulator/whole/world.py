@@ -50,6 +50,7 @@ from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
 from simulator.whole.nemesis import Nemesis
 from simulator.whole.options import WholeOptions
+from storage.errors import DiskFull
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS, OPERATORS, PIPELINERS = 100, 101, 110, 120, 130, 140, 160
@@ -58,6 +59,8 @@ RESTART_NS: Final = 500 * MS
 RECOVERY_NS: Final = 20_000 * MS
 """After the heal, to be ready again: boots, elections, catching up."""
 QUIET_NS: Final = 5_000 * MS
+TOLD_NS: Final = 1_500 * MS
+"""What was chosen so long ago every member has applied."""
 PROGRESS_MIN: Final = 3
 MIB: Final = 1 << 20
 
@@ -169,6 +172,9 @@ class World:
     def journal(self, node: NodeId) -> Journal:
         return Journal("info", _Lines(self, node), lambda: EPOCH_NS / 1e9 + self.loop.now_ns / 1e9)
 
+    def is_new(self, group: GroupId, slot: Slot) -> bool:
+        return slot > len(self.agreement.logs[group])
+
     def executed(
         self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]
     ) -> None:
@@ -186,7 +192,8 @@ class World:
         """A node's process has ended by itself."""
         self.trace.note(self.loop.now_ns, "ended", host.me, repr(why))
         self.statistics["processes ended"] += 1
-        if not is_of_disk(why) or not host.disk.may_fail:
+        refused = isinstance(why, DiskFull) and not host.served  # no room even for a start
+        if not (refused or (is_of_disk(why) and host.disk.may_fail)):
             self.wrong = why if isinstance(why, Violation) else Violation(f"ended: {why!r}")
             self.wrong.__cause__ = why
             return
@@ -194,7 +201,7 @@ class World:
 
     def _restart(self, host: Host, life: int) -> None:
         if not host.up and host.life == life:
-            host.disk.mend()
+            host.disk.may_fail = False
             host.boot()
 
     def said(self, node: NodeId, line: dict[str, object]) -> None:
@@ -228,8 +235,10 @@ class World:
         self._check_progress(before, floors)
         for client in self.clients:
             client.stopped = True
-        self._until(loop.now_ns + QUIET_NS)
-        self._check_copies()
+        self._until(loop.now_ns + QUIET_NS - TOLD_NS)
+        due = {group: len(log) for group, log in self.agreement.logs.items()}
+        self._until(loop.now_ns + TOLD_NS)
+        self._check_copies(due)
         self._count()
 
     def _until(self, end_ns: int) -> None:
@@ -256,14 +265,13 @@ class World:
             if self.partition_logs.floor(number) == floor:
                 raise Violation(f"I10: nothing was acknowledged in partition {number} any more")
 
-    def _check_copies(self) -> None:
-        """Every member has applied everything."""
+    def _check_copies(self, due: dict[GroupId, int]) -> None:
+        """Every member has applied everything but the latest."""
         for host in self.nodes.values():
             assert host.node is not None
             for group, replica in host.node.multi.replicas.items():
-                length = len(self.agreement.logs[group])
-                if host.me in replica.members and replica.learner.applied < length:
-                    lag = length - replica.learner.applied
+                lag = due[group] - replica.learner.applied
+                if host.me in replica.members and lag > 0:
                     raise Violation(f"I10: node {host.me} is {lag} behind in group {group}")
 
     def _count(self) -> None:
