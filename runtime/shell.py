@@ -82,7 +82,7 @@ class Shell:
         handovers.write_down = broker.consumer_groups.handing_over
         self.planner, self.meter = planner, meter
         self._founders, self._journal = founders, journal
-        self._gossip = MasterGossip()
+        self._gossip = MasterGossip(engine.multi.timing.renew_every_ns)
         self._balance_every_ns = balance_every_ns
         self._pinged = self._kept_house = self._balanced = 0
         self._look_soon = True

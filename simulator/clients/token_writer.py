@@ -16,8 +16,8 @@ import attrs
 from paxos.ids import MS
 from simulator.checkers.partition_logs import Sent
 from simulator.checkers.times import time_of
-from simulator.clients.kafka_client import TOPIC, AnyResponse, Caller, KafkaClient
-from simulator.clients.surroundings import Surroundings
+from simulator.clients.kafka_client import TOPIC, AnyResponse, KafkaClient
+from simulator.clients.surroundings import Calls, Surroundings
 from simulator.environment.dice import between, dice
 from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode
@@ -58,7 +58,7 @@ class _Lane:
 
 @attrs.define(eq=False)
 class _Run:
-    caller: Caller
+    caller: Calls
     lanes: list[_Lane]
     until_ns: int | None = None
     """When it ends, if it is a ghost: one that has been given up, and does not know it."""

@@ -38,6 +38,9 @@ class Clock:
             self._read = Now(wall_ns, boot_ns, self._trusted)
         return self._read
 
+    def boot_ns(self, true_ns: int) -> int:
+        return true_ns + true_ns * self._boot_ppm // _MILLION - self._boot_base_ns
+
     @property
     def trusted(self) -> bool:
         """Whether the node believes its wall clock to be within the bound."""

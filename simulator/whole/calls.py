@@ -1,7 +1,8 @@
 """A simulated client's connections to whole nodes: Kafka frames on a byte stream to each.
 
-What is asked before the connection is there waits for it. A request that is not answered in time ends
-its connection, and all that was under way on it, as librdkafka does; the next one makes a new one.
+What is asked before the connection is there waits for it. A request that is not answered in time
+ends its connection, and all that was under way on it, as librdkafka does; the next one makes a new
+one.
 """
 
 from collections import deque

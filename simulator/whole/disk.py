@@ -7,6 +7,7 @@ machine, beside all threads of the process.
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from greenlet import GreenletExit
@@ -186,10 +187,8 @@ class SimDisk(MemoryDisk):
         """Of what was not durable any part survives."""
         if self._kernel is not None and chance.random() < 0.7:
             file, data, offset, _, _ = self._kernel
-            try:
+            with suppress(StorageFailed):
                 file.pwritev([data], offset)
-            except StorageFailed:
-                pass
         self._kernel = None
         survival = chance.choice((0.0, 0.3, 0.9, 1.0))
         self.crash(lambda: chance.random() < survival)

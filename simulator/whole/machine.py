@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from paxos.clocks.clock import SystemClock
 from paxos.ids import MS
 from runtime.config.config import Config
 from runtime.config.fields import Address
@@ -147,7 +148,7 @@ class ProcessClock:
 
     def boot_ns(self) -> int:
         self._process.charge(CLOCK_NS)
-        return self._clock.read(self._process.now_ns()).boot_ns
+        return self._clock.boot_ns(self._process.now_ns())
 
 
 class SimMachine:
@@ -165,7 +166,7 @@ class SimMachine:
     ) -> None:
         self.address, self._lan, self._listening = address, lan, listening
         self.process, self._disk, self._new_id = process, disk, new_id
-        self.clock = ProcessClock(clock, process)
+        self.clock: SystemClock = ProcessClock(clock, process)
         self.sockets = SimPoller(process)
         self.streams: dict[SimStream, None] = {}
         disk.begin_life(process, Threads(process, self.clock.boot_ns))

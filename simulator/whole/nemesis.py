@@ -1,26 +1,47 @@
 """What hurts whole nodes: each strike now and then, and something heals it later."""
 
 import errno
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from balancer.registry.commands import MergePlacement
 from paxos.ids import MS, GroupId, NodeId
 from simulator.environment.dice import between, dice, exponential
+from simulator.environment.loop import Loop
+from simulator.environment.trace import Trace
 from simulator.whole.host import Host
-from simulator.whole.options import Fault
-
-if TYPE_CHECKING:
-    from simulator.whole.world import World
+from simulator.whole.links import WorldLinks
+from simulator.whole.options import Fault, WholeOptions
 
 START_NS_MAX: Final = 300 * MS
 FIRST_NS: Final = 3_000 * MS
 """The cluster is founded by then, as a rule; some are not."""
 
 
+class Client(Protocol):
+    address: int
+
+
+class Hurt(Protocol):
+    """The world, as far as it is hurt."""
+
+    options: WholeOptions
+    loop: Loop
+    trace: Trace
+    statistics: Counter[str]
+    links: WorldLinks
+    nodes: dict[NodeId, Host]
+    addresses: list[int]
+    healed: bool
+
+    @property
+    def clients(self) -> Sequence[Client]: ...
+
+
 class Nemesis:
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: Hurt) -> None:
         self._world = world
         self._chance = dice(world.options.seed, "nemesis")
         self._strikes: dict[Fault, Callable[[], None]] = {
@@ -145,7 +166,7 @@ class Nemesis:
         self._note("slow link", link)
         slow = self._world.links.slow
         slow[link] = between(self._chance, 20, 1_500) * MS
-        self._soon(6_000, partial(slow.pop, link, None))
+        self._soon(6_000, partial(_drop, slow, link))
 
     def _reset(self, host: Host) -> None:
         self._note("reset", host.me)
@@ -199,6 +220,10 @@ class Nemesis:
             if host.process is not None:
                 host.process.stand_still(0)
             self._boot(host)
+
+
+def _drop(slow: dict[tuple[int, int], int], link: tuple[int, int]) -> None:
+    slow.pop(link, None)
 
 
 def _nothing(_result: object) -> None:

@@ -42,6 +42,8 @@ class WholeOptions:
     """Of partitions; the registry has one of its own."""
     lease_ms: int
     duration_ns: int
+    recovery_ns: int
+    """After the heal, until everybody must be ready: boots, elections, catching up."""
     faults: frozenset[Fault]
     fault_gap_ns: int
     delay_min_ns: int
@@ -88,6 +90,7 @@ def draw(seed: int) -> WholeOptions:
         groups=d.choice((1, 2, 3, 4)),
         lease_ms=d.choice((800, 1_500, 2_000, 4_000)),
         duration_ns=between(d, 40_000, 60_000) * MS,
+        recovery_ns=20_000 * MS,
         faults=frozenset(fault for fault in Fault if d.random() < share),
         fault_gap_ns=between(d, 500, 4_000) * MS,
         delay_min_ns=between(d, 50, 300) * 1_000,

@@ -1,8 +1,9 @@
 """One life of a simulated process: its threads are greenlets, which wait in virtual time.
 
-A thread runs until it waits for something: a queue, a lock, the disk, the next event. Only then does
-anybody else run, so a world is a function of its seed. The process has one core and one interpreter:
-while a thread computes (`charge`) no other thread of the process goes on, and its clock moves on.
+A thread runs until it waits for something: a queue, a lock, the disk, the next event. Only then
+does anybody else run, so a world is a function of its seed. The process has one core and one
+interpreter: while a thread computes (`charge`) no other thread of the process goes on, and its
+clock moves on.
 """
 
 from collections import deque
@@ -59,7 +60,7 @@ class Process:
         return running if isinstance(running, SimThread) and running.process is self else None
 
     def resume(self, thread: "SimThread", ticket: int) -> None:
-        """An event of the world: let it go on, when the core is free, if it still waits for this."""
+        """An event of the world: it goes on, when the core is free, if it still waits for this."""
         if not self.alive or thread.dead or thread.ticket != ticket:
             return
         free_ns = max(self._free_ns, self._stopped_ns)
@@ -86,7 +87,7 @@ class Process:
             return
         self.alive = False
         for thread in self.threads:
-            if thread and not thread.dead:
+            if not thread.dead:
                 thread.parent = getcurrent()
                 thread.throw(GreenletExit())
         self.threads.clear()
@@ -108,7 +109,7 @@ class SimThread(greenlet):
         self.process.loop.at(self.process.now_ns(), self.process.resume, self, self.ticket)
 
     def is_alive(self) -> bool:
-        return bool(self) and not self.dead
+        return not self.dead
 
     def join(self, timeout: float | None = None) -> None:
         """It is not waited for by any rest: whoever stops a process in a world kills it."""

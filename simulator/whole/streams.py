@@ -2,9 +2,9 @@
 
 What is sent is on its way for the link's delay; while the link is cut it stays where it is and goes
 on, as a retransmission, some time after the link is whole again. What does not arrive for long ends
-the connection on the side that sends, as TCP_USER_TIMEOUT does; the other side hears of it only
-where the link carries the reset. A process that ends closes its connections: what was sent before is
-still delivered. A machine that loses its power says nothing.
+the connection on the side that sends, as TCP_USER_TIMEOUT does, and the other side hears nothing of
+it. A process that ends closes its connections: what was sent before is still delivered. A machine
+that loses its power says nothing.
 """
 
 import errno

@@ -53,11 +53,10 @@ from simulator.whole.options import WholeOptions
 from storage.errors import DiskFull
 
 CLUSTER: Final = "simulated"
-ADMIN, READER, PRODUCERS, MEMBERS, WRITERS, OPERATORS, PIPELINERS = 100, 101, 110, 120, 130, 140, 160
+ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
+OPERATORS, PIPELINERS = 140, 160
 RESTART_NS: Final = 500 * MS
 """After a process has ended by itself it is started anew, as a supervisor does."""
-RECOVERY_NS: Final = 20_000 * MS
-"""After the heal, to be ready again: boots, elections, catching up."""
 QUIET_NS: Final = 5_000 * MS
 TOLD_NS: Final = 1_500 * MS
 """What was chosen so long ago every member has applied."""
@@ -107,7 +106,7 @@ class World:
         self.wrong: Violation | None = None
         self.healed = False
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
-        self.clients = self._clients()
+        self.clients: Sequence[AnyClient] = self._clients()
         self.nemesis = Nemesis(self)
 
     def _host(self, node: NodeId) -> Host:
@@ -227,11 +226,11 @@ class World:
         self._until(options.heal_at_ns)
         self.nemesis.heal()
         self.healed = True
-        self._until(options.heal_at_ns + RECOVERY_NS)
+        self._until(options.heal_at_ns + options.recovery_ns)
         self._check_ready()
         before = [client.progress for client in self.clients]
         floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
-        self._until(options.heal_at_ns + RECOVERY_NS + options.duration_ns // 3)
+        self._until(loop.now_ns + options.duration_ns // 3)
         self._check_progress(before, floors)
         for client in self.clients:
             client.stopped = True

@@ -1,0 +1,98 @@
+"""Worlds of whole nodes: some are clean, the same seed is the same world, and bugs are found."""
+
+import subprocess
+import sys
+
+import attrs
+import pytest
+
+from paxos.ids import MS
+from runtime.membership import masters
+from runtime.shell import Shell
+from simulator.whole.options import Fault, WholeOptions, draw
+from simulator.whole.swarm import run_world
+from simulator.whole.world import World
+
+
+def small(seed: int, **changes: object) -> WholeOptions:
+    """A short one of three nodes."""
+    usual = dict(
+        nodes=3,
+        replicas=3,
+        duration_ns=9_000 * MS,
+        recovery_ns=9_000 * MS,
+        producers=1,
+        consumers=1,
+        operators=1,
+    )
+    return attrs.evolve(draw(seed), **{**usual, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        (1, {Fault.KILL, Fault.POWER, Fault.CUT, Fault.PLACES}),
+        (2, {Fault.HUNG_DISK, Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_DISK}),
+        (3, {Fault.CUT_ONE_WAY, Fault.BRIDGE, Fault.RESET, Fault.SLOW_LINK, Fault.PAUSE}),
+    ],
+)
+def test_worlds_are_clean(seed: int, faults: set[Fault]) -> None:
+    options = small(seed, faults=frozenset(faults), fault_gap_ns=600 * MS)
+    verdict = run_world(options)
+    assert not verdict.failure, f"{verdict.failure}\n{verdict.report}"
+    assert verdict.statistics["acknowledged"] > 20
+    assert sum(count for name, count in verdict.statistics.items() if "fault:" in name) > 3
+
+
+def test_a_seed_is_one_world_in_every_process() -> None:
+    code = (
+        "from tests.simulator.whole.test_worlds import small\n"
+        "from simulator.whole.swarm import run_world\n"
+        "from simulator.whole.options import Fault\n"
+        "print(run_world(small(4, faults=frozenset(Fault), nodes=2, replicas=2, duration_ns=7 * 10**9)).digest)"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_who_keeps_no_copy_of_a_group_always_knows_its_master() -> None:
+    """Seed 14: masters told of themselves once a second, of leases that ran for 0.8 s."""
+
+    def ready(every_ns: int, monkeypatch: pytest.MonkeyPatch) -> float:
+        monkeypatch.setattr(masters, "TELL_EVERY_NS", every_ns)
+        world = World(small(14, replicas=1, lease_ms=800, faults=frozenset(), operators=0))
+        looks: list[bool] = []
+
+        def look() -> None:
+            world.loop.after(10 * MS, look)
+            for host in world.nodes.values():
+                assert host.node is not None
+                looks.append(not host.node.shell.not_ready())
+
+        world.loop.at(6_000 * MS, look)
+        world.run()
+        return sum(looks) / len(looks)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert ready(masters.TELL_EVERY_NS, monkeypatch) == 1.0
+
+
+def test_a_disk_operation_on_the_loop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    tick = Shell.tick
+
+    def looks_at_the_disk(self: Shell) -> None:
+        tick(self)
+        self.upkeep.files._disk.names()
+
+    monkeypatch.setattr(Shell, "tick", looks_at_the_disk)
+    verdict = run_world(small(5, faults=frozenset()))
+    assert "event loop waits for the disk: list of directory" in verdict.failure
