@@ -91,6 +91,7 @@ def a_pair(samples: SampleFolder) -> Benchmark:
     return Benchmark(name="placements", title="a pair", run=run, groups=6)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_every_kind_of_benchmark_measures_a_fresh_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +244,7 @@ def loads_of_placements(folder: Path, *words: str) -> tuple[Any, Any, str]:
     return concentrated, balanced, done.stdout
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_E22_balanced_masters_take_more_than_masters_on_one_node(tmp_path: Path) -> None:
     """Links so slow that they alone decide, whatever else this machine does: three nodes without
     readers can have twice the rate (docs/benchmarks.md), and half of the gain is wanted here."""

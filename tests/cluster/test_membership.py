@@ -124,6 +124,7 @@ async def evenkeel(cluster: Launcher, *words: str) -> str:
     return lines
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_three_nodes_become_five_and_three_again_under_load(tmp_path: Path) -> None:
     """Nodes are added and removed, a founder among them, while a producer and a consumer group go
     on, and one is killed in the middle. Nothing is lost, and every group has its three copies. The
@@ -180,6 +181,7 @@ async def group_of(cluster: Launcher, seen: list[Record]) -> AsyncIterator[None]
         yield
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_an_empty_disk_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
     """`node replace`: the same number, nothing on its disk; it learns all and its votes count: the
     cluster goes on when another node dies."""

@@ -39,6 +39,7 @@ from tests.cluster.scenery import (
     three_nodes,
     until,
 )
+from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 LOG = logging.getLogger(__name__)
@@ -194,6 +195,7 @@ def restore(directory: Path, copy: Path) -> None:
     shutil.copytree(copy, directory)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_node_does_not_vote_with_amnesia(tmp_path: Path) -> None:
     """Its directory is emptied, then it is an old copy: each time it learns from the others, and
     only then votes."""

@@ -13,8 +13,17 @@ from cli import main as cli
 from cluster import health, status, workload
 from cluster.launcher import Launcher, launch
 from cluster.spec import plan
-from tests.cluster.scenery import GROUPS, QUICK, STEP_S, everything_has_a_master, in_thread, until
+from tests.cluster.scenery import (
+    FULL,
+    GROUPS,
+    QUICK,
+    STEP_S,
+    everything_has_a_master,
+    in_thread,
+    until,
+)
 from tests.cluster.test_storage_faults import flip
+from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 TOPIC = "kept"
@@ -88,6 +97,7 @@ async def test_two_nodes_survive_a_flipped_bit_and_a_lost_disk(tmp_path: Path) -
         assert found == {*words, "after the bit", "after the disk"}
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_two_old_copies_of_three_are_noticed_and_an_operator_decides(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

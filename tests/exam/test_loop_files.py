@@ -10,6 +10,7 @@ import pytest
 from cluster import health
 from cluster.launcher import Launcher
 from tests.cluster.scenery import (
+    FULL,
     acknowledged,
     everything_has_a_master,
     in_thread,
@@ -19,6 +20,7 @@ from tests.cluster.scenery import (
     until,
 )
 from tests.cluster.trimmed import SHORT_LOG
+from tests.exam.hurting import ONLY_IN_FULL
 from tests.exam.loop_calls import LoopCalls, touched, while_serving
 
 RATE = 800
@@ -26,6 +28,7 @@ PAGES = ("/livez", "/readyz", "/metrics", "/status", "/console")
 
 
 @pytest.mark.cluster
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_nodes_whole_life(tmp_path: Path) -> None:
     if shutil.which("strace") is None:
         pytest.skip("there is no strace here")

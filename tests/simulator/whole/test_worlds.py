@@ -49,7 +49,8 @@ def test_a_seed_is_one_world_in_every_process() -> None:
         "from tests.simulator.whole.test_worlds import small\n"
         "from simulator.whole.swarm import run_world\n"
         "from simulator.whole.options import Fault\n"
-        "print(run_world(small(4, faults=frozenset(Fault), nodes=2, replicas=2, duration_ns=7 * 10**9)).digest)"
+        "options = small(4, faults=frozenset(Fault), nodes=2, replicas=2, duration_ns=7 * 10**9)\n"
+        "print(run_world(options).digest)"
     )
     digests = {
         subprocess.run(
