@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test unit check sim model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat properties fuzz spark dashboards wheel clean
+.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat properties fuzz spark dashboards wheel clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -54,6 +54,10 @@ check: setup
 # make sim SEEDS=0:200 runs these worlds; make sim SEED=123 replays one.
 sim: .venv/product.stamp
 	$(RUN) -m simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+# Worlds of whole nodes (docs/simulator.md, "Whole nodes"): make sim-nodes SEEDS=0:100.
+sim-nodes: .venv/dev.stamp
+	$(RUN) -m simulator.whole --seeds $(SEEDS)
 
 # The protocol as explicit-state models (needs g++), and the traces of 200 worlds judged by its rules;
 # ARGS=--quick takes about a minute.

@@ -73,6 +73,9 @@ def test_the_later_lease_wins_whoever_is_heard_last() -> None:
 
 
 def test_all_are_told_of_a_change_and_each_once_a_second() -> None:
+    quick = MasterGossip(renew_every_ns=200 * MS)
+    told = [bool(quick.due(at(ms), [TWO])) for ms in (0, 100, 200, 399, 400)]
+    assert told == [True, False, True, False, True]  # as often as such a lease is renewed
     gossip = MasterGossip()
     assert gossip.due(at(0), [TWO, THREE]) == [TWO, THREE]  # new links
     assert gossip.due(at(500), [TWO, THREE]) == []
