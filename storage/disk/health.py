@@ -53,7 +53,9 @@ class DiskHealth:
 
     @property
     def own_class(self) -> int:
-        return CLASS_MAX if self.hung else class_of(self.usual_ns)
+        """What the others are told. Who does not know yet is no better than anybody: three nodes
+        that start on slow disks would else call each other better, whoever knows first."""
+        return CLASS_MAX if self.hung or not self.usual_ns else class_of(self.usual_ns)
 
     def begun(self, boot_ns: int) -> None:
         """A batch goes to the disk."""

@@ -72,8 +72,8 @@ class Look:
 @attrs.define
 class Notes:
     aways: list[Away] = attrs.Factory(list)
-    orders_ms: list[float] = attrs.Factory(list)
-    """When somebody asked for another placement: what moved before may move again."""
+    orders: list[tuple[float, float]] = attrs.Factory(list)
+    """From when until when somebody asked for another placement: what moved may move again."""
     looks: list[Look] = attrs.Factory(list)
     steals: dict[tuple[int, float], Steal] = attrs.Factory(dict)
     planned: set[Planned] = attrs.Factory(set)
@@ -136,7 +136,10 @@ class Notes:
                 by_group.setdefault(steal.group, []).append(steal)
         for row in by_group.values():
             for first, second in pairwise(row):
-                ordered = any(first.began_ms < at <= second.began_ms for at in self.orders_ms)
+                ordered = any(
+                    first.began_ms < until_ms and from_ms <= second.began_ms
+                    for from_ms, until_ms in self.orders
+                )
                 if not ordered and second.began_ms < first.ended_ms + cool_down_ms:
                     yield f"again within the cool-down: {first}, {second}"
 

@@ -38,7 +38,8 @@ GOOD: Final = {
     "before and after": notes(stolen(9_900), stolen(20_600)),
     "a node that was only stopped has not started": notes(stolen(32_100, target=3)),
     "another group within the cool-down": notes(stolen(1_000), stolen(1_100, group=6)),
-    "it was asked for": notes(stolen(1_000), stolen(1_500), orders_ms=[1_400.0]),
+    "it was asked for": notes(stolen(1_000), stolen(1_500), orders=[(1_400.0, 1_500.0)]),
+    "it was being asked for": notes(stolen(1_000), stolen(1_500), orders=[(900.0, 1_100.0)]),
     "nobody was asked": notes(stolen(1_000, outcome="abandoned"), stolen(1_500)),
     "caught up meanwhile": notes(
         stolen(1_050), looks=[looks(1_000, lag=900)[0], looks(1_000, lag=9)[1]]
@@ -56,6 +57,7 @@ BAD: Final = {
     "stopped": notes(stolen(31_000, target=3)),
     "just started": notes(stolen(20_400)),
     "lags": notes(stolen(1_050), looks=[*looks(1_000, lag=129)]),
+    "it was asked for before": notes(stolen(1_000), stolen(1_500), orders=[(800.0, 950.0)]),
     "again": notes(stolen(1_000), stolen(2_000)),
     "again, after a failure": notes(stolen(1_000, outcome="aborted"), stolen(2_000)),
     "three of twenty": notes(looks=[*looks(1_000, frozenset({1, 2, 3}))]),

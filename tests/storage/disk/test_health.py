@@ -95,6 +95,13 @@ def test_single_waits_are_usual(disk: Disk) -> None:
     assert not disk.health.slow
 
 
+def test_who_does_not_know_its_disk_yet_is_no_better_place(disk: Disk) -> None:
+    disk.others = [DiskHealth().own_class, DiskHealth().own_class]
+    disk.batches(BATCHES_KEPT, 2 * SLOW_NS)
+    assert not disk.health.slow
+    assert disk.health.own_class == class_of(2 * SLOW_NS)
+
+
 @pytest.mark.parametrize(
     ("others", "slow"),
     [
