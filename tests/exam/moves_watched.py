@@ -23,7 +23,10 @@ ANSWER_S: Final = 1.0
 LAG_SLOTS_MAX: Final = 128
 """balancer.stealing.steal.BalancingConfig's."""
 UNLED_PART_MAX: Final = 0.1
-OPERATOR: Final = "operator"
+OPERATOR, UNEVEN = "operator", "uneven"
+"""Triggers of plans, or how they begin."""
+ADOPTED_MS: Final = 1_000.0
+"""So long after it was made a plan may reach the last node."""
 
 
 def wall_ms() -> float:
@@ -47,6 +50,8 @@ class Planned:
     wall_ms: float
     group: int
     target: int
+    evenness: bool
+    """Only for evenness: not because a node died or came."""
 
 
 @attrs.define
@@ -66,7 +71,7 @@ class Look:
     """Groups that nobody is master of, those of nodes that are away excepted."""
     groups: int
     lag: Mapping[tuple[int, int], int]
-    """(node, group): how many slots it is behind, as the group's master says."""
+    """(node, group): how many slots it has applied less than the group's master."""
 
 
 @attrs.define
@@ -130,6 +135,9 @@ class Notes:
                     yield f"planned for a dead node: {move}, {away}"
 
     def _too_often(self, steals: Sequence[Steal], cool_down_ms: float) -> Iterable[str]:
+        needed = {
+            (one.wall_ms, one.wall_ms + ADOPTED_MS) for one in self.planned if not one.evenness
+        }
         by_group: dict[int, list[Steal]] = {}
         for steal in steals:
             if steal.outcome != "abandoned":  # it moved nothing, and nobody was asked
@@ -138,7 +146,7 @@ class Notes:
             for first, second in pairwise(row):
                 ordered = any(
                     first.began_ms < until_ms and from_ms <= second.began_ms
-                    for from_ms, until_ms in self.orders
+                    for from_ms, until_ms in [*self.orders, *needed]
                 )
                 if not ordered and second.began_ms < first.ended_ms + cool_down_ms:
                     yield f"again within the cool-down: {first}, {second}"
@@ -190,11 +198,17 @@ class Watch:
             and row.last_known is not None
             and self.notes.is_away(row.last_known, at_ms, self.lease_ms)
         }
+        applied = {
+            (node.spec.id, group["group"]): group["applied"]
+            for node in view.nodes
+            if node.status is not None
+            for group in node.status["groups"]
+        }
+        master = {row.group: row.applied for row in view.groups if row.master is not None}
         lag = {
-            (node, row.group): slots
-            for row in view.groups
-            if row.master is not None
-            for node, slots in row.lag.items()
+            (node, group): master[group] - slot
+            for (node, group), slot in applied.items()
+            if group in master
         }
         return Look(at_ms, frozenset(unled - self._lost), len(view.groups), lag)
 
@@ -211,7 +225,8 @@ class Watch:
             )
         for plan in told["plans"]:
             if plan["trigger"] != OPERATOR:
+                at_ms, evenness = float(plan["wall_ms"]), plan["trigger"].startswith(UNEVEN)
                 self.notes.planned.update(
-                    Planned(float(plan["wall_ms"]), move["group"], move["target"])
+                    Planned(at_ms, move["group"], move["target"], evenness)
                     for move in plan["moves"]
                 )

@@ -40,6 +40,9 @@ GOOD: Final = {
     "another group within the cool-down": notes(stolen(1_000), stolen(1_100, group=6)),
     "it was asked for": notes(stolen(1_000), stolen(1_500), orders=[(1_400.0, 1_500.0)]),
     "it was being asked for": notes(stolen(1_000), stolen(1_500), orders=[(900.0, 1_100.0)]),
+    "somebody had died": notes(
+        stolen(1_000), stolen(1_500), planned={Planned(900, 7, 3, evenness=False)}
+    ),
     "nobody was asked": notes(stolen(1_000, outcome="abandoned"), stolen(1_500)),
     "caught up meanwhile": notes(
         stolen(1_050), looks=[looks(1_000, lag=900)[0], looks(1_000, lag=9)[1]]
@@ -49,7 +52,7 @@ GOOD: Final = {
         looks=[looks(1_000, frozenset({1, 2, 3}))[0], *looks(1_100, frozenset({3, 4, 5}))[1:]]
     ),
     "a plan that counts on a node that is away for a moment": notes(
-        planned={Planned(11_900, 5, 2)}
+        planned={Planned(11_900, 5, 2, evenness=True)}
     ),
 }
 BAD: Final = {
@@ -58,10 +61,13 @@ BAD: Final = {
     "just started": notes(stolen(20_400)),
     "lags": notes(stolen(1_050), looks=[*looks(1_000, lag=129)]),
     "it was asked for before": notes(stolen(1_000), stolen(1_500), orders=[(800.0, 950.0)]),
+    "again, for evenness": notes(
+        stolen(1_000), stolen(1_500), planned={Planned(1_100, 5, 3, evenness=True)}
+    ),
     "again": notes(stolen(1_000), stolen(2_000)),
     "again, after a failure": notes(stolen(1_000, outcome="aborted"), stolen(2_000)),
     "three of twenty": notes(looks=[*looks(1_000, frozenset({1, 2, 3}))]),
-    "a plan for a dead node": notes(planned={Planned(12_100, 5, 2)}),
+    "a plan for a dead node": notes(planned={Planned(12_100, 5, 2, evenness=True)}),
 }
 
 
