@@ -1,12 +1,14 @@
 """How the disk does, judged by how long the log's batches take to become durable.
 
-*Hung*: the batch under way has waited for HUNG_NS. *Slow*: the middle one of the last batches took
-SLOW_NS or more, and half of the other nodes are far better, as they say of themselves. Where all
-disks are alike, on one machine say, none is slow: there is nowhere to go.
+*Hung*: the batch under way has waited for HUNG_NS. *Slow*: for SLOW_AFTER_NS the middle one of the
+last batches has taken SLOW_NS or more, and half of the other nodes have been far better, as they
+say of themselves. Where all disks are alike, on one machine say, none is slow: there is nowhere to
+go. What others say is half a second old and a few batches are soon over, so a moment in which
+somebody is worse off than the others says nothing.
 
 Time is an argument. It is counted in steps between ticks, and a step counts for STEP_NS_MAX at
-most: while a process stands still (SIGSTOP, a collection of garbage) nobody hears of the disk, and
-that is not the disk's fault.
+most, little more than a tick: while a process stands still (SIGSTOP, a collection of garbage, no
+processor to be had) nobody hears of the disk, and that is not the disk's fault.
 """
 
 from collections import deque
@@ -18,11 +20,12 @@ HUNG_NS: Final = 1_000_000_000
 SLOW_NS: Final = 40_000_000
 FAR_BETTER: Final = 2
 """Classes below ours: two to four times as fast, or more."""
+SLOW_AFTER_NS: Final = 1_000_000_000
 SLOW_FOR_NS: Final = 30_000_000_000
 """Who was slow stays so for so long, lest masters go to and fro."""
 BATCHES_KEPT: Final = 15
 BATCHES_NEEDED: Final = 5
-STEP_NS_MAX: Final = 100_000_000
+STEP_NS_MAX: Final = 25_000_000
 CLASS_MAX: Final = 15
 
 
@@ -39,6 +42,7 @@ class DiskHealth:
         self._under_way = False
         self._looked_ns = 0
         self._taken: deque[int] = deque(maxlen=BATCHES_KEPT)
+        self._worse_since_ns: int | None = None
         self._slow_until_ns = 0
 
     @property
@@ -53,7 +57,9 @@ class DiskHealth:
 
     @property
     def own_class(self) -> int:
-        return CLASS_MAX if self.hung else class_of(self.usual_ns)
+        """What the others are told. Who does not know yet is no better than anybody: three nodes
+        that start on slow disks would else call each other better, whoever knows first."""
+        return CLASS_MAX if self.hung or not self.usual_ns else class_of(self.usual_ns)
 
     def begun(self, boot_ns: int) -> None:
         """A batch goes to the disk."""
@@ -74,7 +80,11 @@ class DiskHealth:
         self.hung = self.waited_ns >= HUNG_NS
         known = sorted(others)
         better = bool(known) and median_low(known) + FAR_BETTER <= class_of(self.usual_ns)
-        if self.usual_ns >= SLOW_NS and better:
+        if not (self.usual_ns >= SLOW_NS and better):
+            self._worse_since_ns = None
+        elif self._worse_since_ns is None:
+            self._worse_since_ns = boot_ns
+        if self._worse_since_ns is not None and boot_ns >= self._worse_since_ns + SLOW_AFTER_NS:
             self.slow, self._slow_until_ns = True, boot_ns + SLOW_FOR_NS
         elif boot_ns >= self._slow_until_ns:
             self.slow = False

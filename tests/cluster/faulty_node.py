@@ -2,14 +2,17 @@
 
 `python -m tests.cluster.faulty_node FAULTS --config ...`: if FAULTS holds a file `eio-fsync`, every
 fdatasync fails, if `eio-write`, every write of a segment; if it holds a file `room`, the data
-directory may have as many bytes as it says. What fails is counted: nothing is tried twice. A write
-that the kernel makes durable by itself fails at its end, or at its beginning, by the same files.
+directory may have as many bytes as it says; if `slow-sync`, every fdatasync takes so many
+milliseconds longer. What fails is counted: nothing is tried twice. A write that the kernel makes
+durable by itself fails at its end, or at its beginning, or is slow, by the same files.
 """
 
 import errno
 import os
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +49,16 @@ def is_segment(descriptor: int) -> bool:
     return os.readlink(f"/proc/self/fd/{descriptor}").endswith(SEGMENT_SUFFIX)
 
 
-def failing_fdatasync(descriptor: Any) -> None:
+def delay_s() -> float:
+    with suppress(FileNotFoundError):
+        return float((FAULTS / "slow-sync").read_text()) / 1_000
+    return 0.0
+
+
+def faulty_fdatasync(descriptor: Any) -> None:
     fail("eio-fsync", descriptor)
     fdatasync(descriptor)
+    time.sleep(delay_s())
 
 
 def failing_pwritev(descriptor: Any, buffers: Any, offset: int) -> int:
@@ -56,13 +66,32 @@ def failing_pwritev(descriptor: Any, buffers: Any, offset: int) -> int:
     return pwritev(descriptor, buffers, offset)
 
 
-class FailingWrites(KernelWrites):
-    def begin(self, descriptor: int, *args: Any) -> bool:
+def wake(eventfd: int) -> None:
+    with suppress(OSError):  # it may be closed: the node has stopped meanwhile
+        os.eventfd_write(eventfd, 1)
+
+
+class FaultyWrites(KernelWrites):
+    """The kernel says so when a write is durable; who is told to be slow passes that on later."""
+
+    def begin(self, descriptor: int, memory: Any, offset: int, eventfd: int, *more: Any) -> bool:
         fail("eio-write", descriptor)
         self.descriptor = descriptor
-        return super().begin(descriptor, *args)
+        delay = delay_s()
+        self.not_before_s = time.monotonic() + delay
+        if not super().begin(descriptor, memory, offset, eventfd, *more):
+            return False
+        if delay:
+            timer = threading.Timer(delay + 0.001, wake, (eventfd,))
+            timer.daemon = True
+            timer.start()
+        return True
 
     def result(self, wait_s: float = 0.0) -> int | None:
+        left_s = self.not_before_s - time.monotonic()
+        if left_s > wait_s:
+            return None
+        time.sleep(max(0.0, left_s))
         result = super().result(wait_s)
         if result is not None:
             fail("eio-fsync", self.descriptor)
@@ -78,6 +107,6 @@ def small_fstatvfs(descriptor: int) -> Any:
 
 
 if __name__ == "__main__":
-    os.fdatasync, os.fstatvfs, os.pwritev = failing_fdatasync, small_fstatvfs, failing_pwritev
-    direct.KernelWrites = FailingWrites
+    os.fdatasync, os.fstatvfs, os.pwritev = faulty_fdatasync, small_fstatvfs, failing_pwritev
+    direct.KernelWrites = FaultyWrites
     sys.exit(node.main(sys.argv[2:]))

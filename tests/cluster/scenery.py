@@ -5,7 +5,7 @@ then read is written into histories, beside the nodes' directories, and judged b
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain
@@ -99,6 +99,7 @@ async def load(
     rate: int = RATE,
     pad_bytes: int = 0,
     bootstrap: str | None = None,
+    turns: Sequence[int] = (),
 ) -> AsyncIterator[SteadyProducer]:
     """A producer that goes on while the body runs; afterwards every message has its answer."""
     with Recorder(cluster.spec.data_dir / f"history-{name}.jsonl") as recorder:
@@ -111,6 +112,7 @@ async def load(
             pad_bytes=pad_bytes,
             recorder=recorder,
             settings=SOON_BACK,
+            turns=turns,
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(in_thread, producer.run)

@@ -8,8 +8,7 @@ import json
 import logging
 import os
 import shutil
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from confluent_kafka.admin import AdminClient
 from cli import main as cli
 from cluster import health, workload
 from cluster.launcher import Launcher
-from cluster.spec import ClusterSpec
 from cluster.workload import SteadyProducer
 from tests.cluster import scenery
 from tests.cluster.scenery import (
@@ -39,6 +37,7 @@ from tests.cluster.scenery import (
     three_nodes,
     until,
 )
+from tests.cluster.with_faults import faulty
 from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
@@ -121,16 +120,7 @@ class Disks:
 @asynccontextmanager
 async def disks(tmp_path: Path, *overrides: str) -> AsyncIterator[Disks]:
     faults = tmp_path / "faults"
-    for node in (1, 2, 3):
-        (faults / str(node)).mkdir(parents=True)
-
-    def command(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
-        start = [sys.executable, "-P", "-m", "tests.cluster.faulty_node"]
-        sets = [word for override in overrides for word in ("--set", override)]
-        config = ["--config", str(spec.config_path(node_id)), *sets]
-        return [*start, str(faults / str(node_id)), *config, "--parent-pid", str(os.getpid())]
-
-    async with three_nodes(tmp_path, *SMALL, *overrides, command=command) as cluster:
+    async with three_nodes(tmp_path, *SMALL, *overrides, command=faulty(faults)) as cluster:
         yield Disks(cluster, faults)
 
 

@@ -39,6 +39,7 @@ LOOK_EVERY_S: Final = 0.2
 PROGRAM_S, PROGRAM_S_FULL = 240.0, 1_500.0
 PLACED_S: Final = 60.0
 """A node to which steals failed is left alone for half a minute (balancer.judgement)."""
+LONG_S: Final = 10.0
 Condition = Callable[[ClusterView], bool]
 PREPARES: Final = "prepares-{}.txt"
 
@@ -121,16 +122,21 @@ def is_master(node: int) -> Callable[[ClusterView], bool]:
 
 
 async def placed(cluster: Launcher, wanted: dict[str, object], ready: Condition) -> ClusterView:
-    """Have the masters where they are wanted; why they are not is told."""
-    try:
-        await health.place(cluster.spec.nodes[0].http, wanted)
-        return await until(cluster, ready, f"masters as in {wanted}", within_s=PLACED_S)
-    except BaseException:
-        with trio.CancelScope(shield=True), trio.move_on_after(PLACED_S):
-            sys.stderr.write(
-                "".join([f"{await whys(cluster, node.id)}\n" for node in cluster.spec.nodes])
-            )
-        raise
+    """Have the masters where they are wanted; if that takes long, why they are not is told."""
+    await health.place(cluster.spec.nodes[0].http, wanted)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tell_why, cluster)
+        view = await until(cluster, ready, f"masters as in {wanted}", within_s=PLACED_S)
+        nursery.cancel_scope.cancel()
+    return view
+
+
+async def tell_why(cluster: Launcher) -> None:
+    """Again and again what holds it up, until cancelled."""
+    while True:
+        await trio.sleep(LONG_S)
+        for node in cluster.spec.nodes:
+            sys.stderr.write(f"{await whys(cluster, node.id)}\n")
 
 
 async def whys(cluster: Launcher, node: int) -> str:

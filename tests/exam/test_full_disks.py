@@ -2,8 +2,8 @@
 
 What is refused is the middle of a pipeline, again and again: what was sent behind it, when there is
 room again, must not be let through before its client could see the refusal. Disks are full by what
-they say of themselves (tests.cluster.faulty_node), or small file systems of their own that somebody
-else fills, which takes root.
+they say of themselves (tests/cluster/faulty_node.py), or small file systems of their own that
+somebody else fills, which takes root.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import cycle, pairwise
@@ -23,8 +23,8 @@ import trio
 
 from cluster import health, workload
 from cluster.launcher import Launcher, node_command
-from cluster.spec import ClusterSpec
 from tests.cluster.scenery import FULL, PARTITIONS, READ_S, in_thread, three_nodes
+from tests.cluster.with_faults import faulty
 from tests.exam.careful import Careful
 from tests.exam.test_order import Dose, produce, read_back
 
@@ -112,25 +112,10 @@ def file_systems(data: Path) -> Iterator[None]:
 @asynccontextmanager
 async def small_disks(tmp_path: Path, real: bool) -> AsyncIterator[tuple[Launcher, Fill]]:
     faults = tmp_path / "faults"
-    for node in NODES:
-        (faults / str(node)).mkdir(parents=True)
-
-    def faulty(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
-        sets = [word for override in overrides for word in ("--set", override)]
-        start = [
-            sys.executable,
-            "-P",
-            "-m",
-            "tests.cluster.faulty_node",
-            str(faults / str(node_id)),
-        ]
-        config = ["--config", str(spec.config_path(node_id)), *sets]
-        return [*start, *config, "--parent-pid", str(os.getpid())]
-
     with ExitStack() as stack:
         if real:
             stack.enter_context(file_systems(tmp_path / "data"))
-        command = node_command if real else faulty
+        command = node_command if real else faulty(faults)
         async with three_nodes(tmp_path, *SMALL, command=command) as cluster:
             yield cluster, really_full(tmp_path / "data") if real else told_full(faults)
 

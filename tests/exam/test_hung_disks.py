@@ -2,6 +2,7 @@
 nobody his answers (rows S7 of docs/exam.md)."""
 
 import logging
+import statistics
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,9 +18,12 @@ from cluster.launcher import Launcher
 from cluster.recorder import Recorder
 from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
+from history.record import Outcome
+from storage.disk.health import BATCHES_KEPT, SLOW_FOR_NS
 from tests.cluster.scenery import (
     FULL,
     PARTITIONS,
+    STEP_S,
     TOPIC,
     acknowledged,
     everything_has_a_master,
@@ -29,6 +33,7 @@ from tests.cluster.scenery import (
     three_nodes,
     until,
 )
+from tests.cluster.with_faults import faulty
 from tests.exam.hurting import ONLY_IN_FULL, SMALL_SEGMENTS
 from tests.exam.own_disks import OwnDisk, command_on, own_disks
 from tests.exam.prober import Prober
@@ -45,6 +50,13 @@ GAP_MS_MAX = 2_000 + 1_000
 DOSES = [None, 2.0, 8.0, 20.0] if FULL else [None]
 """Seconds; None: until others have taken over and go on."""
 WRITES_PER_S = 20
+SLOW_MS = 50
+"""A sync, and more than DiskHealth calls slow."""
+SYNCS, SLOW = "evenkeel_wal_syncs_total", "evenkeel_disk_slow"
+VICTIM = 1
+USUAL_S, SLOW_S = 10.0, 20.0
+P99_TIMES = 5
+SLOW_FOR_S, A_MOMENT_S, BACK_S = SLOW_FOR_NS / 1e9, 1.0, 60.0
 
 
 @attrs.define
@@ -149,3 +161,126 @@ async def test_a_slow_disk_costs_a_node_its_masters(tmp_path: Path) -> None:
             LOG.info("node %s slow: gaps of %s ms", victim, gaps)
             assert max(gaps) <= GAP_MS_MAX, gaps
             one.disks[victim].lift()
+
+
+@attrs.define
+class Slow:
+    """A cluster in which every sync of any node can be made slow."""
+
+    cluster: Launcher
+    faults: Path
+    producer: SteadyProducer
+
+    @staticmethod
+    def make(faults: Path, *nodes: int) -> None:
+        for node in nodes:
+            (faults / str(node) / "slow-sync").write_text(str(SLOW_MS))
+
+    def well(self, *nodes: int) -> None:
+        for node in nodes:
+            (self.faults / str(node) / "slow-sync").unlink()
+
+    async def metric(self, node: int, name: str) -> float:
+        ask = partial(health.request, self.cluster.spec.node(node).http, "GET", "/metrics")
+        _, text = await in_thread(partial(ask, timeout_s=10))
+        lines = [line.split() for line in text.decode().splitlines()]
+        (value,) = [float(line[1]) for line in lines if line[0] == name]
+        return value
+
+    async def knows_its_disk(self, node: int) -> None:
+        """Wait until it has written so much that it can judge."""
+        with trio.fail_after(STEP_S):
+            while await self.metric(node, SYNCS) < 2 * BATCHES_KEPT:  # noqa: ASYNC110 (no event)
+                await trio.sleep(0.1)
+
+    async def all_on(self, victim: int) -> None:
+        await health.place(self.cluster.spec.node(victim).http, {"all_on": victim})
+        await until(self.cluster, partial(is_master, victim=victim), f"all on node {victim}")
+        await acknowledged(self.producer, A_FEW)
+
+    async def nobody_goes(self, victim: int) -> None:
+        """All disks are slow, and have been for long enough."""
+        for node in NODES:
+            await self.knows_its_disk(node)
+        await acknowledged(self.producer, A_FEW)
+        view = await until(self.cluster, everything_has_a_master, "every group has a master")
+        assert is_master(view, victim), "there is nowhere to go to"
+        assert [await self.metric(node, SLOW) for node in NODES] == [0, 0, 0]
+
+    async def all_go(self, victim: int) -> None:
+        gone = partial(is_rid, victim=victim)
+        await until(self.cluster, gone, f"node {victim} is master of nothing")
+        assert await self.metric(victim, SLOW) == 1
+        await acknowledged(self.producer, A_FEW)
+
+    def p99_ms(self, from_ns: int, to_ns: int) -> float:
+        """Of what was sent then and acknowledged since."""
+        took = [
+            (one.ended_ns - one.began_ns) / 1e6
+            for one in self.producer.history
+            if from_ns <= one.began_ns < to_ns and one.outcome is Outcome.OK
+        ]
+        return statistics.quantiles(took, n=100)[98]
+
+
+@asynccontextmanager
+async def slow_disks(tmp_path: Path, *slow: int) -> AsyncIterator[Slow]:
+    """`slow`: nodes whose disks are so from the beginning."""
+    faults = tmp_path / "faults"
+    for node in NODES:
+        (faults / str(node)).mkdir(parents=True)
+    Slow.make(faults, *slow)
+    async with three_nodes(tmp_path, *SMALL_SEGMENTS, command=faulty(faults)) as cluster:
+        async with load(cluster, "p", rate=RATE) as producer:
+            await acknowledged(producer, A_FEW)
+            yield Slow(cluster, faults, producer)
+        await judge(cluster, producer)
+
+
+async def test_50_ms_a_sync_cost_a_node_its_masters(tmp_path: Path) -> None:
+    async with slow_disks(tmp_path) as one:
+        await one.all_on(VICTIM)
+        one.make(one.faults, VICTIM)
+        await one.all_go(VICTIM)
+
+
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+async def test_three_disks_of_50_ms_a_sync_cost_nobody_his_masters(tmp_path: Path) -> None:
+    """From the start. As soon as two of them are well, the third node gives its masters away."""
+    async with slow_disks(tmp_path, *NODES) as one:
+        await one.all_on(VICTIM)
+        await one.nobody_goes(VICTIM)
+        one.well(*{*NODES} - {VICTIM})
+        await one.all_go(VICTIM)
+
+
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+async def test_50_ms_a_sync_cost_producers_little(tmp_path: Path) -> None:
+    """Five times, one node after the other. The first is its groups' master again when its disk is
+    well, not before half a minute has passed."""
+    async with slow_disks(tmp_path) as one:
+        for number in range(5):
+            victim = NODES[number % len(NODES)]
+            await one.all_on(victim)
+            usual_ns = monotonic_ns()
+            await trio.sleep(USUAL_S)
+            began_ns = monotonic_ns()
+            one.make(one.faults, victim)
+            await one.all_go(victim)
+            gone_s = (monotonic_ns() - began_ns) / 1e9
+            await trio.sleep(SLOW_S)
+            ended_ns = monotonic_ns()
+            one.well(victim)
+            await acknowledged(one.producer, A_FEW)
+            gaps = [one.producer.longest_gap_ms(k, began_ns, ended_ns) for k in range(PARTITIONS)]
+            usual_ms, during_ms = one.p99_ms(usual_ns, began_ns), one.p99_ms(began_ns, ended_ns)
+            LOG.info(
+                "node %s slow: gone after %.1f s, gaps of %s ms, p99 %.0f ms, usually %.0f",
+                *(victim, gone_s, [round(gap) for gap in gaps], during_ms, usual_ms),
+            )
+            assert max(gaps) <= GAP_MS_MAX, gaps
+            assert during_ms <= P99_TIMES * usual_ms, (usual_ms, during_ms)
+            if number == 0:
+                back = partial(is_master, victim=victim)
+                await until(one.cluster, back, "its masters are back", within_s=BACK_S)
+                assert (monotonic_ns() - ended_ns) / 1e9 > SLOW_FOR_S - A_MOMENT_S

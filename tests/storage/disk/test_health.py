@@ -9,6 +9,7 @@ from storage.disk.health import (
     BATCHES_NEEDED,
     CLASS_MAX,
     HUNG_NS,
+    SLOW_AFTER_NS,
     SLOW_FOR_NS,
     SLOW_NS,
     DiskHealth,
@@ -83,8 +84,30 @@ def test_a_disk_is_slow_by_the_middle_one_of_its_batches(disk: Disk) -> None:
     disk.batches(BATCHES_NEEDED - 1, 2 * SLOW_NS)
     assert not disk.health.slow, "too few"
     disk.batches(1, 2 * SLOW_NS)
+    assert disk.health.usual_ns >= SLOW_NS
+    assert not disk.health.slow, "not for long"
+    disk.wait(SLOW_AFTER_NS)
     assert disk.health.slow
     assert not disk.health.hung
+
+
+def test_a_moment_in_which_others_are_better_says_nothing(disk: Disk) -> None:
+    for _ in range(10):
+        disk.others = [GOOD, GOOD]
+        disk.batches(BATCHES_KEPT, 60 * MS)
+        disk.others = [BAD, BAD]
+        disk.batches(1, 60 * MS)
+    assert not disk.health.slow
+
+
+def test_who_gets_no_processor_blames_no_disk(disk: Disk) -> None:
+    """Its batches are durable long before it hears of that."""
+    disk.others = [GOOD, GOOD]
+    for _ in range(4 * BATCHES_KEPT):
+        disk.begin()
+        disk.now_ns += 2 * SLOW_NS
+        disk.end()
+    assert not disk.health.slow
 
 
 def test_single_waits_are_usual(disk: Disk) -> None:
@@ -93,6 +116,13 @@ def test_single_waits_are_usual(disk: Disk) -> None:
         disk.batches(3, 2 * MS)
         disk.batches(2, 5 * SLOW_NS)
     assert not disk.health.slow
+
+
+def test_who_does_not_know_its_disk_yet_is_no_better_place(disk: Disk) -> None:
+    disk.others = [DiskHealth().own_class, DiskHealth().own_class]
+    disk.batches(2 * BATCHES_KEPT, 2 * SLOW_NS)
+    assert not disk.health.slow
+    assert disk.health.own_class == class_of(2 * SLOW_NS)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +140,13 @@ def test_single_waits_are_usual(disk: Disk) -> None:
 def test_where_all_disks_are_alike_none_is_slow(disk: Disk, others: list[int], slow: bool) -> None:
     """Three nodes of a test on one busy machine, or a machine room of old disks."""
     disk.others = others
-    disk.batches(BATCHES_KEPT, 60 * MS)
+    disk.batches(2 * BATCHES_KEPT, 60 * MS)
     assert disk.health.slow is slow
 
 
 def test_who_was_slow_stays_so_for_a_while(disk: Disk) -> None:
     disk.others = [GOOD, GOOD]
-    disk.batches(BATCHES_KEPT, 60 * MS)
+    disk.batches(2 * BATCHES_KEPT, 60 * MS)
     disk.batches(BATCHES_KEPT, 2 * MS)
     assert disk.health.slow, "masters would go to and fro"
     disk.wait(SLOW_FOR_NS)
