@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from typing import Final
 
+from simulator.whole.mutants import MUTANTS
 from simulator.whole.options import draw
 from simulator.whole.swarm import run_seeds, run_world
 
@@ -19,16 +20,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one world")
     parser.add_argument("--verbose", action="store_true", help="with --seed: all that happens")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this bug planted")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         options = draw(arguments.seed)
         print(options.describe())
-        verdict = run_world(options, verbose=arguments.verbose)
+        verdict = run_world(options, verbose=arguments.verbose, mutant=arguments.mutant)
         print(verdict.report or "clean")
         print(f"{verdict.failure}\n{_figures(Counter(verdict.statistics))}")
         return int(bool(verdict.failure))
     first, last = map(int, arguments.seeds.split(":"))
-    return _run_all(range(first, last), arguments.jobs)
+    seeds = range(first, last)
+    if arguments.mutant is not None:
+        return _hunt(seeds, arguments.jobs, arguments.mutant)
+    return _run_all(seeds, arguments.jobs)
+
+
+def _hunt(seeds: range, jobs: int, mutant: str) -> int:
+    """Until a world fails; 0 if one does."""
+    for verdict in run_seeds(seeds, jobs, mutant):
+        if verdict.failure:
+            tried = verdict.seed - seeds.start + 1
+            print(f"{mutant}: found by world {tried}, seed {verdict.seed}: {verdict.failure}")
+            return 0
+    print(f"{mutant}: not in {len(seeds)} worlds")
+    return 1
 
 
 def _run_all(seeds: range, jobs: int) -> int:

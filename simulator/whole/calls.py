@@ -13,6 +13,7 @@ from paxos.entry import Buffer
 from runtime.network.stream import Stream
 from simulator.environment.loop import Loop
 from simulator.environment.trace import Trace
+from simulator.environment.violation import Violation
 from simulator.whole.host import KAFKA_PORT
 from simulator.whole.machine import Lan
 from simulator.whole.streams import Pipe, SimStream
@@ -97,7 +98,10 @@ class Connection:
             frame = memoryview(bytes(received[4 : 4 + size]))
             del received[: 4 + size]
             self._calls.trace.mix(frame.tobytes())
-            call = self._under_way.pop(response_correlation_id(frame))
+            number = response_correlation_id(frame)
+            if number != next(iter(self._under_way), None):
+                raise Violation(f"answers: {number} came, not that of the oldest request")
+            call = self._under_way.pop(number)
             call.answered(decode_response(call.api_key, call.version, frame))
 
     def _flush(self) -> None:

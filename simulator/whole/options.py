@@ -107,6 +107,6 @@ def draw(seed: int) -> WholeOptions:
         client_window=d.choice((1, 2, 4)),
         client_think_ns=between(d, 50, 400) * MS,
         tail_bytes=d.choice((0, 4_000, 1_000_000)),
-        segment_bytes=1 << 20,
+        segment_bytes=d.choice((64 << 10, 64 << 10, 256 << 10, 1 << 20)),
         checkpoint_records=d.choice((100, 400, 4_000)),
     )

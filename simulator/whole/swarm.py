@@ -3,6 +3,7 @@
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from multiprocessing import get_context
 from time import process_time
 from typing import Final
@@ -10,6 +11,8 @@ from typing import Final
 import attrs
 
 from simulator.environment.violation import Violation
+from simulator.mutants.planting import plant
+from simulator.whole.mutants import MUTANTS
 from simulator.whole.options import WholeOptions, draw
 from simulator.whole.world import World
 
@@ -27,7 +30,13 @@ class Verdict:
     statistics: Counter[str]
 
 
-def run_world(options: WholeOptions, *, verbose: bool = False) -> Verdict:
+def run_world(
+    options: WholeOptions, *, verbose: bool = False, mutant: str | None = None
+) -> Verdict:
+    """`mutant`: with this bug of `simulator.whole.mutants` in place."""
+    if mutant is not None:
+        with plant(MUTANTS[mutant]):
+            return run_world(options, verbose=verbose)
     began_s, failure, report = process_time(), "", ""
     world = World(options, verbose=verbose)
     try:
@@ -46,12 +55,12 @@ def run_world(options: WholeOptions, *, verbose: bool = False) -> Verdict:
     )
 
 
-def run_seed(seed: int) -> Verdict:
-    return run_world(draw(seed))
+def run_seed(mutant: str | None, seed: int) -> Verdict:
+    return run_world(draw(seed), mutant=mutant)
 
 
-def run_seeds(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
+def run_seeds(seeds: Sequence[int], jobs: int, mutant: str | None = None) -> Iterator[Verdict]:
     """In processes of their own, in the order of the seeds."""
     context = get_context("spawn")  # else a world would inherit what another one left
     with context.Pool(jobs, maxtasksperchild=20) as pool:
-        yield from pool.imap(run_seed, seeds)
+        yield from pool.imap(partial(run_seed, mutant), seeds)

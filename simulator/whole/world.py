@@ -45,6 +45,7 @@ from simulator.environment.trace import Trace
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
 from simulator.whole.disk import SimDisk
+from simulator.whole.holes import Holes
 from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_disk
 from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
@@ -104,7 +105,9 @@ class World:
         }
         self.links.hosts = {host.address: host for host in self.nodes.values()}
         self.wrong: Violation | None = None
-        self.healed = False
+        self.healed = self.quiet = False
+        logs = self.partition_logs.logs
+        self.holes = Holes(self.loop, logs, options.lease_ms * MS, lambda: self.quiet)
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
         self.clients: Sequence[AnyClient] = self._clients()
         self.nemesis = Nemesis(self)
@@ -154,14 +157,15 @@ class World:
                 renew_every_ms=options.lease_ms // 4,
                 clock_margin_ms=options.lease_ms // 16,
             ),
-            storage=StorageSection(
-                segment_bytes=options.segment_bytes,
-                low_water_bytes=MIB,
-                reserve_bytes=0,
-                log_bytes=2 * MIB,
-                checkpoint_records=options.checkpoint_records,
-                checkpoint_bytes=64 << 10,
-                scrub_every_s=15,
+            storage=small_log(
+                StorageSection(
+                    low_water_bytes=MIB,
+                    reserve_bytes=0,
+                    checkpoint_records=options.checkpoint_records,
+                    checkpoint_bytes=64 << 10,
+                    scrub_every_s=15,
+                ),
+                options.segment_bytes,
             ),
             balancer=BalancerSection(load_interval_ms=0),
             broker=BrokerSection(retention_ms=-1),  # records carry no times of this world
@@ -230,8 +234,10 @@ class World:
         self._check_ready()
         before = [client.progress for client in self.clients]
         floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
+        self.holes.watch()
         self._until(loop.now_ns + options.duration_ns // 3)
         self._check_progress(before, floors)
+        self.quiet = True
         for client in self.clients:
             client.stopped = True
         self._until(loop.now_ns + QUIET_NS - TOLD_NS)
@@ -280,6 +286,15 @@ class World:
         statistics["fetches"] = logs.fetches
         statistics["commits"] = self.group_logs.commits
         statistics["events"] = self.loop.events
+        statistics["longest hole, ms, summed"] = self.holes.longest_ns // MS
+
+
+def small_log(section: StorageSection, segment_bytes: int) -> StorageSection:
+    """With segments below what a configuration allows: else a world's minute of data would fit in
+    the first one, nothing would leave the log, and nobody would have to catch up."""
+    object.__setattr__(section, "segment_bytes", segment_bytes)
+    object.__setattr__(section, "log_bytes", 2 * segment_bytes)
+    return section
 
 
 class _Lines:
