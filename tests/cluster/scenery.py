@@ -100,6 +100,7 @@ async def load(
     pad_bytes: int = 0,
     bootstrap: str | None = None,
     turns: Sequence[int] = (),
+    settings: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[SteadyProducer]:
     """A producer that goes on while the body runs; afterwards every message has its answer."""
     with Recorder(cluster.spec.data_dir / f"history-{name}.jsonl") as recorder:
@@ -111,7 +112,7 @@ async def load(
             name=name,
             pad_bytes=pad_bytes,
             recorder=recorder,
-            settings=SOON_BACK,
+            settings={**SOON_BACK, **settings},
             turns=turns,
         )
         async with trio.open_nursery() as nursery:

@@ -33,6 +33,9 @@ FITS: Final = 100
 """Messages a second: 0.8 Mbit to each of two others, over six lines of 1 Mbit."""
 TOO_MANY: Final = 500
 """4 Mbit: more than the lines take, when they are slow."""
+SETTINGS: Final = {"batch.size": 16_384}
+"""As Java's by default. An entry cannot be decided sooner than the line has taken it, and no lease
+renewed meanwhile: librdkafka's batches grow to 1 MB, which is 8 s of 1 Mbit, four leases."""
 RESET_EVERY_S: Final = 5.0
 A_FEW: Final = 5
 MINUTE_S: Final = 60.0
@@ -77,7 +80,9 @@ async def main(
 ) -> list[dict[str, Any]]:
     with bad_switch(net) as switch:
         async with apart(net, directory) as one:
-            async with load(one.cluster, "p", rate=rate, pad_bytes=PAD_BYTES) as producer:
+            async with load(
+                one.cluster, "p", rate=rate, pad_bytes=PAD_BYTES, settings=SETTINGS
+            ) as producer:
                 await acknowledged(producer, A_FEW)
                 found = [await treated(one, switch, producer, name, seconds) for name in names]
             await judge(one.cluster, producer)

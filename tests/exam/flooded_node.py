@@ -115,6 +115,7 @@ class Quiet:
         while len(self.took_ms) < start + count and not self.errors:
             assert time.monotonic() < until, "the quiet client is not served"
             time.sleep(PAUSE_S)
+        assert not self.errors, f"the quiet client was told {self.errors[:3]}"
         return self.took_ms[start:]
 
     def beside_burners(self, count: int) -> list[float]:

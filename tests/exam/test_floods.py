@@ -10,7 +10,8 @@ import resource
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from tests.exam.flooded_node import (
     MIB,
     TOPIC,
     USUAL,
+    Caller,
     Flooded,
     Quiet,
     compare,
@@ -30,6 +32,7 @@ from tests.exam.flooded_node import (
     produce_one,
 )
 from tests.runtime.test_node import Place
+from wire.apis import Request
 from wire.error_codes import ErrorCode
 from wire.messages import configs, fetch, membership, produce
 
@@ -161,16 +164,25 @@ def test_O2_dear_requests_do_not_hold_up_the_others(place: Place) -> None:
     with flooded(place) as node, Quiet(node.port) as quiet:
         usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         callers = [node.caller(f"127.0.0.{2 + at}") for at in range(4)]
-        for caller in callers:
-            for _ in range(4 * DOSE):
-                caller.send(dear, 4)
-                caller.send(many, 4)
-        compare("O2 dear requests", usual, burned, quiet.until(USUAL))
-        for caller in callers:
-            for _ in range(8 * DOSE):
-                caller.receive()
-            caller.close()
+        with ThreadPoolExecutor(2 * len(callers)) as pool:
+            # Who does not read his answers is not read either: each does both at a time.
+            sent = [pool.submit(send_all, caller, [dear, many], 4 * DOSE) for caller in callers]
+            read = [pool.submit(receive_all, caller, 8 * DOSE) for caller in callers]
+            compare("O2 dear requests", usual, burned, quiet.until(USUAL))
+            for one in (*sent, *read):
+                one.result()
         assert not quiet.errors
+
+
+def send_all(caller: Caller, requests: Sequence[Request], times: int) -> None:
+    for _ in range(times):
+        for request in requests:
+            caller.send(request, 4)
+
+
+def receive_all(caller: Caller, count: int) -> None:
+    for _ in range(count):
+        caller.receive()
 
 
 def test_what_is_too_large_is_answered(place: Place) -> None:
