@@ -33,7 +33,8 @@ from storage.format import (
 )
 from storage.identity import Identity, read_identity
 from storage.log.index import GroupState
-from storage.log.recovery import Cut, LogState, Recovery
+from storage.log.log_state import Cut, LogState
+from storage.log.recovery import Recovery
 from storage.log.synced_mark import MARK_NAME, SyncedMark
 
 

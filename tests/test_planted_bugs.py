@@ -46,8 +46,9 @@ from runtime.membership.admission import Admission
 from runtime.peers.large_lane import LargeLane
 from simulator.mutants.planting import Edit, Mutant, Where, plant
 from storage.log.header_repair import mended_header
+from storage.log.log_state import LogState
 from storage.log.log_writes import LogWrites
-from storage.log.recovery import LogState, Recovery
+from storage.log.recovery import Recovery
 from storage.log.synced_mark import SyncedMark
 from storage.log.walk import _whose
 from wire.records import lz4_frame

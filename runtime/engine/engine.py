@@ -442,7 +442,7 @@ class Engine(Submitting):
         step = Step()
         if self.repairs.damaged(now, hole, step):
             self._carry_out(step)
-            self.wal.note_damage(hole.start, hole.end)
+            self.wal.note_damage(hole.start, hole.end, anybodys=hole.group is None)
 
     def on_life(self, node: NodeId, life: Life) -> None:
         """A peer says whose directory it has, and may want to know what we know of that.

@@ -23,7 +23,7 @@ from simulator.node.checkpointing import Checkpoints
 from simulator.node.disk import RecordDisk
 from simulator.node.node import SimNode
 from storage.log.index import GroupState
-from storage.log.recovery import LogState
+from storage.log.log_state import LogState
 
 SCENARIOS: Final = "tests/paxos/scenarios"
 

@@ -7,6 +7,7 @@ after the slot was learned, and its value need not be the chosen one.
 """
 
 from array import array
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -125,10 +126,14 @@ class GroupState:
             self.places[at] = self.sizes[at] = 0
         self.votes.pop(slot, None)
 
-    def lose_open(self) -> None:
-        """Any record may be damaged, and of any slot that was open then."""
+    def lose_open(self, untouched: Sequence[range] = ()) -> None:
+        """Any record may be damaged, and of any slot that was open then, but for those of which a
+        later life knew better (damage_notes.py). It has written its open votes again."""
         for slot in range(max(self.applied + 1, self.first), self.highest + 1):
-            self.lose(slot)
+            if any(slot in slots for slots in untouched):
+                self.votes.pop(slot, None)
+            else:
+                self.lose(slot)
         self.damaged = {slot: one for slot, one in self.damaged.items() if slot <= self.applied}
 
     def close_gap(self) -> None:
@@ -159,6 +164,18 @@ class GroupState:
         """The slots whose latest record begins in [start, end)."""
         first = self.first
         return [Slot(first + at) for at, place in enumerate(self.places) if start <= place < end]
+
+    def ranges_before(self, end: Place) -> Iterator[range]:
+        """The slots whose latest record begins before `end`, the highest ones first."""
+        stop = 0
+        for at in range(len(self.places) - 1, -1, -1):
+            if 0 < self.places[at] < end:
+                stop = stop or at + 1
+            elif stop:
+                yield range(self.first + at + 1, self.first + stop)
+                stop = 0
+        if stop:
+            yield range(self.first, self.first + stop)
 
     def learned_after(self, applied: int) -> list[Slot]:
         """The slots above `applied` whose entry was learned by value."""

@@ -8,7 +8,7 @@ import attrs
 from paxos.entry import Buffer, Entry
 from paxos.ids import SLOT_ZERO, Ballot, GroupId, Slot
 from storage.format import SEGMENT_BYTES_MAX, Place
-from storage.log.recovery import Cut
+from storage.log.log_state import Cut
 from storage.log.walk import Hole
 
 GROUPS_MAX: Final = 4096

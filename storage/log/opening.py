@@ -17,8 +17,9 @@ from storage.format import (
 )
 from storage.identity import Identity, mark_log_created
 from storage.log.index import GroupState
+from storage.log.log_state import LogState
 from storage.log.model import Recovered, RecoveredGroup, WalConfig
-from storage.log.recovery import LogState, Recovery
+from storage.log.recovery import Recovery
 from storage.log.segments import SegmentFiles
 from storage.log.synced_mark import open_mark
 from storage.log.wal import Wal

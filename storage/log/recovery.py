@@ -66,83 +66,17 @@ from storage.format import (
     segment_number,
 )
 from storage.identity import Identity
+from storage.log import damage_notes
+from storage.log.damage_notes import Untouched
 from storage.log.index import LEARNED_BIT, SLOT_GAP_MAX, GroupState
+from storage.log.log_state import SLOTTED, Cut, LogState
 from storage.log.segment_heads import Head, highs_before, read_head, start_of_scan
 from storage.log.segments import fill_with_zeros
 from storage.log.walk import WINDOW_BYTES, Cursor, Hole, Remains, hunt, skip, survey, walk
 
 _VOTES_PRUNE_MASK: Final = 4095
 _PROMISING: Final = (ACCEPT, PROMISE)
-_SLOTTED: Final = (ACCEPT, LEARNED)
 _OF_NO_GROUP: Final = (RETIRE, DAMAGE)
-
-
-@attrs.frozen(kw_only=True)
-class Cut:
-    """What recovery cut off: un-synced, so nobody was told about it."""
-
-    file: str
-    byte: int
-    why: str
-    records_after: int
-    """Whole records found behind the bad place, dropped with it."""
-
-
-@attrs.define(eq=False)
-class LogState:
-    """The log as recovery found it; the Wal goes on from here."""
-
-    number: int
-    """The segment being written."""
-    offset: int
-    chain: int
-    segment_end: int
-    oldest: int
-    highest_file: int
-    groups: dict[GroupId, GroupState] = attrs.Factory(dict)
-    highs: dict[int, dict[GroupId, int]] = attrs.Factory(dict)
-    """For every closed segment, the highest slot each group had recorded when it was closed."""
-    seeds: dict[int, int] = attrs.Factory(dict)
-    ends: dict[int, int] = attrs.Factory(dict)
-    """Where the records of every closed segment end."""
-    retired: range = range(0)
-    holes: list[Hole] = attrs.Factory(list)
-    """All damage there is, old and new."""
-    known_damage: set[tuple[Place, Place]] = attrs.Factory(set)
-    """Damage that an earlier restart, or the running node, has found and dealt with."""
-    states: dict[GroupId, list[tuple[Place, int]]] = attrs.Factory(dict)
-    """Behind the first damage: where heads of segments have the state of each group, and the
-    highest slot that was recorded of it by then."""
-    records: int = 0
-    bytes_read: int = 0
-    cut: Cut | None = None
-    started_at: int = 1
-    """The segment from which it was read."""
-
-    @property
-    def new_damage(self) -> list[Hole]:
-        return [hole for hole in self.holes if (hole.start, hole.end) not in self.known_damage]
-
-    def costs_vote(self, hole: Hole, group: GroupState) -> bool:
-        """Whether a promise or a vote of the group may be lost there; False only where the rest of
-        the log proves that none is (docs/adr/0046).
-
-        *One record, whose intact header says what it was.* Its ballot, so no promise is lost; its
-        slot: a vote for one that is proven to be chosen will not be asked for.
-
-        *Anybody's.* The head of a later segment says what the group was bound by then, so no
-        promise is lost; and which slot was the highest: if that is proven to be chosen, so is
-        whatever slot was voted for. (Or such a head itself: there is no vote in it.)
-        """
-        if hole.group not in (None, group.group):
-            return False
-        if hole.kind in _SLOTTED and hole.slot <= group.proven:
-            return False
-        a_head = hole.kind == STATE and not hole.flags & (FLAG_SKIP | FLAG_FORGOTTEN)
-        return not any(
-            place >= hole.end and (a_head or highest <= group.proven)
-            for place, highest in self.states.get(group.group, ())
-        )
 
 
 class Recovery:
@@ -167,6 +101,8 @@ class Recovery:
         self._heads: dict[int, Head] = {}
         self._hunted = False
         """Whether `_known` takes the whole log into account, what lies behind damage included."""
+        self._notes: dict[tuple[Place, Place], Untouched] = {}
+        """Of damage that may be anybody's, what a life that knew it noted."""
         self._headers: dict[int, SegmentHeader | None] = {}
         self._files: dict[int, File] = {}
         self._soiled: set[int] = set()
@@ -351,11 +287,16 @@ class Recovery:
             return
         header = self._headers[number]
         assert header is not None
-        here = hunt(self._files[number], number, cursor.offset, header.seed)
-        self._known = max(self._known, here.synced)
-        for later in range(number + 1, max(self._headers) + 1):
-            found = self._hunt_segment(later, cursor.chain or 0)
-            self._known = max(self._known, found.synced)
+        found = [hunt(self._files[number], number, cursor.offset, header.seed)]
+        later = range(number + 1, max(self._headers) + 1)
+        found += [self._hunt_segment(each, cursor.chain or 0) for each in later]
+        self._known = max(self._known, *(remains.synced for remains in found))
+        self._notes = {
+            damage: damage_notes.decode(note)
+            for remains in found
+            for place, damage, note in remains.notes
+            if place < self._known  # else something before it may be cut off
+        }
         self._hunted = True
 
     def _hunt_segment(self, number: int, chain: int) -> Remains:
@@ -378,7 +319,7 @@ class Recovery:
         if group is None:
             group = log.groups[GroupId(group_id)] = GroupState(GroupId(group_id))
         group.applied = max(group.applied, applied)
-        if kind in _SLOTTED and slot > group.highest + SLOT_GAP_MAX:
+        if kind in SLOTTED and slot > group.highest + SLOT_GAP_MAX:
             raise _damaged(place, f"slot {slot} follows slot {group.highest}", fields)
         ballot = group.promised
         if (round_, node) != ballot:  # seldom: making a ballot is the dearest thing here
@@ -424,8 +365,9 @@ class Recovery:
         """Forget what may have been changed by the records that were there."""
         log.holes.append(hole)
         if hole.group is None:
+            untouched = self._notes.get((hole.start, hole.end), {})
             for state in log.groups.values():
-                state.lose_open()
+                state.lose_open(untouched.get(state.group, ()))
             return
         group = log.groups.get(hole.group)
         if group is None:
@@ -433,7 +375,7 @@ class Recovery:
         assert hole.ballot is not None
         group.applied = max(group.applied, hole.applied)
         group.promised = max(group.promised, hole.ballot)
-        if hole.kind in _SLOTTED:
+        if hole.kind in SLOTTED:
             group.lose(hole.slot, hole.ballot if hole.kind == ACCEPT else None)
         elif hole.kind == STATE and hole.start >> OFFSET_BITS == log.started_at:
             group.forget_through(hole.slot)

@@ -57,11 +57,12 @@ from storage.format import (
     segment_name,
 )
 from storage.identity import Identity
+from storage.log import damage_notes
 from storage.log.index import LEARNED_BIT, GroupState
 from storage.log.live_segments import NO_BOUND, KeptSegments
+from storage.log.log_state import LogState
 from storage.log.log_writes import LogWrites
 from storage.log.model import GROUPS_MAX, Durability, Part, WalConfig, WalStatistics, WriteBatch
-from storage.log.recovery import LogState
 from storage.log.replay import decoded, replay
 from storage.log.segments import SegmentFiles
 from storage.log.staged import cut_out
@@ -134,10 +135,9 @@ class Wal:
             return self._append(PROMISE, 0, record.group, 0, ballot, group.applied, (), 0)
         if isinstance(record, VotingRecord):
             group.voting, group.floor = record.voting, record.floor
-            flags = FLAG_VOTING if record.voting else 0
+            flags, floor = FLAG_VOTING if record.voting else 0, record.floor
             group.applied = max(group.applied, record.applied)
-            floor, applied = record.floor, group.applied
-            return self._append(VOTING, flags, record.group, 0, floor, applied, (), 0)
+            return self._append(VOTING, flags, record.group, 0, floor, group.applied, (), 0)
         assert_never(record)
 
     def take(self) -> WriteBatch | None:
@@ -347,10 +347,12 @@ class Wal:
                 raise
             return None  # the segment has been retired meanwhile
 
-    def note_damage(self, start: Place, end: Place) -> None:
-        """Remember damage across restarts. Stage first what has to follow from it."""
+    def note_damage(self, start: Place, end: Place, *, anybodys: bool = False) -> None:
+        """Remember damage across restarts; of `anybodys`, found while running, also what it did not
+        hit. Stage first what has to follow from it."""
         self._known_damage.add((start, end))
-        self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (), 0)
+        note = damage_notes.encode(self._groups.values(), start) if anybodys else b""
+        self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (note,), len(note))
 
     # ---- reading --------------------------------------------------------------------------------
 
@@ -410,9 +412,7 @@ class Wal:
         else:
             head = self._read_file(position, places[0] - position)
             data = memoryview(b"".join((head, cut_out(places, pieces, places[0], end))))
-        if (
-            position >> OFFSET_BITS < self._kept.oldest
-        ):  # retired, and perhaps reused, while we read
+        if position >> OFFSET_BITS < self._kept.oldest:  # retired, and perhaps reused meanwhile
             raise NotInLog(f"{_say(position)} was retired")
         return data
 

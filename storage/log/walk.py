@@ -22,6 +22,7 @@ from paxos.ids import SLOT_ZERO, Ballot, GroupId, NodeId, Slot
 from storage.disk.files import File, read_around
 from storage.format import (
     CHECKSUMS_BYTES,
+    DAMAGE,
     MAGIC_OFFSET,
     OFFSET_BITS,
     OFFSET_MASK,
@@ -95,6 +96,8 @@ class Remains:
     headers: int = 0
     intact: int = 0
     synced: Place = 0
+    notes: list[tuple[Place, tuple[Place, Place], bytes]] = attrs.Factory(list)
+    """Of DAMAGE records: their place, the damage, and what is noted of it (damage_notes.py)."""
 
 
 def walk(
@@ -239,14 +242,18 @@ def hunt(file: File, number: int, start: int, seed: int) -> Remains:
         if begin < behind or not header_intact(head, begin, seed):
             continue  # inside of a record that was intact, or of this file's earlier life
         fields: RecordFields = RECORD.unpack(head)
-        size, synced = fields[5], fields[8]
+        kind, size, synced = fields[3], fields[5], fields[8]
         remains.headers += 1
-        if size <= ENTRY_BYTES_MAX and record_intact(
-            _read(file, begin, RECORD_HEADER_BYTES + size), place_of(number, begin), seed
-        ):
+        if size > ENTRY_BYTES_MAX:
+            continue
+        record, place = _read(file, begin, RECORD_HEADER_BYTES + size), place_of(number, begin)
+        if record_intact(record, place, seed):
             remains.intact += 1
             remains.synced = max(remains.synced, synced)
             behind = begin + RECORD_HEADER_BYTES + size
+            if kind == DAMAGE and size:
+                note = bytes(record[RECORD_HEADER_BYTES:])
+                remains.notes.append((place, (fields[12], fields[13]), note))
     return remains
 
 

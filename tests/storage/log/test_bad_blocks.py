@@ -19,8 +19,9 @@ from storage.format import (
     segment_name,
 )
 from storage.identity import IDENTITY_NAME, boot
+from storage.log.log_state import LogState
 from storage.log.model import WalConfig
-from storage.log.recovery import LogState, Recovery
+from storage.log.recovery import Recovery
 from storage.log.synced_mark import MARK_NAME, open_mark
 from storage.log.wal import Wal
 from storage.log.walk import Cursor, Hole, Remains, survey

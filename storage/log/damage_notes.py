@@ -1,0 +1,50 @@
+"""What a running node notes of damage that may be anybody's: which records it did not hit.
+
+A restart that meets such damage does not know which slots had records in it. So of every slot that
+was open then it believes no older record: a later vote may be lost (index.GroupState.lose_open).
+The node that was running when the damage was found knew, for its index says where the latest record
+of each slot lies. It notes the slots whose latest record lies before the damage. Without that,
+every restart would forget entries that the life before still had, and had counted as whole: if that
+happened to the members one after the other, nobody was left who had them (docs/adr/0046).
+
+The note is the payload of the DAMAGE record. It says what is there and not what is lost, so what
+it does not mention costs no more than entries. It holds only if every record before it in the log
+is there: a record that was cut off may have been a later one of the same slot.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from struct import Struct
+from typing import Final, TypeAlias
+
+from paxos.entry import Buffer
+from paxos.ids import GroupId
+from storage.format import Place
+from storage.log.index import GroupState
+
+Untouched: TypeAlias = dict[GroupId, list[range]]
+"""Slots of each group whose latest record lies before the damage."""
+
+RANGES_MAX: Final = 8
+"""Of one group, those with the highest slots: what was open is there."""
+GROUPS_MAX: Final = 512
+"""A note for more groups would be longer than what it saves; the others do without."""
+_RANGE: Final = Struct(">IQQ")
+
+
+def encode(groups: Iterable[GroupState], start: Place) -> bytes:
+    """What lies before damage that begins at `start`."""
+    return b"".join(
+        _RANGE.pack(state.group, slots.start, slots.stop)
+        for state in islice(groups, GROUPS_MAX)
+        for slots in islice(state.ranges_before(start), RANGES_MAX)
+    )
+
+
+def decode(payload: Buffer) -> Untouched:
+    """The note of a DAMAGE record; {} if it has none."""
+    found: Untouched = {}
+    whole = len(payload) - len(payload) % _RANGE.size
+    for group, start, stop in _RANGE.iter_unpack(memoryview(payload)[:whole]):
+        found.setdefault(GroupId(group), []).append(range(start, stop))
+    return found
