@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from tests.broker.batches import batch
+from tests.cluster.scenery import FULL
 from tests.exam.flooded_node import (
     DOSE,
     MIB,
@@ -39,6 +40,8 @@ from wire.messages import configs, fetch, membership, produce
 pytestmark = pytest.mark.cluster
 
 MEMORY: Final = 256 * MIB
+TIMES: Final = 10 if FULL else 4
+"""Dear requests of each kind from each of four: longer than the quiet client takes."""
 BIG: Final = "limits.frame_bytes_max=16777216"
 
 
@@ -166,8 +169,8 @@ def test_O2_dear_requests_do_not_hold_up_the_others(place: Place) -> None:
         callers = [node.caller(f"127.0.0.{2 + at}") for at in range(4)]
         with ThreadPoolExecutor(2 * len(callers)) as pool:
             # Who does not read his answers is not read either: each does both at a time.
-            sent = [pool.submit(send_all, caller, [dear, many], 4 * DOSE) for caller in callers]
-            read = [pool.submit(receive_all, caller, 8 * DOSE) for caller in callers]
+            sent = [pool.submit(send_all, caller, [dear, many], TIMES) for caller in callers]
+            read = [pool.submit(receive_all, caller, 2 * TIMES) for caller in callers]
             compare("O2 dear requests", usual, burned, quiet.until(USUAL))
             for one in (*sent, *read):
                 one.result()
