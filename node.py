@@ -289,14 +289,12 @@ class Node:
         return founders if set(founders) & set(others) else tuple(others)
 
     def _check_founding(self) -> None:
-        """What the cluster was founded with is in its logs; the configuration must agree.
-
-        Raises:
-            ConfigError: with what to write.
-        """
+        """What the cluster was founded with is in its logs; the configuration must agree, or
+        ConfigError says what to write."""
         problem = settings.founding_problem(self.config, self.registry.cluster)
         if problem:
-            self.disk.close()
+            if self.writer.stop():  # else its threads may still be at work in the directory
+                self.disk.close()
             raise ConfigError([problem])
 
     def _make_machine(self, group: GroupId) -> GroupMachine:

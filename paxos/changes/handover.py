@@ -153,7 +153,8 @@ def tick_draining(replica: Core, now: Now, step: Step) -> None:
 def tick_suspended(replica: Core, now: Now, step: Step, *, may_prepare: bool) -> None:
     """Settle an unresolved Steal by a higher ballot, never by waiting it out (R4, R7).
 
-    `may_prepare`: a majority is heard. A node that is cut off would only raise ballots.
+    `may_prepare`: a majority is heard, for a node that is cut off would only raise ballots; and
+    this node may vote, which `prepare` asserts.
     """
     if (
         now.boot_ns - replica.settle_since > replica.timing.settle_ns

@@ -180,8 +180,13 @@ class Core:
     # -- the moves of a proposer --------------------------------------------------------------
 
     def prepare(self, now: Now, step: Step) -> None:
-        """Start phase 1 for all open slots, with a ballot that was never used before (R1)."""
+        """Start phase 1 for all open slots, with a ballot that was never used before (R1).
+
+        Our own Promise is one of the quorum, so whoever may not vote may not prepare: it would not
+        report votes that it has forgotten (ADR 4, ADR 46).
+        """
         assert self.me in self.members
+        assert self.can_vote()
         ballot = Ballot(1 + max(self.round_seen, self.acceptor.promised.round), self.me)
         self.see(ballot)
         self.acceptor.promise_own(ballot, step)
@@ -199,6 +204,8 @@ class Core:
         slot = proposer.place(entry, now.boot_ns)
         self.send_accept(slot, entry, self.others(proposer.members), step)
         self.commit_due = False  # the Accept carries what was counted
+        # Not `can_vote`: this vote is new, in a ballot we prepared when we could vote, and it says
+        # nothing of what may be forgotten. Whoever rejoins casts no vote at all.
         if proposer.ballot >= self.acceptor.promised and self.rejoin is None:
             self.acceptor.vote_own(
                 self.me, slot, proposer.ballot, entry, self.learner.applied, step

@@ -57,6 +57,17 @@ def test_who_has_lost_votes_for_what_is_chosen_promises_nothing_before_it_has_le
         assert not [one for one in step.persist if isinstance(one, VotingRecord)]
 
 
+def test_nor_does_it_promise_itself_whoever_asks_it_to() -> None:
+    """Its own Promise would be one of the quorum: no timer may be trusted to look first."""
+    one = gapped()
+    with pytest.raises(AssertionError):
+        one.prepare()
+    tells(one, 2, LOST)
+    one.give(2, Learned(GROUP, Slot(1), (NOOP,) * LOST))
+    assert one.replica.can_vote()
+    assert messages(one.prepare().after, Promise)
+
+
 def test_it_asks_for_what_it_has_lost_and_votes_as_soon_as_it_has_that() -> None:
     one = gapped()
     tells(one, 2, LOST)
