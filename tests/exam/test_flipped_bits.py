@@ -19,13 +19,13 @@ from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, segme
 from storage.identity import IDENTITY_COPY_NAME, IDENTITY_NAME
 from storage.log.synced_mark import MARK_NAME
 from tests.cluster.scenery import FULL, acknowledged, judge, load, until
-from tests.exam.hurting import SMALL_SEGMENTS, Hurting, hurting
+from tests.exam.hurting import ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting
 from tests.exam.logs import log_of, opened, whole
 from tests.exam.own_copies import judge_own_copies
 
 pytestmark = pytest.mark.cluster
 
-DOSES = 30 if FULL else 2
+DOSES = 30
 BITS = 2
 RATE = 200
 PAD_BYTES = 1000
@@ -96,6 +96,7 @@ class Flipper:
         return self._dice.choice(used), HEADER_COPY_BYTES
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_flipped_bits_are_noticed_and_repaired(tmp_path: Path) -> None:
     dice = random.Random(5)
     async with hurting(tmp_path, *SMALL_SEGMENTS) as hurt:
