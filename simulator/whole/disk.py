@@ -16,7 +16,7 @@ from paxos.entry import Buffer
 from paxos.ids import MS
 from simulator.environment.dice import between
 from simulator.environment.loop import Loop
-from simulator.whole.process import Process, Threads
+from simulator.whole.process import Process, SimThread, Threads
 from storage.disk.files import File, Then
 from storage.disk.memory import MemoryDisk, MemoryFile
 from storage.disk.threads import SYSTEM_THREADS
@@ -98,17 +98,16 @@ class SimDisk(MemoryDisk):
             self._pass(process, thread, operation)
         super().touch(operation, name)
 
-    def _pass(self, process: Process, thread: object, operation: str) -> None:
-        current = process.current()
-        assert current is not None
+    def _pass(self, process: Process, thread: SimThread, operation: str) -> None:
+        """What the operation takes."""
         if not process.alive:
             raise GreenletExit
         took_ns = self._sync_ns() if operation in SYNCS else CHEAP_NS
         if operation == "read":
             took_ns = READ_NS if self.reads_late() else CHEAP_NS
-        current.wait(process.now_ns() + took_ns)
+        thread.wait(process.now_ns() + took_ns)
         while self.hung:
-            current.wait(process.now_ns() + HUNG_LOOK_NS)
+            thread.wait(process.now_ns() + HUNG_LOOK_NS)
 
     # -- what needs no wait -------------------------------------------------------------------
 

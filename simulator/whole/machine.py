@@ -20,7 +20,7 @@ from simulator.environment.loop import Loop
 from simulator.whole.disk import SimDisk
 from simulator.whole.poller import SimPoller, SimSignal
 from simulator.whole.process import Process, Threads
-from simulator.whole.streams import Links, Pipe, SimStream, Watch
+from simulator.whole.streams import Links, Pipe, SimStream
 
 CLOCK_NS: Final = 150
 """What it costs to read a clock."""
@@ -252,6 +252,3 @@ class _Held:
     def gone(self, fd: int) -> None:
         self._machine.sockets.forget(fd)
         self._machine.streams.pop(self.stream, None)
-
-
-__all__ = ["Lan", "Placed", "SimListening", "SimMachine", "Watch"]

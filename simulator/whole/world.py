@@ -218,15 +218,19 @@ class World:
 
     # -- a run --------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Raises Violation where something is wrong."""
-        options, loop = self.options, self.loop
+    def begin(self) -> None:
+        """Machines are switched on, and clients and the nemesis begin."""
         for host in self.nodes.values():
-            loop.at(self.nemesis.start_ns(), host.boot)
-        loop.at(0, self.admin.start)
+            self.loop.at(self.nemesis.start_ns(), host.boot)
+        self.loop.at(0, self.admin.start)
         for client in self.clients:
             client.start()
         self.nemesis.start()
+
+    def run(self) -> None:
+        """Raises Violation where something is wrong."""
+        options, loop = self.options, self.loop
+        self.begin()
         self._until(options.heal_at_ns)
         self.nemesis.heal()
         self.healed = True
