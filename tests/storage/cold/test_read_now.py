@@ -27,8 +27,15 @@ LONG = LONG_READ_BYTES
 def test_what_is_in_the_page_cache_and_nothing_else(disk: RealDisk, size: int) -> None:
     file, data = made(disk)
     file.fdatasync()
-    os.posix_fadvise(file._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    assert file.read_now(size, 4096) is None
+    until = time.monotonic() + 20
+    while True:
+        os.posix_fadvise(file._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        found = file.read_now(size, 4096)
+        if found is None:
+            break
+        # Dropping pages is advice, and a quick device may have read ahead by then: either is right.
+        assert found == data[4096 : 4096 + size]
+        assert time.monotonic() < until, "it never says that it would have to wait"
     file.read_long(size, 4096)
     found = file.read_now(size, 4096)
     assert found == data[4096 : 4096 + size]
