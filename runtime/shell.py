@@ -157,7 +157,7 @@ class Shell:
             self._spare_descriptors()
         if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
             self._kept_house = now.boot_ns
-            self.clients.fit(connections_for(descriptor_limit()))
+            self._fit_descriptors()
             DESCRIPTORS.fill()
             self.clients.tick()
             self.peers.tick()
@@ -171,10 +171,16 @@ class Shell:
     def _spare_descriptors(self) -> None:
         """Somebody needed one more file than this process may have open: connections make room."""
         DESCRIPTORS.scarce = False
-        self.clients.fit(connections_for(descriptor_limit()))
+        self._fit_descriptors()
         if not DESCRIPTORS.fill():
             self.clients.spare(RESERVE)
             DESCRIPTORS.fill()
+
+    def _fit_descriptors(self) -> None:
+        """The bound may have been changed from outside."""
+        limit = descriptor_limit()
+        DESCRIPTORS.fit(limit)
+        self.clients.fit(connections_for(limit))
 
     def _tell_masters(self, now: Now) -> None:
         """Nodes that are no members of our groups hear from us that we are their masters."""

@@ -3,9 +3,9 @@
 from typing import Final
 
 from storage.cold.file import ColdFile
+from storage.disk.descriptors import DESCRIPTORS
 from storage.disk.threads import SYSTEM_THREADS, Threads
 
-FILES_OPEN_MAX: Final = 256
 INDEX_BLOCKS_MAX: Final = 1 << 19
 """Blocks in all indexes that are held: 24 bytes each, for 64 KiB of data or more."""
 
@@ -17,6 +17,7 @@ class ColdCache:
         self._lock = threads.lock()
         self._files: dict[tuple[int, int], ColdFile] = {}
         """Youngest last."""
+        DESCRIPTORS.bound(self)
 
     def get(self, key: tuple[int, int]) -> ColdFile | None:
         with self._lock:
@@ -29,9 +30,13 @@ class ColdCache:
         with self._lock:
             self._files.pop(key, None)
             self._files[key] = file
+        self.keep_few_open()
+
+    def keep_few_open(self) -> None:
+        with self._lock:
             blocks = sum(len(one.index.bases) for one in self._files.values())
             while len(self._files) > 1 and (
-                len(self._files) > FILES_OPEN_MAX or blocks > INDEX_BLOCKS_MAX
+                len(self._files) > DESCRIPTORS.kept_open_max or blocks > INDEX_BLOCKS_MAX
             ):
                 blocks -= len(self._files.pop(next(iter(self._files))).index.bases)
 

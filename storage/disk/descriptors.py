@@ -3,22 +3,34 @@
 All descriptors of a process come from one bound, and connections may have taken the last. So a few
 are kept in reserve. Where there is none left one of the reserve is given up for the file, and
 `scarce` tells the loop, which closes connections and fills the reserve up again. A thread that
-finds the reserve empty as well waits for that; the loop itself cannot.
+finds the reserve empty as well waits for that; the loop itself cannot. And what is open only to be
+read again (segments of the log, cold files) takes a small share of the bound, whatever that is.
 """
 
 import errno
 import os
 import threading
+import weakref
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 RESERVE: Final = 16
+KEPT_OPEN_MAX: Final = 256
+KEPT_OPEN_MIN: Final = 4
+SHARE: Final = 16
+"""The log and the cold files may each keep this part of all descriptors open; a file has two."""
 STEP_S: Final = 0.02
 TRIES: Final = 1_500
 """So often, half a minute, a thread waits for one; then the failure is told, as any other."""
+
+
+class KeepsOpen(Protocol):
+    """Files that are open only to be read again; those over `kept_open_max` can be let go."""
+
+    def keep_few_open(self) -> None: ...
 
 
 class Descriptors:
@@ -30,6 +42,21 @@ class Descriptors:
         self._loop: int | None = None
         self.scarce = False
         """One was missing since this was set to False."""
+        self.kept_open_max = KEPT_OPEN_MAX
+        """So many files of the log, and so many cold ones, stay open to be read again."""
+        self._keepers: weakref.WeakSet[KeepsOpen] = weakref.WeakSet()
+
+    def bound(self, keeper: KeepsOpen) -> None:
+        """From now on it hears when there are fewer; it asks for `kept_open_max` by itself."""
+        self._keepers.add(keeper)
+
+    def fit(self, limit: int) -> None:
+        """The process may have `limit` descriptors."""
+        before = self.kept_open_max
+        self.kept_open_max = max(KEPT_OPEN_MIN, min(KEPT_OPEN_MAX, limit // SHARE))
+        if self.kept_open_max < before:
+            for keeper in tuple(self._keepers):
+                keeper.keep_few_open()
 
     def fill(self) -> bool:
         """On the loop's thread, now and then: have the reserve full. False where it cannot be."""

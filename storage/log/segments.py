@@ -19,6 +19,7 @@ import errno
 from collections import deque
 from typing import Final
 
+from storage.disk.descriptors import DESCRIPTORS
 from storage.disk.direct import whole_blocks
 from storage.disk.files import Disk, File, write_all
 from storage.errors import DiskFull, storage_failed
@@ -27,9 +28,6 @@ from storage.format import segment_name
 ZEROS_BYTES: Final = 1 << 20
 """A new file is filled and synced in pieces of this size, so that the hot path's own fdatasync
 never queues behind a whole segment of zeros."""
-
-FILES_OPEN_MAX: Final = 256
-"""Descriptors kept open for reading; more segments than this are reopened when they are read."""
 
 SPARES_MAX: Final = 2
 """Retired files kept to be used again; more are removed, for retiring is meant to free space."""
@@ -52,6 +50,7 @@ class SegmentFiles:
         self._open_lock = disk.threads.lock()
         self._make_lock = disk.threads.lock()
         self._hurry = False
+        DESCRIPTORS.bound(self)
 
     @property
     def highest(self) -> int:
@@ -64,9 +63,14 @@ class SegmentFiles:
             file = self._disk.open(segment_name(number))  # without the lock: this may take long
             with self._open_lock:
                 file = self._open.setdefault(number, file)
-                if len(self._open) > FILES_OPEN_MAX:
-                    del self._open[next(iter(self._open))]
+            self.keep_few_open()
         return file
+
+    def keep_few_open(self) -> None:
+        """The rest is opened again when it is read; closing does not wait for the disk."""
+        with self._open_lock:
+            while len(self._open) > DESCRIPTORS.kept_open_max:
+                del self._open[next(iter(self._open))]
 
     def opened(self, number: int) -> File | None:
         """The file of a segment, if it is open; never waits for the disk."""

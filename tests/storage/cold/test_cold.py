@@ -15,6 +15,7 @@ from storage.cold import rewrite as cold_rewrite
 from storage.cold.file import ColdFile
 from storage.cold.format import BLOCK_BYTES, HEADER_BYTES, Written, cold_name
 from storage.cold.store import ColdStore
+from storage.disk.descriptors import KEPT_OPEN_MAX
 from storage.disk.files import Disk, RealDisk
 from storage.disk.memory import MemoryDisk, PowerCut
 from storage.errors import (
@@ -188,7 +189,7 @@ def test_thousands_of_partitions_cost_a_start_nothing_but_their_names() -> None:
         assert everything(store, uid) == expected(uid * STEP, (uid + 2) * STEP, 10)
     statistics = store.statistics()
     assert (statistics.partitions, statistics.files) == (3000, 3000)
-    assert statistics.files_open <= cold_cache.FILES_OPEN_MAX
+    assert statistics.files_open <= KEPT_OPEN_MAX
 
 
 def test_indexes_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The two halves of the log while it runs: staging, reading at once, writing, failing, retiring."""
 
 import errno
+import os
 import threading
 from pathlib import Path
 from queue import SimpleQueue
@@ -12,6 +13,7 @@ import pytest
 from paxos.entry import NOOP, BeMaster, EntryKind, batch, be_master
 from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.step import AcceptRecord, Record
+from storage.disk.descriptors import DESCRIPTORS, KEPT_OPEN_MAX, KEPT_OPEN_MIN, SHARE
 from storage.disk.files import RealDisk
 from storage.disk.memory import MemoryDisk, MemoryFile
 from storage.errors import DiskFull, NoSegment, NotInLog, StorageFailed
@@ -24,7 +26,6 @@ from storage.format import (
 from storage.identity import boot
 from storage.log.model import Durability, WalConfig, WriteBatch
 from storage.log.opening import open_wal
-from storage.log.segments import FILES_OPEN_MAX
 from storage.log.wal import Wal
 from tests.storage.log_maker import (
     CLUSTER,
@@ -142,7 +143,7 @@ def test_a_segment_that_cannot_be_opened_is_told_to_whoever_reads_it(
     """Reading ahead is a guess: it comes after the answer, where nobody expects an error."""
     disk = MemoryDisk()
     wal, _ = start(disk)
-    fill(wal, FILES_OPEN_MAX + 3)
+    fill(wal, KEPT_OPEN_MAX + 3)
     sync(wal)
     first = wal.payload_position(GROUP, Slot(1))
 
@@ -339,17 +340,33 @@ def test_a_group_that_is_not_applied_keeps_its_segments() -> None:
     assert wal.retire({GROUP: Slot(39), GroupId(2): Slot(1)}) > 0
 
 
-def test_more_segments_than_descriptors(tmp_path: Path) -> None:
-    """The oldest descriptors are closed and opened again when they are needed."""
+def test_more_segments_than_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest descriptors are closed and opened again when they are needed; how many stay open
+    follows what the process may have."""
     disk = RealDisk(tmp_path)
     wal, _ = start(disk)
     slot = 0
-    while wal.statistics().segments <= FILES_OPEN_MAX + 5:
+    while wal.statistics().segments <= KEPT_OPEN_MAX + 5:
         slot += 1
         wal.stage(accept(slot, bytes(2500)))
     sync(wal)
     assert len(read_all_ways(wal, GROUP)) == slot
+    monkeypatch.setattr(DESCRIPTORS, "kept_open_max", DESCRIPTORS.kept_open_max)
+    open_before = files_open(tmp_path)
+    assert open_before >= KEPT_OPEN_MAX
+    DESCRIPTORS.fit(128)
+    assert files_open(tmp_path) <= open_before - KEPT_OPEN_MAX + 2 * 128 // SHARE
+    assert len(read_all_ways(wal, GROUP)) == slot
+    assert files_open(tmp_path) <= open_before - KEPT_OPEN_MAX + 2 * 128 // SHARE
+    DESCRIPTORS.fit(20)
+    assert DESCRIPTORS.kept_open_max == KEPT_OPEN_MIN
     disk.close()
+
+
+def files_open(directory: Path) -> int:
+    """Descriptors that this process has of files in it."""
+    own = Path("/proc/self/fd")
+    return sum(str(directory) in os.readlink(one) for one in own.iterdir() if one.is_symlink())
 
 
 def test_our_own_bugs_stop_the_node() -> None:
