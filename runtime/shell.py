@@ -76,7 +76,7 @@ class Shell:
         metrics.facts.not_ready = self.not_ready
         clients.room = engine.room
         hosting.give, hosting.changed = handovers.give, self._groups_changed
-        self.arrivals = Arrivals(broker.progress, self._served)
+        self.arrivals = Arrivals(broker.progress_requests, self._served)
         loop.on_stolen = self._stolen
         loop.give, loop.given = handovers.give, lambda: handovers.targets
         handovers.write_down = broker.consumer_groups.handing_over
@@ -268,8 +268,8 @@ class Shell:
         self._gossip.masters_changed()
         self.broker.consumer_groups.masters_changed(now)
         self.broker.unknown_producers.masters_changed(now)
-        self.broker.parked.masters_changed()
-        self.broker.delayed.look()
+        self.broker.delayed_fetches.masters_changed()
+        self.broker.delayed_operations.look()
         self._look_soon = True
         if self.console is not None:
             self.console.masters_changed()
@@ -282,12 +282,12 @@ class Shell:
             grown = broker.machines[group].take_grown()
             if grown:
                 self.arrivals.grown(now, group)
-                broker.parked.appended(grown)
+                broker.delayed_fetches.appended(grown)
 
     def _registry_changed(self) -> None:
         versions = self.registry.versions
         self.engine.retry_parked_steals()
-        self.broker.delayed.look()
+        self.broker.delayed_operations.look()
         self._look_soon = True
         if versions.placement != self._placement_seen:
             self._placement_seen = versions.placement
@@ -327,7 +327,7 @@ class Shell:
             gone = [uid for uid in machine.partitions if self.registry.is_gone(uid)]
             for uid in gone:
                 machine.drop(uid)
-            self.broker.parked.appended(gone)
+            self.broker.delayed_fetches.appended(gone)
 
     def prefer(self) -> None:
         """Let the ideal master of a free group try first: liveness, and fewer moves later."""

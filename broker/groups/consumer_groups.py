@@ -30,7 +30,7 @@ from balancer.registry.registry import Registry
 from broker.groups.topic_patterns import matching
 from broker.ports import Groups
 from broker.proposals.commands import CommandKind, fenced, opaque
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from coordinator.coordinator import Coordinator, CoordinatorStatistics
 from coordinator.hashing import hash_consumer_group
 from coordinator.limits import CoordinatorConfig
@@ -64,7 +64,7 @@ WAITING_MAX: Final = 10_000
 COORDINATOR_LOAD_IN_PROGRESS."""
 
 
-class HoldsGroupStore(Protocol):
+class HasGroupStore(Protocol):
     """What we need of a group's state machine; the store may be another object after a restore."""
 
     @property
@@ -156,7 +156,7 @@ class ConsumerGroups:
     def __init__(
         self,
         groups: Groups,
-        machines: Mapping[GroupId, HoldsGroupStore],
+        machines: Mapping[GroupId, HasGroupStore],
         config: CoordinatorConfig,
         notice: Callable[[GroupId, GroupNotice], None],
         topics: Callable[[], Topics],
@@ -411,11 +411,11 @@ class ConsumerGroups:
         match outcome:
             case Done(result=result):
                 verdict = result
-            case Elsewhere(why=Why.OVERLOADED):
+            case NotDone(why=FailureReason.OVERLOADED):
                 verdict = ProposalFailure.OVERLOADED
-            case Elsewhere(why=Why.NOT_MASTER):
+            case NotDone(why=FailureReason.NOT_MASTER):
                 verdict = ProposalFailure.NOT_MASTER
-            case Elsewhere():
+            case NotDone():
                 verdict = ProposalFailure.UNKNOWN
         now_ms = self._ms(self._groups.now())
         self._carry_out(office, office.coordinator.on_committed(now_ms, proposal_id, verdict))
@@ -430,7 +430,7 @@ class ConsumerGroups:
         if isinstance(outcome, Done):
             never = decode_result(outcome.result).error != ErrorCode.NONE
         else:
-            never = outcome.why is not Why.UNKNOWN
+            never = outcome.why is not FailureReason.UNKNOWN
         error = refusal(request, ErrorCode.NOT_COORDINATOR)
         answered(error if never else fate_unknown(request))
 

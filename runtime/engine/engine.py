@@ -31,7 +31,7 @@ from runtime.disk.scrubber import Scrubber
 from runtime.engine.ports import CatchingUp, Hooks, Machine
 from runtime.engine.submission import Submitting
 from runtime.membership.admission import Admission, Life, Verdict
-from runtime.membership.handshake import Why as RefusedFor
+from runtime.membership.handshake import RefusalReason as RefusedFor
 from runtime.membership.lease_terms import LeaseTerms, LeaseTermsHeard
 from runtime.membership.local_records import UnsafeOrder
 from runtime.membership.masters import MasterClaim

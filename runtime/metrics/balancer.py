@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from balancer.planner.problem import WEIGHT_NORMAL
-from balancer.stealing.judgement import Why
+from balancer.stealing.judgement import StealReason
 from paxos.ids import GroupId
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.load_meter import LoadMeter
@@ -38,7 +38,7 @@ class BalancerMetrics(Collector):
         machine = self._loop.machine
         if machine is not None:
             verdicts = Counter(why.value for _, why in machine.explain(self._loop.view(now)))
-            for reason in Why:
+            for reason in StealReason:
                 groups.add_metric([reason.value], verdicts[reason.value])
         plans = CounterMetricFamily(
             "evenkeel_plans", "Placements this node planned.", labels=["outcome"]

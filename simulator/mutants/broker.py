@@ -205,7 +205,7 @@ DATA: Final[Mapping[str, Mutant]] = {
         "R14",
         "a batch of unknown fate is acknowledged",
         (
-            Produce._elsewhere,
+            Produce._not_done,
             "self.refuse_for_now(topic, answer, _ERROR_OF[outcome.why])",
             "answer.error_code, answer.base_offset = 0, 0",
         ),
@@ -215,7 +215,7 @@ DATA: Final[Mapping[str, Mutant]] = {
         "R14",
         "a batch of unknown fate is refused for good",
         (
-            Produce._elsewhere,
+            Produce._not_done,
             "_ERROR_OF[outcome.why]",
             "ErrorCode.NOT_LEADER_OR_FOLLOWER",
         ),

@@ -37,7 +37,7 @@ from storage.format import (
     record_intact,
     segment_name,
 )
-from storage.log.header_repair import mended_header
+from storage.log.header_repair import repaired_header
 
 WINDOW_BYTES: Final = 4 << 20
 """How much of a segment is read at once; a larger record is read whole."""
@@ -186,7 +186,7 @@ def _whose(file: File, header: SegmentHeader, cursor: Cursor) -> RecordFields | 
     if len(head) == RECORD_HEADER_BYTES and header_intact(head, cursor.offset, header.seed):
         fields: RecordFields = RECORD.unpack(head)
         return fields
-    return mended_header(file, cursor.offset, header.seed, cursor.chain, header.size)
+    return repaired_header(file, cursor.offset, header.seed, cursor.chain, header.size)
 
 
 def survey(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.proposals.intake import Done, Elsewhere, Why
+from broker.proposals.intake import Done, FailureReason, NotDone
 from paxos.changes import handover
 from paxos.ids import MS, NodeId
 from paxos.messages import Accept, Accepted
@@ -35,7 +35,7 @@ def test_who_cannot_write_does_not_renew(net: Net) -> None:
     assert not master.acting()
     (other,) = [one for one in net.members.values() if one.acting()]
     assert other.replica.lease.epoch > epoch
-    assert master.submit("x") == [Elsewhere(Why.NOT_MASTER, other.node)]
+    assert master.submit("x") == [NotDone(FailureReason.NOT_MASTER, other.node)]
     assert other.ledger.texts() == ["before", "meanwhile"]
 
 

@@ -11,7 +11,7 @@ from balancer.registry.records import Address, Node
 from paxos.codec import PeerError
 from paxos.ids import INCARNATION_MAX, Incarnation, NodeId
 from runtime.membership.admission import WAIT_FOR_OTHERS_NS, Admission, Judgement, Life, Verdict
-from runtime.membership.handshake import Why
+from runtime.membership.handshake import RefusalReason
 from storage.disk.memory import MemoryDisk
 from storage.errors import DirectoryRefused
 from storage.witness import Witnessed, read_witness, write_witness
@@ -546,11 +546,11 @@ def test_one_that_greeted_as_another_is_no_witness() -> None:
 
 def test_being_removed_has_to_be_said_twice() -> None:
     engine = Net()[1].engine
-    engine.on_refused(NodeId(2), Why.REMOVED)
+    engine.on_refused(NodeId(2), RefusalReason.REMOVED)
     assert not engine.removed_by
-    engine.on_refused(NodeId(2), Why.UNKNOWN)
+    engine.on_refused(NodeId(2), RefusalReason.UNKNOWN)
     assert not engine.removed_by
-    engine.on_refused(NodeId(2), Why.REMOVED)
+    engine.on_refused(NodeId(2), RefusalReason.REMOVED)
     assert engine.removed_by == {2}
 
 
