@@ -11,11 +11,13 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from tests.broker.requests.test_hostile import REQUESTS, sensible
+from tests.cluster.scenery import FULL
 from wire.apis import Api, Request, encode_request
 
 FRAME_BYTES: int = 1024 * 1024
-COUNTS = (1_000, 10_000, 1 << 18)
-"""Around the usual limits, and as many as the frame takes."""
+AS_MANY_AS_FIT = 1 << 18
+COUNTS = (1_000, 10_000, AS_MANY_AS_FIT) if FULL else (AS_MANY_AS_FIT,)
+"""Around the usual limits as well, in the full dose."""
 
 
 class Dear(NamedTuple):
