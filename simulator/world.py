@@ -174,6 +174,12 @@ class World:
     def caller(self, address: int) -> Caller:
         return Caller(self, address)
 
+    def topic_id(self, node: NodeId, name: str) -> bytes | None:
+        asked = self.nodes[node]
+        assert isinstance(asked, BrokerNode)
+        topic = asked.registry.topic(name) if asked.up else None
+        return None if topic is None else topic.topic_id
+
     def make_network(self) -> Network:
         options = self.options
         chance = dice(options.seed, "network")

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+from broker.ports import Reply
 from broker.state_machine.machine import GroupMachine
+from coordinator.model import GroupNotice
 from node import Node, begin
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
@@ -40,6 +42,14 @@ class Watching(Protocol):
         self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]
     ) -> None: ...
 
+    def group_told(self, node: NodeId, group: GroupId, notice: GroupNotice) -> None:
+        """A coordinator says something of its groups."""
+        ...
+
+    def reached(self, frame: memoryview) -> None:
+        """A client's request has come to a node."""
+        ...
+
     def ended(self, host: "Host", why: BaseException | None) -> None: ...
 
     def waited_on_loop(self, node: NodeId, operation: str, name: str) -> None: ...
@@ -64,6 +74,10 @@ class Host:
     @property
     def up(self) -> bool:
         return self.process is not None
+
+    def runs(self) -> bool:
+        process = self.process
+        return process is not None and process.runs()
 
     # -- its lives ----------------------------------------------------------------------------
 
@@ -181,6 +195,21 @@ class _WatchedNode(Node):
 
         machine.apply = applied  # type: ignore[method-assign]
         return machine
+
+    def group_notice(self, group: GroupId, notice: GroupNotice) -> None:
+        super().group_notice(group, notice)
+        self._host.world.group_told(self._host.me, group, notice)
+
+    def _wire_clients(self) -> None:
+        super()._wire_clients()
+        clients, reached = self.clients, self._host.world.reached
+        serve = clients.serve
+
+        def served(frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
+            reached(frame)
+            serve(frame, owned, client_host, reply)
+
+        clients.serve = served
 
 
 def is_of_disk(why: BaseException | None) -> bool:

@@ -63,6 +63,8 @@ class WholeOptions:
     tail_bytes: int
     segment_bytes: int
     checkpoint_records: int
+    reborn: bool
+    """A topic is deleted and made anew again and again while a client works with it."""
 
     @property
     def heal_at_ns(self) -> int:
@@ -79,7 +81,8 @@ class WholeOptions:
 
 
 def draw(seed: int) -> WholeOptions:
-    d = dice(seed, "whole")
+    """What came later has dice of its own, so that seeds keep their worlds otherwise."""
+    d, later = dice(seed, "whole"), dice(seed, "whole, later")
     nodes = d.choice((1, 2, 3, 3, 3, 3, 4, 5, 5, 7, 9))
     share = d.choice((0.0, 0.15, 0.4, 0.7))
     slow = d.random() < 0.3
@@ -109,4 +112,5 @@ def draw(seed: int) -> WholeOptions:
         tail_bytes=d.choice((0, 4_000, 1_000_000)),
         segment_bytes=d.choice((64 << 10, 64 << 10, 256 << 10, 1 << 20)),
         checkpoint_records=d.choice((100, 400, 4_000)),
+        reborn=later.random() < 0.4,
     )

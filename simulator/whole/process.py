@@ -47,6 +47,10 @@ class Process:
         """Nothing of it runs before that, as after a SIGSTOP; of 0: it goes on."""
         self._stopped_ns = until_ns
 
+    def runs(self) -> bool:
+        """Whether it lives and nobody has stopped it."""
+        return self.alive and self._stopped_ns <= self.loop.now_ns
+
     # -- threads ------------------------------------------------------------------------------
 
     def spawn(self, name: str, run: Callable[[], None]) -> "SimThread":

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
+from runtime import settings
 from runtime.config.config import Config
 from runtime.config.fields import Address
 from runtime.config.sections import (
@@ -32,11 +34,13 @@ from simulator.checkers.orders import Orders
 from simulator.checkers.partition_logs import PartitionLogs
 from simulator.checkers.protocol import Acknowledged, Agreement, Results
 from simulator.clients.admin import Admin
+from simulator.clients.member import GROUP as READERS
 from simulator.clients.member import Member
 from simulator.clients.operator import Operator
 from simulator.clients.plain_producer import PlainProducer
 from simulator.clients.producer import Producer
 from simulator.clients.reader import Reader
+from simulator.clients.recreated_topic import RecreatedTopic
 from simulator.clients.token_writer import Writer
 from simulator.environment.clock import EPOCH_NS, Clock
 from simulator.environment.dice import between, dice
@@ -44,6 +48,7 @@ from simulator.environment.loop import Loop
 from simulator.environment.trace import Trace
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
+from simulator.whole.deaths import WholeDeaths
 from simulator.whole.disk import SimDisk
 from simulator.whole.holes import Holes
 from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_disk
@@ -55,7 +60,9 @@ from storage.errors import DiskFull
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
-OPERATORS, PIPELINERS = 140, 160
+OPERATORS, PIPELINERS, REBORN = 140, 160, 102
+LATE_NS: Final = 15_000 * MS
+"""So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
 """After a process has ended by itself it is started anew, as a supervisor does."""
 QUIET_NS: Final = 5_000 * MS
@@ -72,14 +79,6 @@ class AnyClient(Protocol):
     stopped: bool
 
     def start(self) -> None: ...
-
-
-class _NobodyWatched:
-    """Of dead members nothing is checked here: that asks coordinators from inside."""
-
-    def died(self, member_id: str, session_ms: int, grace_ms: int) -> None: ...
-
-    def heard(self, frame: bytes) -> None: ...
 
 
 class World:
@@ -99,7 +98,8 @@ class World:
         self.partition_logs = PartitionLogs(self.group_logs, self.orders, fresh=True)
         self.producer_ids: list[tuple[int, int]] = []
         self.member_names: list[tuple[str, int]] = []
-        self.deaths = _NobodyWatched()
+        self.deaths = WholeDeaths(self, READERS, settings.coordinator(self.config(NodeId(1))))
+        self.group_logs.time_left = self.deaths.written
         self.nodes: dict[NodeId, Host] = {
             node: self._host(node) for node in map(NodeId, self.addresses)
         }
@@ -133,6 +133,7 @@ class World:
             *(Member(world, MEMBERS + number) for number in range(options.consumers)),
             *(Writer(world, WRITERS + 2 * number) for number in range(options.writers)),
             *(Operator(world, OPERATORS + number) for number in range(options.operators)),
+            *([RecreatedTopic(world, REBORN, LATE_NS)] if options.reborn else []),
             *(PlainProducer(world, PIPELINERS + number) for number in range(options.pipeliners)),
         ]
 
@@ -140,6 +141,11 @@ class World:
 
     def caller(self, address: int) -> StreamCalls:
         return StreamCalls(self.loop, self.lan, self.trace, address)
+
+    def topic_id(self, node: NodeId, name: str) -> bytes | None:
+        asked = self.nodes[node].node
+        topic = None if asked is None else asked.registry.topic(name)
+        return None if topic is None else topic.topic_id
 
     def config(self, node: NodeId) -> Config:
         options, host = self.options, f"n{node}"
@@ -185,8 +191,15 @@ class World:
         self.agreement.applied(node, group, slot, entry)
         if entry.control is not None:
             self.partition_logs.lease_entry(group, slot, entry.control)
+            self.deaths.lease_entry(group, slot, entry.control)
         if self.results.applied(node, group, slot, results):
             self.partition_logs.applied(group, slot, entry, results)
+
+    def group_told(self, node: NodeId, group: GroupId, notice: GroupNotice) -> None:
+        self.deaths.told(notice)
+
+    def reached(self, frame: memoryview) -> None:
+        self.deaths.reached(frame)
 
     def waited_on_loop(self, node: NodeId, operation: str, name: str) -> None:
         raise Violation(f"loop: node {node}'s event loop waits for the disk: {operation} of {name}")
@@ -289,6 +302,8 @@ class World:
         statistics["acknowledged"] = logs.acknowledged
         statistics["fetches"] = logs.fetches
         statistics["commits"] = self.group_logs.commits
+        statistics["dead members watched"] = self.deaths.watched
+        statistics["dead members found out"] = self.deaths.gone_count
         statistics["events"] = self.loop.events
         statistics["longest hole, ms, summed"] = self.holes.longest_ns // MS
 
