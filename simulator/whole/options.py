@@ -31,6 +31,14 @@ class Fault(Enum):
     FAILED_DISK = "disk error"
     CLOCK = "a wall clock is set"
     PLACES = "masters are placed elsewhere"
+    STOP = "stop a node"
+    ROLL = "restart all, one by one"
+    MEMBER_DIES = "a consumer dies"
+    MEMBER_STALLS = "a consumer stalls"
+
+
+FIRST: Final = tuple(Fault)[: tuple(Fault).index(Fault.PLACES) + 1]
+"""Drawn from the first dice; those behind them came later."""
 
 
 @attrs.frozen(kw_only=True)
@@ -82,7 +90,7 @@ class WholeOptions:
 
 def draw(seed: int) -> WholeOptions:
     """What came later has dice of its own, so that seeds keep their worlds otherwise."""
-    d, later = dice(seed, "whole"), dice(seed, "whole, later")
+    d, more, later = (dice(seed, *names) for names in (["whole"], ["more faults"], ["later"]))
     nodes = d.choice((1, 2, 3, 3, 3, 3, 4, 5, 5, 7, 9))
     share = d.choice((0.0, 0.15, 0.4, 0.7))
     slow = d.random() < 0.3
@@ -94,7 +102,8 @@ def draw(seed: int) -> WholeOptions:
         lease_ms=d.choice((800, 1_500, 2_000, 4_000)),
         duration_ns=between(d, 40_000, 60_000) * MS,
         recovery_ns=20_000 * MS,
-        faults=frozenset(fault for fault in Fault if d.random() < share),
+        faults=frozenset(fault for fault in FIRST if d.random() < share)
+        | frozenset(fault for fault in Fault if fault not in FIRST and more.random() < share),
         fault_gap_ns=between(d, 500, 4_000) * MS,
         delay_min_ns=between(d, 50, 300) * 1_000,
         delay_max_ns=between(d, 400, 8_000) * 1_000,

@@ -55,6 +55,7 @@ from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_d
 from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
 from simulator.whole.nemesis import Nemesis
+from simulator.whole.operations import Operations
 from simulator.whole.options import WholeOptions
 from storage.errors import DiskFull
 
@@ -110,7 +111,8 @@ class World:
         self.holes = Holes(self.loop, logs, options.lease_ms * MS, lambda: self.quiet)
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
         self.clients: Sequence[AnyClient] = self._clients()
-        self.nemesis = Nemesis(self)
+        self.nemesis, self.operations = Nemesis(self), Operations(self)
+        self.strikes = (self.nemesis, self.operations)
 
     def _host(self, node: NodeId) -> Host:
         options, seed = self.options, self.options.seed
@@ -204,6 +206,11 @@ class World:
     def waited_on_loop(self, node: NodeId, operation: str, name: str) -> None:
         raise Violation(f"loop: node {node}'s event loop waits for the disk: {operation} of {name}")
 
+    def stopped(self, host: Host, masters_left: int) -> None:
+        """A node was told to stop, and has."""
+        self.trace.note(self.loop.now_ns, "stopped", host.me, masters_left)
+        self.operations.stopped(host, masters_left)
+
     def ended(self, host: Host, why: BaseException | None) -> None:
         """A node's process has ended by itself."""
         self.trace.note(self.loop.now_ns, "ended", host.me, repr(why))
@@ -238,14 +245,16 @@ class World:
         self.loop.at(0, self.admin.start)
         for client in self.clients:
             client.start()
-        self.nemesis.start()
+        for strikes in self.strikes:
+            strikes.start()
 
     def run(self) -> None:
         """Raises Violation where something is wrong."""
         options, loop = self.options, self.loop
         self.begin()
         self._until(options.heal_at_ns)
-        self.nemesis.heal()
+        for strikes in self.strikes:
+            strikes.heal()
         self.healed = True
         self._until(options.heal_at_ns + options.recovery_ns)
         self._check_ready()
