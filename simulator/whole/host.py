@@ -77,6 +77,8 @@ class Host:
         self.retired = False
         """It was removed from the cluster: it is never booted again."""
         self._stopping = False
+        self.may_be_refused = False
+        """Somebody has put an old directory in the place of its own."""
         world.lan.hosts[self.address] = self
 
     @property

@@ -39,6 +39,10 @@ class Hurt(Protocol):
     @property
     def clients(self) -> Sequence[Client]: ...
 
+    def add_host(self, node: NodeId) -> Host:
+        """A machine that the cluster knows as a node from now on."""
+        ...
+
 
 class Strikes:
     """Strikes about one subject. Each subject has dice of its own, so that a fault which is drawn

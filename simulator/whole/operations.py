@@ -67,18 +67,20 @@ class Operations(Strikes):
 
     def _roll(self) -> None:
         if not self._rolling:
-            self._rolling = sorted(self._world.nodes)
+            self._rolling = sorted(one.me for one in self._world.nodes.values() if not one.retired)
             self._chance.shuffle(self._rolling)
             self._world.loop.after(0, self._next)
 
     def _next(self) -> None:
         """The next one is stopped when all are ready, as who restarts a cluster should do it."""
-        hosts = self._world.nodes.values()
+        hosts = [one for one in self._world.nodes.values() if not one.retired]
         if self._world.healed or not self._rolling:
             self._rolling = []
             return
         if all(one.node is not None and not one.node.shell.not_ready() for one in hosts):
-            self._stop(self._world.nodes[self._rolling.pop()])
+            host = self._world.nodes[self._rolling.pop()]
+            if not host.retired:
+                self._stop(host)
         self._world.loop.after(LOOK_NS, self._next)
 
     # -- members of consumer groups -----------------------------------------------------------

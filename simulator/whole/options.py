@@ -35,6 +35,11 @@ class Fault(Enum):
     ROLL = "restart all, one by one"
     MEMBER_DIES = "a consumer dies"
     MEMBER_STALLS = "a consumer stalls"
+    MOVE = "a group gets other members"
+    ADD_NODE = "a node is added"
+    REMOVE_NODE = "a node is removed"
+    LOST_DIRECTORY = "a node's directory is lost"
+    OLD_DIRECTORY = "an old copy of a node's directory"
 
 
 FIRST: Final = tuple(Fault)[: tuple(Fault).index(Fault.PLACES) + 1]
@@ -73,6 +78,8 @@ class WholeOptions:
     checkpoint_records: int
     reborn: bool
     """A topic is deleted and made anew again and again while a client works with it."""
+    replace_after_s: int
+    dead_after_ms: int
 
     @property
     def heal_at_ns(self) -> int:
@@ -122,4 +129,6 @@ def draw(seed: int) -> WholeOptions:
         segment_bytes=d.choice((64 << 10, 64 << 10, 256 << 10, 1 << 20)),
         checkpoint_records=d.choice((100, 400, 4_000)),
         reborn=later.random() < 0.4,
+        replace_after_s=later.choice((5, 20, 600)),
+        dead_after_ms=later.choice((2_000, 5_000)),
     )

@@ -54,10 +54,11 @@ from simulator.whole.holes import Holes
 from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_disk
 from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
+from simulator.whole.membership import Membership
 from simulator.whole.nemesis import Nemesis
 from simulator.whole.operations import Operations
 from simulator.whole.options import WholeOptions
-from storage.errors import DiskFull
+from storage.errors import DirectoryRefused, DiskFull
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
@@ -90,6 +91,7 @@ class World:
         self.links = WorldLinks(dice(seed, "links"), options.delay_min_ns, options.delay_max_ns)
         self.lan = Lan(self.loop, self.links)
         self.addresses = list(range(1, options.nodes + 1))
+        self.founders = ",".join(map(str, self.addresses))
         groups = [GroupId(number) for number in range(options.groups + 1)]
         self.agreement = Agreement({group: None for group in groups})
         self.results = Results()
@@ -112,7 +114,7 @@ class World:
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
         self.clients: Sequence[AnyClient] = self._clients()
         self.nemesis, self.operations = Nemesis(self), Operations(self)
-        self.strikes = (self.nemesis, self.operations)
+        self.strikes = (self.nemesis, self.operations, Membership(self))
 
     def _host(self, node: NodeId) -> Host:
         options, seed = self.options, self.options.seed
@@ -120,6 +122,13 @@ class World:
         disk = SimDisk(self.loop, chance, lambda: self._sync_ns(disk))
         disk.reads_late = lambda: chance.random() < options.reads_late
         return Host(self, node, disk, Clock(boot_ppm=between(chance, -100, 100)))
+
+    def add_host(self, node: NodeId) -> Host:
+        """simulator.whole.nemesis.Hurt."""
+        host = self.nodes[node] = self._host(node)
+        self.links.hosts[host.address] = host
+        self.addresses.append(host.address)
+        return host
 
     def _sync_ns(self, disk: SimDisk) -> int:
         options = self.options
@@ -158,8 +167,14 @@ class World:
                 peer=Address(host, PEER_PORT),
                 http=Address("127.0.0.1", HTTP_PORT),
             ),
-            peers={NodeId(one): Address(f"n{one}", PEER_PORT) for one in self.addresses},
-            groups=GroupsSection(count=options.groups, replicas=options.replicas),
+            peers={
+                NodeId(one): Address(f"n{one}", PEER_PORT)
+                for one in self.addresses
+                if one <= max(options.nodes, node)  # nobody edits the file when one is added
+            },
+            groups=GroupsSection(
+                count=options.groups, replicas=options.replicas, founders=self.founders
+            ),
             lease=LeaseSection(
                 duration_ms=options.lease_ms,
                 renew_every_ms=options.lease_ms // 4,
@@ -175,7 +190,11 @@ class World:
                 ),
                 options.segment_bytes,
             ),
-            balancer=BalancerSection(load_interval_ms=0),
+            balancer=BalancerSection(
+                load_interval_ms=0,
+                dead_after_ms=options.dead_after_ms,
+                replace_after_s=options.replace_after_s,
+            ),
             broker=BrokerSection(retention_ms=-1),  # records carry no times of this world
             limits=LimitsSection(tail_bytes=options.tail_bytes),
         )
@@ -216,6 +235,7 @@ class World:
         self.trace.note(self.loop.now_ns, "ended", host.me, repr(why))
         self.statistics["processes ended"] += 1
         refused = isinstance(why, DiskFull) and not host.served  # no room even for a start
+        refused |= isinstance(why, DirectoryRefused) and host.may_be_refused
         if not (refused or (is_of_disk(why) and host.disk.may_fail)):
             self.wrong = why if isinstance(why, Violation) else Violation(f"ended: {why!r}")
             self.wrong.__cause__ = why
@@ -279,8 +299,12 @@ class World:
             if self.wrong is not None:
                 raise self.wrong
 
+    def staying(self) -> list[Host]:
+        """All but those that were removed for good."""
+        return [host for host in self.nodes.values() if not host.retired]
+
     def _check_ready(self) -> None:
-        for host in self.nodes.values():
+        for host in self.staying():
             why = "it is not up" if host.node is None else host.node.shell.not_ready()
             if why:
                 raise Violation(f"I10: node {host.me} is not ready after the heal: {why}")
@@ -298,7 +322,7 @@ class World:
 
     def _check_copies(self, due: dict[GroupId, int]) -> None:
         """Every member has applied everything but the latest."""
-        for host in self.nodes.values():
+        for host in self.staying():
             assert host.node is not None
             for group, replica in host.node.multi.replicas.items():
                 lag = due[group] - replica.learner.applied
