@@ -389,7 +389,7 @@ class World:
             assert isinstance(node, BrokerNode)
             for group, log in self.agreement.logs.items():
                 if node.groups[group].replica.learner.applied == len(log):
-                    copies.check(node, group)
+                    copies.check(node.broker, group)
 
     def executed(
         self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]

@@ -131,7 +131,11 @@ class Orders:
             self._set(told.topic.name, int(told.topic.configs[SETTING]))
         elif isinstance(told, TopicCreated) and told.topic.name.startswith(PREFIX):
             self._uids[told.topic.partitions[0].uid] = told.topic.name
-        elif isinstance(told, Done) and isinstance(decision, ConfigureTopic):
+        elif (
+            isinstance(told, Done)
+            and isinstance(decision, ConfigureTopic)
+            and decision.name.startswith(PREFIX)
+        ):
             self._set(decision.name, int(decision.configs[SETTING]))
         return True
 

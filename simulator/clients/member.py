@@ -348,11 +348,16 @@ class Member(KafkaClient):
         def answered(response: AnyResponse) -> None:
             self._busy = False
             data = None if response is None else response.responses[0].partitions[0]
+            truth = self._world.partition_logs
+            if data is not None and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                reached = truth.out_of_range(NodeId(target), partition, position, floor)
+                if generation == self._generation:
+                    self._positions[partition] = reached
+                return
             if data is None or data.error_code != ErrorCode.NONE:
                 leader = None if data is None else data.current_leader
                 self._leaders[partition] = self._anybody() if leader is None else leader.leader_id
                 return
-            truth = self._world.partition_logs
             reached = truth.fetched(NodeId(target), position, floor, data)
             if generation == self._generation:
                 self._positions[partition] = reached

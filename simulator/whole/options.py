@@ -78,6 +78,8 @@ class WholeOptions:
     checkpoint_records: int
     reborn: bool
     """A topic is deleted and made anew again and again while a client works with it."""
+    trimmed: bool
+    """The clients' topic has retention, which changes, and records of it are deleted."""
     replace_after_s: int
     dead_after_ms: int
 
@@ -129,6 +131,7 @@ def draw(seed: int) -> WholeOptions:
         segment_bytes=d.choice((64 << 10, 64 << 10, 256 << 10, 1 << 20)),
         checkpoint_records=d.choice((100, 400, 4_000)),
         reborn=later.random() < 0.4,
+        trimmed=later.random() < 0.4,
         replace_after_s=later.choice((5, 20, 600)),
         dead_after_ms=later.choice((2_000, 5_000)),
     )

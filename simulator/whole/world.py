@@ -29,6 +29,7 @@ from runtime.config.sections import (
     StorageSection,
 )
 from runtime.system.journal import Journal
+from simulator.checkers.copies import Copies
 from simulator.checkers.groups import GroupLogs
 from simulator.checkers.orders import Orders
 from simulator.checkers.partition_logs import PartitionLogs
@@ -42,6 +43,7 @@ from simulator.clients.producer import Producer
 from simulator.clients.reader import Reader
 from simulator.clients.recreated_topic import RecreatedTopic
 from simulator.clients.token_writer import Writer
+from simulator.clients.trimmer import Trimmer
 from simulator.environment.clock import EPOCH_NS, Clock
 from simulator.environment.dice import between, dice
 from simulator.environment.loop import Loop
@@ -62,7 +64,7 @@ from storage.errors import DirectoryRefused, DiskFull
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
-OPERATORS, PIPELINERS, REBORN = 140, 160, 102
+OPERATORS, PIPELINERS, REBORN, TRIMMER = 140, 160, 102, 103
 LATE_NS: Final = 15_000 * MS
 """So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
@@ -72,6 +74,7 @@ TOLD_NS: Final = 1_500 * MS
 """What was chosen so long ago every member has applied."""
 PROGRESS_MIN: Final = 3
 MIB: Final = 1 << 20
+RETENTION_CHECK_MS, COMPACT_CHECK_MS = 1_000, 1_000
 
 
 class AnyClient(Protocol):
@@ -145,6 +148,7 @@ class World:
             *(Writer(world, WRITERS + 2 * number) for number in range(options.writers)),
             *(Operator(world, OPERATORS + number) for number in range(options.operators)),
             *([RecreatedTopic(world, REBORN, LATE_NS)] if options.reborn else []),
+            *([Trimmer(world, TRIMMER)] if options.trimmed else []),
             *(PlainProducer(world, PIPELINERS + number) for number in range(options.pipeliners)),
         ]
 
@@ -187,6 +191,8 @@ class World:
                     checkpoint_records=options.checkpoint_records,
                     checkpoint_bytes=64 << 10,
                     scrub_every_s=15,
+                    retention_check_ms=RETENTION_CHECK_MS,
+                    compact_check_ms=COMPACT_CHECK_MS,
                 ),
                 options.segment_bytes,
             ),
@@ -290,6 +296,7 @@ class World:
         due = {group: len(log) for group, log in self.agreement.logs.items()}
         self._until(loop.now_ns + TOLD_NS)
         self._check_copies(due)
+        self._check_contents()
         self._count()
 
     def _until(self, end_ns: int) -> None:
@@ -329,10 +336,22 @@ class World:
                 if host.me in replica.members and lag > 0:
                     raise Violation(f"I10: node {host.me} is {lag} behind in group {group}")
 
+    def _check_contents(self) -> None:
+        """Of all that have applied the same: read back from their logs and cold data."""
+        copies = Copies(self.partition_logs)
+        for host in self.staying():
+            assert host.node is not None
+            for group, replica in host.node.multi.replicas.items():
+                if replica.learner.applied == len(self.agreement.logs[group]):
+                    copies.check(host.node.broker, group)
+        self.statistics["batches read back"] = copies.count
+
     def _count(self) -> None:
         statistics, logs = self.statistics, self.partition_logs
         statistics["slots"] = sum(map(len, self.agreement.logs.values()))
         statistics["acknowledged"] = logs.acknowledged
+        statistics["trims"] = logs.trims.deleted
+        statistics["trims by retention"] = logs.trims.by_retention
         statistics["fetches"] = logs.fetches
         statistics["commits"] = self.group_logs.commits
         statistics["dead members watched"] = self.deaths.watched
