@@ -80,6 +80,8 @@ class WholeOptions:
     """A topic is deleted and made anew again and again while a client works with it."""
     trimmed: bool
     """The clients' topic has retention, which changes, and records of it are deleted."""
+    compacted: bool
+    """There is a topic that is compacted."""
     replace_after_s: int
     dead_after_ms: int
 
@@ -132,6 +134,7 @@ def draw(seed: int) -> WholeOptions:
         checkpoint_records=d.choice((100, 400, 4_000)),
         reborn=later.random() < 0.4,
         trimmed=later.random() < 0.4,
+        compacted=later.random() < 0.4,
         replace_after_s=later.choice((5, 20, 600)),
         dead_after_ms=later.choice((2_000, 5_000)),
     )

@@ -35,6 +35,7 @@ from simulator.checkers.orders import Orders
 from simulator.checkers.partition_logs import PartitionLogs
 from simulator.checkers.protocol import Acknowledged, Agreement, Results
 from simulator.clients.admin import Admin
+from simulator.clients.keyed_topic import KeyedTopic
 from simulator.clients.member import GROUP as READERS
 from simulator.clients.member import Member
 from simulator.clients.operator import Operator
@@ -64,7 +65,7 @@ from storage.errors import DirectoryRefused, DiskFull
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
-OPERATORS, PIPELINERS, REBORN, TRIMMER = 140, 160, 102, 103
+OPERATORS, PIPELINERS, REBORN, TRIMMER, KEYED = 140, 160, 102, 103, 104
 LATE_NS: Final = 15_000 * MS
 """So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
@@ -148,6 +149,7 @@ class World:
             *(Writer(world, WRITERS + 2 * number) for number in range(options.writers)),
             *(Operator(world, OPERATORS + number) for number in range(options.operators)),
             *([RecreatedTopic(world, REBORN, LATE_NS)] if options.reborn else []),
+            *([KeyedTopic(world, KEYED)] if options.compacted else []),
             *([Trimmer(world, TRIMMER)] if options.trimmed else []),
             *(PlainProducer(world, PIPELINERS + number) for number in range(options.pipeliners)),
         ]
