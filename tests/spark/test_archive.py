@@ -148,6 +148,7 @@ def test_a_replay_goes_on_only_into_the_topic_it_began_with(
     assert bus.contents(again) == bus.contents(topic)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_last_rows_of_keys_go_to_another_number_of_partitions(
     archive: Archive, bus: OurBus
 ) -> None:
