@@ -75,6 +75,7 @@ QUIET_NS: Final = 5_000 * MS
 TOLD_NS: Final = 1_500 * MS
 """What was chosen so long ago every member has applied."""
 PROGRESS_MIN: Final = 3
+OF_DAMAGE: Final = ("UnreadableError", "ColdDamaged")
 MIB: Final = 1 << 20
 RETENTION_CHECK_MS, COMPACT_CHECK_MS = 1_000, 1_000
 
@@ -264,10 +265,12 @@ class World:
 
     def said(self, node: NodeId, line: dict[str, object]) -> None:
         """A line of a node's log."""
-        event = str(line["event"])
+        event, text = str(line["event"]), str(line.get("trace"))
         rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
         self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
         self.statistics[f"said: {event}"] += 1
+        if node == self.membership.victim and any(one in text for one in OF_DAMAGE):
+            return  # told with its traceback, and answered as what it is
         if event == "request handler failed" or "trace" in line:
             self.wrong = self.wrong or Violation(f"bug: node {node}: {rest}")
 
