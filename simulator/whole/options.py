@@ -41,6 +41,7 @@ class Fault(Enum):
     LOST_DIRECTORY = "a node's directory is lost"
     OLD_DIRECTORY = "an old copy of a node's directory"
     DAMAGE = "files below a running node"
+    OTHER_VERSION = "a node is started with another version"
     WRONG_CLOCK = "a wall clock is far off"
 
 
