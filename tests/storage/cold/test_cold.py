@@ -430,6 +430,33 @@ def test_lost_blocks_of_the_disk_are_damage_and_other_failures_are_not() -> None
         ColdStore(disk, OWNER).end(1)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_file_whose_end_the_disk_has_lost_is_not_appended_to(
+    restarts: bool, batches: int, ends: bool
+) -> None:
+    """Nothing can be written there: every start would fail at it (whole worlds, seed 1001)."""
+    disk = MemoryDisk()
+    store = ColdStore(disk, OWNER)
+    for base in range(0, batches * STEP, STEP):
+        store.append(1, made(base, base + STEP, 1700))
+    disk.lose_block(cold_name(1, 0), disk.sizes()[cold_name(1, 0)] - 1)
+    if restarts:
+        store = ColdStore(disk, OWNER)
+        store.secure([1])
+    if ends:
+        store.end_file(1)
+    end = store.end(1)
+    assert end is not None
+    assert store.append(1, made(end, 15, 1700)) == 15
+    assert [one.base for one in store.segments(1)] == [base for _, base in store.files()]
+    for one in (store, ColdStore(disk, OWNER)):
+        for bad in one.check(1, 0):
+            one.replace(1, bad.base, bad.end, made(bad.base, bad.end, 1700))
+        assert everything(one) == expected(0, 15, 1700)
+
+
 def test_files_of_another_cluster_or_version_are_refused() -> None:
     disk = grown()
     with pytest.raises(DirectoryRefused, match="two clusters"):
