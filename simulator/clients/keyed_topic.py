@@ -223,10 +223,11 @@ class KeyedTopic(KafkaClient):
         if now_ns - scan.began_ns >= TOMBSTONE_MS * MS:
             return  # a tombstone may have gone that would have told it
         latest = {record.key: offset for offset, record in enumerate(self._sent)}
+        on_its_way = set() if self._pending is None else {one.key for one in self._pending[0]}
         for offset, record in enumerate(self._sent[: scan.due]):
             key = record.key
             assert key is not None
-            if latest[key] != offset:
+            if latest[key] != offset or key in on_its_way:
                 continue  # there is a later one, which it may have seen or not
             seen = scan.latest.get(key)
             if seen == offset or (seen is None and record.value is None):

@@ -16,7 +16,7 @@ from wire.messages.configs import (
 from wire.messages.logs import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
 START_NS_MAX: Final = 8_000 * MS
-THINK_NS: Final = 1_500 * MS
+THINK_NS: Final = 600 * MS
 TIMEOUT_NS: Final = 2_000 * MS
 TOPIC_CONFIG: Final = 2
 SET: Final = 0

@@ -1,9 +1,12 @@
 """One simulated machine: what it keeps over its lives, and the whole node that runs on it."""
 
 import random
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
+
+import attrs
 
 from broker.ports import Reply
 from broker.state_machine.machine import GroupMachine
@@ -13,6 +16,7 @@ from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
 from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
 from runtime.config.config import Config
+from runtime.membership.handshake import FORMAT, Hello
 from runtime.system.journal import Journal
 from simulator.environment.clock import Clock
 from simulator.environment.loop import Loop
@@ -23,6 +27,8 @@ from storage.errors import StorageError
 
 TICK_NS: Final = 20 * MS
 NEVER: Final = 1 << 62
+_FORMAT: Final = struct.Struct(">H")
+"""A greeting begins with the format of links."""
 KAFKA_PORT, PEER_PORT, HTTP_PORT = 9092, 7092, 8092
 
 
@@ -76,10 +82,17 @@ class Host:
         self.powered = True
         self.retired = False
         """It was removed from the cluster: it is never booted again."""
+        self.version = 0
+        """Of the program that it is booted with: links to those with another one are refused."""
         self._stopping = False
         self.may_be_refused = False
         """Somebody has put an old directory in the place of its own."""
         world.lan.hosts[self.address] = self
+
+    def ahead_of(self, node: NodeId) -> int:
+        """By how many versions of the program."""
+        other = self.world.lan.hosts.get(int(node))
+        return self.version - other.version if isinstance(other, Host) else 0
 
     @property
     def up(self) -> bool:
@@ -220,6 +233,19 @@ class Host:
             self.world.waited_on_loop(self.me, operation, name)
 
 
+@attrs.frozen(kw_only=True)
+class _Greeting(Hello):
+    """Of a node that may run another version than the one it calls: told by a format that is not
+    that one's, whichever of the two is the older one."""
+
+    ahead_of: Callable[[NodeId], int]
+    """By how many versions this node is ahead of another one."""
+
+    def encode(self) -> bytes:
+        told = super().encode()
+        return _FORMAT.pack(FORMAT + self.ahead_of(self.to)) + told[_FORMAT.size :]
+
+
 class _WatchedNode(Node):
     """Tells the world what it applies, from its boot on."""
 
@@ -251,6 +277,11 @@ class _WatchedNode(Node):
     def group_notice(self, group: GroupId, notice: GroupNotice) -> None:
         super().group_notice(group, notice)
         self._host.world.group_told(self._host.me, group, notice)
+
+    def _wire(self) -> None:
+        super()._wire()
+        fields = attrs.asdict(self.peers._hello, recurse=False)
+        self.peers._hello = _Greeting(**fields, ahead_of=self._host.ahead_of)
 
     def _wire_clients(self) -> None:
         super()._wire_clients()

@@ -20,6 +20,7 @@ from simulator.whole.options import Fault
 NODES_MAX: Final = 9
 ADDED_MAX: Final = 2
 REMOVED_MAX: Final = 2
+LOOK_NS: Final = 200 * MS
 COPY_NS_MAX: Final = 8_000 * MS
 
 
@@ -30,12 +31,18 @@ class Membership(Strikes):
         super().__init__(world)
         self._next_id = max(world.addresses) + 1
         self._added = self._removed = 0
+        self.victim: NodeId | None = None
+        """Whose files were damaged: nobody else loses anything."""
 
     def _all(self) -> Mapping[Fault, Callable[[], None]]:
-        return {
+        changes = {
             Fault.MOVE: self._move,
             Fault.ADD_NODE: self._add,
             Fault.REMOVE_NODE: self._remove,
+        }
+        if Fault.DAMAGE in self._world.options.faults:
+            changes = {}
+        return changes | {
             Fault.LOST_DIRECTORY: partial(self._one, self._lose),
             Fault.OLD_DIRECTORY: partial(self._one, self._copy),
         }
@@ -100,13 +107,16 @@ class Membership(Strikes):
 
     # -- directories --------------------------------------------------------------------------
 
-    def _can_lose(self, host: Host) -> bool:
+    def may_lose(self, host: Host) -> bool:
+        """Whether the others can do without its directory."""
+        if self.victim not in (None, host.me):
+            return False
         views = {int(one.me): _status(one) for one in self._serving()}
         return not what_would_be_lost(int(host.me), views)
 
     def _lose(self, host: Host) -> None:
         """`evenkeel node replace`."""
-        if not self._can_lose(host):
+        if not self.may_lose(host):
             return
         self._note("lost directory", host.me)
         self._world.statistics["directories lost"] += 1
@@ -119,12 +129,22 @@ class Membership(Strikes):
         )
 
     def _back(self, host: Host, files: dict[str, bytes]) -> None:
-        if self._world.healed or not host.up or not self._can_lose(host):
+        if self._world.healed or not host.up or not self.may_lose(host):
             return
         self._note("old directory", host.me)
         self._world.statistics["old directories"] += 1
         host.may_be_refused = True
         self._put(host, files)
+
+    def refused(self, host: Host) -> None:
+        """It will not start with its directory, which is damaged: so it gets an empty one."""
+        if host.up:
+            return
+        if self.may_lose(host):
+            self._note("given up", host.me)
+            self._put(host, {})
+        else:
+            self._world.loop.after(LOOK_NS, self.refused, host)
 
     def _put(self, host: Host, files: dict[str, bytes]) -> None:
         host.kill()

@@ -34,6 +34,7 @@ class Operations(Strikes):
         return {
             Fault.STOP: partial(self._one, self._stop),
             Fault.ROLL: self._roll,
+            Fault.OTHER_VERSION: partial(self._one, self._change_version),
             Fault.MEMBER_DIES: self._member_dies,
             Fault.MEMBER_STALLS: self._member_stalls,
         }
@@ -82,6 +83,30 @@ class Operations(Strikes):
             if not host.retired:
                 self._stop(host)
         self._world.loop.after(LOOK_NS, self._next)
+
+    # -- versions -----------------------------------------------------------------------------
+
+    def _change_version(self, host: Host) -> None:
+        """One is upgraded before the others, or set back; later the mistake is mended."""
+        if any(one.version for one in self._world.nodes.values()) or host.stopping:
+            return
+        self._note("another version", host.me)
+        self._world.statistics["other versions"] += 1
+        host.kill()
+        host.version = self._chance.choice((-1, 1))
+        self._soon(1_000, partial(self._boot, host))
+        self._soon(9_000, partial(self._mend_version, host))
+
+    def _mend_version(self, host: Host) -> None:
+        if host.version:
+            self._note("the version of all", host.me)
+            host.kill()
+            host.version = 0
+            self._soon(1_000, partial(self._boot, host))
+
+    def heal(self) -> None:
+        for host in self._world.nodes.values():
+            self._mend_version(host)
 
     # -- members of consumer groups -----------------------------------------------------------
 

@@ -40,6 +40,9 @@ class Fault(Enum):
     REMOVE_NODE = "a node is removed"
     LOST_DIRECTORY = "a node's directory is lost"
     OLD_DIRECTORY = "an old copy of a node's directory"
+    DAMAGE = "files below a running node"
+    OTHER_VERSION = "a node is started with another version"
+    WRONG_CLOCK = "a wall clock is far off"
 
 
 FIRST: Final = tuple(Fault)[: tuple(Fault).index(Fault.PLACES) + 1]

@@ -51,6 +51,7 @@ from simulator.environment.loop import Loop
 from simulator.environment.trace import Trace
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
+from simulator.whole.damage import Damage
 from simulator.whole.deaths import WholeDeaths
 from simulator.whole.disk import SimDisk
 from simulator.whole.holes import Holes
@@ -60,8 +61,8 @@ from simulator.whole.machine import Lan
 from simulator.whole.membership import Membership
 from simulator.whole.nemesis import Nemesis
 from simulator.whole.operations import Operations
-from simulator.whole.options import WholeOptions
-from storage.errors import DirectoryRefused, DiskFull
+from simulator.whole.options import Fault, WholeOptions
+from storage.errors import DirectoryRefused, DiskFull, StorageFailed, WalDamaged
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
@@ -74,6 +75,7 @@ QUIET_NS: Final = 5_000 * MS
 TOLD_NS: Final = 1_500 * MS
 """What was chosen so long ago every member has applied."""
 PROGRESS_MIN: Final = 3
+OF_DAMAGE: Final = ("UnreadableError", "ColdDamaged")
 MIB: Final = 1 << 20
 RETENTION_CHECK_MS, COMPACT_CHECK_MS = 1_000, 1_000
 
@@ -118,7 +120,9 @@ class World:
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
         self.clients: Sequence[AnyClient] = self._clients()
         self.nemesis, self.operations = Nemesis(self), Operations(self)
-        self.strikes = (self.nemesis, self.operations, Membership(self))
+        self.membership = Membership(self)
+        damage = Damage(self, self.membership)
+        self.strikes = (self.nemesis, self.operations, self.membership, damage)
 
     def _host(self, node: NodeId) -> Host:
         options, seed = self.options, self.options.seed
@@ -201,7 +205,7 @@ class World:
             balancer=BalancerSection(
                 load_interval_ms=0,
                 dead_after_ms=options.dead_after_ms,
-                replace_after_s=options.replace_after_s,
+                replace_after_s=600 if Fault.DAMAGE in options.faults else options.replace_after_s,
             ),
             broker=BrokerSection(retention_ms=-1),  # records carry no times of this world
             limits=LimitsSection(tail_bytes=options.tail_bytes),
@@ -243,7 +247,11 @@ class World:
         self.trace.note(self.loop.now_ns, "ended", host.me, repr(why))
         self.statistics["processes ended"] += 1
         refused = isinstance(why, DiskFull) and not host.served  # no room even for a start
+        if isinstance(why, DirectoryRefused | WalDamaged) and host.me == self.membership.victim:
+            self.membership.refused(host)
+            return
         refused |= isinstance(why, DirectoryRefused) and host.may_be_refused
+        refused |= isinstance(why, StorageFailed) and host.me == self.membership.victim
         if not (refused or (is_of_disk(why) and host.disk.may_fail)):
             self.wrong = why if isinstance(why, Violation) else Violation(f"ended: {why!r}")
             self.wrong.__cause__ = why
@@ -257,10 +265,12 @@ class World:
 
     def said(self, node: NodeId, line: dict[str, object]) -> None:
         """A line of a node's log."""
-        event = str(line["event"])
+        event, text = str(line["event"]), str(line.get("trace"))
         rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
         self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
         self.statistics[f"said: {event}"] += 1
+        if node == self.membership.victim and any(one in text for one in OF_DAMAGE):
+            return  # told with its traceback, and answered as what it is
         if event == "request handler failed" or "trace" in line:
             self.wrong = self.wrong or Violation(f"bug: node {node}: {rest}")
 
