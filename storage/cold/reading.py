@@ -388,19 +388,13 @@ class ColdReading:
     def _check_holes(
         self, file: ColdFile, since: int, until: int, number: int | None = None
     ) -> None:
-        """
-        Raises:
-            ColdDamaged: a block is missing that may have what is looked for.
-        """
+        """ColdDamaged: a block is missing that may have what is looked for."""
         hole = file.index.hole(since, until, number)
         if hole is not None:
             self._raise_missing(file, hole.start, hole.end, hole.number)
 
     def _check_end(self, file: ColdFile, since: int) -> None:
-        """
-        Raises:
-            ColdDamaged: the partition's last file has lost its last blocks.
-        """
+        """ColdDamaged: the partition's last file has lost its last blocks."""
         tail, index = self._tail(file.uid), file.index
         if tail is not None and tail.base == file.base and max(since, index.end) < tail.end:
             self._raise_missing(file, index.end, tail.end, len(index.bases))
