@@ -35,6 +35,7 @@ from runtime.admin.balancer import BalancerAdmin
 from runtime.admin.inspection import Admin
 from runtime.admin.nodes import NodeAdmin
 from runtime.balancing.balancing_loop import BalancingLoop
+from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
 from runtime.balancing.handovers import Handovers
 from runtime.balancing.hosting import Hosting
 from runtime.balancing.load_meter import LoadMeter
@@ -99,8 +100,6 @@ from storage.log.model import RecoveredGroup
 from storage.log.opening import open_wal
 from storage.unsafe_recovery import take_order
 
-DRAIN_S: Final = 5.0
-DRAIN_STEP_S: Final = 0.005
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
 YOUNG_OBJECTS_MAX: Final = 10_000
@@ -468,6 +467,12 @@ class Node:
             notice.what, group=group, consumer_group=notice.group, detail=notice.detail
         )
 
+    def leave(self) -> Draining:
+        """Begin to give away what this node is master of."""
+        return Draining(
+            self.loop, self.peers, self.shell.end_of_round, self.clock.now, self.journal
+        )
+
     def close(self) -> None:
         """Close the sockets, let what is being written be written, let the directory go."""
         self.clients.close_all("this node stops")
@@ -583,17 +588,14 @@ async def _start(
 
 
 async def drain(node: Node) -> None:
-    """Give every master away before leaving, one group at a time, for at most DRAIN_S."""
-    node.journal.info("draining")
-    node.loop.start_draining()
-    node.peers.ping(draining=True)
-    node.shell.end_of_round()
+    """Give every master away before leaving."""
+    leaving = node.leave()
     with trio.move_on_after(DRAIN_S):
-        while node.loop.drain_next(node.clock.now()):
-            node.shell.end_of_round()
-            await trio.sleep(DRAIN_STEP_S)
-    node.shell.end_of_round()
-    node.journal.info("drained", masters_left=len(node.loop.masters(node.clock.now())))
+        while True:
+            if not leaving.step():
+                break
+            await trio.sleep(STEP_S)
+    leaving.end()
 
 
 if __name__ == "__main__":

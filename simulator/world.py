@@ -174,6 +174,12 @@ class World:
     def caller(self, address: int) -> Caller:
         return Caller(self, address)
 
+    def topic_id(self, node: NodeId, name: str) -> bytes | None:
+        asked = self.nodes[node]
+        assert isinstance(asked, BrokerNode)
+        topic = asked.registry.topic(name) if asked.up else None
+        return None if topic is None else topic.topic_id
+
     def make_network(self) -> Network:
         options = self.options
         chance = dice(options.seed, "network")
@@ -383,7 +389,7 @@ class World:
             assert isinstance(node, BrokerNode)
             for group, log in self.agreement.logs.items():
                 if node.groups[group].replica.learner.applied == len(log):
-                    copies.check(node, group)
+                    copies.check(node.broker, group)
 
     def executed(
         self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]

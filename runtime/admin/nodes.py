@@ -66,7 +66,7 @@ class NodeAdmin:
         force = body.get("force", False)
         if not isinstance(force, bool):
             raise BadRequest("force must be true or false")
-        problem = "" if force else self._removal_problem(ident)
+        problem = "" if force else self.removal_problem(ident)
         if problem:
             return json_answer({"error": problem}, 409)
         return await self._propose(RemoveNode(ident))
@@ -132,9 +132,7 @@ class NodeAdmin:
         on, placement = masters(self._engine, now), self._registry.placement
         return sum(on.get(group) != placement.get(group) for group in self._groups())
 
-    # -- what would be too much ---------------------------------------------------------------
-
-    def _removal_problem(self, node: NodeId) -> str:
+    def removal_problem(self, node: NodeId) -> str:
         """Why an operator should think again; "" if the node can simply go."""
         registry = self._registry
         if node not in registry.nodes:

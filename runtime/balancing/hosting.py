@@ -21,11 +21,13 @@ learn it, for it says what they have to know. A restart in between finds all of 
 from collections.abc import Callable
 from typing import Final
 
+import attrs
+
 from balancer.registry.commands import FinishRemoval, NoteMembers
 from balancer.registry.registry import Registry
 from broker.state_machine.machine import GroupMachine
 from paxos.changes import membership
-from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now
+from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now, Slot
 from paxos.replica import Replica
 from paxos.state.core import Recovered
 from paxos.step import VotingRecord
@@ -40,6 +42,18 @@ NOTE_EVERY_NS: Final = 1_000 * MS
 GIVE_AFTER_NS: Final = 3_000 * MS
 """A master that should not even have the group waits so long for the balancer to steal it, and then
 gives it away of its own accord."""
+PART_AFTER_NS: Final = 3_000 * MS
+"""A node that should not have a group any more keeps it for so long: as it takes a master that has
+just added it to hear that, and to note it."""
+
+
+@attrs.define
+class Parting:
+    """Of a group that this node should not have any more."""
+
+    since_boot_ns: int
+    chosen_to: Slot | None = None
+    """What was chosen, as far as it knew, when it had waited."""
 
 
 class Hosting:
@@ -70,6 +84,7 @@ class Hosting:
         self._finishing: dict[NodeId, int] = {}
         self._unwanted: dict[GroupId, int] = {}
         """Groups this node is master of and should not have, and since when that is all."""
+        self._parting: dict[GroupId, Parting] = {}
 
     @property
     def me(self) -> NodeId:
@@ -135,7 +150,7 @@ class Hosting:
                 self._journal.info("group begun", group=group, members=self.members(group))
                 self.begin(group, self.members(group))
                 self.changed()
-            elif group in replicas and self._is_over(group):
+            elif group in replicas and self._is_over(group, now):
                 self._drop(group)
             elif group in replicas:
                 self._introduce(replicas[group])
@@ -157,12 +172,29 @@ class Hosting:
         replica = self._engine.multi.replicas[REGISTRY_GROUP]
         return replica.can_vote() and not replica.learner.behind
 
-    def _is_over(self, group: GroupId) -> bool:
+    def _is_over(self, group: GroupId, now: Now) -> bool:
         """Whether this node's part in a group is over: it is no member, and shall not be one."""
         replica = self._engine.multi.replicas[group]
         out = replica.me not in replica.members or replica.rejoin is not None
-        out = out and group != REGISTRY_GROUP and self._is_current
-        return out and not self.is_wanted(group) and not replica.acting(self._engine.now())
+        out = out and group != REGISTRY_GROUP
+        out = out and not self.is_wanted(group) and not replica.acting(now)
+        parting = self._parting.pop(group, None)
+        if not out:
+            return False
+        parting = self._parting[group] = parting or Parting(now.boot_ns)
+        return self._is_current and self._knows_all(replica, parting, now)
+
+    def _knows_all(self, replica: Replica, parting: "Parting", now: Now) -> bool:
+        """Whether no Config makes this node a member of which neither its log nor the registry has
+        told yet. It may have been wanted until a moment ago: then its master may have added it,
+        which the registry hears of a second later, and such a member must not forget anything."""
+        if now.boot_ns - parting.since_boot_ns < PART_AFTER_NS:
+            return False
+        if (self._registry.members_since(replica.group) or SLOT_ZERO) > replica.configured:
+            return True  # what lies between need not be learned to be dropped
+        if parting.chosen_to is None:
+            parting.chosen_to = replica.learner.chosen_to
+        return replica.learner.applied >= parting.chosen_to
 
     def _drop(self, group: GroupId) -> None:
         """Forget the group: its replica, its state machine, its data and its part of the log."""

@@ -28,6 +28,8 @@ STOP_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
 """How often the free space is measured, and a segment that could not be made is tried again."""
 STARVED_RETRY_S: Final = 0.1
+REMOVAL_PAUSE_S: Final = 0.02
+"""Between two files that are removed: the log is synced in between."""
 HURRIED_S: Final = 5.0
 """Segments that fill faster than this are followed by one that is reserved, not zeroed."""
 
@@ -180,6 +182,8 @@ class LogWriter:
                 if asked or self._wal.wants_segment:
                     self._prepare_segment()
                 self.room = self._space.look()
+                if self._wal.wants_segment:
+                    self._retry.wait(REMOVAL_PAUSE_S)
             except Exception as failure:  # noqa: BLE001  raised again by take_done
                 self._failed(failure)
                 return
@@ -188,9 +192,9 @@ class LogWriter:
         """Make the file of the next segment, or note that there is no room for it."""
         began = self._threads.monotonic()
         hurried = began - self._prepared_at < HURRIED_S
-        self._prepared_at = began
         try:
-            self._wal.prepare_next(zeros=not hurried)
+            if self._wal.prepare_next(zeros=not hurried):
+                self._prepared_at = began
         except DiskFull:
             if not self._space.segment_refused():
                 return

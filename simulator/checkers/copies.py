@@ -4,11 +4,11 @@ Consumers see the master's copy alone; what another node has lost would show whe
 """
 
 from broker.reads.reader import Got, Key, Reader
+from broker.requests.context import Broker
 from broker.state_machine.partition_image import encode_partition
 from paxos.ids import REGISTRY_GROUP, GroupId
 from simulator.checkers.partition_logs import PartitionLogs
 from simulator.environment.violation import Violation
-from simulator.node.broker_node import BrokerNode
 from storage.errors import StorageError
 
 
@@ -20,7 +20,7 @@ class Copies:
         self._partitions: dict[int, bytes] = {}
         self.count = 0
 
-    def check(self, node: BrokerNode, group: GroupId) -> None:
+    def check(self, node: Broker, group: GroupId) -> None:
         """`node` has applied all there is of the group."""
         machine = node.machines[group]
         state = machine.consumer_groups.snapshot()
@@ -35,18 +35,20 @@ class Copies:
             if log.uid in machine.partitions:
                 self._check_partition(node, group, number)
 
-    def _check_partition(self, node: BrokerNode, group: GroupId, number: int) -> None:
+    def _check_partition(self, node: Broker, group: GroupId, number: int) -> None:
         log = self._logs.logs[number]
         state = node.machines[group].partition(log.uid)
         if state.next_offset != log.end:
             raise Violation(f"lost-on-node: node {node.me}: {state.next_offset} of {log.end}")
+        if state.log_start != log.start:
+            raise Violation(f"lost-on-node: node {node.me}: from {state.log_start}: {log.start}")
         image = encode_partition(state)
         if self._partitions.setdefault(log.uid, image) != image:
             raise Violation(f"lost-on-node: node {node.me}, producers and writers of {log.uid}")
-        position = 0
+        position = log.start
         given: dict[Key, Got | StorageError] = {}
         while position < log.end:
-            reader = Reader(node.broker.tail, node.disk, node.broker.statistics, given)
+            reader = Reader(node.tail, node.log, node.statistics, given)
             chunks, _ = reader.read(state, position, 1_000_000, at_least_one=True)
             given = {one.key: one.read() for one in reader.missing}
             if given and not chunks:

@@ -6,7 +6,8 @@ what was written down when a master is replaced that did not hand over. It knows
 coordinators believe, but for when they say that the member is gone.
 """
 
-from typing import Final, Protocol
+from abc import ABC, abstractmethod
+from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
 
@@ -23,6 +24,9 @@ SLACK_MS: Final = 500
 """Ticks, proposals under way, and what a coordinator may have idled before a pause."""
 RATE_SLACK: Final = 10
 """A tenth more: boot clocks are off in rate."""
+
+
+NodeT = TypeVar("NodeT")
 
 
 @attrs.define(eq=False)
@@ -42,13 +46,15 @@ class Watched(Protocol):
     def runs(self, node: SimNode) -> bool: ...
 
 
-class DeadMembers:
-    def __init__(self, world: Watched, name: str) -> None:
-        self._world, self._name = world, name
+class MemberWatch(ABC, Generic[NodeT]):
+    """What is the same in all worlds; `name`: of the consumer group."""
+
+    def __init__(self, loop: Loop, name: str) -> None:
+        self._loop, self._name = loop, name
         self._dead: dict[str, _Dead] = {}
         self._gone: set[str] = set()
         self._group: GroupId | None = None
-        self._listened: tuple[BrokerNode, int] | None = None
+        self._listened: tuple[NodeT, int] | None = None
         """Who listened last, in which life."""
         self.watched = self.gone_count = 0
 
@@ -61,7 +67,12 @@ class DeadMembers:
         self._dead[member_id] = _Dead(limit_ms)
         self.watched += 1
         if len(self._dead) == 1:
-            self._world.loop.after(LOOK_NS, self._look)
+            self._loop.after(LOOK_NS, self._look)
+
+    @property
+    def waits(self) -> bool:
+        """Whether anybody has died and is not gone yet."""
+        return bool(self._dead)
 
     def heard(self, frame: bytes) -> None:
         """A request reached a node: perhaps one that a dead member had sent before."""
@@ -93,16 +104,16 @@ class DeadMembers:
     def _look(self) -> None:
         if not self._dead:
             return
-        self._world.loop.after(LOOK_NS, self._look)
+        self._loop.after(LOOK_NS, self._look)
         listens = self.coordinator()
         if listens is None:
             return
         if self._listened is not None:
             node, life = self._listened
-            if node.core.incarnation != life:  # it crashed, and may be master all the same
+            if self.life_of(node) != life:  # it crashed, and may be master all the same
                 for dead in self._dead.values():
                     dead.waited_ms = dead.kept_ms
-        self._listened = listens, listens.core.incarnation
+        self._listened = listens, self.life_of(listens)
         for member_id, dead in sorted(self._dead.items()):
             dead.waited_ms += LOOK_NS // MS
             if dead.waited_ms > dead.limit_ms:
@@ -110,6 +121,22 @@ class DeadMembers:
                     f"dead-member: {member_id} was listened for during {dead.waited_ms} ms, "
                     f"and may be kept for {dead.limit_ms}"
                 )
+
+    @abstractmethod
+    def coordinator(self) -> NodeT | None:
+        """Who listens to the group's members at this moment."""
+
+    @abstractmethod
+    def life_of(self, node: NodeT) -> int: ...
+
+
+class DeadMembers(MemberWatch[BrokerNode]):
+    def __init__(self, world: Watched, name: str) -> None:
+        super().__init__(world.loop, name)
+        self._world = world
+
+    def life_of(self, node: BrokerNode) -> int:
+        return node.core.incarnation
 
     def coordinator(self) -> BrokerNode | None:
         """Who listens to the group's members at this moment."""

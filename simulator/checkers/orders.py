@@ -127,11 +127,17 @@ class Orders:
         decision = decoded.command if isinstance(decoded, Decided) else decoded
         if isinstance(told, TopicDeleted) and told.topic.name.startswith(PREFIX):
             self._cleared(told.topic.name)
+        elif isinstance(told, TopicCreated) and not told.topic.name.startswith(PREFIX):
+            pass
         elif isinstance(told, TopicCreated) and SETTING in told.topic.configs:
             self._set(told.topic.name, int(told.topic.configs[SETTING]))
-        elif isinstance(told, TopicCreated) and told.topic.name.startswith(PREFIX):
+        elif isinstance(told, TopicCreated):
             self._uids[told.topic.partitions[0].uid] = told.topic.name
-        elif isinstance(told, Done) and isinstance(decision, ConfigureTopic):
+        elif (
+            isinstance(told, Done)
+            and isinstance(decision, ConfigureTopic)
+            and decision.name.startswith(PREFIX)
+        ):
             self._set(decision.name, int(decision.configs[SETTING]))
         return True
 

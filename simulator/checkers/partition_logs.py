@@ -10,12 +10,20 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from broker.proposals.commands import RECORDS_RESULT, CommandKind, parse, parse_fenced
+from broker.proposals.commands import (
+    DELETE_RECORDS_RESULT,
+    RECORDS_RESULT,
+    CommandKind,
+    parse,
+    parse_delete_records,
+    parse_fenced,
+)
 from paxos.entry import BeMaster, Control, Entry, Steal
 from paxos.ids import GroupId, NodeId, Now, Slot
 from paxos.lease import Lease
 from simulator.checkers.groups import GroupLogs
 from simulator.checkers.orders import Orders
+from simulator.checkers.trims import Trims
 from simulator.environment.violation import Violation
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import PartitionData
@@ -41,11 +49,23 @@ class Log:
     uid: int
     end: int = 0
     """The offset of the next record."""
+    start: int = 0
+    """What lies below has been deleted."""
+    written: int = 0
+    """Bytes of its batches, with what was deleted."""
+    sizes: list[int] = attrs.Factory(list)
+    """By number of a batch: of all before it."""
     acknowledged_to: int = 0
     bases: list[int] = attrs.Factory(list)
     batches: list[tuple[bytes, Sent]] = attrs.Factory(list)
     last: dict[int, int] = attrs.Factory(dict)
     """Of each client, the greatest number that is in the log."""
+
+    def bytes_from(self, offset: int) -> int:
+        """Of the batches from the one with this offset on."""
+        if offset >= self.end:
+            return 0
+        return self.written - self.sizes[bisect_right(self.bases, offset) - 1]
 
     def at(self, offset: int) -> tuple[int, bytes, Sent]:
         """The batch that holds an offset, and its base."""
@@ -81,6 +101,7 @@ class PartitionLogs:
         self._orders = orders
         self.fresh = fresh
         """Whether clocks are good enough for I7."""
+        self.trims = Trims()
         self._epochs: defaultdict[GroupId, _Epochs] = defaultdict(_Epochs)
         self._sent: dict[bytes, Sent] = {}
         self.elsewhere: set[bytes] = set()
@@ -155,6 +176,22 @@ class PartitionLogs:
             raise Violation(f"poll-skip: nothing at {position} of {data.high_watermark}")
         return self.compared(node, position, log, records)
 
+    def told_start(self, partition: int, before: int, start: int) -> None:
+        """A client was told that the log begins at `start`, having asked for `before`."""
+        log = self.logs.get(partition, Log(-1))
+        if not before <= start <= log.start:
+            raise Violation(f"trim: {start} is told for {before}, it begins at {log.start}")
+
+    def out_of_range(self, node: NodeId, partition: int, position: int, floor: int) -> int:
+        """A fetch at `position`, which a log that ends at `floor` or behind was to have, was told
+        that there is nothing like that; where to go on."""
+        log = self.logs.get(partition, Log(-1))
+        if log.start <= position <= floor and self.fresh:
+            raise Violation(
+                f"poll-skip: node {node} has no {position}, there are {log.start} to {log.end}"
+            )
+        return max(log.start, min(position, floor))
+
     def compared(self, node: NodeId, position: int, log: Log, records: bytes) -> int:
         """Check what a node has at `position`; the offset after it."""
         for header, content in split(memoryview(records)):
@@ -179,12 +216,24 @@ class PartitionLogs:
                 continue
             if inner.kind == CommandKind.RECORDS:
                 self._append(inner.uid, inner.body, result)
+            elif inner.kind == CommandKind.DELETE_RECORDS:
+                self._trim(inner.body, result)
             elif inner.kind == CommandKind.CONSUMER_GROUP:
                 self._groups.applied(inner.body, result, late=epoch != epoch_then)
 
     def lease_entry(self, group: GroupId, slot: Slot, control: Control) -> None:
         """A node has applied it, perhaps not the first."""
         self._epochs[group].applied(slot, control)
+
+    def _trim(self, body: memoryview, result: bytes) -> None:
+        uid, _ = parse_delete_records(body)
+        error, start = DELETE_RECORDS_RESULT.unpack(result)
+        for number, log in self.logs.items():
+            if log.uid == uid and error == ErrorCode.NONE and start > log.start:
+                if start > log.end:
+                    raise Violation(f"trim: partition {number} begins at {start} of {log.end}")
+                self.trims.trimmed(number, start, log.bytes_from(start))
+                log.start = start
 
     def _append(self, uid: int, batch: memoryview, result: bytes) -> None:
         error, base, _ = RECORDS_RESULT.unpack(result)
@@ -227,6 +276,8 @@ class PartitionLogs:
             if (sent.client, sent.partition, number) not in self._given_up:
                 raise Violation(f"nonmonotonic-send: {sent} is appended, {number} is not")
         log.last[sent.client] = sent.first + sent.records - 1
+        log.sizes.append(log.written)
+        log.written += PATCHED_BYTES + len(content)
         log.bases.append(base)
         log.batches.append((content, sent))
         log.end = base + sent.records

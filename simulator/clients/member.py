@@ -73,6 +73,12 @@ class Member(KafkaClient):
         self._commits = 0
         self._busy = False
         self._gone_until = 0
+        self.doomed = False
+        """It dies as soon as it is in the group and waits for nothing."""
+
+    def stall(self, ns: int) -> None:
+        """It does nothing for so long, and goes on as if nothing had been."""
+        self._gone_until = max(self._gone_until, self._world.loop.now_ns + ns)
 
     @property
     def think_ns(self) -> int:
@@ -93,7 +99,8 @@ class Member(KafkaClient):
             self._lie()
             return
         roll = self._chance.random()
-        if roll < DIE_CHANCE:
+        if roll < DIE_CHANCE or self.doomed:
+            self.doomed = False
             self._world.deaths.died(self._member_id, SESSION_MS, COORDINATOR.grace_ms)
             self._forget_everything("members died")
         elif roll < DIE_CHANCE + LEAVE_CHANCE:
@@ -341,11 +348,16 @@ class Member(KafkaClient):
         def answered(response: AnyResponse) -> None:
             self._busy = False
             data = None if response is None else response.responses[0].partitions[0]
+            truth = self._world.partition_logs
+            if data is not None and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                reached = truth.out_of_range(NodeId(target), partition, position, floor)
+                if generation == self._generation:
+                    self._positions[partition] = reached
+                return
             if data is None or data.error_code != ErrorCode.NONE:
                 leader = None if data is None else data.current_leader
                 self._leaders[partition] = self._anybody() if leader is None else leader.leader_id
                 return
-            truth = self._world.partition_logs
             reached = truth.fetched(NodeId(target), position, floor, data)
             if generation == self._generation:
                 self._positions[partition] = reached

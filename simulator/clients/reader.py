@@ -71,6 +71,11 @@ class Reader(KafkaClient):
         self, partition: int, position: int, floor: int, target: int, response: AnyResponse
     ) -> None:
         data = None if response is None else response.responses[0].partitions[0]
+        if data is not None and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._positions[partition] = self._world.partition_logs.out_of_range(
+                NodeId(target), partition, position, floor
+            )
+            return
         if data is None or data.error_code != ErrorCode.NONE:
             leader = None if data is None else data.current_leader
             self._targets[partition] = self._anybody() if leader is None else leader.leader_id
@@ -96,6 +101,8 @@ class Reader(KafkaClient):
                 return
             self._world.statistics["times looked up"] += 1
             log = truth.logs.get(partition, Log(-1))
+            if log.start:
+                return  # what was deleted when is not followed
             listed(log, floor, time_ms, row, fresh=truth.fresh)
             self.progress += 1
 

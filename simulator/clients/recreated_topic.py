@@ -18,7 +18,6 @@ from simulator.checkers.groups import MEMBERLESS
 from simulator.clients.kafka_client import Answered, AnyResponse, KafkaClient
 from simulator.clients.surroundings import Surroundings
 from simulator.environment.violation import Violation
-from simulator.node.broker_node import BrokerNode
 from wire.apis import Request
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -64,8 +63,12 @@ REFUSED: Final = (
 
 
 class RecreatedTopic(KafkaClient):
-    def __init__(self, world: Surroundings, address: int) -> None:
+    """`late_ns`: how long what was not answered may still come to a node. It says the topic's name
+    only, so the topic is not deleted before."""
+
+    def __init__(self, world: Surroundings, address: int, late_ns: int = 0) -> None:
         super().__init__(world, "reborn", address, START_NS_MAX)
+        self._late_ns, self._sure_at_ns = late_ns, 0
         self._producer_id, self._epoch = NO_PRODUCER_ID, -1
         self._sequence = 0
         self._busy = False
@@ -95,7 +98,9 @@ class RecreatedTopic(KafkaClient):
         elif self._topic_id is None:
             self._create()
         elif self._ending or (
-            len(self._records) >= RECORDS_MIN and self._chance.random() < DELETE_CHANCE
+            len(self._records) >= RECORDS_MIN
+            and self._chance.random() < DELETE_CHANCE
+            and self._world.loop.now_ns >= self._sure_at_ns
         ):
             self._delete(self._topic_id)
         elif self._pending is not None and self._chance.random() < AGAIN_CHANCE:
@@ -106,10 +111,8 @@ class RecreatedTopic(KafkaClient):
             )()
 
     def _knows(self, target: int) -> bool:
-        node = self._world.nodes[NodeId(target)]
-        assert isinstance(node, BrokerNode)
-        topic = node.registry.topic(NAME) if node.up else None
-        return topic is not None and topic.topic_id == self._topic_id
+        known = self._world.topic_id(NodeId(target), NAME)
+        return known is not None and known == self._topic_id
 
     # -- the topic ----------------------------------------------------------------------------
 
@@ -312,6 +315,8 @@ class RecreatedTopic(KafkaClient):
             self._busy = False
             if response is None:
                 self._silent.add(target)
+                if isinstance(message, ProduceRequest | OffsetCommitRequest):
+                    self._sure_at_ns = self._world.loop.now_ns + self._late_ns
             same = life == self._world.nodes[NodeId(target)].life
             answered(response if same or not if_known else None)
 

@@ -40,6 +40,10 @@ class Surroundings(Protocol):
     partition_logs: PartitionLogs
     deaths: DeadMembers
 
+    def topic_id(self, node: NodeId, name: str) -> bytes | None:
+        """Of which topic of this name the node knows."""
+        ...
+
     def caller(self, address: int) -> "Calls":
         """The connections of the client with this address."""
         ...

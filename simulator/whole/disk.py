@@ -44,7 +44,7 @@ class SimFile(MemoryFile):
         return self.written and self.disk.begin_write(self, b"".join(buffers), offset, wakeup, then)
 
     def finish_write(self, wait_s: float = 0.0) -> bool | None:
-        return self.disk.finish_write()
+        return self.disk.finish_write(wait_s)
 
 
 class SimDisk(MemoryDisk):
@@ -174,7 +174,14 @@ class SimDisk(MemoryDisk):
         file.pwritev([data], offset)
         file.fdatasync()
 
-    def finish_write(self) -> bool | None:
+    def finish_write(self, wait_s: float) -> bool | None:
+        """Waits for so long, where it is under way."""
+        process = self.process
+        thread = None if process is None else process.current()
+        if wait_s and process is not None and thread is not None:
+            until_ns = process.now_ns() + int(wait_s * 1_000_000_000)
+            while self._kernel is not None and process.now_ns() < until_ns:
+                thread.wait(process.now_ns() + HUNG_LOOK_NS)
         result, self._result = self._result, None
         if isinstance(result, StorageFailed):
             raise result

@@ -1,24 +1,34 @@
 """One simulated machine: what it keeps over its lives, and the whole node that runs on it."""
 
 import random
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+import attrs
+
+from broker.ports import Reply
 from broker.state_machine.machine import GroupMachine
+from coordinator.model import GroupNotice
 from node import Node, begin
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
+from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
 from runtime.config.config import Config
+from runtime.membership.handshake import FORMAT, Hello
 from runtime.system.journal import Journal
 from simulator.environment.clock import Clock
 from simulator.environment.loop import Loop
 from simulator.whole.disk import SimDisk
 from simulator.whole.machine import Lan, SimListening, SimMachine
-from simulator.whole.process import Process
+from simulator.whole.process import NS_PER_S, Process, SimThread
 from storage.errors import StorageError
 
 TICK_NS: Final = 20 * MS
+NEVER: Final = 1 << 62
+_FORMAT: Final = struct.Struct(">H")
+"""A greeting begins with the format of links."""
 KAFKA_PORT, PEER_PORT, HTTP_PORT = 9092, 7092, 8092
 
 
@@ -40,6 +50,18 @@ class Watching(Protocol):
         self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]
     ) -> None: ...
 
+    def group_told(self, node: NodeId, group: GroupId, notice: GroupNotice) -> None:
+        """A coordinator says something of its groups."""
+        ...
+
+    def reached(self, frame: memoryview) -> None:
+        """A client's request has come to a node."""
+        ...
+
+    def stopped(self, host: "Host", masters_left: int) -> None:
+        """It was told to stop, and has."""
+        ...
+
     def ended(self, host: "Host", why: BaseException | None) -> None: ...
 
     def waited_on_loop(self, node: NodeId, operation: str, name: str) -> None: ...
@@ -57,13 +79,32 @@ class Host:
         self.life = 0
         self.served = False
         """Whether this life, or the one that has just ended, came so far as to serve."""
-        self.paused_until = 0
         self.powered = True
+        self.retired = False
+        """It was removed from the cluster: it is never booted again."""
+        self.version = 0
+        """Of the program that it is booted with: links to those with another one are refused."""
+        self._stopping = False
+        self.may_be_refused = False
+        """Somebody has put an old directory in the place of its own."""
         world.lan.hosts[self.address] = self
+
+    def ahead_of(self, node: NodeId) -> int:
+        """By how many versions of the program."""
+        other = self.world.lan.hosts.get(int(node))
+        return self.version - other.version if isinstance(other, Host) else 0
 
     @property
     def up(self) -> bool:
         return self.process is not None
+
+    @property
+    def stopping(self) -> bool:
+        return self.up and self._stopping
+
+    def runs(self) -> bool:
+        process = self.process
+        return process is not None and process.runs()
 
     # -- its lives ----------------------------------------------------------------------------
 
@@ -71,7 +112,7 @@ class Host:
         assert self.process is None
         self.powered = True
         self.life += 1
-        self.served = False
+        self.served = self._stopping = False
         process = Process(self.world.loop, f"n{self.me}", self._died)
         self.process = process
         chance = random.Random(f"{self.me} {self.life}")
@@ -91,6 +132,15 @@ class Host:
         """On the loop of the node that runs."""
         assert self.machine is not None
         self.machine.dialled.append((lambda _: order(), None))
+        self.machine.sockets.woken()
+
+    def stop(self) -> None:
+        """SIGTERM: it gives its masters away, closes what it has, and ends; `world.stopped` is told
+        when it has."""
+        if self.node is None or self.machine is None:
+            self.kill()  # nobody waits for signals yet
+            return
+        self._stopping = True
         self.machine.sockets.woken()
 
     def kill(self) -> None:
@@ -132,12 +182,24 @@ class Host:
         begin(node)
         node.peers.dialer = machine
         machine.sockets.woken = thread.wake
+        node.shell.on_removed = self._removed
         self.node, self.served = node, True
+        if node.shell.removed:
+            self._removed()
+        left = self._serve(node, process, machine, thread)
+        self.node = None  # from here on it may wait for its disk
+        node.close()
+        process.loop.at(process.now_ns(), self._exited, self.life, left)
+
+    def _serve(self, node: Node, process: Process, machine: SimMachine, thread: SimThread) -> int:
+        """Until it has been told to stop and has drained; how many masters are left."""
         ticks_ns = process.now_ns() + TICK_NS
         waits = False
+        leaving: Draining | None = None
+        step_ns = until_ns = NEVER
         while True:
             if not waits and not machine.sockets.any_ready() and not machine.dialled:
-                thread.wait(ticks_ns)
+                thread.wait(min(ticks_ns, step_ns))
             else:
                 thread.wait(process.now_ns())  # others have their turn, and what it cost is paid
             while machine.dialled:
@@ -148,10 +210,40 @@ class Host:
                 node.shell.tick()
                 ticks_ns = process.now_ns() + TICK_NS
             waits = node.plane.turn(node.shell.end_of_round, waits=waits, linger_s=0)
+            now_ns = process.now_ns()
+            if self._stopping and leaving is None:
+                leaving, step_ns = node.leave(), now_ns
+                until_ns = now_ns + int(DRAIN_S * NS_PER_S)
+            if leaving is not None and now_ns >= step_ns:
+                if now_ns >= until_ns or not leaving.step():
+                    return leaving.end()
+                step_ns = now_ns + int(STEP_S * NS_PER_S)
+
+    def _removed(self) -> None:
+        self.retired = self._stopping = True
+
+    def _exited(self, life: int, left: int) -> None:
+        if life == self.life and self.up:
+            self._end(silently=False)
+            self.disk.kill()
+            self.world.stopped(self, left)
 
     def _on_loop(self, operation: str, name: str) -> None:
         if self.node is not None:
             self.world.waited_on_loop(self.me, operation, name)
+
+
+@attrs.frozen(kw_only=True)
+class _Greeting(Hello):
+    """Of a node that may run another version than the one it calls: told by a format that is not
+    that one's, whichever of the two is the older one."""
+
+    ahead_of: Callable[[NodeId], int]
+    """By how many versions this node is ahead of another one."""
+
+    def encode(self) -> bytes:
+        told = super().encode()
+        return _FORMAT.pack(FORMAT + self.ahead_of(self.to)) + told[_FORMAT.size :]
 
 
 class _WatchedNode(Node):
@@ -181,6 +273,26 @@ class _WatchedNode(Node):
 
         machine.apply = applied  # type: ignore[method-assign]
         return machine
+
+    def group_notice(self, group: GroupId, notice: GroupNotice) -> None:
+        super().group_notice(group, notice)
+        self._host.world.group_told(self._host.me, group, notice)
+
+    def _wire(self) -> None:
+        super()._wire()
+        fields = attrs.asdict(self.peers._hello, recurse=False)
+        self.peers._hello = _Greeting(**fields, ahead_of=self._host.ahead_of)
+
+    def _wire_clients(self) -> None:
+        super()._wire_clients()
+        clients, reached = self.clients, self._host.world.reached
+        serve = clients.serve
+
+        def served(frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
+            reached(frame)
+            serve(frame, owned, client_host, reply)
+
+        clients.serve = served
 
 
 def is_of_disk(why: BaseException | None) -> bool:

@@ -1,7 +1,7 @@
 """How it is between the simulated machines: what is cut, slow, or without power."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from typing import Protocol
 
 from simulator.environment.dice import between
@@ -17,7 +17,7 @@ class WorldLinks:
 
     def __init__(self, chance: random.Random, low_ns: int, high_ns: int) -> None:
         self._chance, self._low_ns, self._high_ns = chance, low_ns, high_ns
-        self.hosts: Mapping[int, Machine] = {}
+        self.hosts: MutableMapping[int, Machine] = {}
         self.cut: set[tuple[int, int]] = set()
         self.slow: dict[tuple[int, int], int] = {}
         """Links with more delay, and how much at most."""

@@ -2,7 +2,7 @@
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -39,12 +39,67 @@ class Hurt(Protocol):
     @property
     def clients(self) -> Sequence[Client]: ...
 
+    def add_host(self, node: NodeId) -> Host:
+        """A machine that the cluster knows as a node from now on."""
+        ...
 
-class Nemesis:
+
+class Strikes:
+    """Strikes about one subject. Each subject has dice of its own, so that a fault which is drawn
+    for one of them does not change what the others do."""
+
+    name: str
+
     def __init__(self, world: Hurt) -> None:
         self._world = world
-        self._chance = dice(world.options.seed, "nemesis")
-        self._strikes: dict[Fault, Callable[[], None]] = {
+        self._chance = dice(world.options.seed, self.name)
+        self._strikes = self._all()
+        mine = world.options.faults & self._strikes.keys()
+        self._mine = sorted(mine, key=lambda one: one.value)
+
+    def _all(self) -> Mapping[Fault, Callable[[], None]]:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        if self._mine:
+            self._world.loop.at(FIRST_NS, self._strike)
+
+    def _strike(self) -> None:
+        world = self._world
+        if world.healed or world.loop.now_ns >= world.options.heal_at_ns:
+            return
+        gap_ns = 10 * MS + exponential(self._chance, world.options.fault_gap_ns)
+        world.loop.after(gap_ns, self._strike)
+        fault = self._chance.choice(self._mine)
+        world.statistics[f"fault: {fault.value}"] += 1
+        self._strikes[fault]()
+
+    def heal(self) -> None:
+        """What it has done that does not end by itself."""
+
+    def _note(self, what: str, *values: object) -> None:
+        self._world.trace.note(self._world.loop.now_ns, "nemesis", what, *values)
+
+    def _one(self, strike: Callable[[Host], None]) -> None:
+        host = self._chance.choice([*self._world.nodes.values()])
+        if host.up:
+            strike(host)
+
+    def _soon(self, most_ms: int, act: Callable[[], None]) -> None:
+        self._world.loop.after(between(self._chance, 20, most_ms) * MS, act)
+
+    def _boot(self, host: Host) -> None:
+        if not host.up and not host.retired:
+            host.boot()
+
+
+class Nemesis(Strikes):
+    """Processes, machines, links, disks, masters."""
+
+    name = "nemesis"
+
+    def _all(self) -> Mapping[Fault, Callable[[], None]]:
+        return {
             Fault.KILL: partial(self._one, self._kill),
             Fault.POWER: partial(self._one, self._power),
             Fault.POWER_ALL: self._power_all,
@@ -67,31 +122,6 @@ class Nemesis:
         """When a machine is switched on."""
         return between(self._chance, 0, START_NS_MAX)
 
-    def start(self) -> None:
-        if self._world.options.faults:
-            self._world.loop.at(FIRST_NS, self._strike)
-
-    def _strike(self) -> None:
-        world = self._world
-        if world.healed or world.loop.now_ns >= world.options.heal_at_ns:
-            return
-        gap_ns = 10 * MS + exponential(self._chance, world.options.fault_gap_ns)
-        world.loop.after(gap_ns, self._strike)
-        fault = self._chance.choice(sorted(world.options.faults, key=lambda one: one.value))
-        world.statistics[f"fault: {fault.value}"] += 1
-        self._strikes[fault]()
-
-    def _note(self, what: str, *values: object) -> None:
-        self._world.trace.note(self._world.loop.now_ns, "nemesis", what, *values)
-
-    def _one(self, strike: Callable[[Host], None]) -> None:
-        host = self._chance.choice([*self._world.nodes.values()])
-        if host.up:
-            strike(host)
-
-    def _soon(self, most_ms: int, act: Callable[[], None]) -> None:
-        self._world.loop.after(between(self._chance, 20, most_ms) * MS, act)
-
     # -- processes and machines ---------------------------------------------------------------
 
     def _kill(self, host: Host) -> None:
@@ -108,10 +138,6 @@ class Nemesis:
         for host in self._world.nodes.values():
             if host.up and self._chance.random() < 0.9:
                 self._power(host)
-
-    def _boot(self, host: Host) -> None:
-        if not host.up:
-            host.boot()
 
     def _pause(self, host: Host) -> None:
         assert host.process is not None
@@ -208,7 +234,7 @@ class Nemesis:
         if host.node is not None:
             self._note("place", group, node)
             client = host.node.client
-            host.do(partial(client.propose, MergePlacement(None, group, node), _nothing))
+            host.do(partial(client.propose, MergePlacement(None, group, node), nothing))
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -226,5 +252,5 @@ def _drop(slow: dict[tuple[int, int], int], link: tuple[int, int]) -> None:
     slow.pop(link, None)
 
 
-def _nothing(_result: object) -> None:
+def nothing(_result: object) -> None:
     """Nobody waits for it."""

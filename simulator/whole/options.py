@@ -31,6 +31,22 @@ class Fault(Enum):
     FAILED_DISK = "disk error"
     CLOCK = "a wall clock is set"
     PLACES = "masters are placed elsewhere"
+    STOP = "stop a node"
+    ROLL = "restart all, one by one"
+    MEMBER_DIES = "a consumer dies"
+    MEMBER_STALLS = "a consumer stalls"
+    MOVE = "a group gets other members"
+    ADD_NODE = "a node is added"
+    REMOVE_NODE = "a node is removed"
+    LOST_DIRECTORY = "a node's directory is lost"
+    OLD_DIRECTORY = "an old copy of a node's directory"
+    DAMAGE = "files below a running node"
+    OTHER_VERSION = "a node is started with another version"
+    WRONG_CLOCK = "a wall clock is far off"
+
+
+FIRST: Final = tuple(Fault)[: tuple(Fault).index(Fault.PLACES) + 1]
+"""Drawn from the first dice; those behind them came later."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +79,14 @@ class WholeOptions:
     tail_bytes: int
     segment_bytes: int
     checkpoint_records: int
+    reborn: bool
+    """A topic is deleted and made anew again and again while a client works with it."""
+    trimmed: bool
+    """The clients' topic has retention, which changes, and records of it are deleted."""
+    compacted: bool
+    """There is a topic that is compacted."""
+    replace_after_s: int
+    dead_after_ms: int
 
     @property
     def heal_at_ns(self) -> int:
@@ -79,7 +103,8 @@ class WholeOptions:
 
 
 def draw(seed: int) -> WholeOptions:
-    d = dice(seed, "whole")
+    """What came later has dice of its own, so that seeds keep their worlds otherwise."""
+    d, more, later = (dice(seed, *names) for names in (["whole"], ["more faults"], ["later"]))
     nodes = d.choice((1, 2, 3, 3, 3, 3, 4, 5, 5, 7, 9))
     share = d.choice((0.0, 0.15, 0.4, 0.7))
     slow = d.random() < 0.3
@@ -91,7 +116,8 @@ def draw(seed: int) -> WholeOptions:
         lease_ms=d.choice((800, 1_500, 2_000, 4_000)),
         duration_ns=between(d, 40_000, 60_000) * MS,
         recovery_ns=20_000 * MS,
-        faults=frozenset(fault for fault in Fault if d.random() < share),
+        faults=frozenset(fault for fault in FIRST if d.random() < share)
+        | frozenset(fault for fault in Fault if fault not in FIRST and more.random() < share),
         fault_gap_ns=between(d, 500, 4_000) * MS,
         delay_min_ns=between(d, 50, 300) * 1_000,
         delay_max_ns=between(d, 400, 8_000) * 1_000,
@@ -109,4 +135,9 @@ def draw(seed: int) -> WholeOptions:
         tail_bytes=d.choice((0, 4_000, 1_000_000)),
         segment_bytes=d.choice((64 << 10, 64 << 10, 256 << 10, 1 << 20)),
         checkpoint_records=d.choice((100, 400, 4_000)),
+        reborn=later.random() < 0.4,
+        trimmed=later.random() < 0.4,
+        compacted=later.random() < 0.4,
+        replace_after_s=later.choice((5, 20, 600)),
+        dead_after_ms=later.choice((2_000, 5_000)),
     )

@@ -17,6 +17,8 @@ from simulator.environment.loop import Loop
 from storage.disk.threads import Empty, Full
 
 NS_PER_S: Final = 1_000_000_000
+LOOK_NS: Final = 1_000_000
+"""How often one who waits for the end of another thread looks."""
 
 
 class Process:
@@ -46,6 +48,10 @@ class Process:
     def stand_still(self, until_ns: int) -> None:
         """Nothing of it runs before that, as after a SIGSTOP; of 0: it goes on."""
         self._stopped_ns = until_ns
+
+    def runs(self) -> bool:
+        """Whether it lives and nobody has stopped it."""
+        return self.alive and self._stopped_ns <= self.loop.now_ns
 
     # -- threads ------------------------------------------------------------------------------
 
@@ -112,7 +118,13 @@ class SimThread(greenlet):
         return not self.dead
 
     def join(self, timeout: float | None = None) -> None:
-        """It is not waited for by any rest: whoever stops a process in a world kills it."""
+        """Called by another thread of its process."""
+        process, asks = self.process, self.process.current()
+        assert asks is not None, "only a thread of its process waits"
+        assert asks is not self
+        until_ns = None if timeout is None else process.now_ns() + int(timeout * NS_PER_S)
+        while not self.dead and (until_ns is None or process.now_ns() < until_ns):
+            asks.wait(process.now_ns() + LOOK_NS)
 
     # -- waiting, called by itself ------------------------------------------------------------
 

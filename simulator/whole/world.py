@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
+from runtime import settings
 from runtime.config.config import Config
 from runtime.config.fields import Address
 from runtime.config.sections import (
@@ -27,42 +29,55 @@ from runtime.config.sections import (
     StorageSection,
 )
 from runtime.system.journal import Journal
+from simulator.checkers.copies import Copies
 from simulator.checkers.groups import GroupLogs
 from simulator.checkers.orders import Orders
 from simulator.checkers.partition_logs import PartitionLogs
 from simulator.checkers.protocol import Acknowledged, Agreement, Results
 from simulator.clients.admin import Admin
+from simulator.clients.keyed_topic import KeyedTopic
+from simulator.clients.member import GROUP as READERS
 from simulator.clients.member import Member
 from simulator.clients.operator import Operator
 from simulator.clients.plain_producer import PlainProducer
 from simulator.clients.producer import Producer
 from simulator.clients.reader import Reader
+from simulator.clients.recreated_topic import RecreatedTopic
 from simulator.clients.token_writer import Writer
+from simulator.clients.trimmer import Trimmer
 from simulator.environment.clock import EPOCH_NS, Clock
 from simulator.environment.dice import between, dice
 from simulator.environment.loop import Loop
 from simulator.environment.trace import Trace
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
+from simulator.whole.damage import Damage
+from simulator.whole.deaths import WholeDeaths
 from simulator.whole.disk import SimDisk
 from simulator.whole.holes import Holes
 from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_disk
 from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
+from simulator.whole.membership import Membership
 from simulator.whole.nemesis import Nemesis
-from simulator.whole.options import WholeOptions
-from storage.errors import DiskFull
+from simulator.whole.operations import Operations
+from simulator.whole.options import Fault, WholeOptions
+from storage.errors import DirectoryRefused, DiskFull, StorageFailed, WalDamaged
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
-OPERATORS, PIPELINERS = 140, 160
+OPERATORS, PIPELINERS, REBORN, TRIMMER, KEYED = 140, 160, 102, 103, 104
+LATE_NS: Final = 15_000 * MS
+"""So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
 """After a process has ended by itself it is started anew, as a supervisor does."""
 QUIET_NS: Final = 5_000 * MS
 TOLD_NS: Final = 1_500 * MS
 """What was chosen so long ago every member has applied."""
 PROGRESS_MIN: Final = 3
+OF_DAMAGE: Final = ("UnreadableError", "ColdDamaged")
 MIB: Final = 1 << 20
+RETENTION_CHECK_MS, COMPACT_CHECK_MS = 1_000, 1_000
 
 
 class AnyClient(Protocol):
@@ -74,14 +89,6 @@ class AnyClient(Protocol):
     def start(self) -> None: ...
 
 
-class _NobodyWatched:
-    """Of dead members nothing is checked here: that asks coordinators from inside."""
-
-    def died(self, member_id: str, session_ms: int, grace_ms: int) -> None: ...
-
-    def heard(self, frame: bytes) -> None: ...
-
-
 class World:
     def __init__(self, options: WholeOptions, *, verbose: bool = False) -> None:
         self.options, self.loop = options, Loop()
@@ -90,6 +97,7 @@ class World:
         self.links = WorldLinks(dice(seed, "links"), options.delay_min_ns, options.delay_max_ns)
         self.lan = Lan(self.loop, self.links)
         self.addresses = list(range(1, options.nodes + 1))
+        self.founders = ",".join(map(str, self.addresses))
         groups = [GroupId(number) for number in range(options.groups + 1)]
         self.agreement = Agreement({group: None for group in groups})
         self.results = Results()
@@ -99,7 +107,8 @@ class World:
         self.partition_logs = PartitionLogs(self.group_logs, self.orders, fresh=True)
         self.producer_ids: list[tuple[int, int]] = []
         self.member_names: list[tuple[str, int]] = []
-        self.deaths = _NobodyWatched()
+        self.deaths = WholeDeaths(self, READERS, settings.coordinator(self.config(NodeId(1))))
+        self.group_logs.time_left = self.deaths.written
         self.nodes: dict[NodeId, Host] = {
             node: self._host(node) for node in map(NodeId, self.addresses)
         }
@@ -110,7 +119,10 @@ class World:
         self.holes = Holes(self.loop, logs, options.lease_ms * MS, lambda: self.quiet)
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
         self.clients: Sequence[AnyClient] = self._clients()
-        self.nemesis = Nemesis(self)
+        self.nemesis, self.operations = Nemesis(self), Operations(self)
+        self.membership = Membership(self)
+        damage = Damage(self, self.membership)
+        self.strikes = (self.nemesis, self.operations, self.membership, damage)
 
     def _host(self, node: NodeId) -> Host:
         options, seed = self.options, self.options.seed
@@ -118,6 +130,13 @@ class World:
         disk = SimDisk(self.loop, chance, lambda: self._sync_ns(disk))
         disk.reads_late = lambda: chance.random() < options.reads_late
         return Host(self, node, disk, Clock(boot_ppm=between(chance, -100, 100)))
+
+    def add_host(self, node: NodeId) -> Host:
+        """simulator.whole.nemesis.Hurt."""
+        host = self.nodes[node] = self._host(node)
+        self.links.hosts[host.address] = host
+        self.addresses.append(host.address)
+        return host
 
     def _sync_ns(self, disk: SimDisk) -> int:
         options = self.options
@@ -133,6 +152,9 @@ class World:
             *(Member(world, MEMBERS + number) for number in range(options.consumers)),
             *(Writer(world, WRITERS + 2 * number) for number in range(options.writers)),
             *(Operator(world, OPERATORS + number) for number in range(options.operators)),
+            *([RecreatedTopic(world, REBORN, LATE_NS)] if options.reborn else []),
+            *([KeyedTopic(world, KEYED)] if options.compacted else []),
+            *([Trimmer(world, TRIMMER)] if options.trimmed else []),
             *(PlainProducer(world, PIPELINERS + number) for number in range(options.pipeliners)),
         ]
 
@@ -140,6 +162,11 @@ class World:
 
     def caller(self, address: int) -> StreamCalls:
         return StreamCalls(self.loop, self.lan, self.trace, address)
+
+    def topic_id(self, node: NodeId, name: str) -> bytes | None:
+        asked = self.nodes[node].node
+        topic = None if asked is None else asked.registry.topic(name)
+        return None if topic is None else topic.topic_id
 
     def config(self, node: NodeId) -> Config:
         options, host = self.options, f"n{node}"
@@ -150,8 +177,14 @@ class World:
                 peer=Address(host, PEER_PORT),
                 http=Address("127.0.0.1", HTTP_PORT),
             ),
-            peers={NodeId(one): Address(f"n{one}", PEER_PORT) for one in self.addresses},
-            groups=GroupsSection(count=options.groups, replicas=options.replicas),
+            peers={
+                NodeId(one): Address(f"n{one}", PEER_PORT)
+                for one in self.addresses
+                if one <= max(options.nodes, node)  # nobody edits the file when one is added
+            },
+            groups=GroupsSection(
+                count=options.groups, replicas=options.replicas, founders=self.founders
+            ),
             lease=LeaseSection(
                 duration_ms=options.lease_ms,
                 renew_every_ms=options.lease_ms // 4,
@@ -164,10 +197,16 @@ class World:
                     checkpoint_records=options.checkpoint_records,
                     checkpoint_bytes=64 << 10,
                     scrub_every_s=15,
+                    retention_check_ms=RETENTION_CHECK_MS,
+                    compact_check_ms=COMPACT_CHECK_MS,
                 ),
                 options.segment_bytes,
             ),
-            balancer=BalancerSection(load_interval_ms=0),
+            balancer=BalancerSection(
+                load_interval_ms=0,
+                dead_after_ms=options.dead_after_ms,
+                replace_after_s=600 if Fault.DAMAGE in options.faults else options.replace_after_s,
+            ),
             broker=BrokerSection(retention_ms=-1),  # records carry no times of this world
             limits=LimitsSection(tail_bytes=options.tail_bytes),
         )
@@ -185,17 +224,34 @@ class World:
         self.agreement.applied(node, group, slot, entry)
         if entry.control is not None:
             self.partition_logs.lease_entry(group, slot, entry.control)
+            self.deaths.lease_entry(group, slot, entry.control)
         if self.results.applied(node, group, slot, results):
             self.partition_logs.applied(group, slot, entry, results)
 
+    def group_told(self, node: NodeId, group: GroupId, notice: GroupNotice) -> None:
+        self.deaths.told(notice)
+
+    def reached(self, frame: memoryview) -> None:
+        self.deaths.reached(frame)
+
     def waited_on_loop(self, node: NodeId, operation: str, name: str) -> None:
         raise Violation(f"loop: node {node}'s event loop waits for the disk: {operation} of {name}")
+
+    def stopped(self, host: Host, masters_left: int) -> None:
+        """A node was told to stop, and has."""
+        self.trace.note(self.loop.now_ns, "stopped", host.me, masters_left)
+        self.operations.stopped(host, masters_left)
 
     def ended(self, host: Host, why: BaseException | None) -> None:
         """A node's process has ended by itself."""
         self.trace.note(self.loop.now_ns, "ended", host.me, repr(why))
         self.statistics["processes ended"] += 1
         refused = isinstance(why, DiskFull) and not host.served  # no room even for a start
+        if isinstance(why, DirectoryRefused | WalDamaged) and host.me == self.membership.victim:
+            self.membership.refused(host)
+            return
+        refused |= isinstance(why, DirectoryRefused) and host.may_be_refused
+        refused |= isinstance(why, StorageFailed) and host.me == self.membership.victim
         if not (refused or (is_of_disk(why) and host.disk.may_fail)):
             self.wrong = why if isinstance(why, Violation) else Violation(f"ended: {why!r}")
             self.wrong.__cause__ = why
@@ -209,10 +265,12 @@ class World:
 
     def said(self, node: NodeId, line: dict[str, object]) -> None:
         """A line of a node's log."""
-        event = str(line["event"])
+        event, text = str(line["event"]), str(line.get("trace"))
         rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
         self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
         self.statistics[f"said: {event}"] += 1
+        if node == self.membership.victim and any(one in text for one in OF_DAMAGE):
+            return  # told with its traceback, and answered as what it is
         if event == "request handler failed" or "trace" in line:
             self.wrong = self.wrong or Violation(f"bug: node {node}: {rest}")
 
@@ -225,14 +283,16 @@ class World:
         self.loop.at(0, self.admin.start)
         for client in self.clients:
             client.start()
-        self.nemesis.start()
+        for strikes in self.strikes:
+            strikes.start()
 
     def run(self) -> None:
         """Raises Violation where something is wrong."""
         options, loop = self.options, self.loop
         self.begin()
         self._until(options.heal_at_ns)
-        self.nemesis.heal()
+        for strikes in self.strikes:
+            strikes.heal()
         self.healed = True
         self._until(options.heal_at_ns + options.recovery_ns)
         self._check_ready()
@@ -248,6 +308,7 @@ class World:
         due = {group: len(log) for group, log in self.agreement.logs.items()}
         self._until(loop.now_ns + TOLD_NS)
         self._check_copies(due)
+        self._check_contents()
         self._count()
 
     def _until(self, end_ns: int) -> None:
@@ -257,8 +318,12 @@ class World:
             if self.wrong is not None:
                 raise self.wrong
 
+    def staying(self) -> list[Host]:
+        """All but those that were removed for good."""
+        return [host for host in self.nodes.values() if not host.retired]
+
     def _check_ready(self) -> None:
-        for host in self.nodes.values():
+        for host in self.staying():
             why = "it is not up" if host.node is None else host.node.shell.not_ready()
             if why:
                 raise Violation(f"I10: node {host.me} is not ready after the heal: {why}")
@@ -276,19 +341,33 @@ class World:
 
     def _check_copies(self, due: dict[GroupId, int]) -> None:
         """Every member has applied everything but the latest."""
-        for host in self.nodes.values():
+        for host in self.staying():
             assert host.node is not None
             for group, replica in host.node.multi.replicas.items():
                 lag = due[group] - replica.learner.applied
                 if host.me in replica.members and lag > 0:
                     raise Violation(f"I10: node {host.me} is {lag} behind in group {group}")
 
+    def _check_contents(self) -> None:
+        """Of all that have applied the same: read back from their logs and cold data."""
+        copies = Copies(self.partition_logs)
+        for host in self.staying():
+            assert host.node is not None
+            for group, replica in host.node.multi.replicas.items():
+                if replica.learner.applied == len(self.agreement.logs[group]):
+                    copies.check(host.node.broker, group)
+        self.statistics["batches read back"] = copies.count
+
     def _count(self) -> None:
         statistics, logs = self.statistics, self.partition_logs
         statistics["slots"] = sum(map(len, self.agreement.logs.values()))
         statistics["acknowledged"] = logs.acknowledged
+        statistics["trims"] = logs.trims.deleted
+        statistics["trims by retention"] = logs.trims.by_retention
         statistics["fetches"] = logs.fetches
         statistics["commits"] = self.group_logs.commits
+        statistics["dead members watched"] = self.deaths.watched
+        statistics["dead members found out"] = self.deaths.gone_count
         statistics["events"] = self.loop.events
         statistics["longest hole, ms, summed"] = self.holes.longest_ns // MS
 

@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -33,6 +33,8 @@ _WINDOW_BYTES: Final = 4096
 """Read at once for headers: several of small blocks, and not much of a large one."""
 _HUNT_BYTES: Final = 1 << 20
 NOTHING: Final = memoryview(b"")
+UNKNOWN_MS: Final = (1 << 63) - 1
+ENDLESS: Final = (1 << 63) - 1
 
 
 def _signed() -> "array[int]":
@@ -41,6 +43,14 @@ def _signed() -> "array[int]":
 
 def _words() -> "array[int]":
     return array("Q")
+
+
+class Hole(NamedTuple):
+    """Offsets of which there is no block, before the one with this number."""
+
+    number: int
+    start: int
+    end: int
 
 
 @attrs.define(eq=False)
@@ -59,9 +69,14 @@ class BlockIndex:
     synced: int = HEADER_BYTES
     """Everything below was durable when the last block was written."""
     sealed: bool = False
+    holes: list["Hole"] = attrs.Factory(list)
+    """Where a block is missing, whose header is damaged."""
 
     def add(self, position: int, block: Block) -> None:
         """A reader in another thread may look at any moment: `bases` last, it counts."""
+        if block.base != (self.end if self.bases else self.base):
+            start = self.end if self.bases else self.base
+            self.holes.append(Hole(len(self.bases), start, block.base))
         self.timestamps.append(block.max_timestamp_ms)
         self.positions.append(position)
         self.end = block.end
@@ -84,11 +99,24 @@ class BlockIndex:
         if number < len(self.bases):
             self.end = self.bases[number]
             self.position = self.positions[number]
-            del self.bases[number:], self.positions[number:], self.timestamps[number:]
+            self.forget(number)
+
+    def forget(self, number: int) -> None:
+        """The blocks from this one on."""
+        del self.bases[number:], self.positions[number:], self.timestamps[number:]
+        self.holes = [hole for hole in self.holes if hole.number < number]
 
     @property
     def max_timestamp_ms(self) -> int:
-        return max(self.timestamps, default=NO_TIMESTAMP)
+        """Where a block is missing nobody knows; it may be as late as any."""
+        return UNKNOWN_MS if self.holes else max(self.timestamps, default=NO_TIMESTAMP)
+
+    def hole(self, since: int, until: int, number: int | None = None) -> "Hole | None":
+        """One with offsets from `since` on, below `until`; `number`: right before this block."""
+        for hole in self.holes:
+            if hole.end > since and hole.start < until and number in (None, hole.number):
+                return hole
+        return None
 
 
 @attrs.frozen
@@ -253,7 +281,7 @@ def _cut_torn(file: File, index: BlockIndex, blocks: list[tuple[int, Block]], se
     whole = ColdFile(0, index.base, seed, file, index)
     for number, (position, _) in enumerate(blocks):
         if position >= index.synced and whole.read_block(position)[1] is None:
-            del index.bases[number:], index.positions[number:], index.timestamps[number:]
+            index.forget(number)
             index.end = blocks[number - 1][1].end if number else index.base
             index.position = (
                 blocks[number - 1][0] + blocks[number - 1][1].size if number else (HEADER_BYTES)

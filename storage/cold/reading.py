@@ -7,7 +7,7 @@ from typing import NoReturn, TypeVar
 import attrs
 
 from storage.cold.cache import ColdCache
-from storage.cold.file import NOTHING, ColdFile, damage_in, open_cold, read_trailer
+from storage.cold.file import ENDLESS, NOTHING, ColdFile, damage_in, open_cold, read_trailer
 from storage.cold.format import (
     FORMAT_VERSION,
     HEADER_BYTES,
@@ -289,10 +289,12 @@ class ColdReading:
                 continue
             file = self._load(uid, base)
             for number, latest in enumerate(file.index.timestamps):
+                self._check_holes(file, since, ENDLESS, number)
                 if latest >= timestamp_ms and file.index.end_of(number) > since:
                     for batch in self._block(file, number)[0]:
                         if batch.max_timestamp_ms >= timestamp_ms and batch.end > since:
                             return batch.base
+            self._check_end(file, since)
         return None
 
     def next_latest(
@@ -321,6 +323,9 @@ class ColdReading:
             if best is not None and best <= file_key:
                 break
             file = self._load(uid, file_key[1])
+            self._check_holes(file, since, until)
+            if file.index.end < until:
+                self._check_end(file, since)
             index = file.index
             blocks = zip(index.bases, index.timestamps, strict=False)  # may be growing
             for block_ms, base, number in sorted(
@@ -379,6 +384,20 @@ class ColdReading:
                         yield batch
             if base == limit[0] and reached < limit[1]:
                 self._raise_missing(file, reached, limit[1], len(index.bases))
+
+    def _check_holes(
+        self, file: ColdFile, since: int, until: int, number: int | None = None
+    ) -> None:
+        """ColdDamaged: a block is missing that may have what is looked for."""
+        hole = file.index.hole(since, until, number)
+        if hole is not None:
+            self._raise_missing(file, hole.start, hole.end, hole.number)
+
+    def _check_end(self, file: ColdFile, since: int) -> None:
+        """ColdDamaged: the partition's last file has lost its last blocks."""
+        tail, index = self._tail(file.uid), file.index
+        if tail is not None and tail.base == file.base and max(since, index.end) < tail.end:
+            self._raise_missing(file, index.end, tail.end, len(index.bases))
 
     def _raise_missing(self, file: ColdFile, start: int, end: int, number: int) -> NoReturn:
         positions = file.index.positions

@@ -28,8 +28,9 @@ from storage.cold.merge import Merged, finish_merges
 from storage.cold.reading import ColdReading
 from storage.cold.rewrite import Replacement, Tile, check_order, rewritten, tiles
 from storage.cold.writing import Tail
+from storage.disk.direct import BLOCK_BYTES
 from storage.disk.files import Disk, File
-from storage.errors import ColdDamaged, DiskFull, StorageError, StorageFailed
+from storage.errors import UNREADABLE, ColdDamaged, DiskFull, StorageError, StorageFailed
 from storage.identity import Identity
 
 SEGMENT_BYTES: Final = 1 << 30
@@ -93,6 +94,8 @@ class ColdStore(ColdReading):
         segment_ms: int,
     ) -> int:
         tail = None if tail is None else attrs.evolve(tail)
+        if tail is not None and not self._takes_more(uid, tail):
+            tail.sealed = True
         added: list[tuple[int, Block]] = []
         file: File | None = None
         for tile in blocks:
@@ -110,6 +113,21 @@ class ColdStore(ColdReading):
         assert file is not None
         self._commit(uid, tail, file, added)
         return tail.end
+
+    def _takes_more(self, uid: int, tail: Tail) -> bool:
+        """Whether anything can be written behind the file's end. A disk that has lost the block
+        which is written to cannot: then the file ends as it is, without a seal, like one that is
+        damaged there; else every start would fail at it."""
+        written = tail.position % BLOCK_BYTES
+        if tail.sealed or not written:
+            return True
+        try:
+            self._disk.open(cold_name(uid, tail.base)).pread(written, tail.position - written)
+        except StorageFailed as failure:
+            if failure.errno not in UNREADABLE:
+                raise
+            return False
+        return True
 
     def secure(self, uids: Iterable[int]) -> None:
         """Make durable what a start has found of these partitions, torn tails cut off. `end` says
@@ -130,10 +148,13 @@ class ColdStore(ColdReading):
     def _begin(self, uid: int, tile: Tile) -> Tail:
         tail = self._writer.begin(uid, tile.base, tile.first_timestamp_ms)
         with self._lock:
-            before = self._tails.get(uid)
-            if before is not None:
-                self._ends[uid, before.base] = tile.base, before.latest_ms
-            self._bases.setdefault(uid, []).append(tile.base)
+            before, bases = self._tails.get(uid), self._bases.setdefault(uid, [])
+            if tile.base in bases:
+                self._forget((uid, tile.base))  # nothing of it could be read
+            else:
+                bases.append(tile.base)
+                if before is not None:
+                    self._ends[uid, before.base] = tile.base, before.latest_ms
             self._sizes[uid, tile.base] = HEADER_BYTES
             self._tails[uid] = attrs.evolve(tail)
         return tail
@@ -179,7 +200,10 @@ class ColdStore(ColdReading):
             if found is None or found.sealed or found.position == HEADER_BYTES:
                 return False
             tail = attrs.evolve(found)
-            self._seal(uid, tail, None, [])
+            if self._takes_more(uid, tail):
+                self._seal(uid, tail, None, [])
+            else:
+                tail.sealed = True
             with self._lock:
                 self._tails[uid] = tail
             return True

@@ -8,7 +8,7 @@ a failed fdatasync the cache shows bytes that are not durable and that no later 
 """
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
@@ -249,6 +249,19 @@ class MemoryDisk:
 
     def content(self, name: str) -> bytes:
         return bytes(self._names[name].cached)
+
+    def keep(self) -> dict[str, bytes]:
+        """What a copy of the directory would hold that is made now, file by file."""
+        return {name: bytes(inode.cached) for name, inode in sorted(self._names.items())}
+
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Nothing but these files is there any more. No process uses the disk."""
+        assert not self._locked
+        self._names = {
+            name: _Inode(bytearray(data), bytearray(data)) for name, data in files.items()
+        }
+        self._durable_names = dict(self._names)
+        self._pending_names.clear()
 
     def clone(self) -> "MemoryDisk":
         """A copy as a restarted process would find it: everything written, nothing locked."""

@@ -275,7 +275,7 @@ class Wal:
         Raises:
             DiskFull: nothing is lost yet; the log goes on until the ready segments are full.
         """
-        return self._files.prepare(self._number + 1, zeros=zeros)
+        return self._files.prepare_next(self._number + 1, zeros=zeros)
 
     def stop_preparing(self) -> None:
         """Whoever fills a file with zeros gives that up soon: the node stops."""

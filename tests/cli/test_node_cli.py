@@ -9,6 +9,7 @@ import pytest
 from cli import node as node_cli
 from cluster.spec import SpecError, grown, plan, read, save, shrunk
 from runtime.config.config import Config, load
+from runtime.membership.lost_directory import what_would_be_lost
 
 VIEW: dict[str, Any] = {
     "nodes": [
@@ -119,7 +120,7 @@ def test_a_directory_is_not_taken_away_that_the_others_cannot_do_without(
     problem: str,
 ) -> None:
     told = {node: one for node, one in views(groups, silent).items() if node not in down}
-    found = node_cli.what_would_be_lost(2, told)
+    found = what_would_be_lost(2, told)
     assert (problem in found) if problem else not found
 
 

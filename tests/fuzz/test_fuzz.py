@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.cluster.scenery import FULL
 from tests.fuzz import corpus, engine
 from tests.fuzz.__main__ import main, shrunk
 from tests.fuzz.engine import Campaign, Finding, Target, execute
@@ -29,8 +30,9 @@ from wire.apis import APIS, Api, ApiKey, RequestHeader, encode_request, encode_r
 from wire.codec import primitives
 
 TARGETS = all_targets()
-SHORT_RUN = {"broker": 300, "http-admin": 200, "config-environment": 200, "write-ahead-log": 300}
-"""Slow ones; the others get a thousand mutants. About fifteen seconds in all."""
+SLOW = ("broker", "http-admin", "config-environment", "write-ahead-log")
+SHORT_RUN = 1_000 if FULL else 400
+"""Mutants of each target; slow ones get a quarter."""
 
 
 def name_of_target(target: Target) -> str:
@@ -45,7 +47,7 @@ def test_short_run(target: Target) -> None:
     """Only declared errors, within 50 ms and 64 MiB; a failure prints its input and its seed."""
     campaign = Campaign(target, 1, corpus.kept(target.name))
     campaign.begin()
-    campaign.run(SHORT_RUN.get(target.name, 1_000))
+    campaign.run(SHORT_RUN // 4 if target.name in SLOW else SHORT_RUN)
     assert campaign.seen, "a target says what happened"
 
 

@@ -4,16 +4,24 @@ import attrs
 import pytest
 
 from simulator.environment.options import PARSERS, Options, as_settings, changed, draw
-from simulator.shrink import shrink
-from simulator.swarm import Job, options_of, run_world
+from simulator.shrink import Shrunk, shrink
+from simulator.swarm import Job, Verdict, options_of, run_world
 
 PLANTED = Job(0, mutant="found-ignored")
 """A bug that shows only where something goes wrong: what phase 1 found is not proposed again."""
 
 
-def test_a_planted_bug_is_shown_by_a_smaller_world() -> None:
-    failed = run_world(PLANTED)
-    small = shrink(PLANTED, failed)
+@pytest.fixture(scope="module")
+def failed() -> Verdict:
+    return run_world(PLANTED)
+
+
+@pytest.fixture(scope="module")
+def small(failed: Verdict) -> Shrunk:
+    return shrink(PLANTED, failed)
+
+
+def test_a_planted_bug_is_shown_by_a_smaller_world(failed: Verdict, small: Shrunk) -> None:
     assert small.verdict.checker == failed.checker, "the same checker objects"
     assert len(small.verdict.struck) < len(failed.struck) / 4
     assert set(small.verdict.struck) == set(small.options.kept or ()), "each of them happened"
@@ -23,8 +31,7 @@ def test_a_planted_bug_is_shown_by_a_smaller_world() -> None:
         assert verdict.checker != failed.checker, f"strike {strike} was not needed"
 
 
-def test_what_is_printed_replays_the_small_world_bit_for_bit() -> None:
-    small = shrink(PLANTED, run_world(PLANTED))
+def test_what_is_printed_replays_the_small_world_bit_for_bit(small: Shrunk) -> None:
     replayed = attrs.evolve(PLANTED, settings=small.settings)
     assert options_of(replayed) == small.options
     verdict = run_world(replayed)
@@ -35,8 +42,7 @@ def test_what_is_printed_replays_the_small_world_bit_for_bit() -> None:
         assert f"--set {setting}" in last
 
 
-def test_without_the_bug_the_small_world_is_good() -> None:
-    small = shrink(PLANTED, run_world(PLANTED))
+def test_without_the_bug_the_small_world_is_good(small: Shrunk) -> None:
     assert not run_world(Job(0), options=small.options).failure
 
 

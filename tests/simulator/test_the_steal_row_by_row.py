@@ -201,10 +201,11 @@ def test_E21_the_cycle_ends_at_once_when_the_master_has_changed() -> None:
 
 def test_a_policy_that_allows_it_has_steals_side_by_side() -> None:
     """In some world, with faults; what the budget says holds for each of them. Which world
-    it is changes with every message more or less: so they are tried in turn."""
+    it is changes with every message more or less: so they are tried in turn, small ones."""
     together = 0
     for options in map(draw, range(760, 1_500)):
-        if options.balancing and options.steals_max == 2:
+        several = len(options.groups) > 2 and options.nodes < 7
+        if options.balancing and options.steals_max == 2 and several:
             world = make_world(options)
             world.run()
             together = world.steals.together

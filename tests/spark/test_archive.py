@@ -16,6 +16,8 @@ from pipeline.archive.main import Taking, parser, run, source_options
 from pipeline.archive.replay import replay
 from pipeline.archive.replay_order import Order
 from pipeline.archive.store import Archive
+from tests.cluster.scenery import FULL
+from tests.exam.hurting import ONLY_IN_FULL
 from tests.spark.bus import OurBus, Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -76,6 +78,7 @@ def quiet(_line: str) -> None:
     """What is told is shown elsewhere."""
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_job_that_dies_anywhere_archives_each_record_once(
     archive: Archive, bus: OurBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_replay_goes_on_only_into_the_topic_it_began_with(
     assert bus.contents(again) == bus.contents(topic)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_last_rows_of_keys_go_to_another_number_of_partitions(
     archive: Archive, bus: OurBus
 ) -> None:

@@ -101,6 +101,7 @@ def same(spark: Any, folder: Path, histories: list[list[Record]], seed: int) -> 
         assert told[name] == known[name], f"seed {seed}: {name}"
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_the_verdicts_are_those_of_the_checker_in_memory(
     spark: Any, in_blocks: None, tmp_path: Path
 ) -> None:

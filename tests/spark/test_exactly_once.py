@@ -24,6 +24,7 @@ import pytest
 from pyspark_evenkeel.client.cluster import LATEST, Cluster, Place
 from pyspark_evenkeel.client.settings import ClusterSettings
 from tests.cluster.scenery import FULL
+from tests.exam.hurting import ONLY_IN_FULL
 from tests.spark.bus import WAIT_S, OurBus
 from tests.spark.conftest import ROOT
 from tests.spark.streaming_job import copy_rows
@@ -136,6 +137,7 @@ def copying(bus: OurBus, tmp_path: Path) -> Iterator[Copying]:
         yield Copying(bus, source, destination, tmp_path / "checkpoint", cluster)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_drivers_and_nodes_are_killed_in_the_middle_of_micro_batches(
     spark: Any, copying: Copying
 ) -> None:

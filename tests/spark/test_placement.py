@@ -27,6 +27,7 @@ from pipeline.placement.publishing import Decision, Outcome, Publisher
 from pipeline.placement.stream import Computation, end_between_batches
 from tests.cluster.scenery import FULL, SOON_BACK
 from tests.evenkeel.shared_cluster import ROOT, running_cluster, settled
+from tests.exam.hurting import ONLY_IN_FULL
 from tests.spark.bus import OurBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -194,6 +195,7 @@ def plain(cluster: Cluster, capsys: pytest.CaptureFixture[str], *words: str) -> 
     return told[0]
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_skewed_load_is_spread_by_the_weights_the_job_publishes(
     request: pytest.FixtureRequest,
     cluster: Cluster,

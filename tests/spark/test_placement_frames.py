@@ -41,6 +41,8 @@ from pipeline.placement.logic import (
 )
 from pipeline.placement.publishing import Decision, Outcome, Publisher
 from pipeline.placement.stream import Computation, Decisions, tally_of
+from tests.cluster.scenery import FULL
+from tests.exam.hurting import ONLY_IN_FULL
 from tests.pipeline.placement.node import Node, served
 from tests.pipeline.placement.reports import START_MS, report, steady
 from tests.spark.bus import OurBus
@@ -216,6 +218,7 @@ def computation(endpoint: Endpoint, tell: list[Decision]) -> Computation:
     return Computation(timing=TIMING, measure=Measure(), publisher=publisher, tell=tell.append)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_stream_publishes_counts_what_it_drops_and_goes_on_after_a_restart(
     spark: Any, tmp_path: Path
 ) -> None:

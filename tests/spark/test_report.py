@@ -16,6 +16,8 @@ from pipeline.report import gaps, logic, main, reading, synthetic, tables, trans
 from pipeline.report.files import InputError, find
 from pipeline.report.schema import MOVES, SAMPLES, ddl
 from tests.benchmarks.test_samples import ENVIRONMENT, LABELS
+from tests.cluster.scenery import FULL
+from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.spark
 
@@ -258,6 +260,7 @@ def sampled(folder: Path) -> None:
         write_moves(file, labels, [move_of(move, n) for n in (0, 1)], form=form)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_report_of_what_the_benchmarks_write(spark: Any, tmp_path: Path) -> None:
     """Both formats, thrown together: one report, in files that people can read."""
     sampled(tmp_path / "in")

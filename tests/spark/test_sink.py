@@ -14,6 +14,8 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as sf
 
 from pyspark_evenkeel.by_destination import by_destination
+from tests.cluster.scenery import FULL
+from tests.exam.hurting import ONLY_IN_FULL
 from tests.spark.bus import OurBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -97,6 +99,7 @@ def test_a_micro_batch_that_is_run_again(
     assert times_written(bus, topic) == expected
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_rows_of_a_shuffle_by_destination(
     spark: Any, bus: OurBus, numbers: str, tmp_path: Path
 ) -> None:
@@ -127,6 +130,7 @@ def test_rows_of_a_shuffle_by_destination(
     assert len(set.union(*keys)) == sum(map(len, keys)), "a key is in one partition"
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_shuffle_whose_tasks_change_is_noticed(
     spark: Any, bus: OurBus, numbers: str, tmp_path: Path
 ) -> None:

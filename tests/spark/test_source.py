@@ -273,6 +273,7 @@ def test_pitfall_9_what_is_lost_ends_the_query_in_words(
     assert query.offsets() == {(topic, 0): [*range(10), *range(15, 20)]}
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_another_topic_of_the_name_ends_the_query_in_words(
     spark: Any, bus: OurBus, tmp_path: Path
 ) -> None:
@@ -295,6 +296,7 @@ def test_another_topic_of_the_name_ends_the_query_in_words(
     assert query.run() == [1], "the checkpoint has the new topic's id"
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 @pytest.mark.cluster
 def test_masters_are_stolen_and_a_node_is_killed_while_it_runs(
     spark: Any, bus: OurBus, tmp_path: Path

@@ -8,13 +8,12 @@ them are read at once. `EXAM=full` takes longer pipelines, and larger requests a
 
 import os
 import socket
-from collections.abc import Iterator
 
 import pytest
 
 from paxos.ids import MS
 from runtime.clients.clients import ClientLimits, Clients
-from tests.broker.hostile_list import Dear, dear_requests
+from tests.broker.hostile_list import DEAR_APIS, Dear, dear_requests
 from tests.broker.requests.test_stretches import STRETCH_MS_MAX, TRIES, Measured, slowness
 from tests.broker.requests.test_stretches import (
     _collects_as_a_node as _collects_as_a_node,  # a fixture
@@ -99,18 +98,10 @@ def _sent(client: socket.socket, left: memoryview) -> int:
         return len(left)  # the node has closed the connection
 
 
-def cases() -> Iterator[Dear]:
-    for size in SIZES:
-        yield from dear_requests(size)
-
-
-ALL = list(cases())
-
-
-@pytest.mark.parametrize("api", sorted({dear.api.name for dear in ALL}))
+@pytest.mark.parametrize("api", DEAR_APIS)
 def test_no_pipeline_holds_the_loop(api: str) -> None:
-    for dear in ALL:
-        if dear.api.name == api:
+    for size in SIZES:
+        for dear in dear_requests(api, size):
             longest, tries, allowed = Pipeline().longest_ms_of(dear), 1, STRETCH_MS_MAX * slowness()
             while longest > allowed and tries < TRIES:
                 longest, tries = min(longest, Pipeline().longest_ms_of(dear)), tries + 1

@@ -66,6 +66,9 @@ class HurtMember:
         self.history = os.open(
             self.folder / f"history-{self.name}", os.O_WRONLY | os.O_APPEND | os.O_CREAT
         )
+        # Who misses answers ends its session, and with it its tasks: the planted bug is to be found
+        # without that second line of defence, however late the others are.
+        unheard_ms = 60_000 if orders["immortal"] else 1000
         self.relays = {int(port): relay for port, relay in orders["relays"].items()}
         self.group = TaskGroup(
             orders["bootstrap"],
@@ -79,7 +82,7 @@ class HurtMember:
                 heartbeat_ms=100,
                 rebalance_timeout_ms=SESSION_MS,
             ),
-            client=ClientConfig(request_timeout_ms=1000, connect_timeout_ms=1000),
+            client=ClientConfig(request_timeout_ms=unheard_ms, connect_timeout_ms=1000),
         )
 
     async def open(self, host: str, port: int) -> trio.SocketStream:

@@ -161,6 +161,15 @@ class Members:
 
         await self.until(everybody, f"{names} have something to do")
 
+    async def all_work(self, names: Collection[str]) -> None:
+        """Until each of these has worked at something after now: who has begun may have been
+        relieved of all it had when another one came."""
+
+        def everybody(lines: list[Line]) -> bool:
+            return set(names) <= {member_of(line) for line in lines if line.what is What.WORKED}
+
+        await self.until(everybody, f"{names} work")
+
     def _log(self, name: str) -> str:
         return (self.folder / f"log-{name}").read_text()[-2000:]
 

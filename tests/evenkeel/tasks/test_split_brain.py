@@ -143,6 +143,7 @@ async def test_members_whose_leases_never_end_are_caught(
         for offset, name in enumerate(NAMES):
             await crew.add(nursery, name, offset)
         await crew.all_begin(NAMES)
+        await crew.all_work(NAMES)
         async with cut_off(crew, "m1"):
             await crew.all_run(TASKS, without=["m1"])
         await crew.all_run(TASKS)

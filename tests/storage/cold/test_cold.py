@@ -353,6 +353,51 @@ def test_what_is_damaged_elsewhere_in_a_file_stays_damaged() -> None:
     assert store.statistics().damaged >= 3
 
 
+def test_a_time_is_not_looked_for_behind_a_block_that_is_missing() -> None:
+    """Its header is damaged, so nobody knows its times (whole worlds, seed 606)."""
+    disk = MemoryDisk()
+    store = ColdStore(disk, OWNER)
+    for start in range(0, 30, STEP):
+        store.append(1, made(start, start + STEP))
+    name = cold_name(1, 0)
+    size = (disk.sizes()[name] - HEADER_BYTES) // 10
+    for number in (2, 6):
+        disk.corrupt(name, HEADER_BYTES + number * size + 10, 8)
+    store = ColdStore(disk, OWNER)
+    assert store.find_time(1, 30) == 3, "what lies before it is known"
+    for search in (
+        lambda: store.find_time(1, 60),
+        lambda: store.find_time(1, 120),
+        lambda: store.next_latest(1, 0, 30),
+    ):
+        with pytest.raises(ColdDamaged) as caught:
+            search()
+        assert (caught.value.base, caught.value.end) == (6, 9)
+    assert store.find_time(1, 150, 12) == 15, "nothing is missing from there on"
+    assert store.next_latest(1, 21, 30) == (270, 27)
+    (segment,) = store.segments(1)
+    assert segment.max_timestamp_ms > 270, "it may have what is as late as anything"
+    store.replace(1, 6, 9, made(6, 9))
+    store.replace(1, 18, 21, made(18, 21))
+    assert store.find_time(1, 60) == 6
+    assert store.segments(1)[0].max_timestamp_ms == 270
+
+
+def test_a_time_is_not_said_to_be_nowhere_where_the_last_block_is_missing() -> None:
+    disk = MemoryDisk()
+    store = ColdStore(disk, OWNER)
+    store.append(1, made(0, 9))
+    store.append(1, made(9, 12))
+    assert store.end(1) == 12
+    disk.corrupt(cold_name(1, 0), 540 + 10, 8)  # the header of the second block
+    assert store.find_time(1, 60) == 6
+    for search in (lambda: store.find_time(1, 90), lambda: store.next_latest(1, 0, 12)):
+        with pytest.raises(ColdDamaged) as caught:
+            search()
+        assert (caught.value.base, caught.value.end) == (9, 12)
+    assert store.next_latest(1, 0, 9) == (60, 6)
+
+
 def test_a_lost_file_in_the_middle_is_damage() -> None:
     disk = MemoryDisk()
     store = ColdStore(disk, OWNER)
@@ -383,6 +428,33 @@ def test_lost_blocks_of_the_disk_are_damage_and_other_failures_are_not() -> None
     disk.fail("read", errno.EACCES)
     with pytest.raises(StorageFailed):
         ColdStore(disk, OWNER).end(1)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_file_whose_end_the_disk_has_lost_is_not_appended_to(
+    restarts: bool, batches: int, ends: bool
+) -> None:
+    """Nothing can be written there: every start would fail at it (whole worlds, seed 1001)."""
+    disk = MemoryDisk()
+    store = ColdStore(disk, OWNER)
+    for base in range(0, batches * STEP, STEP):
+        store.append(1, made(base, base + STEP, 1700))
+    disk.lose_block(cold_name(1, 0), disk.sizes()[cold_name(1, 0)] - 1)
+    if restarts:
+        store = ColdStore(disk, OWNER)
+        store.secure([1])
+    if ends:
+        store.end_file(1)
+    end = store.end(1)
+    assert end is not None
+    assert store.append(1, made(end, 15, 1700)) == 15
+    assert [one.base for one in store.segments(1)] == [base for _, base in store.files()]
+    for one in (store, ColdStore(disk, OWNER)):
+        for bad in one.check(1, 0):
+            one.replace(1, bad.base, bad.end, made(bad.base, bad.end, 1700))
+        assert everything(one) == expected(0, 15, 1700)
 
 
 def test_files_of_another_cluster_or_version_are_refused() -> None:

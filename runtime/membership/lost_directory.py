@@ -1,0 +1,41 @@
+"""Whether the others can do without a node's directory."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from paxos.ids import NodeId
+from paxos.quorum import quorum_size
+
+
+def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
+    """Why a node must not lose its directory, from what each node that answers says of its groups;
+    "" if it may. Who has lost it votes again when a majority of others can tell it what it has
+    forgotten; of two, the other (paxos.changes.rejoin)."""
+    members: dict[int, set[NodeId]] = {}
+    voting: dict[int, set[int]] = {}
+    for node, view in views.items():
+        for one in view["groups"]:
+            members.setdefault(one["group"], set()).update(map(NodeId, one["members"]))
+            if one["voting"] and node in one["members"]:
+                voting.setdefault(one["group"], set()).add(node)
+    if not members:
+        return "no node answers, so nobody knows what the others have: start them first"
+    for group, its in sorted(members.items()):
+        if number not in its:
+            continue
+        able = sorted(voting.get(group, set()) - {number})
+        if len(its) == 1:
+            return (
+                f"node {number} alone has Paxos group {group}: with its directory the data would "
+                f"be gone."
+                " Add nodes first (evenkeel node add), or put a copy of the directory in its place"
+            )
+        needed = 1 if len(its) == 2 else quorum_size(its)
+        if len(able) < needed:
+            return (
+                f"Paxos group {group} would stand still for ever: of its members {sorted(its)} "
+                f"only "
+                f"{able or 'none'} would vote, and {needed} others are needed for node {number} to "
+                "vote again. Bring the others back first (evenkeel status)"
+            )
+    return ""

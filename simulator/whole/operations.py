@@ -1,0 +1,128 @@
+"""What operators and orchestrators do to nodes, and what befalls members of consumer groups."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from paxos.ids import MS, NodeId
+from simulator.clients.member import Member
+from simulator.environment.dice import between
+from simulator.environment.violation import Violation
+from simulator.whole.host import Host
+from simulator.whole.nemesis import Hurt, Strikes
+from simulator.whole.options import Fault
+
+LOOK_NS: Final = 100 * MS
+STOP_NS_MAX: Final = 60_000 * MS
+"""Draining, and each thread that is waited for; a disk that hangs, and stopped processes."""
+CALM: Final = frozenset({Fault.STOP, Fault.ROLL, Fault.MEMBER_DIES, Fault.MEMBER_STALLS})
+"""Where nothing else happens, whoever stops has given all its masters away."""
+
+
+class Operations(Strikes):
+    name = "operations"
+
+    def __init__(self, world: Hurt) -> None:
+        super().__init__(world)
+        self._calm = world.options.faults <= CALM and world.options.replicas > 1
+        self._asked: dict[NodeId, tuple[int, bool]] = {}
+        """Who was told to stop: when, and whether all others were ready to take its masters."""
+        self._rolling: list[NodeId] = []
+        """Who is still to be restarted, the next one last."""
+
+    def _all(self) -> Mapping[Fault, Callable[[], None]]:
+        return {
+            Fault.STOP: partial(self._one, self._stop),
+            Fault.ROLL: self._roll,
+            Fault.OTHER_VERSION: partial(self._one, self._change_version),
+            Fault.MEMBER_DIES: self._member_dies,
+            Fault.MEMBER_STALLS: self._member_stalls,
+        }
+
+    # -- stopping -----------------------------------------------------------------------------
+
+    def _stop(self, host: Host) -> None:
+        if host.stopping:
+            return
+        self._note("stop", host.me)
+        others = [one for one in self._world.nodes.values() if one is not host]
+        ready = all(one.node is not None and not one.node.shell.not_ready() for one in others)
+        alone = ready and not self._asked and bool(others)
+        self._asked[host.me] = self._world.loop.now_ns, alone
+        host.stop()
+        if not host.up:  # it had not begun to listen to signals
+            del self._asked[host.me]
+            self._soon(3_000, partial(self._boot, host))
+
+    def stopped(self, host: Host, masters_left: int) -> None:
+        """It was told to, and has."""
+        world = self._world
+        world.statistics["nodes stopped"] += 1
+        since_ns, alone = self._asked.pop(host.me, (world.loop.now_ns, False))
+        took_ns = world.loop.now_ns - since_ns
+        if took_ns > STOP_NS_MAX:
+            raise Violation(f"stop: node {host.me} took {took_ns / 1e9:.1f} s to stop")
+        if self._calm and alone and masters_left:
+            raise Violation(f"drain: node {host.me} stops, and has {masters_left} masters")
+        self._soon(3_000, partial(self._boot, host))
+
+    def _roll(self) -> None:
+        if not self._rolling:
+            self._rolling = sorted(one.me for one in self._world.nodes.values() if not one.retired)
+            self._chance.shuffle(self._rolling)
+            self._world.loop.after(0, self._next)
+
+    def _next(self) -> None:
+        """The next one is stopped when all are ready, as who restarts a cluster should do it."""
+        hosts = [one for one in self._world.nodes.values() if not one.retired]
+        if self._world.healed or not self._rolling:
+            self._rolling = []
+            return
+        if all(one.node is not None and not one.node.shell.not_ready() for one in hosts):
+            host = self._world.nodes[self._rolling.pop()]
+            if not host.retired:
+                self._stop(host)
+        self._world.loop.after(LOOK_NS, self._next)
+
+    # -- versions -----------------------------------------------------------------------------
+
+    def _change_version(self, host: Host) -> None:
+        """One is upgraded before the others, or set back; later the mistake is mended."""
+        if any(one.version for one in self._world.nodes.values()) or host.stopping:
+            return
+        self._note("another version", host.me)
+        self._world.statistics["other versions"] += 1
+        host.kill()
+        host.version = self._chance.choice((-1, 1))
+        self._soon(1_000, partial(self._boot, host))
+        self._soon(9_000, partial(self._mend_version, host))
+
+    def _mend_version(self, host: Host) -> None:
+        if host.version:
+            self._note("the version of all", host.me)
+            host.kill()
+            host.version = 0
+            self._soon(1_000, partial(self._boot, host))
+
+    def heal(self) -> None:
+        for host in self._world.nodes.values():
+            self._mend_version(host)
+
+    # -- members of consumer groups -----------------------------------------------------------
+
+    def _member(self) -> Member | None:
+        members = [one for one in self._world.clients if isinstance(one, Member)]
+        return self._chance.choice(members) if members else None
+
+    def _member_dies(self) -> None:
+        member = self._member()
+        if member is not None:
+            self._note("a member is to die", member.address)
+            member.doomed = True
+
+    def _member_stalls(self) -> None:
+        member = self._member()
+        if member is not None:
+            ns = between(self._chance, 200, 6_000) * MS
+            self._note("a member stalls", member.address, ns)
+            member.stall(ns)
