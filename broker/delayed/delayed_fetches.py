@@ -125,7 +125,7 @@ class DelayedFetches:
         self._look_at_some()
 
     def _wake(self, entries: Iterable[_Entry]) -> None:
-        for one in entry:
+        for one in entries:
             if not one.woken:
                 one.woken = True
                 self._woken.append(one)
