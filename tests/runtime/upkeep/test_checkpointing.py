@@ -9,12 +9,12 @@ from typing import Any
 
 from broker.lifecycle.tiering import STEPPED_MAX
 from broker.proposals.commands import delete_records, records
-from broker.proposals.intake import Done, NotDone, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from broker.reads.batch_copy import copy
 from broker.reads.disk_reads import read_waiting
 from broker.state_machine.checkpoint_chunks import ChunkKind
 from broker.transfer.messages import AskData, Message, Refused
-from broker.transfer.messages import Why as RefusedFor
+from broker.transfer.messages import RefusalReason as RefusedFor
 from node import Node
 from paxos.entry import Buffer
 from paxos.ids import Ballot, GroupId, NodeId
@@ -40,8 +40,8 @@ def append(node: Node, count: int, first: int = 0, *, uid: int = UID, pad: int =
 def submit(node: Node, command: tuple[Buffer, ...]) -> None:
     """As a client does it: again where it was not carried out, for a lease may lapse on a busy
     machine."""
-    outcome: Outcome = NotDone(Why.NOT_MASTER)
-    while isinstance(outcome, NotDone) and outcome.why is Why.NOT_MASTER:
+    outcome: Outcome = NotDone(FailureReason.NOT_MASTER)
+    while isinstance(outcome, NotDone) and outcome.why is FailureReason.NOT_MASTER:
         run_until(node, lambda: node.engine.acting(GROUP))
         outcome = outcome_of(node, command)
     assert isinstance(outcome, Done)
