@@ -363,7 +363,11 @@ BUGS: Final = {
     ),
     "E11: any node begins": Row(
         "tests/simulator/test_the_steal_row_by_row.py::test_E11_only_the_ideal_node_begins",
-        (Balancing._own_obstacle, "(view.placement[turn] != view.me, StealReason.OTHERS_TURN),", ""),
+        (
+            Balancing._own_obstacle,
+            "(view.placement[turn] != view.me, StealReason.OTHERS_TURN),",
+            "",
+        ),
     ),
     "E16: the lease's version is renewed in another mastership": Row(
         "tests/runtime/balancing/test_handovers.py::"
