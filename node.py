@@ -16,7 +16,7 @@ import trio
 from prometheus_client import CollectorRegistry
 
 from balancer.planning import Planning
-from balancer.registry.load import LoadBook
+from balancer.registry.load import ClusterLoad
 from balancer.registry.registry import Registry
 from balancer.stealing.steal import Balancing
 from broker.api import ApiTable
@@ -312,7 +312,7 @@ class Node:
         self.disk_use = self.upkeep.watch(self.disk, self.broker, settings.disk(config))
         balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
         self.loop = BalancingLoop(engine, self.client, balancing, journal)
-        self._wire_planner(LoadBook())
+        self._wire_planner(ClusterLoad())
         self.joining = Joining(
             self.client,
             settings.found_cluster(config),
@@ -438,7 +438,7 @@ class Node:
             machine.drop(uid)
         self.broker.delayed_fetches.appended(uids)
 
-    def _wire_planner(self, book: LoadBook) -> None:
+    def _wire_planner(self, book: ClusterLoad) -> None:
         config, engine = self.config, self.engine
         interval_ns = config.balancer.load_interval_ms * MS
         self.meter = LoadMeter(

@@ -133,7 +133,7 @@ class Groups(Protocol):
     def lacks_entries(self, group: GroupId) -> bool:
         """Whether this node has heard of entries that it has not applied."""
 
-    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+    def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         """Whether each of the group's members that are alive has told that it is as far as that."""
 
     def submit(

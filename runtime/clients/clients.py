@@ -109,7 +109,7 @@ class Client:
         self.queued_answer_bytes = 0
         """Of these, what waits for its turn."""
         self.opened_boot_ns = 0
-        self.spoke = False
+        self.has_sent = False
         self.received_seen = 0
         self.active_boot_ns = 0
         """When a request came last; like the next two it is as exact as housekeeping is often."""
@@ -137,8 +137,8 @@ class Client:
         self.unanswered_bytes += size
         clients.memory.requests += size
         self.active_boot_ns = clients.round_boot_ns
-        if not self.spoke:
-            self.spoke = True
+        if not self.has_sent:
+            self.has_sent = True
             clients.silent.discard(self)
         if clients.memory.requests > clients.limits.pending_bytes_per_node:
             self.last_size = size
@@ -302,7 +302,7 @@ class Client:
             self.unfinished_boot_ns = now
         elif now - self.unfinished_boot_ns > REQUEST_NOT_FINISHED_S * 1e9:
             return "a request was not finished in time"
-        if not self.spoke and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
+        if not self.has_sent and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
             return (
                 "it has not asked anything"
                 if not channel.partial_bytes
@@ -415,19 +415,19 @@ class Clients:
     def fit(self, connections_max: int) -> None:
         """The process may open fewer files than it hoped for: so many connections at most."""
         self.connections_max = min(self.limits.connections_max, connections_max)
-        self.spare(len(self.connections) - self.connections_max)
+        self.close_idlest(len(self.connections) - self.connections_max)
 
-    def spare(self, count: int) -> None:
+    def close_idlest(self, count: int) -> None:
         """Close so many: the files that they keep open are needed for something else."""
-        for client in self._dispensable(count):
+        for client in self._idlest(count):
             client.close("file descriptors are scarce")
 
-    def _dispensable(self, count: int) -> list[Client]:
+    def _idlest(self, count: int) -> list[Client]:
         """Those that say nothing, then those that have said nothing for longest."""
         if count <= 0:
             return []
         return sorted(
-            self.connections, key=lambda one: (one.spoke, one.active_boot_ns, one.opened_boot_ns)
+            self.connections, key=lambda one: (one.has_sent, one.active_boot_ns, one.opened_boot_ns)
         )[:count]
 
     def _refuse(self, sock: Stream, host: str, limit: str) -> None:

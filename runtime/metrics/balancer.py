@@ -49,7 +49,7 @@ class BalancerMetrics(Collector):
             "evenkeel_group_weight", "By the built-in estimator; 1 is average.", labels=["group"]
         )
         all_groups = map(GroupId, self._loop.view(now).groups)
-        for group, weight in (self._meter.book.weights(now, all_groups) or {}).items():
+        for group, weight in (self._meter.cluster_load.weights(now, all_groups) or {}).items():
             weights.add_metric([str(group)], weight / WEIGHT_NORMAL)
         yield from (groups, plans, weights, *self._reports(), *self._replicas())
 
@@ -93,6 +93,6 @@ class BalancerMetrics(Collector):
             "Of produce requests, as each node reported it last.",
             labels=["node"],
         )
-        for node, report in meter.book.reports.items():
+        for node, report in meter.cluster_load.reports.items():
             p99.add_metric([str(node)], report.produce_p99_us / 1e6)
         return (reports, p99)

@@ -328,7 +328,7 @@ GROUPS: Final[Mapping[str, Mutant]] = {
     "answered-after-the-office-ended": _mutant(
         "R14",
         "a coordinator answers though another may have taken its place",
-        (ConsumerGroups._answer, "same and not self._groups.acting(office.group)", "False"),
+        (ConsumerGroups._answer, "same and not self._groups.acting(tenure.group)", "False"),
         tests="tests/broker/groups/test_consumer_groups.py",
     ),
     "let-in-at-once": _mutant(

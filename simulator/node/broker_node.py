@@ -50,7 +50,7 @@ COORDINATOR: Final = CoordinatorConfig(
     session_timeout_ms_min=SESSION_MS_MIN,
     pause_ms_max=500,
     grace_ms=300,
-    stamp_every_ms=250,
+    wait_records_every_ms=250,
 )
 LATE_PPM: Final = 50_000
 """Boot clocks are off in rate, and a timer may be late but never early."""
@@ -456,7 +456,7 @@ class BrokerNode(SimNode):
         held = self.groups.get(group)
         return held is None or held.replica.learner.behind
 
-    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+    def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         held = self.groups.get(group)
         if held is None:
             return True

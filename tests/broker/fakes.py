@@ -282,7 +282,7 @@ class FakeGroups:
     def lacks_entries(self, group: GroupId) -> bool:
         return group in self.outdated
 
-    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+    def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         return not any(
             missed_group == group and missed_slot <= slot
             for node in self.alive() & self.cluster.lagging

@@ -151,7 +151,7 @@ def once_everywhere(broker: Broker, deadline: int, act: Callable[[], None]) -> N
     """Call `act` when all nodes have told that they have applied what this one has of the registry,
     but for those that are silent; of those that are far behind it is EVERYWHERE_NS at most."""
     groups = broker.groups
-    heard = partial(groups.heard_to_have_applied, REGISTRY_GROUP, broker.registry.applied)
+    heard = partial(groups.known_to_have_applied, REGISTRY_GROUP, broker.registry.applied)
     until = min(deadline, groups.now().boot_ns + EVERYWHERE_NS)
     broker.delayed_operations.until(heard, until, act)
 

@@ -481,7 +481,7 @@ def test_a_master_with_a_full_disk_still_deletes_records(net: Net) -> None:
     """Its own client's command, and one that was forwarded by who had the client."""
     net.elect(1)
     for member in net.members.values():
-        member.engine.disk_pressure.low = member.engine.disk_pressure.scarce = True
+        member.engine.disk_pressure.low = member.engine.disk_pressure.critical = True
     outcomes: list[Outcome] = []
     for number in (1, 2):
         net[number].engine.submit(GROUP, delete_records(7, 3), outcomes.append, anywhere=True)
@@ -530,7 +530,7 @@ def test_who_is_not_master_says_who_is_whatever_its_disk(net: Net) -> None:
 def test_a_member_with_a_full_disk_takes_small_entries_only_and_learns_the_rest_later() -> None:
     net = Net(intake=IntakeConfig(entry_bytes_max=1))
     master = net.elect(1)
-    net[3].engine.disk_pressure.scarce = True
+    net[3].engine.disk_pressure.critical = True
     written = net[3].wal.statistics().bytes_staged
     outcomes = []
     for number in range(20):
@@ -538,7 +538,7 @@ def test_a_member_with_a_full_disk_takes_small_entries_only_and_learns_the_rest_
     net.advance(3_000)
     assert {why(one) for one in outcomes} == {"done"}, "the other two are enough"
     assert net[3].wal.statistics().bytes_staged - written < 20_000
-    net[3].engine.disk_pressure.scarce = False
+    net[3].engine.disk_pressure.critical = False
     net.until(lambda: net[3].ledger.lines == master.ledger.lines)
 
 

@@ -113,4 +113,4 @@ def test_two_damaged_bytes_of_a_header_are_not_guessed_at() -> None:
         for at in dice.sample(range(8, RECORD_HEADER_BYTES), 2):
             broken.corrupt(segment_name(1), (place & 0xFFFFFFFF) + at, 1 << dice.randrange(8))
         _, recovered = start(broken)
-        assert recovered.anybodys
+        assert recovered.unattributed
