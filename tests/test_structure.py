@@ -17,7 +17,7 @@ def tree(at: Path, **files: str) -> Path:
 
 
 def objections(at: Path) -> list[str]:
-    return structure.objections(structure.modules_of(at))
+    return structure.objections(structure.modules_of(at), at)
 
 
 def test_a_house_in_order(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_circle_of_folders_without_a_circle_of_files(tmp_path: Path) -> None:
         broker__delayed__fetches="",
         broker__delayed__produces="import broker.reads.tail\n",
     )
-    assert objections(tmp_path) == ["a circle of folders: broker.delayed_operations, broker.reads"]
+    assert objections(tmp_path) == ["a circle of folders: broker.delayed, broker.reads"]
 
 
 def test_an_import_from_a_lower_floor_and_from_a_neighbour(tmp_path: Path) -> None:
@@ -80,6 +80,13 @@ def test_a_folder_that_holds_too_much(tmp_path: Path) -> None:
     assert objections(tmp_path) == []
     tree(tmp_path, storage__one_more="")
     assert objections(tmp_path) == ["storage has 21 modules: more than 20"]
+
+
+def test_a_folder_of_tests_that_holds_too_much(tmp_path: Path) -> None:
+    tree(tmp_path, **{f"tests__wire__m{number}": "" for number in range(structure.MODULES_MAX)})
+    assert objections(tmp_path) == []
+    tree(tmp_path, tests__wire__one_more="")
+    assert objections(tmp_path) == ["tests/wire has 21 modules: more than 20"]
 
 
 def test_every_room_is_on_a_floor() -> None:

@@ -63,7 +63,7 @@ STATES: Final[Mapping[str, Mutant]] = {
         ),
         why_not="a master's log must be retired within its lease while it hears nothing: "
         "scenario 28 does it",
-        tests=f"{SCENARIOS}/test_s28_trimmed_log.py",
+        tests=f"{SCENARIOS}/recovery/test_s28_trimmed_log.py",
     ),
     "install-acts": mutant(
         "R11",
@@ -124,7 +124,7 @@ STATES: Final[Mapping[str, Mutant]] = {
         "one of two that has forgotten its ballots begins them again",
         (rejoin._vote_again, "if jump:", "if False:"),
         why_not="a frame of the earlier life has to come late, with a ballot that was used again",
-        tests=f"{SCENARIOS}/test_s31_two_members.py",
+        tests=f"{SCENARIOS}/members/test_s31_two_members.py",
         settings=("members=2",),
     ),
     "pair-votes-unread": mutant(
@@ -177,7 +177,7 @@ STATES: Final[Mapping[str, Mutant]] = {
         "who is behind for long stands for elections, though its group gets on without it",
         (Standstill.is_dead, "now_ns - self.group_since > patience_ns", "True"),
         why_not="its ballots cost the others one election each, and worlds end in peace",
-        tests=f"{SCENARIOS}/test_s32_behind_for_long.py",
+        tests=f"{SCENARIOS}/members/test_s32_behind_for_long.py",
     ),
     "retired-behind-the-newest": mutant(
         "checkpoints",
@@ -188,14 +188,14 @@ STATES: Final[Mapping[str, Mutant]] = {
             "kept[-1].slot if kept else SLOT_ZERO",
         ),
         why_not="the node notices, and gets its state from a peer: it is slower, not wrong",
-        tests=f"{SCENARIOS}/test_s29_crashes_around_checkpoints.py",
+        tests=f"{SCENARIOS}/recovery/test_s29_crashes_around_checkpoints.py",
     ),
     "used-before-durable": mutant(
         "checkpoints",
         "a peer's state is used, and not written down",
         (Checkpoints._keep, "self.is_saved(what.group, saved)", "True"),
         why_not="the log tells at the next start that something is missing",
-        tests=f"{SCENARIOS}/test_s29_crashes_around_checkpoints.py",
+        tests=f"{SCENARIOS}/recovery/test_s29_crashes_around_checkpoints.py",
     ),
     "floors-ignored": mutant(
         "checkpoints",
@@ -225,7 +225,7 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         ),
         (RecordDisk.forget, "voting=False, floor=floor", "voting=True"),
         why_not="it takes a member that is so far behind that it still counts on the one that left",
-        tests=f"{SCENARIOS}/test_s30_left_and_back.py",
+        tests=f"{SCENARIOS}/members/test_s30_left_and_back.py",
     ),
     "bar-of-older-members": mutant(
         "ADR 22",

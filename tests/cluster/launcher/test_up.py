@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 STEP_S = 40.0
 LOOKS = "storage.retention_check_ms=500"
 """How often sizes are looked at; rates are known from the second time on."""
-ROOT = str(Path(__file__).parents[2])
+ROOT = str(Path(__file__).parents[3])
 
 
 def environment(tmp_path: Path) -> dict[str, str]:

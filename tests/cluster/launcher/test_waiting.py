@@ -17,7 +17,7 @@ from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec
 from cluster.state import NodeNow, NodeState
 from cluster.waiting import COLUMNS, WaitReporter, missing, wrapped
-from tests.cluster.test_launcher import ENV, tiny, two_nodes, until
+from tests.cluster.launcher.test_launcher import ENV, tiny, two_nodes, until
 
 pytestmark = pytest.mark.cluster
 

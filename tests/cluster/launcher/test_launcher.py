@@ -211,7 +211,7 @@ trio.run(main)
 
 async def test_no_orphans_even_when_the_launcher_is_killed(tmp_path: Path) -> None:
     """Not even the one that is stopped and cannot look for its parent."""
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     arguments = ["-c", ORPHAN_TEST, str(tmp_path / "data"), root, str(TINY)]
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as launcher:  # noqa: ASYNC220 (short)
