@@ -16,7 +16,7 @@ import trio
 from prometheus_client import CollectorRegistry
 
 from balancer.planning import Planning
-from balancer.registry.load import LoadBook
+from balancer.registry.load import ClusterLoad
 from balancer.registry.registry import Registry
 from balancer.stealing.steal import Balancing
 from broker.api import ApiTable
@@ -77,7 +77,7 @@ from runtime.network.dataplane import READ, DataPlane
 from runtime.network.listener import Listening
 from runtime.peers.peers import Peers
 from runtime.shell import Shell
-from runtime.system.aside_stream import AsideStream, aside
+from runtime.system.background_stream import BackgroundStream, in_background
 from runtime.system.clock import Clock
 from runtime.system.journal import Journal
 from runtime.system.memory import Memory
@@ -126,12 +126,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"node: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    with aside(sys.stderr) as log:
+    with in_background(sys.stderr) as log:
         journal = Journal(config.log.level, log, node=config.node.id)
         return _ended(config, chosen.parent_pid, journal, log)
 
 
-def _ended(config: Config, parent_pid: int | None, journal: Journal, log: AsideStream) -> int:
+def _ended(config: Config, parent_pid: int | None, journal: Journal, log: BackgroundStream) -> int:
     """Run it to its end, and say what that was; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_descriptor_limit(config.limits.connections_max + RESERVED_MAX, journal)
@@ -312,7 +312,7 @@ class Node:
         self.disk_use = self.upkeep.watch(self.disk, self.broker, settings.disk(config))
         balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
         self.loop = BalancingLoop(engine, self.client, balancing, journal)
-        self._wire_planner(LoadBook())
+        self._wire_planner(ClusterLoad())
         self.joining = Joining(
             self.client,
             settings.found_cluster(config),
@@ -344,7 +344,9 @@ class Node:
             self.metrics_registry, engine, self.broker, self.loop, self.clients, self.peers
         )
         wait_ms = config.balancer.progress_wait_ms
-        self.handovers = Handovers(engine, self.broker.progress, wait_ms, self.loop, journal)
+        self.handovers = Handovers(
+            engine, self.broker.progress_requests, wait_ms, self.loop, journal
+        )
         UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
         CompactionMetrics(self.metrics_registry, self.upkeep.compactor)
         UsageMetrics(self.metrics_registry, self.disk_use)
@@ -434,9 +436,9 @@ class Node:
         uids = list(machine.partitions)
         for uid in uids:
             machine.drop(uid)
-        self.broker.parked.appended(uids)
+        self.broker.delayed_fetches.appended(uids)
 
-    def _wire_planner(self, book: LoadBook) -> None:
+    def _wire_planner(self, book: ClusterLoad) -> None:
         config, engine = self.config, self.engine
         interval_ns = config.balancer.load_interval_ms * MS
         self.meter = LoadMeter(
@@ -493,12 +495,12 @@ def build_broker(node: Node) -> Broker:
         groups=node.engine,
         log=node.wal,
         timers=node.plane,
-        aside=node.upkeep.searcher,
+        background=node.upkeep.searcher,
         fetcher=node.upkeep.fetcher,
         registry=node.registry,
         machines=node.machines,
         tail=node.tail,
-        parked=DelayedFetches(
+        delayed_fetches=DelayedFetches(
             node.engine, node.plane, config.parked_fetches_max, config.parked_bytes_max
         ),
         consumer_groups=ConsumerGroups(

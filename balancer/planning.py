@@ -106,7 +106,7 @@ class PlanningView:
     masters: Mapping[GroupId, NodeId | None]
     alive: frozenset[NodeId]
     unfit: Mapping[NodeId, Unfit] = attrs.field(factory=dict)
-    """What nodes say of themselves (LoadBook.unfit)."""
+    """What nodes say of themselves (ClusterLoad.unfit)."""
     weights: Mapping[GroupId, int] | None = None
     """The built-in estimate, if there is one."""
     bytes: Mapping[GroupId, int] = attrs.field(factory=dict)

@@ -125,15 +125,15 @@ class ReplicaPlan:
 def plan_replicas(problem: ReplicaProblem) -> ReplicaPlan:
     """The replica sets for a problem."""
     framed = _Frame.of(problem)
-    seated = best(framed.seating)
+    seated = best(framed.assignment)
     sets = dict(framed.fixed)
     sets |= {group: tuple(sorted(members)) for group, members in seated.sets.items()}
     swapped = spread_bytes(
         sets=sets,
-        free=framed.seating.choices,
+        free=framed.assignment.choices,
         bytes_of={group: kept.bytes for group, kept in framed.kept.items()},
-        capacity=framed.seating.capacity,
-        zone=framed.seating.zone,
+        capacity=framed.assignment.capacity,
+        zone=framed.assignment.zone,
         tolerance_percent=problem.bytes_tolerance_percent,
     )
     sets |= swapped
@@ -147,12 +147,12 @@ def plan_replicas(problem: ReplicaProblem) -> ReplicaPlan:
     return ReplicaPlan(dict(sorted(sets.items())), tuple(moves), proof, seated.prices)
 
 
-def seating_of(
+def assignment_problem(
     problem: ReplicaProblem, sets: Mapping[GroupId, tuple[NodeId, ...]]
 ) -> AssignmentProblem:
     """The problem as seats, seated as `sets` says: for whoever checks a plan's prices."""
-    seating = _Frame.of(problem).seating
-    return attrs.evolve(seating, start={group: sets[group] for group in seating.seats})
+    assignment = _Frame.of(problem).assignment
+    return attrs.evolve(assignment, start={group: sets[group] for group in assignment.seats})
 
 
 @attrs.frozen(kw_only=True)
@@ -162,7 +162,7 @@ class _Frame:
     kept: Mapping[GroupId, Kept]
     states: Mapping[NodeId, HostState]
     fixed: Mapping[GroupId, tuple[NodeId, ...]]
-    seating: AssignmentProblem
+    assignment: AssignmentProblem
 
     @classmethod
     def of(cls, problem: ReplicaProblem) -> "_Frame":
@@ -196,7 +196,7 @@ class _Frame:
             kept=kept,
             states=states,
             fixed=fixed,
-            seating=AssignmentProblem(
+            assignment=AssignmentProblem(
                 choices=choices,
                 seats=seats,
                 start=start,
@@ -260,10 +260,10 @@ def _move(framed: _Frame, group: GroupId, after: tuple[NodeId, ...], swapped: bo
 
 
 def _excess(framed: _Frame, group: GroupId, members: tuple[NodeId, ...]) -> int:
-    most = framed.seating.zone_most.get(group)
+    most = framed.assignment.zone_most.get(group)
     if most is None:
         return 0
-    zones = Counter(framed.seating.zone.get(node, "") for node in members)
+    zones = Counter(framed.assignment.zone.get(node, "") for node in members)
     return sum(max(0, count - most) for count in zones.values())
 
 

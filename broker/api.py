@@ -140,7 +140,7 @@ class ApiTable:
                 self._close(f"api key {header.api_key} is not served", reply)
                 return
             if len(frame) > ON_LOOP_BYTES and header.api_key != _PRODUCE:
-                self._decode_aside(header, handler, frame, client_host, reply)
+                self._decode_in_background(header, handler, frame, client_host, reply)
                 return
             message = decode_request(header, frame)
         except ProtocolError as error:
@@ -148,7 +148,7 @@ class ApiTable:
             return
         self._handle(handler, Request(header, message, frame, owned, client_host, reply))
 
-    def _decode_aside(
+    def _decode_in_background(
         self,
         header: RequestHeader,
         handler: Handler,
@@ -169,7 +169,7 @@ class ApiTable:
                 reply.close("it has hung up")
                 end()
             else:
-                broker.aside.submit(partial(_decoded, header, kept), done)
+                broker.background.submit(partial(_decoded, header, kept), done)
 
         def done(message: object) -> None:
             reply.read_on()
@@ -179,7 +179,7 @@ class ApiTable:
                 return
             request = Request(header, message, kept, True, client_host, reply)
             if not self._handle(handler, request, end):
-                broker.aside.submit(partial(_freed, [message]), lambda _: end())
+                broker.background.submit(partial(_freed, [message]), lambda _: end())
 
         broker.request_memory.decode(len(kept), begin)
 

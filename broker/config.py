@@ -38,7 +38,7 @@ class BrokerConfig:
 class IntakeConfig:
     entry_bytes_max: int = 1024 * 1024
     """Soft: an entry takes commands until it holds this much; one larger command goes alone."""
-    crowd_bytes_max: int = 4 * 1024 * 1024
+    backlog_bytes_max: int = 4 * 1024 * 1024
     """While a group has more than this waiting, who produces to it is not read (`crowded`): more
     would only be a longer queue for everybody (docs/exam.md, O1). What is there already is taken
     all the same: a refusal in the middle of a pipeline lets later requests overtake."""
@@ -54,7 +54,7 @@ class IntakeConfig:
     """While entries are under way, commands wait for company so long, or until they are so many
     bytes (E2); a lone command never waits. Without a wait a round's commands still share entries,
     and rounds grow with the load: waiting was measured to save nothing there."""
-    gather_ns: int = 1 * MS
+    group_commit_ns: int = 1 * MS
     """What `broker.proposals.group_commit` is told: how long those who were answered have to ask
     again."""
     forward_grace_ns: int = 1_000 * MS
@@ -63,5 +63,5 @@ class IntakeConfig:
     """How long forwarded commands wait for the group that is being handed to us."""
 
     @property
-    def crowd_bytes(self) -> int:
-        return min(self.crowd_bytes_max, self.queue_bytes_max)
+    def backlog_bytes(self) -> int:
+        return min(self.backlog_bytes_max, self.queue_bytes_max)

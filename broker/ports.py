@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Connection:
     """What the broker remembers of a client's connection, for as long as there is that."""
 
-    __slots__ = ("_last_refusals", "_refusals_anywhere", "lanes", "refusals", "usual_produces")
+    __slots__ = ("_last_refusals", "_refusals_anywhere", "fast_paths", "lanes", "refusals")
 
     def __init__(self) -> None:
         self.refusals = 0
@@ -27,7 +27,7 @@ class Connection:
         """Number of the last refusal of a partition, also when its lane is open again."""
         self._refusals_anywhere = 0
         """Of these nobody remembers the partition: there were too many."""
-        self.usual_produces: list[Any] = []
+        self.fast_paths: list[Any] = []
         """What Produce requests of this connection look like:
         broker.handlers.records.produce_fast_path alone knows what is in it."""
 
@@ -133,7 +133,7 @@ class Groups(Protocol):
     def lacks_entries(self, group: GroupId) -> bool:
         """Whether this node has heard of entries that it has not applied."""
 
-    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+    def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         """Whether each of the group's members that are alive has told that it is as far as that."""
 
     def submit(
@@ -290,7 +290,7 @@ class Worker(Protocol):
         what nobody has a use for ends the node."""
 
 
-class Aside(Worker, Protocol):
+class BackgroundWorker(Worker, Protocol):
     """One whose jobs go through a lot without waiting for anything."""
 
     def rest(self) -> None:

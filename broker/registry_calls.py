@@ -14,7 +14,7 @@ import attrs
 from balancer.registry.commands import Command, Result, decode_result, encode_command
 from broker.ports import Groups, Timers
 from broker.proposals.commands import CommandKind, opaque
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from paxos.entry import Buffer
 from paxos.ids import MS, REGISTRY_GROUP
 
@@ -67,8 +67,8 @@ class _Call:
         match outcome:
             case Done(result=result):
                 self.finish(Answer(decode_result(result), self.repeated))
-            case Elsewhere(why=why):
-                self.repeated = self.repeated or why is Why.UNKNOWN
+            case NotDone(why=why):
+                self.repeated = self.repeated or why is FailureReason.UNKNOWN
                 self.timers.call_at(self.groups.now().boot_ns + RETRY_NS, self.attempt)
 
     def expire(self) -> None:

@@ -22,7 +22,7 @@ from cluster import chaos, control, health, state
 from cluster.process import Process, tail
 from cluster.spec import ClusterSpec, SpecError, grown, save, shrunk
 from cluster.state import NodeNow, NodeState, State
-from cluster.waiting import LOOK_EVERY_S, Telling, missing
+from cluster.waiting import LOOK_EVERY_S, WaitReporter, missing
 from runtime.config.config import ConfigError
 
 START_S_MAX: Final = 30.0
@@ -121,7 +121,7 @@ class Launcher:
         """
         running = self._nodes[node_id]
         address = self.spec.node(node_id).http
-        telling = Telling(node_id, self._report, trio.current_time())
+        reporter = WaitReporter(node_id, self._report, trio.current_time())
         why = ""
         with trio.move_on_after(timeout_s):
             while running.process.exit_code is None:
@@ -129,7 +129,7 @@ class Launcher:
                 if not why:
                     running.was_ready = True
                     return
-                telling.waits(why, missing(self.spec, self.now()), trio.current_time())
+                reporter.waits(why, missing(self.spec, self.now()), trio.current_time())
                 await trio.sleep(READY_LOOK_EVERY_S)
             raise StartError(
                 f"node {node_id} ended with {running.process.ending} before it was ready; "

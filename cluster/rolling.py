@@ -16,7 +16,7 @@ import attrs
 
 from cluster import control, health, state
 from cluster.spec import ClusterSpec
-from cluster.waiting import NotReadyError, Telling, until_ready
+from cluster.waiting import NotReadyError, WaitReporter, until_ready
 
 STEP_S_MAX: Final = 60.0
 LOOK_EVERY_S: Final = 0.1
@@ -169,7 +169,7 @@ class _Turn:
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         began = time.monotonic()
-        telling = Telling(self._node, self._say, began)
+        reporter = WaitReporter(self._node, self._say, began)
         while not condition():
             why = health.not_ready(self._spec.node(self._node).http)
             waits = f"not yet: {what}" + (f" ({why})" if why else "")
@@ -178,7 +178,7 @@ class _Turn:
                     f"after {self._step_s:.0f} s {waits}; the drain is taken back, see: "
                     "evenkeel balance show"
                 )
-            telling.waits(waits, "", time.monotonic())
+            reporter.waits(waits, "", time.monotonic())
             time.sleep(LOOK_EVERY_S)
 
     def _until_stable(self) -> None:

@@ -33,21 +33,21 @@ class NotReadyError(RuntimeError):
 
 
 @attrs.define
-class Telling:
+class WaitReporter:
     """What is told of one node's waiting: each reason when it is new, and now and then again."""
 
     node: int
     say: Say
     began_s: float
-    told: str = ""
-    told_s: float = 0.0
+    reported: str = ""
+    reported_s: float = 0.0
 
     def waits(self, why: str, hint: str, now_s: float) -> None:
         waited = now_s - self.began_s
         if waited < FIRST_WORD_S:
             return
-        if why != self.told or now_s - self.told_s >= REMIND_EVERY_S:
-            self.told, self.told_s = why, now_s
+        if why != self.reported or now_s - self.reported_s >= REMIND_EVERY_S:
+            self.reported, self.reported_s = why, now_s
             self.say(wrapped(f"node {self.node}, {waited:.0f} s: {why}{hint}"))
 
 
@@ -64,23 +64,23 @@ def until_ready(spec: ClusterSpec, nodes: Sequence[int], timeout_s: float, say: 
         StateError: the cluster was stopped.
     """
     began = time.monotonic()
-    telling = {node: Telling(node, say, began) for node in nodes}
+    reporter = {node: WaitReporter(node, say, began) for node in nodes}
     whys: dict[int, str] = {}
     while True:
         now = state.read(spec.data_dir)
-        for node in [*telling]:
+        for node in [*reporter]:
             why = _why_not(spec, now, node)
             whys[node] = why
             if why:
-                telling[node].waits(why, missing(spec, now), time.monotonic())
+                reporter[node].waits(why, missing(spec, now), time.monotonic())
             else:
-                del telling[node]
+                del reporter[node]
                 say(f"node {node} is ready, after {time.monotonic() - began:.1f} s")
-        if not telling:
+        if not reporter:
             return
         if time.monotonic() - began >= timeout_s:
             raise NotReadyError(
-                _given_up(now, spec, {one: whys[one] for one in telling}, timeout_s)
+                _given_up(now, spec, {one: whys[one] for one in reporter}, timeout_s)
             )
         time.sleep(LOOK_EVERY_S)
 

@@ -38,9 +38,9 @@ from coordinator.live.tenure import (
     ForgettingUnderWay,
     OffsetDeleteUnderWay,
     SnapshotUnderWay,
-    StampUnderWay,
     SweepUnderWay,
     Tenure,
+    WaitRecordsUnderWay,
 )
 from coordinator.live.wait_records import WaitRecords
 from coordinator.model import (
@@ -77,7 +77,7 @@ from paxos.ids import SLOT_ZERO, Slot
 MAY_WAIT: Final = frozenset(
     (JoinGroup, SyncGroup, LeaveGroup, OffsetCommit, OffsetDelete, DeleteGroup, AssignedHeartbeat)
 )
-"""Requests that may be parked, so that `parked_max` holds for them."""
+"""Requests that may be parked, so that `pending_max` holds for them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,7 +88,7 @@ class CoordinatorStatistics:
     groups_stored: int
     groups_live: Mapping[GroupState, int]
     members: int
-    parked: int
+    pending: int
     proposals_under_way: int
     rebalances: int
     sessions_expired: int
@@ -96,7 +96,7 @@ class CoordinatorStatistics:
     snapshots_lost: int
 
 
-class Office:
+class LiveCoordinator:
     """The live half while this node is master: the parts that share one tenure."""
 
     def __init__(self, tenure: Tenure, topics: Callable[[], Topics], match: Match) -> None:
@@ -104,9 +104,9 @@ class Office:
         self.rebalance = Rebalance(tenure)
         self.assigning = Assigning(tenure, topics, match, self.rebalance.has_members)
         self.offsets = Offsets(tenure, self.rebalance, self.assigning, topics)
-        self.tying = OrphanedOffsets(tenure, topics)
+        self.orphaned_offsets = OrphanedOffsets(tenure, topics)
         self.admin = Admin(tenure, self.rebalance, self.assigning)
-        self.stamps = WaitRecords(tenure)
+        self.wait_records = WaitRecords(tenure)
         self.sweeping = False
         membership = Membership(tenure, self.rebalance, self.assigning)
         self.handlers: dict[type, Callable[[Any, Token], None]] = {  # Any: one class each
@@ -146,7 +146,7 @@ class Coordinator:
         self._store = store
         self._config = config
         self._counters = Counters()
-        self._office: Office | None = None
+        self._live: LiveCoordinator | None = None
         self._seen_ms = 0
         self._left: tuple[int, dict[TimerKey, Wait]] = (SLOT_ZERO, {})
         """What was left of waits when this node resigned, and as which master."""
@@ -159,7 +159,7 @@ class Coordinator:
         `term` is the slot of the lease entry that made it so: no two masterships share one, which
         makes member ids unique for ever. `secret` is chance, which makes them hard to guess.
         """
-        assert self._office is None, "elected twice"
+        assert self._live is None, "elected twice"
         self._seen_ms = now_ms
         tenure = Tenure(self._store, self._config, term, secret, self._counters)
         tenure.now_ms = now_ms
@@ -167,13 +167,13 @@ class Coordinator:
         if left_as == term:  # nobody was master in between
             tenure.left = left
         self._left = (SLOT_ZERO, {})
-        self._office = Office(tenure, self._topics, self._match)
+        self._live = LiveCoordinator(tenure, self._topics, self._match)
         for stored in self._store.groups():
             if stored.members:
-                self._office.rebalance.adopt(stored)
+                self._live.rebalance.adopt(stored)
             elif stored.occupied:
-                self._office.assigning.adopt(stored)
-        self._office.tying.begin()
+                self._live.assigning.adopt(stored)
+        self._live.orphaned_offsets.begin()
         tenure.left = {}
 
     def resigned(self) -> tuple[Effects, dict[ProposalId, Token]]:
@@ -182,18 +182,18 @@ class Coordinator:
         Except those who want to know what became of a change (`model.CHANGES`) that is on its way:
         their tokens are returned, by the proposal that will tell. It must not be given up before.
         """
-        office, self._office = self._office, None
-        if office is None:
+        live, self._live = self._live, None
+        if live is None:
             return Effects(), {}
-        tenure = office.tenure
-        self._left = (tenure.term, office.stamps.left())
+        tenure = live.tenure
+        self._left = (tenure.term, live.wait_records.left())
         left: dict[ProposalId, Token] = {}
         for proposal_id, under_way in tenure.under_way.items():
             if isinstance(under_way, CommitUnderWay | DeleteUnderWay | OffsetDeleteUnderWay):
-                left[proposal_id] = under_way.parked.token
-                del tenure.parked[under_way.parked.serial]
-        for parked in list(tenure.parked.values()):
-            tenure.refuse(parked, ErrorCode.NOT_COORDINATOR)
+                left[proposal_id] = under_way.pending.token
+                del tenure.pending[under_way.pending.serial]
+        for pending in list(tenure.pending.values()):
+            tenure.refuse(pending, ErrorCode.NOT_COORDINATOR)
         effects = tenure.take_effects()
         assert not effects.proposals
         return effects, left
@@ -202,59 +202,59 @@ class Coordinator:
 
     def handle(self, now_ms: int, request: Request, token: Token) -> Effects:
         """A client's request; `token` comes back in the one Reply to it, now or later."""
-        office = self._office
-        if office is None:
+        live = self._live
+        if live is None:
             refused = Reply(token, refusal(request, ErrorCode.NOT_COORDINATOR))
             return Effects(replies=[refused])
-        self._observe(office, now_ms)
-        tenure = office.tenure
+        self._observe(live, now_ms)
+        tenure = live.tenure
         if tenure.full() and type(request) in MAY_WAIT:
             tenure.reply(token, refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
-            office.handlers[type(request)](request, token)
+            live.handlers[type(request)](request, token)
         return tenure.take_effects()
 
     def on_committed(
         self, now_ms: int, proposal_id: ProposalId, outcome: Buffer | ProposalFailure
     ) -> Effects:
         """What `store.apply` returned for a command of ours, or why it will never be applied."""
-        office = self._office
-        under_way = office.tenure.under_way.pop(proposal_id, None) if office is not None else None
-        if office is None or under_way is None:
+        live = self._live
+        under_way = live.tenure.under_way.pop(proposal_id, None) if live is not None else None
+        if live is None or under_way is None:
             return Effects()  # proposed in an earlier tenure
-        self._observe(office, now_ms)
+        self._observe(live, now_ms)
         verdict: Result | ProposalFailure
         verdict = outcome if isinstance(outcome, ProposalFailure) else decode_result(outcome)
         match under_way:
             case SnapshotUnderWay():
-                office.rebalance.on_snapshot(under_way, verdict)
+                live.rebalance.on_snapshot(under_way, verdict)
             case CommitUnderWay():
-                office.offsets.on_commit(under_way, verdict)
+                live.offsets.on_commit(under_way, verdict)
             case DeleteUnderWay():
-                office.admin.on_delete(under_way, verdict)
+                live.admin.on_delete(under_way, verdict)
             case OffsetDeleteUnderWay():
-                office.offsets.on_delete(under_way, verdict)
+                live.offsets.on_delete(under_way, verdict)
             case AssignedUnderWay():
-                office.assigning.on_snapshot(under_way, verdict)
+                live.assigning.on_snapshot(under_way, verdict)
             case SweepUnderWay():
-                self._on_sweep(office)
-            case StampUnderWay():
-                office.stamps.on_written()
+                self._on_sweep(live)
+            case WaitRecordsUnderWay():
+                live.wait_records.on_written()
             case ForgettingUnderWay():
                 pass  # if the log has not got it, the next sweep looks again
-        return office.tenure.take_effects()
+        return live.tenure.take_effects()
 
     def tick(self, now_ms: int) -> Effects:
         """Time passes: whose patience has ended?"""
-        office = self._office
-        if office is None:
+        live = self._live
+        if live is None:
             return Effects()
-        self._observe(office, now_ms)
-        while (key := office.tenure.timers.pop_due(now_ms)) is not None:
-            office.on_timer(key)
-        office.tying.go_on()
-        office.stamps.look()
-        return office.tenure.take_effects()
+        self._observe(live, now_ms)
+        while (key := live.tenure.timers.pop_due(now_ms)) is not None:
+            live.on_timer(key)
+        live.orphaned_offsets.go_on()
+        live.wait_records.look()
+        return live.tenure.take_effects()
 
     def next_deadline(self) -> int | None:
         """When `tick` wants to be called at the latest; None if nothing can become due.
@@ -262,13 +262,13 @@ class Coordinator:
         With members to watch it is asked for well within `pause_ms_max`, however far their
         deadlines are, so that a longer silence can only be a pause.
         """
-        office = self._office
-        if office is not None and office.tying.pending:
+        live = self._live
+        if live is not None and live.orphaned_offsets.pending:
             return self._seen_ms
-        next_ms = office.tenure.timers.next_ms() if office is not None else None
-        if office is None or next_ms is None:
+        next_ms = live.tenure.timers.next_ms() if live is not None else None
+        if live is None or next_ms is None:
             return None
-        return min(next_ms, office.stamps.next_ms, self._seen_ms + self._idle_ms_max)
+        return min(next_ms, live.wait_records.next_ms, self._seen_ms + self._idle_ms_max)
 
     @property
     def _idle_ms_max(self) -> int:
@@ -277,44 +277,44 @@ class Coordinator:
 
     def handing_over(self, now_ms: int) -> Effects:
         """Another node is about to be master: what is left of our waits goes into the log first."""
-        office = self._office
-        if office is None:
+        live = self._live
+        if live is None:
             return Effects()
-        self._observe(office, now_ms)
-        office.stamps.hand_over()
-        return office.tenure.take_effects()
+        self._observe(live, now_ms)
+        live.wait_records.hand_over()
+        return live.tenure.take_effects()
 
     def sweep(self, now_ms: int, wall_ms: int) -> Effects:
         """Every few minutes: forget what no member has cared for during the retention time."""
-        office = self._office
-        if office is None:
+        live = self._live
+        if live is None:
             return Effects()
-        self._observe(office, now_ms)
-        office.tying.begin(settled=True)
+        self._observe(live, now_ms)
+        live.orphaned_offsets.begin(settled=True)
         config = self._config
         command = Sweep(wall_ms, config.offsets_retention_ms, config.idle_group_ms)
-        if not office.sweeping and self._store.sweep_due(command):
-            office.sweeping = True
-            office.tenure.propose(None, command, SweepUnderWay())
-        return office.tenure.take_effects()
+        if not live.sweeping and self._store.sweep_due(command):
+            live.sweeping = True
+            live.tenure.propose(None, command, SweepUnderWay())
+        return live.tenure.take_effects()
 
     def topics_gone(self) -> None:
         """Some topic was deleted: what was committed for it is forgotten, from the next tick on."""
-        if self._office is not None:
-            self._office.tying.begin()
+        if self._live is not None:
+            self._live.orphaned_offsets.begin()
 
     def statistics(self) -> CoordinatorStatistics:
-        tenure = self._office.tenure if self._office is not None else None
+        tenure = self._live.tenure if self._live is not None else None
         counters = self._counters
         live = list(tenure.groups.values()) if tenure is not None else []
-        assigned = list(self._office.assigning.groups.values()) if self._office is not None else []
+        assigned = list(self._live.assigning.groups.values()) if self._live is not None else []
         return CoordinatorStatistics(
             active=tenure is not None,
             groups_stored=len(self._store),
             groups_live=Counter(group.visible_state() for group in live),
             members=sum(len(one.members) for one in live)
             + sum(len(one.members) for one in assigned),
-            parked=len(tenure.parked) if tenure is not None else 0,
+            pending=len(tenure.pending) if tenure is not None else 0,
             proposals_under_way=len(tenure.under_way) if tenure is not None else 0,
             rebalances=counters.rebalances,
             sessions_expired=counters.sessions_expired,
@@ -322,11 +322,11 @@ class Coordinator:
             snapshots_lost=counters.snapshots_lost,
         )
 
-    def _observe(self, office: Office, now_ms: int) -> None:
+    def _observe(self, live: LiveCoordinator, now_ms: int) -> None:
         """Read the time, and find out whether we were away (SIGSTOP, a suspended machine)."""
         gap_ms = now_ms - self._seen_ms
         assert gap_ms >= 0, "monotonic time went backwards"
-        tenure = office.tenure
+        tenure = live.tenure
         self._seen_ms = tenure.now_ms = now_ms
         if gap_ms > self._config.pause_ms_max and len(tenure.timers):
             self._counters.pauses += 1
@@ -334,11 +334,11 @@ class Coordinator:
             away_ms = gap_ms - self._idle_ms_max  # so long at least: we asked to be called earlier
             tenure.timers.grant(now_ms, away_ms, self._config.grace_ms)
 
-    def _on_sweep(self, office: Office) -> None:
-        office.sweeping = False
-        for group in office.tenure.groups.values():
+    def _on_sweep(self, live: LiveCoordinator) -> None:
+        live.sweeping = False
+        for group in live.tenure.groups.values():
             if self._store.get(group.name) is None:
                 group.revision = NO_REVISION  # swept while someone was joining: it starts over
-        for assigned in office.assigning.groups.values():
+        for assigned in live.assigning.groups.values():
             if self._store.get(assigned.name) is None:
                 assigned.revision = NO_REVISION

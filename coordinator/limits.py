@@ -65,7 +65,7 @@ class CoordinatorConfig:
     """What a wait that is nearly over gets after a pause or a move, once: for what lies in our
     sockets to be read, or for the new address to be found."""
 
-    stamp_every_ms: int = attrs.field(default=1_000, validator=gt(0))
+    wait_records_every_ms: int = attrs.field(default=1_000, validator=gt(0))
     """How often what is left of unusual waits is written down, if any is unusual."""
 
     groups_max: int = attrs.field(default=10_000, validator=gt(0))
@@ -111,7 +111,7 @@ class CoordinatorConfig:
     commit_bytes_max: int = attrs.field(default=4 * 1024 * 1024, validator=gt(0))
     """[INVALID_COMMIT_OFFSET_SIZE]"""
 
-    parked_max: int = attrs.field(default=50_000, validator=gt(0))
+    pending_max: int = attrs.field(default=50_000, validator=gt(0))
     """Requests waiting for the log or for other members. [COORDINATOR_LOAD_IN_PROGRESS]"""
 
     offsets_retention_ms: int = attrs.field(default=7 * DAY_MS, validator=gt(0))

@@ -60,7 +60,7 @@ def intake(config: Config) -> IntakeConfig:
         refuse_bytes_max=config.limits.pending_bytes_per_node,
         batch_wait_ns=config.paxos.batch_wait_ms * MS,
         batch_bytes_min=config.paxos.batch_bytes_min,
-        gather_ns=config.paxos.gather_ms * MS,
+        group_commit_ns=config.paxos.gather_ms * MS,
         forward_grace_ns=config.balancer.forward_grace_ms * MS,
     )
 

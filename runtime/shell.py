@@ -76,7 +76,7 @@ class Shell:
         metrics.facts.not_ready = self.not_ready
         clients.room = engine.room
         hosting.give, hosting.changed = handovers.give, self._groups_changed
-        self.arrivals = Arrivals(broker.progress, self._served)
+        self.arrivals = Arrivals(broker.progress_requests, self._served)
         loop.on_stolen = self._stolen
         loop.give, loop.given = handovers.give, lambda: handovers.targets
         handovers.write_down = broker.consumer_groups.handing_over
@@ -84,7 +84,7 @@ class Shell:
         self._founders, self._journal = founders, journal
         self._gossip = MasterGossip(engine.multi.timing.renew_every_ns)
         self._balance_every_ns = balance_every_ns
-        self._pinged = self._kept_house = self._balanced = 0
+        self._pinged = self._last_housekeeping = self._balanced = 0
         self._look_soon = True
         self._placement_seen = -1
         self._topics_seen = -1
@@ -132,7 +132,7 @@ class Shell:
             self._pinged = now.boot_ns
             low, health = engine.disk_pressure.low, engine.disk_health
             self.peers.ping(
-                draining=self.loop.draining or low or health.ailing,
+                draining=self.loop.draining or low or health.degraded,
                 low=low,
                 disk_class=health.own_class,
             )
@@ -155,8 +155,8 @@ class Shell:
         self.clients.look()
         if DESCRIPTORS.scarce:
             self._spare_descriptors()
-        if now.boot_ns - self._kept_house >= HOUSEKEEPING_NS:
-            self._kept_house = now.boot_ns
+        if now.boot_ns - self._last_housekeeping >= HOUSEKEEPING_NS:
+            self._last_housekeeping = now.boot_ns
             self._fit_descriptors()
             DESCRIPTORS.fill()
             self.clients.tick()
@@ -173,7 +173,7 @@ class Shell:
         DESCRIPTORS.scarce = False
         self._fit_descriptors()
         if not DESCRIPTORS.fill():
-            self.clients.spare(RESERVE)
+            self.clients.close_idlest(RESERVE)
             DESCRIPTORS.fill()
 
     def _fit_descriptors(self) -> None:
@@ -198,7 +198,7 @@ class Shell:
         if engine.disk_pressure.low != was_low:
             self._pinged = 0  # peers should hear of it at once
             free = 0 if room is None else room.free_bytes
-            if engine.disk_pressure.swamped:
+            if engine.disk_pressure.overloaded:
                 self._journal.error("disk too slow: writes are refused", unwritten=unwritten)
             elif not was_low:
                 self._journal.error("disk nearly full: clients' writes are refused", free=free)
@@ -207,7 +207,7 @@ class Shell:
         if engine.disk_pressure.stuck != was_stuck:
             log = self._journal.error if engine.disk_pressure.stuck else self._journal.warning
             pauses = "disk full: this node pauses"
-            if engine.disk_pressure.swamped:
+            if engine.disk_pressure.overloaded:
                 pauses = "disk too slow: this node pauses"
             log(pauses if engine.disk_pressure.stuck else "this node goes on")
         damaged_at = self.broker.statistics.damaged_at
@@ -236,7 +236,7 @@ class Shell:
         groups = views(self.engine, now)
         self.planner.tick(now, groups)
         self.loop.tick(now, groups)
-        cramped = self.engine.disk_pressure.low or self.engine.disk_health.ailing
+        cramped = self.engine.disk_pressure.low or self.engine.disk_health.degraded
         if cramped and not self.loop.draining:
             self.loop.drain_next(now)  # our masters go where it is better, as long as it is
 
@@ -268,8 +268,8 @@ class Shell:
         self._gossip.masters_changed()
         self.broker.consumer_groups.masters_changed(now)
         self.broker.unknown_producers.masters_changed(now)
-        self.broker.parked.masters_changed()
-        self.broker.delayed.look()
+        self.broker.delayed_fetches.masters_changed()
+        self.broker.delayed_operations.look()
         self._look_soon = True
         if self.console is not None:
             self.console.masters_changed()
@@ -282,12 +282,12 @@ class Shell:
             grown = broker.machines[group].take_grown()
             if grown:
                 self.arrivals.grown(now, group)
-                broker.parked.appended(grown)
+                broker.delayed_fetches.appended(grown)
 
     def _registry_changed(self) -> None:
         versions = self.registry.versions
         self.engine.retry_parked_steals()
-        self.broker.delayed.look()
+        self.broker.delayed_operations.look()
         self._look_soon = True
         if versions.placement != self._placement_seen:
             self._placement_seen = versions.placement
@@ -327,7 +327,7 @@ class Shell:
             gone = [uid for uid in machine.partitions if self.registry.is_gone(uid)]
             for uid in gone:
                 machine.drop(uid)
-            self.broker.parked.appended(gone)
+            self.broker.delayed_fetches.appended(gone)
 
     def prefer(self) -> None:
         """Let the ideal master of a free group try first: liveness, and fewer moves later."""
@@ -360,7 +360,7 @@ class Shell:
         if disk_pressure.stuck:
             return (
                 "the disk is slower than what comes"
-                if disk_pressure.swamped
+                if disk_pressure.overloaded
                 else "the disk is full"
             )
         return ""

@@ -45,7 +45,7 @@ from runtime.engine.submission import Submitting
 from runtime.membership.admission import Admission
 from runtime.peers.large_lane import LargeLane
 from simulator.mutants.planting import Edit, Mutant, Where, plant
-from storage.log.header_repair import mended_header
+from storage.log.header_repair import repaired_header
 from storage.log.log_state import LogState
 from storage.log.log_writes import LogWrites
 from storage.log.recovery import Recovery
@@ -73,11 +73,11 @@ class Row(NamedTuple):
 BUGS: Final = {
     "23.5: whose a record with a flipped bit in its header was, nobody can tell": Row(
         f"{MENDING}test_a_flipped_bit_in_the_header_of_a_chosen_slot_costs_nobody_a_vote",
-        (_whose, "return mended_header(file", "return None and mended_header(file"),
+        (_whose, "return repaired_header(file", "return None and repaired_header(file"),
     ),
     "23.5: a header is mended that the whole record does not confirm": Row(
         f"{MENDING}test_what_the_record_does_not_confirm_is_not_taken_for_its_header",
-        (mended_header, "== checksum:", "!= -1:"),
+        (repaired_header, "== checksum:", "!= -1:"),
     ),
     "23.5: the word of those who have only just started is enough": Row(
         "tests/runtime/membership/test_admission.py::"
@@ -120,8 +120,8 @@ BUGS: Final = {
         "::test_room_again_lets_nothing_through_that_came_behind_a_refusal",
         (
             Submitting.on_forward,
-            "refusal = Elsewhere(Why.OVERLOADED, self.multi.me)",
-            "return answer(Elsewhere(Why.OVERLOADED, self.multi.me))",
+            "refusal = NotDone(FailureReason.OVERLOADED, self.multi.me)",
+            "return answer(NotDone(FailureReason.OVERLOADED, self.multi.me))",
         ),
     ),
     "ADR 46: an open vote is not written again": Row(
@@ -165,7 +165,7 @@ BUGS: Final = {
     "F1: what only this mastership may do goes to the next master": Row(
         "tests/paxos/test_intake.py"
         "::test_what_only_this_mastership_may_do_is_refused_when_it_is_over",
-        (Intake._way, "if fenced:", "if False:"),
+        (Intake._route, "if fenced:", "if False:"),
     ),
     "ownership: an instance of a classic group is two members": Row(
         "tests/coordinator/test_ownership.py::test_whatever_is_claimed_a_classic_group_goes_on",
@@ -308,8 +308,8 @@ BUGS: Final = {
         "tests/broker/handlers/test_known_names.py::test_a_change_is_told_when_every_node_has_heard_of_it",
         (
             changes.once_everywhere,
-            "broker.delayed.until(heard,",
-            "broker.delayed.until(lambda: True,",
+            "broker.delayed_operations.until(heard,",
+            "broker.delayed_operations.until(lambda: True,",
         ),
     ),
     "a topic that Metadata makes is told before all have heard of it": Row(
@@ -351,7 +351,7 @@ BUGS: Final = {
     ),
     "C1: followers bury nobody": Row(
         f"{TASKS}test_member.py::test_C1_a_follower_buries_a_leader_that_nobody_else_buries",
-        (Member._bury, "if name != self.name:", "if name != self.name and self.is_leader:"),
+        (Member._declare_gone, "if name != self.name:", "if name != self.name and self.is_leader:"),
     ),
     "E2: the size is no setting": Row(
         "tests/runtime/config/test_config.py::test_E2_the_time_and_the_size_of_batches_are_settings",
@@ -363,7 +363,11 @@ BUGS: Final = {
     ),
     "E11: any node begins": Row(
         "tests/simulator/test_the_steal_row_by_row.py::test_E11_only_the_ideal_node_begins",
-        (Balancing._own_obstacle, "(view.placement[turn] != view.me, Why.OTHERS_TURN),", ""),
+        (
+            Balancing._own_obstacle,
+            "(view.placement[turn] != view.me, StealReason.OTHERS_TURN),",
+            "",
+        ),
     ),
     "E16: the lease's version is renewed in another mastership": Row(
         "tests/runtime/balancing/test_handovers.py::"

@@ -59,7 +59,7 @@ def test_a_circle_of_folders_without_a_circle_of_files(tmp_path: Path) -> None:
         broker__delayed__fetches="",
         broker__delayed__produces="import broker.reads.tail\n",
     )
-    assert objections(tmp_path) == ["a circle of folders: broker.delayed, broker.reads"]
+    assert objections(tmp_path) == ["a circle of folders: broker.delayed_operations, broker.reads"]
 
 
 def test_an_import_from_a_lower_floor_and_from_a_neighbour(tmp_path: Path) -> None:

@@ -71,24 +71,24 @@ class _Step(NamedTuple):
     group: GroupId | None
 
 
-def best(seating: AssignmentProblem) -> Assignment:
+def best(problem: AssignmentProblem) -> Assignment:
     """The best seating there is: as even as can be, then the cheapest."""
-    table = _Table(seating)
+    table = _Table(problem)
     proven = table.improve()
     prices = dict(zip(table.names, table.prices, strict=True)) if proven else None
     return Assignment({group: frozenset(sets) for group, sets in table.sets.items()}, prices)
 
 
-def prices_of(seating: AssignmentProblem) -> Mapping[str, int] | None:
+def prices_of(problem: AssignmentProblem) -> Mapping[str, int] | None:
     """Prices that prove `start`, which must be complete, to be the best; None if it is not."""
-    table = _Table(seating)
+    table = _Table(problem)
     return None if table.find_round() else dict(zip(table.names, table.prices, strict=True))
 
 
-def objection(seating: AssignmentProblem, prices: Mapping[str, int]) -> str | None:
+def objection(problem: AssignmentProblem, prices: Mapping[str, int]) -> str | None:
     """Why these prices do not prove `start` to be the best; None if they do."""
-    table = _Table(seating)
-    if any(len(set(seating.start[group])) != seats for group, seats in seating.seats.items()):
+    table = _Table(problem)
+    if any(len(set(problem.start[group])) != seats for group, seats in problem.seats.items()):
         return "a group has not its seats"
     if set(prices) != set(table.names):
         return "a price is missing"
@@ -104,21 +104,21 @@ def objection(seating: AssignmentProblem, prices: Mapping[str, int]) -> str | No
 class _Table:
     """Who sits where, and what every step would cost."""
 
-    def __init__(self, seating: AssignmentProblem) -> None:
-        self._seating = seating
-        self._nodes = sorted(seating.capacity)
+    def __init__(self, problem: AssignmentProblem) -> None:
+        self._problem = problem
+        self._nodes = sorted(problem.capacity)
         self._number = {node: at for at, node in enumerate(self._nodes)}
-        zones = sorted(set(seating.zone.values())) if seating.level_zones else []
+        zones = sorted(set(problem.zone.values())) if problem.level_zones else []
         self._zone_number = {zone: len(self._nodes) + at for at, zone in enumerate(zones)}
         self.names = [f"node {node}" for node in self._nodes]
         self.names += [f"zone {zone}" for zone in zones] + ["all"]
         self.prices = [0] * len(self.names)
         self._gave_up = False
-        self.sets = {group: set(seating.start.get(group, ())) for group in sorted(seating.seats)}
+        self.sets = {group: set(problem.start.get(group, ())) for group in sorted(problem.seats)}
         self._weigh()
         self._complete()
-        self._in_zones = {group: self._by_zone(group) for group in seating.zone_most}
-        self._counts = [seating.fixed.get(node, 0) for node in self._nodes]
+        self._in_zones = {group: self._by_zone(group) for group in problem.zone_most}
+        self._counts = [problem.fixed.get(node, 0) for node in self._nodes]
         for members in self.sets.values():
             for node in members:
                 self._counts[self._number[node]] += 1
@@ -140,38 +140,38 @@ class _Table:
 
     def _weigh(self) -> None:
         """Units in which everything is one sum, and what comes first weighs more than all after."""
-        seating = self._seating
-        seats = sum(seating.seats.values()) + 1
-        whole = seats + sum(seating.fixed.values())
-        scale = lcm(*seating.capacity.values()) if seating.capacity else 1
-        self._share = [scale // seating.capacity[node] for node in self._nodes]
-        places = [place for choices in seating.choices.values() for place in choices.values()]
+        problem = self._problem
+        seats = sum(problem.seats.values()) + 1
+        whole = seats + sum(problem.fixed.values())
+        scale = lcm(*problem.capacity.values()) if problem.capacity else 1
+        self._share = [scale // problem.capacity[node] for node in self._nodes]
+        places = [place for choices in problem.choices.values() for place in choices.values()]
         unit = 1 + seats * max((place.price for place in places), default=0)
         self._node_unit = unit
         unit *= 1 + 2 * whole * whole * scale
         self._zone_unit = unit
-        unit *= 1 + (2 * whole * whole if seating.level_zones else 0)
+        unit *= 1 + (2 * whole * whole if problem.level_zones else 0)
         self._excess_unit = unit
         penalty_unit = unit * seats
         self._cost = {
             group: {
                 node: place.penalty * penalty_unit + place.price for node, place in choices.items()
             }
-            for group, choices in seating.choices.items()
+            for group, choices in problem.choices.items()
         }
 
     def _by_zone(self, group: GroupId) -> dict[str, int]:
         """Seats of a group by zone."""
-        zones = [self._seating.zone[node] for node in self.sets.get(group, ())]
+        zones = [self._problem.zone[node] for node in self.sets.get(group, ())]
         return {zone: zones.count(zone) for zone in set(zones)}
 
     def _pass_cost(self, group: GroupId, one: NodeId, other: NodeId) -> int:
         """What it costs that `one` passes a seat of the group on to `other`; its count aside."""
         cost = self._cost[group]
         change = cost[other] - cost[one]
-        there, zone = self._in_zones.get(group), self._seating.zone
+        there, zone = self._in_zones.get(group), self._problem.zone
         if there is not None and zone[one] != zone[other]:
-            most = self._seating.zone_most[group]
+            most = self._problem.zone_most[group]
             worse = there.get(zone[other], 0) >= most
             better = there[zone[one]] > most
             if worse != better:
@@ -196,19 +196,19 @@ class _Table:
 
     def _complete(self) -> None:
         """Seat those who have none: where it is cheap and there are few."""
-        load = dict.fromkeys(self._nodes, 0) | dict(self._seating.fixed)
+        load = dict.fromkeys(self._nodes, 0) | dict(self._problem.fixed)
         for members in self.sets.values():
             for node in members:
                 load[node] += 1
         share = dict(zip(self._nodes, self._share, strict=True))
         for group, members in self.sets.items():
             cost = self._cost[group]
-            for _ in range(self._seating.seats[group] - len(members)):
-                zones = [self._seating.zone[one] for one in members]
+            for _ in range(self._problem.seats[group] - len(members)):
+                zones = [self._problem.zone[one] for one in members]
                 node = min(
                     (one for one in cost if one not in members),
                     key=lambda one: (
-                        zones.count(self._seating.zone[one]),
+                        zones.count(self._problem.zone[one]),
                         load[one] * share[one],
                         cost[one],
                         one,
@@ -221,7 +221,7 @@ class _Table:
 
     def improve(self) -> bool:
         """Make rounds until there is none; False if it is not known whether there is one."""
-        for _ in range(ROUNDS_PER_SEAT_MAX * (1 + sum(self._seating.seats.values()))):
+        for _ in range(ROUNDS_PER_SEAT_MAX * (1 + sum(self._problem.seats.values()))):
             if not self._improve_once():
                 return not self._gave_up
         return False
@@ -284,8 +284,8 @@ class _Table:
         return True
 
     def _excess(self, group: GroupId) -> int:
-        zones = [self._seating.zone[node] for node in self.sets[group]]
-        most = self._seating.zone_most[group]
+        zones = [self._problem.zone[node] for node in self.sets[group]]
+        most = self._problem.zone_most[group]
         return sum(max(0, zones.count(zone) - most) for zone in set(zones))
 
     def _excess_of(self, step: _Step) -> int:
@@ -344,14 +344,14 @@ class _Table:
         steps = []
         for at, node in enumerate(self._nodes):
             count, share = self._counts[at], self._share[at] * self._node_unit
-            above = self._zone_number.get(self._seating.zone[node], end)
+            above = self._zone_number.get(self._problem.zone[node], end)
             steps.append(_Step(at, above, (2 * count + 1) * share, None))
-            if count > self._seating.fixed.get(node, 0):
+            if count > self._problem.fixed.get(node, 0):
                 steps.append(_Step(above, at, -(2 * count - 1) * share, None))
         for zone, at in self._zone_number.items():
-            members = [one for one in self._nodes if self._seating.zone[one] == zone]
+            members = [one for one in self._nodes if self._problem.zone[one] == zone]
             count = sum(self._counts[self._number[one]] for one in members)
-            fixed = sum(self._seating.fixed.get(one, 0) for one in members)
+            fixed = sum(self._problem.fixed.get(one, 0) for one in members)
             steps.append(_Step(at, end, (2 * count + 1) * self._zone_unit, None))
             if count > fixed:
                 steps.append(_Step(end, at, -(2 * count - 1) * self._zone_unit, None))

@@ -27,7 +27,7 @@ POLISH_STEPS_MAX: Final = 32
 class Ceilings:
     limits: Mapping[NodeId, int]
     """The most weight each allowed node may end with, what is fixed on it included."""
-    giants: Mapping[GroupId, NodeId]
+    oversized: Mapping[GroupId, NodeId]
     """Groups heavier than a share, and the node that has its ceiling for each."""
 
 
@@ -36,7 +36,7 @@ def ceilings(frame: Frame) -> Ceilings:
     parts = _parts(frame)
     left = dict(parts)
     total = sum(fixed.values()) + sum(frame.needs[group].weight for group in frame.free)
-    giants = sorted(frame.free, key=lambda group: (-frame.needs[group].weight, group))
+    oversized = sorted(frame.free, key=lambda group: (-frame.needs[group].weight, group))
     result: dict[NodeId, int] = {}
     placed: dict[GroupId, NodeId] = {}
     while left:
@@ -45,8 +45,8 @@ def ceilings(frame: Frame) -> Ceilings:
         stuck = next((node for node in left if fixed[node] > limits[node]), None)
         if stuck is not None:
             load = fixed[stuck]
-        elif giants and frame.needs[giants[0]].weight > max(limits.values()):
-            giant = giants.pop(0)
+        elif oversized and frame.needs[oversized[0]].weight > max(limits.values()):
+            giant = oversized.pop(0)
             home, able = frame.home(giant), [node for node in left if node in frame.may(giant)]
             if not able:
                 continue  # all of its nodes have ceilings already: it lies above one of them
@@ -129,7 +129,7 @@ class Levelling:
         for node, mine in self._frame.held().items():
             for group in mine:
                 self._put(group, node)
-        for group, node in self._ceilings.giants.items():
+        for group, node in self._ceilings.oversized.items():
             self._put(group, node)
         moving = [group for group in self._frame.free if group not in self.placement]
         for node in self._frame.allowed:
@@ -160,7 +160,7 @@ class Levelling:
         """Take as few groups off the node as bring it below its ceiling: light ones if they do."""
         excess, leaving = self._over(node), []
         mine = sorted(
-            self._on[node] - self._ceilings.giants.keys(),
+            self._on[node] - self._ceilings.oversized.keys(),
             key=lambda group: (self._weight[group], -group),
         )
         for left in range(fewest_leaving((self._weight[group] for group in mine), excess), 0, -1):
@@ -192,12 +192,12 @@ class Levelling:
         if not self._over(node):
             return False
         found: list[tuple[int, int, GroupId, NodeId, GroupId | None]] = []
-        for group in sorted(self._on[node] - self._ceilings.giants.keys()):
+        for group in sorted(self._on[node] - self._ceilings.oversized.keys()):
             for other in self._frame.may(group):
                 if other == node:
                     continue
                 self._consider(found, group, other, None)
-                for theirs in sorted(self._on[other] - self._ceilings.giants.keys()):
+                for theirs in sorted(self._on[other] - self._ceilings.oversized.keys()):
                     lighter = self._weight[theirs] < self._weight[group]
                     if lighter and node in self._frame.may(theirs):
                         self._consider(found, group, other, theirs)
@@ -235,7 +235,7 @@ class Levelling:
         """Moves that turned out not to be needed are taken back."""
         for group in self._frame.free:
             home = self._frame.home(group)
-            if home is None or self.placement[group] == home or group in self._ceilings.giants:
+            if home is None or self.placement[group] == home or group in self._ceilings.oversized:
                 continue
             most = max(self.limits[home], self._loads[home])
             if self._loads[home] + self._weight[group] <= most:

@@ -24,7 +24,7 @@ from balancer.planner.problem import (
     frame,
     may_be_on,
 )
-from balancer.planner.proof import Certificate, certify, reached, search, seating_of
+from balancer.planner.proof import Certificate, assignment_problem, certify, reached, search
 from balancer.planner.quotas import quotas
 from balancer.planner.topic_spread import TopicLoad, spread_topics
 from paxos.ids import GroupId, NodeId
@@ -146,7 +146,7 @@ def _by_count(framed: Frame) -> dict[GroupId, NodeId]:
     flow, as exact, which knows nothing of topics.
     """
     if framed.choices:
-        sets = best(seating_of(framed)).sets
+        sets = best(assignment_problem(framed)).sets
         return {group: node for group, (node,) in sets.items()}
     quota = quotas(framed)
     topics = TopicLoad(framed)

@@ -205,7 +205,7 @@ def _could_help(frame: Frame, counts: Mapping[NodeId, int], giver: NodeId, taker
 # ---- prices --------------------------------------------------------------------------------------
 
 
-def seating_of(
+def assignment_problem(
     frame: Frame, placement: Mapping[GroupId, NodeId] | None = None
 ) -> AssignmentProblem:
     """Masters as seats, one for each free group; seated as in `placement`, else as they are now."""
@@ -296,7 +296,7 @@ def certify(frame: Frame, placement: Mapping[GroupId, NodeId]) -> Certificate:
     by_count = frame.problem.wishes.evenness is Evenness.COUNT
     limits = counts_on(frame, placement) if by_count else reached(frame, placement)
     if by_count and frame.choices:
-        prices = prices_of(seating_of(frame, placement))
+        prices = prices_of(assignment_problem(frame, placement))
         if prices is not None:
             return Certificate(Proof.PRICES, moves, moves, limits, prices)
     elif by_count and exchange_objection(frame, placement) is None:
@@ -331,7 +331,7 @@ def objections(
             wrong += [] if found_wrong is None else [found_wrong]
         case Proof.PRICES:
             prices = certificate.prices or {}
-            undercut = objection(seating_of(frame, placement), prices)
+            undercut = objection(assignment_problem(frame, placement), prices)
             wrong += [] if undercut is None else [undercut]
         case Proof.BOUND | Proof.OPEN:
             at_least = bound_of(frame, placement)

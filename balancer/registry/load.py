@@ -187,7 +187,7 @@ def relative(
     }
 
 
-class LoadBook:
+class ClusterLoad:
     """What one node knows of the cluster's load; bounded by the numbers of nodes and groups."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ PACED_PAUSE_NS: Final = 1_000 * MS
 """Between two steals while some node answers its producers slowly."""
 
 
-class Why(StrEnum):
+class StealReason(StrEnum):
     """Why a group is not being moved by this node now, or that it is."""
 
     IN_PLACE = "in-place"
@@ -130,7 +130,7 @@ def token_held(view: ClusterView) -> bool:
 
 def judge(
     view: ClusterView, limits: Limits, passed_over: Collection[NodeId]
-) -> tuple[list[tuple[GroupId, Why]], GroupId | None]:
+) -> tuple[list[tuple[GroupId, StealReason]], GroupId | None]:
     """A reason for every group, ascending, and the group whose turn it is (its reason is NEXT).
 
     Whether this node may act on its turn at all is not asked here (`Balancing` does).
@@ -143,17 +143,23 @@ def judge(
     stealing = {one.group for one in held}
     busy = {node for one in held for node in (one.source, one.target)}
     waits = paced(view)
-    reasons: list[tuple[GroupId, Why]] = []
+    reasons: list[tuple[GroupId, StealReason]] = []
     turn: GroupId | None = None
     for group in sorted(view.placement.keys() | view.groups.keys()):
-        why = Why.STEALING if group in stealing else _obstacle(view, group, mutes)
+        why = StealReason.STEALING if group in stealing else _obstacle(view, group, mutes)
         if why is None:
             why = _bypassed(view, group, limits, passed_over)
         if why is None and not token_held(view):
             master, ideal = view.groups[group].master, view.placement[group]
-            why = Why.NODE_BUSY if {master, ideal} & busy else Why.PACED if waits else None
+            why = (
+                StealReason.NODE_BUSY
+                if {master, ideal} & busy
+                else StealReason.PACED
+                if waits
+                else None
+            )
         if why is None:
-            why = Why.NEXT if turn is None else Why.LATER
+            why = StealReason.NEXT if turn is None else StealReason.LATER
             turn = group if turn is None else turn
         reasons.append((group, why))
     return reasons, turn
@@ -165,35 +171,35 @@ class _Mutes:
     nodes: frozenset[NodeId]
 
 
-def _obstacle(view: ClusterView, group: GroupId, mutes: _Mutes) -> Why | None:
+def _obstacle(view: ClusterView, group: GroupId, mutes: _Mutes) -> StealReason | None:
     """What keeps everybody from stealing the group; None where it is misplaced and can be moved."""
     ideal, seen = view.placement.get(group), view.groups.get(group)
     if ideal is None or seen is None:
-        return Why.NO_IDEAL if ideal is None else Why.NOT_SEEN
+        return StealReason.NO_IDEAL if ideal is None else StealReason.NOT_SEEN
     if seen.master == ideal:
-        return Why.IN_PLACE
+        return StealReason.IN_PLACE
     members = view.members.get(group)
     checks = (
-        (seen.master is None, Why.NO_MASTER),
-        (members is not None and ideal not in members, Why.IDEAL_NOT_MEMBER),
-        (seen.master not in view.alive, Why.MASTER_DEAD),
-        (ideal not in view.alive, Why.IDEAL_DEAD),
-        (ideal in view.draining, Why.IDEAL_DRAINING),
-        (view.paused, Why.PAUSED),
-        (group in view.paused_groups, Why.GROUP_PAUSED),
-        (group in mutes.groups, Why.MUTED),
-        (ideal in mutes.nodes, Why.IDEAL_MUTED),
-        (ideal in view.slow and seen.master not in view.slow, Why.IDEAL_SLOW),
+        (seen.master is None, StealReason.NO_MASTER),
+        (members is not None and ideal not in members, StealReason.IDEAL_NOT_MEMBER),
+        (seen.master not in view.alive, StealReason.MASTER_DEAD),
+        (ideal not in view.alive, StealReason.IDEAL_DEAD),
+        (ideal in view.draining, StealReason.IDEAL_DRAINING),
+        (view.paused, StealReason.PAUSED),
+        (group in view.paused_groups, StealReason.GROUP_PAUSED),
+        (group in mutes.groups, StealReason.MUTED),
+        (ideal in mutes.nodes, StealReason.IDEAL_MUTED),
+        (ideal in view.slow and seen.master not in view.slow, StealReason.IDEAL_SLOW),
     )
     return next((why for blocked, why in checks if blocked), None)
 
 
 def _bypassed(
     view: ClusterView, group: GroupId, limits: Limits, passed_over: Collection[NodeId]
-) -> Why | None:
+) -> StealReason | None:
     """Why this node looks past a group that could be moved."""
     if view.placement[group] != view.me:
-        return Why.PASSED_OVER if view.placement[group] in passed_over else None
+        return StealReason.PASSED_OVER if view.placement[group] in passed_over else None
     if not view.groups[group].voting:
-        return Why.NOT_VOTING
-    return Why.LAGGING if view.groups[group].lag > limits.lag_slots_max else None
+        return StealReason.NOT_VOTING
+    return StealReason.LAGGING if view.groups[group].lag > limits.lag_slots_max else None

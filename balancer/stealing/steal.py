@@ -29,7 +29,7 @@ from balancer.registry.commands import (
     TokenReleased,
 )
 from balancer.registry.records import TOKEN_NS_MAX, Outcome, StealToken
-from balancer.stealing.judgement import Limits, Why, judge, token_held
+from balancer.stealing.judgement import Limits, StealReason, judge, token_held
 from balancer.stealing.view import ClusterView, GroupView
 from paxos.ids import MS, Epoch, GroupId, Incarnation, NodeId, Now, Slot
 
@@ -278,7 +278,7 @@ class Balancing:
                 cycle.aborted_boot_ns = now.boot_ns
         return []
 
-    def explain(self, view: ClusterView) -> list[tuple[GroupId, Why]]:
+    def explain(self, view: ClusterView) -> list[tuple[GroupId, StealReason]]:
         """A reason for every group: why this node does not move it now, or that it does."""
         reasons, turn = judge(view, self._limits, self._passed_over_now(view.now))
         if turn is None:
@@ -318,16 +318,16 @@ class Balancing:
             return []
         return [self._start(now, view, turn)]
 
-    def _own_obstacle(self, now: Now, view: ClusterView, turn: GroupId) -> Why | None:
+    def _own_obstacle(self, now: Now, view: ClusterView, turn: GroupId) -> StealReason | None:
         """Why this node does not act although it is the turn of group `turn`; None if it does."""
         booted = now.boot_ns if self._booted_boot_ns is None else self._booted_boot_ns
         checks = (
-            (token_held(view), Why.TOKEN_HELD),
-            (view.placement[turn] != view.me, Why.OTHERS_TURN),
-            (now.boot_ns < booted + self.config.hold_down_ns, Why.HOLD_DOWN),
-            (not view.registry_reachable, Why.REGISTRY_UNREACHABLE),
-            (not now.trusted, Why.CLOCK_UNTRUSTED),
-            (now.boot_ns < self._quiet_until_boot_ns, Why.SETTLING),
+            (token_held(view), StealReason.TOKEN_HELD),
+            (view.placement[turn] != view.me, StealReason.OTHERS_TURN),
+            (now.boot_ns < booted + self.config.hold_down_ns, StealReason.HOLD_DOWN),
+            (not view.registry_reachable, StealReason.REGISTRY_UNREACHABLE),
+            (not now.trusted, StealReason.CLOCK_UNTRUSTED),
+            (now.boot_ns < self._quiet_until_boot_ns, StealReason.SETTLING),
         )
         return next((why for blocked, why in checks if blocked), None)
 

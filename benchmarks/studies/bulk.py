@@ -116,10 +116,10 @@ class Node:
         while below < self._wal.end:
             below += STEP_BYTES
             for state in self.partitions:
-                while (plan := state.settle_plan(below)) is not None:
+                while (plan := state.copy_plan(below)) is not None:
                     copied = copy(reader, plan, JOB_BYTES)
                     assert copied.damaged is None
-                    state.settled(self.cold.append(state.uid, copied.batches))
+                    state.mark_tiered(self.cold.append(state.uid, copied.batches))
 
     def read(self) -> None:
         """Fetch everything, a request for each megabyte, from wherever it is."""

@@ -30,7 +30,7 @@ _STALE_MIN: Final = 256
 """Fewer answered fetches than this may stay in the queue of deadlines."""
 
 
-class Sleeper(Protocol):
+class WaitingFetch(Protocol):
     """A fetch that was not answered yet. Neither method may raise."""
 
     @property
@@ -44,13 +44,13 @@ class Sleeper(Protocol):
         """It must answer with what there is."""
 
 
-def _held_by(sleeper: Sleeper) -> int:
-    return FETCH_BYTES + PARTITION_BYTES * len(sleeper.uids)
+def _held_by(fetch: WaitingFetch) -> int:
+    return FETCH_BYTES + PARTITION_BYTES * len(fetch.uids)
 
 
 @attrs.define(eq=False)
-class _Parked:
-    sleeper: Sleeper | None
+class _Entry:
+    fetch: WaitingFetch | None
     """None once it was answered."""
     woken: bool = False
     """It waits for its turn to look at what has changed."""
@@ -75,10 +75,10 @@ class DelayedFetches:
         self._fetches_max, self._bytes_max = fetches_max, bytes_max
         self.bytes = 0
         """What they hold, roughly."""
-        self._by_uid: dict[int, dict[_Parked, None]] = {}
-        self._all: dict[_Parked, None] = {}
-        self._woken: deque[_Parked] = deque()
-        self._deadlines: list[tuple[int, int, _Parked]] = []
+        self._by_uid: dict[int, dict[_Entry, None]] = {}
+        self._all: dict[_Entry, None] = {}
+        self._woken: deque[_Entry] = deque()
+        self._deadlines: list[tuple[int, int, _Entry]] = []
         self._serial = 0
         self._timer: object = None
         self._timer_boot_ns: int | None = None
@@ -90,25 +90,25 @@ class DelayedFetches:
     def full(self) -> bool:
         return len(self._all) >= self._fetches_max or self.bytes >= self._bytes_max
 
-    def park(self, sleeper: Sleeper, wait_ms: int) -> "DelayedFetch":
+    def park(self, fetch: WaitingFetch, wait_ms: int) -> "DelayedFetch":
         """Keep it until it has answered; not while `full`."""
         assert not self.full
-        parked = _Parked(sleeper)
-        self._all[parked] = None
-        self.bytes += _held_by(sleeper)
-        for uid in sleeper.uids:
-            self._by_uid.setdefault(uid, {})[parked] = None
+        entry = _Entry(fetch)
+        self._all[entry] = None
+        self.bytes += _held_by(fetch)
+        for uid in fetch.uids:
+            self._by_uid.setdefault(uid, {})[entry] = None
         deadline = self._groups.now().boot_ns + wait_ms * MS
         self._serial += 1
-        heapq.heappush(self._deadlines, (deadline, self._serial, parked))
+        heapq.heappush(self._deadlines, (deadline, self._serial, entry))
         self._arm()
-        return DelayedFetch(partial(self._end, parked), partial(self._look, parked))
+        return DelayedFetch(partial(self._end, entry), partial(self._look, entry))
 
-    def _end(self, parked: _Parked) -> None:
-        sleeper = parked.sleeper
-        if sleeper is not None:
-            self._forget(parked)
-            sleeper.expired()
+    def _end(self, entry: _Entry) -> None:
+        fetch = entry.fetch
+        if fetch is not None:
+            self._forget(entry)
+            fetch.expired()
 
     def appended(self, uids: Iterable[int]) -> None:
         """These partitions have grown, or have gone; call it at the end of a round."""
@@ -124,8 +124,8 @@ class DelayedFetches:
         self._wake(self._all)
         self._look_at_some()
 
-    def _wake(self, parked: Iterable[_Parked]) -> None:
-        for one in parked:
+    def _wake(self, entries: Iterable[_Entry]) -> None:
+        for one in entries:
             if not one.woken:
                 one.woken = True
                 self._woken.append(one)
@@ -134,33 +134,33 @@ class DelayedFetches:
         """Those that were woken first; the others in the next round."""
         steps = 0
         while self._woken and steps < STEPS_PER_ROUND:
-            parked = self._woken.popleft()
-            parked.woken = False  # what changes from now on is news again
-            sleeper = parked.sleeper
-            if sleeper is not None:
-                steps += FETCH_STEPS + len(sleeper.uids)
-                self._look(parked)
+            entry = self._woken.popleft()
+            entry.woken = False  # what changes from now on is news again
+            fetch = entry.fetch
+            if fetch is not None:
+                steps += FETCH_STEPS + len(fetch.uids)
+                self._look(entry)
         if self._woken:
             self._arm()
 
-    def _look(self, parked: _Parked) -> None:
-        sleeper = parked.sleeper
-        if sleeper is not None and sleeper.woken():
-            self._forget(parked)
+    def _look(self, entry: _Entry) -> None:
+        fetch = entry.fetch
+        if fetch is not None and fetch.woken():
+            self._forget(entry)
 
-    def _forget(self, parked: _Parked) -> None:
-        sleeper = parked.sleeper
-        assert sleeper is not None
-        parked.sleeper = None
-        self.bytes -= _held_by(sleeper)
-        del self._all[parked]
-        for uid in sleeper.uids:
+    def _forget(self, entry: _Entry) -> None:
+        fetch = entry.fetch
+        assert fetch is not None
+        entry.fetch = None
+        self.bytes -= _held_by(fetch)
+        del self._all[entry]
+        for uid in fetch.uids:
             waiting = self._by_uid[uid]
-            del waiting[parked]
+            del waiting[entry]
             if not waiting:
                 del self._by_uid[uid]
         if len(self._deadlines) > _STALE_MIN + 2 * len(self._all):
-            self._deadlines = [one for one in self._deadlines if one[2].sleeper is not None]
+            self._deadlines = [one for one in self._deadlines if one[2].fetch is not None]
             heapq.heapify(self._deadlines)
 
     # -- time ---------------------------------------------------------------------------------
@@ -187,15 +187,15 @@ class DelayedFetches:
         deadlines = self._deadlines
         due = []
         steps = 0
-        while deadlines and (deadlines[0][0] <= boot_ns or deadlines[0][2].sleeper is None):
+        while deadlines and (deadlines[0][0] <= boot_ns or deadlines[0][2].fetch is None):
             if steps >= STEPS_PER_ROUND:  # the rest of them in the next round
                 break
             due.append(heapq.heappop(deadlines)[2])
-            sleeper = due[-1].sleeper
-            steps += 0 if sleeper is None else FETCH_STEPS + len(sleeper.uids)
-        for parked in due:
-            sleeper = parked.sleeper
-            if sleeper is not None:
-                self._forget(parked)
-                sleeper.expired()
+            fetch = due[-1].fetch
+            steps += 0 if fetch is None else FETCH_STEPS + len(fetch.uids)
+        for entry in due:
+            fetch = entry.fetch
+            if fetch is not None:
+                self._forget(entry)
+                fetch.expired()
         self._arm()

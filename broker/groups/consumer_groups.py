@@ -30,7 +30,7 @@ from balancer.registry.registry import Registry
 from broker.groups.topic_patterns import matching
 from broker.ports import Groups
 from broker.proposals.commands import CommandKind, fenced, opaque
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from coordinator.coordinator import Coordinator, CoordinatorStatistics
 from coordinator.hashing import hash_consumer_group
 from coordinator.limits import CoordinatorConfig
@@ -64,7 +64,7 @@ WAITING_MAX: Final = 10_000
 COORDINATOR_LOAD_IN_PROGRESS."""
 
 
-class HoldsGroupStore(Protocol):
+class HasGroupStore(Protocol):
     """What we need of a group's state machine; the store may be another object after a restore."""
 
     @property
@@ -79,7 +79,7 @@ class _Asked(NamedTuple):
 
 
 @attrs.define(eq=False)
-class _Office:
+class _Tenure:
     """One tenure of one coordinator: it ends with the lease epoch, and is never entered again.
 
     While it is suspended `held` has answers that may not leave, `waiting` requests nobody has seen.
@@ -156,7 +156,7 @@ class ConsumerGroups:
     def __init__(
         self,
         groups: Groups,
-        machines: Mapping[GroupId, HoldsGroupStore],
+        machines: Mapping[GroupId, HasGroupStore],
         config: CoordinatorConfig,
         notice: Callable[[GroupId, GroupNotice], None],
         topics: Callable[[], Topics],
@@ -170,14 +170,14 @@ class ConsumerGroups:
         self._config = config
         self._notice = notice
         self._coordinators: dict[GroupId, tuple[GroupStore, Coordinator]] = {}
-        self._offices: dict[GroupId, _Office] = {}
+        self._tenures: dict[GroupId, _Tenure] = {}
         self._loading: dict[GroupId, _Loading] = {}
         self._swept: dict[GroupId, int] = {}
         """When this node has looked for old offsets last; not once per mastership, or masters that
         move often would never look."""
         self._latest_ms = 0
         self._unsettled = True
-        """Some office is suspended, or is to be opened as soon as the group has caught up."""
+        """Some tenure is suspended, or is to be opened as soon as the group has caught up."""
 
     # -- mastership and time ------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class ConsumerGroups:
         return self._latest_ms
 
     def masters_changed(self, now: Now) -> None:
-        """Acting or epoch of some group may have changed: open and close offices accordingly."""
+        """Acting or epoch of some group may have changed: open and close tenures accordingly."""
         self._unsettled = False
         for group in sorted(self._machines):
             self._look(group, now)
@@ -201,18 +201,18 @@ class ConsumerGroups:
         if self._unsettled:
             self.masters_changed(now)
         wall_ms = now.wall_ns // MS
-        for office in list(self._offices.values()):
-            if office.suspended_boot_ns is not None:
+        for tenure in list(self._tenures.values()):
+            if tenure.suspended_boot_ns is not None:
                 continue
-            coordinator = office.coordinator
+            coordinator = tenure.coordinator
             due_ms = coordinator.next_deadline()
             if due_ms is not None and due_ms <= self._ms(now):
-                self._carry_out(office, coordinator.tick(self._ms(now)))
-            swept = self._swept.get(office.group)
+                self._carry_out(tenure, coordinator.tick(self._ms(now)))
+            swept = self._swept.get(tenure.group)
             due = swept is None or now.boot_ns - swept >= SWEEP_EVERY_NS
-            if due and self._is_open(office):
-                self._swept[office.group] = now.boot_ns
-                self._carry_out(office, coordinator.sweep(self._ms(now), wall_ms))
+            if due and self._is_open(tenure):
+                self._swept[tenure.group] = now.boot_ns
+                self._carry_out(tenure, coordinator.sweep(self._ms(now), wall_ms))
         self._look_for_deleted()
 
     def _look_for_deleted(self) -> None:
@@ -226,35 +226,35 @@ class ConsumerGroups:
             name not in ids or ids[name][0] != topic_id
             for name, (topic_id, _) in before.ids.items()
         ):
-            for office in self._offices.values():
-                office.coordinator.topics_gone()
+            for tenure in self._tenures.values():
+                tenure.coordinator.topics_gone()
 
     def next_deadline(self) -> int | None:
         """The boot time (ns) by which some coordinator wants to be ticked, None if none does."""
         deadlines = [
             deadline_ms
-            for office in self._offices.values()
-            if (deadline_ms := office.coordinator.next_deadline()) is not None
+            for tenure in self._tenures.values()
+            if (deadline_ms := tenure.coordinator.next_deadline()) is not None
         ]
         return min(deadlines) * MS if deadlines else None
 
-    def _look(self, group: GroupId, now: Now) -> _Office | None:
-        """The office of a group, opened if it is ours now, closed if it is not any more."""
+    def _look(self, group: GroupId, now: Now) -> _Tenure | None:
+        """The tenure of a group: opened if it is ours now, closed if it no longer is."""
         acting = self._groups.acting(group)
         epoch = self._groups.epoch(group)
-        office = self._offices.get(group)
-        if office is not None and epoch != office.epoch:
-            self._close(office)
-        elif office is not None and not acting:
-            self._suspend(office, now)
-        elif office is not None and office.suspended_boot_ns is not None:
-            self._resume(office)
-        if group not in self._offices:
+        tenure = self._tenures.get(group)
+        if tenure is not None and epoch != tenure.epoch:
+            self._close(tenure)
+        elif tenure is not None and not acting:
+            self._suspend(tenure, now)
+        elif tenure is not None and tenure.suspended_boot_ns is not None:
+            self._resume(tenure)
+        if group not in self._tenures:
             self._load(group, acting, epoch, now)
-        return self._offices.get(group)
+        return self._tenures.get(group)
 
     def _load(self, group: GroupId, acting: bool, epoch: int, now: Now) -> None:
-        """Open the office of a new master as soon as it may be; who asks in the meantime waits."""
+        """Open a new master's tenure as soon as it may act; requests wait in the meantime."""
         loading = self._loading.get(group)
         if not acting:
             if loading is not None:
@@ -281,60 +281,60 @@ class ConsumerGroups:
         if known is None or known[0] is not store:
             known = (store, Coordinator(store, self._config, self._topics, matching))
             self._coordinators[group] = known
-        office = self._offices[group] = _Office(group, epoch, known[1])
-        office.coordinator.elected(self._ms(now), Slot(epoch), self._secret())
+        tenure = self._tenures[group] = _Tenure(group, epoch, known[1])
+        tenure.coordinator.elected(self._ms(now), Slot(epoch), self._secret())
 
-    def _suspend(self, office: _Office, now: Now) -> None:
+    def _suspend(self, tenure: _Tenure, now: Now) -> None:
         """We may not act, and nobody else does: wait for what comes of it, but not for long."""
         self._unsettled = True
-        if office.suspended_boot_ns is None:
-            office.suspended_boot_ns = now.boot_ns
-        elif now.boot_ns - office.suspended_boot_ns > SUSPENDED_NS_MAX:
-            self._close(office)
+        if tenure.suspended_boot_ns is None:
+            tenure.suspended_boot_ns = now.boot_ns
+        elif now.boot_ns - tenure.suspended_boot_ns > SUSPENDED_NS_MAX:
+            self._close(tenure)
 
-    def _resume(self, office: _Office) -> None:
+    def _resume(self, tenure: _Tenure) -> None:
         """The same tenure goes on: nobody was master in between, so what we know still holds."""
-        office.suspended_boot_ns = None
-        held, office.held = office.held, []
-        waiting, office.waiting = office.waiting, []
-        self._carry_out(office, Effects(replies=held))
+        tenure.suspended_boot_ns = None
+        held, tenure.held = tenure.held, []
+        waiting, tenure.waiting = tenure.waiting, []
+        self._carry_out(tenure, Effects(replies=held))
         for request, answered in waiting:
-            self.ask(office.group, request, answered)
+            self.ask(tenure.group, request, answered)
 
-    def _close(self, office: _Office) -> None:
+    def _close(self, tenure: _Tenure) -> None:
         """Whoever waits here is told to look elsewhere, or stays until it is known what to say."""
-        del self._offices[office.group]
-        effects, office.left = office.coordinator.resigned()
-        for reply in office.held:
+        del self._tenures[tenure.group]
+        effects, tenure.left = tenure.coordinator.resigned()
+        for reply in tenure.held:
             request, answered = _asked(reply.token)
             answered(fate_unknown(request))
-        nobody_saw = [_asked(reply.token) for reply in effects.replies] + office.waiting
+        nobody_saw = [_asked(reply.token) for reply in effects.replies] + tenure.waiting
         for request, answered in nobody_saw:
             answered(refusal(request, ErrorCode.NOT_COORDINATOR))
 
     def handing_over(self, group: GroupId) -> bool:
         """Call before the group is handed to another node: what is left of members' sessions goes
         into the log first. Returns whether there is a command to wait for."""
-        office = self._offices.get(group)
-        if office is None or office.suspended_boot_ns is not None:
+        tenure = self._tenures.get(group)
+        if tenure is None or tenure.suspended_boot_ns is not None:
             return False
-        effects = office.coordinator.handing_over(self._ms(self._groups.now()))
-        self._carry_out(office, effects)
+        effects = tenure.coordinator.handing_over(self._ms(self._groups.now()))
+        self._carry_out(tenure, effects)
         return bool(effects.proposals)
 
     def forget(self, group: GroupId) -> None:
         """This node gives the Paxos group up for good."""
-        office = self._offices.get(group)
-        if office is not None:
-            self._close(office)
+        tenure = self._tenures.get(group)
+        if tenure is not None:
+            self._close(tenure)
         loading = self._loading.pop(group, None)
         if loading is not None:
             loading.refuse(ErrorCode.NOT_COORDINATOR)
         self._coordinators.pop(group, None)
         self._swept.pop(group, None)
 
-    def _is_open(self, office: _Office) -> bool:
-        return self._offices.get(office.group) is office
+    def _is_open(self, tenure: _Tenure) -> bool:
+        return self._tenures.get(tenure.group) is tenure
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -349,14 +349,14 @@ class ConsumerGroups:
             answered(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         now = self._groups.now()
-        office = self._look(group, now)
+        tenure = self._look(group, now)
         asked = _Asked(request, answered)
-        if office is not None and office.suspended_boot_ns is None:
-            effects = office.coordinator.handle(self._ms(now), request, asked)
-            self._carry_out(office, effects)
+        if tenure is not None and tenure.suspended_boot_ns is None:
+            effects = tenure.coordinator.handle(self._ms(now), request, asked)
+            self._carry_out(tenure, effects)
             return
         loading = self._loading.get(group)
-        waits_at = office or loading
+        waits_at = tenure or loading
         if waits_at is None:
             answered(refusal(request, ErrorCode.NOT_COORDINATOR))
         elif len(waits_at.waiting) >= WAITING_MAX or (loading is not None and loading.overdue(now)):
@@ -379,58 +379,58 @@ class ConsumerGroups:
 
     # -- effects ------------------------------------------------------------------------------
 
-    def _carry_out(self, office: _Office, effects: Effects) -> None:
+    def _carry_out(self, tenure: _Tenure, effects: Effects) -> None:
         if effects.replies:
-            self._answer(office, effects.replies)
+            self._answer(tenure, effects.replies)
         for proposal in effects.proposals:
             self._groups.submit(
-                office.group,
-                fenced(office.epoch, opaque(CommandKind.CONSUMER_GROUP, proposal.command)),
-                partial(self._on_outcome, office, proposal.proposal_id),
+                tenure.group,
+                fenced(tenure.epoch, opaque(CommandKind.CONSUMER_GROUP, proposal.command)),
+                partial(self._on_outcome, tenure, proposal.proposal_id),
             )
         for notice in effects.notices:
-            self._notice(office.group, notice)
+            self._notice(tenure.group, notice)
 
-    def _answer(self, office: _Office, replies: list[Reply]) -> None:
+    def _answer(self, tenure: _Tenure, replies: list[Reply]) -> None:
         """Let answers leave, if this tenure is good at this very moment [R14]."""
-        same = self._groups.epoch(office.group) == office.epoch and self._is_open(office)
-        if same and not self._groups.acting(office.group):
-            office.held += replies
-            self._suspend(office, self._groups.now())
+        same = self._groups.epoch(tenure.group) == tenure.epoch and self._is_open(tenure)
+        if same and not self._groups.acting(tenure.group):
+            tenure.held += replies
+            self._suspend(tenure, self._groups.now())
             return
         for reply in replies:
             request, answered = _asked(reply.token)
             answered(reply.response if same else fate_unknown(request))
 
-    def _on_outcome(self, office: _Office, proposal_id: ProposalId, outcome: Outcome) -> None:
+    def _on_outcome(self, tenure: _Tenure, proposal_id: ProposalId, outcome: Outcome) -> None:
         """A command was applied, or will not be as far as this tenure is concerned."""
-        if not self._is_open(office):
-            self._on_late_outcome(office, proposal_id, outcome)
+        if not self._is_open(tenure):
+            self._on_late_outcome(tenure, proposal_id, outcome)
             return
         verdict: bytes | ProposalFailure
         match outcome:
             case Done(result=result):
                 verdict = result
-            case Elsewhere(why=Why.OVERLOADED):
+            case NotDone(why=FailureReason.OVERLOADED):
                 verdict = ProposalFailure.OVERLOADED
-            case Elsewhere(why=Why.NOT_MASTER):
+            case NotDone(why=FailureReason.NOT_MASTER):
                 verdict = ProposalFailure.NOT_MASTER
-            case Elsewhere():
+            case NotDone():
                 verdict = ProposalFailure.UNKNOWN
         now_ms = self._ms(self._groups.now())
-        self._carry_out(office, office.coordinator.on_committed(now_ms, proposal_id, verdict))
+        self._carry_out(tenure, tenure.coordinator.on_committed(now_ms, proposal_id, verdict))
 
-    def _on_late_outcome(self, office: _Office, proposal_id: ProposalId, outcome: Outcome) -> None:
+    def _on_late_outcome(self, tenure: _Tenure, proposal_id: ProposalId, outcome: Outcome) -> None:
         """The tenure is over. What the log refused, or never got, is refused for good: its fence is
         passed. Of the rest nobody can say anything here."""
-        token = office.left.pop(proposal_id, None)
+        token = tenure.left.pop(proposal_id, None)
         if token is None:
             return
         request, answered = _asked(token)
         if isinstance(outcome, Done):
             never = decode_result(outcome.result).error != ErrorCode.NONE
         else:
-            never = outcome.why is not Why.UNKNOWN
+            never = outcome.why is not FailureReason.UNKNOWN
         error = refusal(request, ErrorCode.NOT_COORDINATOR)
         answered(error if never else fate_unknown(request))
 

@@ -34,7 +34,7 @@ EVERYTHING: Final = place_of(1 << 31, 0)
 class Mover(Protocol):
     """broker.lifecycle.tiering.Tiering, as far as it is needed here."""
 
-    def settle_early(self, group: GroupId, uid: int, below: Place) -> None: ...
+    def tier_early(self, group: GroupId, uid: int, below: Place) -> None: ...
 
     def end_file(self, uid: int) -> None: ...
 
@@ -87,7 +87,7 @@ class CompactionLag:
             below = _too_old_in_log(state, oldest_ms, now_ms - rules.lag_ms_min)
             if below is not None:
                 self._moved_ns[waiting.uid] = now.boot_ns
-                self._mover.settle_early(waiting.group, waiting.uid, below)
+                self._mover.tier_early(waiting.group, waiting.uid, below)
         since_ms = self._written_since_ms(waiting.uid)
         if since_ms is not None and 0 <= since_ms <= oldest_ms:
             self._mover.end_file(waiting.uid)

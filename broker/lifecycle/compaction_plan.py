@@ -25,7 +25,7 @@ from storage.cold.format import ColdFacts
 MERGED_FILES_MAX: Final = 1_024
 """Into one; bounds the names that one crash may leave to be removed."""
 
-MENDED_BYTES_MAX: Final = 64 * 1024 * 1024
+REPAIRED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Held in memory until all of it is here."""
 
 
@@ -153,7 +153,7 @@ def merges(files: Sequence[ColdFacts], until: int, bytes_max: int) -> Iterator[S
         yield run
 
 
-def to_mend(files: Sequence[ColdFacts], log_start: int, start: int, end: int) -> tuple[int, int]:
+def to_repair(files: Sequence[ColdFacts], log_start: int, start: int, end: int) -> tuple[int, int]:
     """Which offsets a peer's copy should replace where those from `start` to `end` are damaged.
 
     What is left of a compacted partition differs from node to node. A peer may still have a value
@@ -164,6 +164,6 @@ def to_mend(files: Sequence[ColdFacts], log_start: int, start: int, end: int) ->
     reach = max([end, *(min(file.clean_to, file.end) for file in files)])
     concerned = [file for file in files if file.base < reach]
     size = sum(file.bytes for file in concerned)
-    if not concerned or size > MENDED_BYTES_MAX or concerned[0].base < log_start:
+    if not concerned or size > REPAIRED_BYTES_MAX or concerned[0].base < log_start:
         return start, end
     return concerned[0].base, concerned[-1].end

@@ -61,16 +61,18 @@ EVERYTHING: Final = place_of(1 << 31, 0)
 """Above every place of the log."""
 
 
-class Wants(Protocol):
+class PeerData(Protocol):
     """Who gets from peers what cannot be read here (broker.transfer.sink)."""
 
-    def want_data(self, group: GroupId, uid: int, start: int, end: int, *, mends: bool) -> None: ...
+    def request_data(
+        self, group: GroupId, uid: int, start: int, end: int, *, repairs: bool
+    ) -> None: ...
 
 
 @attrs.define(eq=False)
 class TieringStatistics:
-    bytes_settled: int = 0
-    batches_settled: int = 0
+    bytes_tiered: int = 0
+    batches_tiered: int = 0
     damaged: int = 0
     """Batches that could not be read, and were asked of peers."""
     dropped: int = 0
@@ -106,7 +108,7 @@ class Tiering:
         self._wal, self._machines, self._cold, self._worker = wal, machines, cold, worker
         self._bucket, self._is_gone, self._suspect = bucket, is_gone, suspect
         self.segments, self._journal = segments, journal
-        self.wants: Wants | None = None
+        self.peer_data: PeerData | None = None
         self.held: set[GroupId] = set()
         """Groups whose state is on its way here: their data is not settled by passes."""
         self.clear_below = wal.kept().start
@@ -171,7 +173,7 @@ class Tiering:
         numbers = (place >> OFFSET_BITS for place in places if place is not None)
         return min(chain(numbers, (self.clear_below,)))
 
-    def settle_all(self, group: GroupId, done: Callable[[], None]) -> None:
+    def tier_all(self, group: GroupId, done: Callable[[], None]) -> None:
         """Move all of the group's data out of the log, then call back. Until `release` no pass
         touches the group any more."""
         self.held.add(group)
@@ -189,19 +191,19 @@ class Tiering:
         self._waiting.pop(uid, None)
         state = self._state(group, uid)
         if state is not None:
-            self._settled(state, end)
+            self._tiered(state, end)
 
     def not_fetched(self, uid: int) -> None:
         """Nobody has it: what is still needed is found by the next pass."""
         self._waiting.pop(uid, None)
 
-    def settle_below(self, group: GroupId, below: Place) -> None:
+    def tier_below(self, group: GroupId, below: Place) -> None:
         """What the group has in the log below a place is not to be relied on there."""
         machine = self._machines.get(group)
         if machine is not None:
             self._wholes.append(_Whole(group, deque(machine.partitions), below, _do_nothing))
 
-    def settle_early(self, group: GroupId, uid: int, below: Place) -> None:
+    def tier_early(self, group: GroupId, uid: int, below: Place) -> None:
         """Move what the partition has in the log below a place, though the log has room for it."""
         self._early[group, uid] = below
 
@@ -302,8 +304,8 @@ class Tiering:
             return False
         end = self._cold.end(uid)
         if end is not None and end > state.index_start:
-            self._settled(state, end)  # it is there already: from before a restart, or a peer
-        plan = state.settle_plan(below)
+            self._tiered(state, end)  # it is there already: from before a restart, or a peer
+        plan = state.copy_plan(below)
         if plan is None:
             return True
         if (passing and group in self.held) or uid in self._waiting:
@@ -328,10 +330,10 @@ class Tiering:
     def _copied(self, group: GroupId, state: PartitionState, copied: Copied) -> None:
         self._busy = False
         self._bucket.take(copied.size + len(copied.batches) * BATCH_BYTES)
-        self.statistics.bytes_settled += copied.size
-        self.statistics.batches_settled += len(copied.batches)
+        self.statistics.bytes_tiered += copied.size
+        self.statistics.batches_tiered += len(copied.batches)
         if copied.batches:
-            self._settled(state, copied.batches[-1][1])
+            self._tiered(state, copied.batches[-1][1])
         if copied.damaged is not None:
             self.statistics.damaged += 1
             self._suspect(copied.damaged)
@@ -345,16 +347,16 @@ class Tiering:
         self._not_before_ns = self._now_ns + RETRY_NS
         self._journal.warning("no room for cold data", reason=str(error))
 
-    def _settled(self, state: PartitionState, end: int) -> None:
+    def _tiered(self, state: PartitionState, end: int) -> None:
         if not state.dropped:
-            state.settled(end)
+            state.mark_tiered(end)
 
     def _want(self, group: GroupId, uid: int, start: int, end: int) -> None:
         """Get from a peer what is missing between the cold data and the log."""
         self._waiting[uid] = end
         self._complete = False
-        assert self.wants is not None
-        self.wants.want_data(group, uid, start, end, mends=False)
+        assert self.peer_data is not None
+        self.peer_data.request_data(group, uid, start, end, repairs=False)
 
     def _tidy(self) -> None:
         """Files that hold only what was deleted go."""

@@ -89,7 +89,7 @@ def check_on_loop(batch: Batch, rules: Rules) -> int | None:
         return None
 
 
-def check_aside(
+def check_in_background(
     batch: Batch,
     rules: Rules,
     rest: Callable[[], None],

@@ -28,7 +28,7 @@ JOINED_BYTES_MAX: Final = 4096
 every later step has less to do, which is worth more than copying them again."""
 
 
-class Why(Enum):
+class FailureReason(Enum):
     """Why a command was not carried out here. Only UNKNOWN may yet come true."""
 
     NOT_MASTER = "not master"
@@ -47,14 +47,14 @@ class Done:
 
 
 @attrs.frozen
-class Elsewhere:
+class NotDone:
     """Not answered here; `master` is who to ask, where known."""
 
-    why: Why
+    why: FailureReason
     master: NodeId | None = None
 
 
-Outcome: TypeAlias = Done | Elsewhere
+Outcome: TypeAlias = Done | NotDone
 
 
 @attrs.define(eq=False)
@@ -72,7 +72,7 @@ class Pending:
 
     ordered: ClassVar[bool] = False
     """Whether it must not overtake others of its client on any way there is."""
-    guest: ClassVar[bool] = False
+    forwarded_in: ClassVar[bool] = False
     """Whether another node forwarded it, and gets it back rather than that it is forwarded again:
     it may meet those behind it on their way here."""
 
@@ -116,7 +116,7 @@ class Forward:
         return HANDING * self.handing | ORDERED * self.ordered | FIRST * self.first
 
 
-class _Abroad(Pending):
+class _ForwardedOut(Pending):
     """A command that must not be overtaken, while another node has it."""
 
     def __init__(self, intake: "Intake", pending: Pending, to: NodeId, number: int) -> None:
@@ -127,13 +127,13 @@ class _Abroad(Pending):
         return self.pending.overtakes()
 
     def done(self, outcome: Outcome) -> None:
-        self.intake.came_back(self, outcome)
+        self.intake.on_forward_outcome(self, outcome)
 
 
-class _Guest(Pending):
+class _ForwardedIn(Pending):
     """A command that came from another node, and is not to be overtaken."""
 
-    ordered = guest = True
+    ordered = forwarded_in = True
     anywhere = False
 
     def __init__(self, pending: Pending, origin: NodeId, refused: set[NodeId]) -> None:
@@ -144,7 +144,7 @@ class _Guest(Pending):
         return self.origin in self.refused
 
     def done(self, outcome: Outcome) -> None:
-        if type(outcome) is Elsewhere:
+        if type(outcome) is NotDone:
             self.refused.add(self.origin)
         self.pending.done(outcome)
 
@@ -156,11 +156,11 @@ FORWARD_PATIENCE_NS: Final = 3_000 * MS
 COMMAND_BYTES_MAX: Final = 20 * 1024 * 1024
 
 
-def _nobody_waits(_outcome: Outcome) -> None:
+def _already_answered(_outcome: Outcome) -> None:
     """Whoever did has been answered."""
 
 
-class _Way(NamedTuple):
+class _Route(NamedTuple):
     to: NodeId
     handing: bool
 
@@ -190,9 +190,9 @@ class Intake:
         self.suspect = False
         """Something was refused: perhaps something that waits would overtake it."""
         self.closed = False
-        self.abroad = self.abroad_bytes = self._abroad_number = 0
-        self._abroad_to: NodeId = NOBODY
-        self._returned: list[_Abroad] = []
+        self.forwarded = self.forwarded_bytes = self._forwarded_number = 0
+        self._forwarded_to: NodeId = NOBODY
+        self._returned: list[_ForwardedOut] = []
         self._returned_by: NodeId = NOBODY
         self._again_at = 0
         self._turned_away: set[NodeId] = set()
@@ -217,91 +217,93 @@ class Intake:
         self._handing = replica.forwarding_to(now) or self._handing
         if anywhere:
             pending.anywhere = True
-        way = self._way(now, pending)
-        if way is None:
-            pending.done(Elsewhere(Why.NOT_MASTER, self._holder(now)))
-        elif way.to == replica.me or self.queue or not self._sent(now, pending, way):
+        route = self._route(now, pending)
+        if route is None:
+            pending.done(NotDone(FailureReason.NOT_MASTER, self._holder(now)))
+        elif route.to == replica.me or self.queue or not self._sent(now, pending, route):
             self.enqueue(pending)
 
-    def _way(self, now: Now, pending: Pending) -> _Way | None:
+    def _route(self, now: Now, pending: Pending) -> _Route | None:
         """Where a command has to go now; None: nobody is known who would take it."""
         replica = self.replica
         target = replica.forwarding_to(now)
         fenced = is_fenced(pending.chunks[0])
-        if pending.guest and (target is not None or not replica.acting(now)):
+        if pending.forwarded_in and (target is not None or not replica.acting(now)):
             return None
         if target is not None and not fenced:
-            return _Way(target, handing=True)
+            return _Route(target, handing=True)
         if replica.acting(now):
-            return _Way(replica.me, handing=False)  # a fenced one perhaps waits until that is sure
+            return _Route(
+                replica.me, handing=False
+            )  # a fenced one perhaps waits until that is sure
         if fenced:
             return None
         holder = self._holder(now)
         if holder in (None, self._grace_to) and now.boot_ns < self._grace_until:
-            return _Way(self._grace_to, handing=True)
+            return _Route(self._grace_to, handing=True)
         looks = pending.anywhere and (self._grace_to != NOBODY or not pending.ordered)
         if looks and holder not in (None, replica.me):
             assert holder is not None
-            return _Way(holder, handing=False)
+            return _Route(holder, handing=False)
         return None
 
-    def _sent(self, now: Now, pending: Pending, way: _Way) -> bool:
+    def _sent(self, now: Now, pending: Pending, route: _Route) -> bool:
         """Forward a command; False if it has to wait, for what it must not overtake or for room."""
-        to, handing = way
+        to, handing = route
         if not pending.ordered:
             self.forwards.append(Forward(to, pending, handing))
             return True
-        first = not self.abroad
+        first = not self.forwarded
         if self._returned or not (first or self._may_follow(to, pending.size)):
             return False
         if to == self._returned_by and now.boot_ns < self._again_at:
             return False
-        self._abroad_number += 1
-        self.abroad += 1
-        self.abroad_bytes += pending.size
-        self._abroad_to = to
-        abroad = _Abroad(self, pending, to, self._abroad_number)
-        self.forwards.append(Forward(to, abroad, handing, ordered=True, first=first))
+        self._forwarded_number += 1
+        self.forwarded += 1
+        self.forwarded_bytes += pending.size
+        self._forwarded_to = to
+        forwarded = _ForwardedOut(self, pending, to, self._forwarded_number)
+        self.forwards.append(Forward(to, forwarded, handing, ordered=True, first=first))
         return True
 
     def _may_follow(self, to: NodeId, size: int) -> bool:
         """On one link nothing overtakes; what waits there is bounded like what is undecided."""
-        fits = self.abroad_bytes + size <= self.config.undecided_bytes_max
-        return to == self._abroad_to and fits
+        fits = self.forwarded_bytes + size <= self.config.undecided_bytes_max
+        return to == self._forwarded_to and fits
 
-    def came_back(self, abroad: _Abroad, outcome: Outcome) -> None:
+    def on_forward_outcome(self, forwarded: _ForwardedOut, outcome: Outcome) -> None:
         """What has become of a forwarded command. Who refuses one as not the master refuses those
         behind it, too, so they all can take their places again."""
-        self.abroad -= 1
-        undone = type(outcome) is Elsewhere and outcome.why is Why.NOT_MASTER
+        self.forwarded -= 1
+        undone = type(outcome) is NotDone and outcome.why is FailureReason.NOT_MASTER
         if undone and not self.closed:
-            self._returned.append(abroad)
-            self._returned_by = abroad.to
+            self._returned.append(forwarded)
+            self._returned_by = forwarded.to
             return
-        self.abroad_bytes -= abroad.size
-        if type(outcome) is Elsewhere:
+        self.forwarded_bytes -= forwarded.size
+        if type(outcome) is NotDone:
             self.suspect = True
-        abroad.pending.done(outcome)
+        forwarded.pending.done(outcome)
 
     def _take_back(self, now: Now) -> None:
         self._again_at = now.boot_ns + FORWARD_AGAIN_NS
         self.suspect = True  # they were not here when it was looked last
         returned, self._returned = sorted(self._returned, key=lambda one: -one.number), []
-        for abroad in returned:
-            pending = abroad.pending
-            self.abroad_bytes -= pending.size
+        for forwarded in returned:
+            pending = forwarded.pending
+            self.forwarded_bytes -= pending.size
             self.queue.appendleft(pending)
             self.queue_bytes += pending.size
         while self.queue and now.boot_ns - self.queue[0].since_boot_ns > FORWARD_PATIENCE_NS:
             pending = self.queue.popleft()
             self.queue_bytes -= pending.size
-            self._bounce([pending], Why.NOT_MASTER, now)
+            self._return_to_senders([pending], FailureReason.NOT_MASTER, now)
 
     def submit_forwarded(
         self,
         now: Now,
         pending: Pending,
-        refusal: Elsewhere | None = None,
+        refusal: NotDone | None = None,
         /,
         *,
         handing: bool,
@@ -316,20 +318,20 @@ class Intake:
         if ordered:
             if first:
                 self._turned_away.discard(origin)
-            pending = _Guest(pending, origin, self._turned_away)
+            pending = _ForwardedIn(pending, origin, self._turned_away)
         pending.since_boot_ns = now.boot_ns
         replica = self.replica
         ours = replica.forwarding_to(now) is None
         coming = handing and ours and now.boot_ns >= self._declined_until
         taken = coming or self.adopted or (ours and replica.acting(now))
         if late or pending.overtakes() or not taken:
-            refusal = Elsewhere(Why.NOT_MASTER, self._holder(now))
+            refusal = NotDone(FailureReason.NOT_MASTER, self._holder(now))
         if refusal is not None:
             pending.done(refusal)
         elif ours and replica.acting(now):
             self.enqueue(pending)
         elif self.adopted_bytes + pending.size > self.config.queue_bytes_max:
-            pending.done(Elsewhere(Why.OVERLOADED, None))
+            pending.done(NotDone(FailureReason.OVERLOADED, None))
         else:
             self.adopted.append(pending)
             self.adopted_bytes += pending.size
@@ -338,7 +340,7 @@ class Intake:
         """Let it wait for the next `flush`, which asks again whether we are the master."""
         size = self.queue_bytes + pending.size
         if size > self.config.refuse_bytes_max and self.queue:
-            pending.done(Elsewhere(Why.OVERLOADED, self.replica.me))
+            pending.done(NotDone(FailureReason.OVERLOADED, self.replica.me))
             return
         self.queue.append(pending)
         self.queue_bytes = size
@@ -363,14 +365,14 @@ class Intake:
         return bool(waits) or self.replica.handover is not None
 
     @property
-    def crowded(self) -> bool:
+    def backlogged(self) -> bool:
         """Whether those who produce to this group should wait before they send more."""
-        return self.queue_bytes + self.abroad_bytes > self.config.crowd_bytes
+        return self.queue_bytes + self.forwarded_bytes > self.config.backlog_bytes
 
     @property
     def room(self) -> int:
         """How many bytes may come before it is crowded; 0 until much of a crowd has gone."""
-        waiting, limit = self.queue_bytes + self.abroad_bytes, self.config.crowd_bytes
+        waiting, limit = self.queue_bytes + self.forwarded_bytes, self.config.backlog_bytes
         return limit - waiting if waiting <= limit // 2 else 0
 
     @property
@@ -381,7 +383,7 @@ class Intake:
     def flush(self, now: Now, step: Step) -> None:
         """Propose what is queued, as far as the window allows; call at the end of each round."""
         replica = self.replica
-        if self._returned and not self.abroad:
+        if self._returned and not self.forwarded:
             self._take_back(now)
         while self.suspect:
             self._drop_overtakers()
@@ -399,11 +401,16 @@ class Intake:
             self.queue_bytes += self.adopted_bytes
             self.adopted.clear()
             self.adopted_bytes = 0
-        if self.abroad or not self.queue:
+        if self.forwarded or not self.queue:
             return
         if self.proposed and replica.can_propose(now):
             self._look_for_outbid(now)
-        while self.queue and self._has_room() and self._ripe(now) and replica.can_propose(now):
+        while (
+            self.queue
+            and self._has_room()
+            and self._ready_to_propose(now)
+            and replica.can_propose(now)
+        ):
             batch = self._take_batch()
             slot, entry = replica.propose(now, _payload(batch), step)
             self.group_commit.proposed(now, len(batch))
@@ -424,8 +431,8 @@ class Intake:
         for _, batch in self.proposed.values():
             for index, pending in enumerate(batch):
                 if pending.overtakes():
-                    batch[index] = Pending((), 0, _nobody_waits)
-                    pending.done(Elsewhere(Why.UNKNOWN, self._holder(now)))
+                    batch[index] = Pending((), 0, _already_answered)
+                    pending.done(NotDone(FailureReason.UNKNOWN, self._holder(now)))
 
     def _drop_overtakers(self) -> None:
         """Refuse what waits here behind something that was refused."""
@@ -439,7 +446,7 @@ class Intake:
             kept.extend(left)
             setattr(self, bytes_name, sum(one.size for one in left))
         for one in found:
-            one.done(Elsewhere(Why.OVERLOADED, self.replica.me))
+            one.done(NotDone(FailureReason.OVERLOADED, self.replica.me))
 
     def _send_queued(self, now: Now) -> None:
         """Forward what waits here, as far as nothing is overtaken; refuse what nobody takes."""
@@ -447,12 +454,12 @@ class Intake:
         blocked = False
         while queued:
             pending = queued.popleft()
-            way = self._way(now, pending)
-            if way is None:
-                self._bounce([pending], Why.NOT_MASTER, now)
+            route = self._route(now, pending)
+            if route is None:
+                self._return_to_senders([pending], FailureReason.NOT_MASTER, now)
                 continue
-            fenced = way.to == self.replica.me  # of use to nobody else: it waits
-            if fenced or (blocked and pending.ordered) or not self._sent(now, pending, way):
+            fenced = route.to == self.replica.me  # of use to nobody else: it waits
+            if fenced or (blocked and pending.ordered) or not self._sent(now, pending, route):
                 blocked = blocked or not fenced
                 self.queue.append(pending)
                 self.queue_bytes += pending.size
@@ -460,7 +467,7 @@ class Intake:
     def _has_room(self) -> bool:
         return not self.proposed or self.proposed_bytes < self.config.undecided_bytes_max
 
-    def _ripe(self, now: Now) -> bool:
+    def _ready_to_propose(self, now: Now) -> bool:
         return (
             not self.proposed
             or self.queue_bytes >= self.config.batch_bytes_min
@@ -492,7 +499,7 @@ class Intake:
             for pending, result in zip(batch, results, strict=True):
                 pending.done(Done(result))
         else:
-            self._bounce(batch, Why.UNKNOWN, now)
+            self._return_to_senders(batch, FailureReason.UNKNOWN, now)
             self._doubt_proposed(now)
 
     @property
@@ -515,9 +522,9 @@ class Intake:
             queued, self.queue = self.queue, deque()
             lost: list[Pending] = []
             for pending in queued:
-                (lost if self._way(now, pending) is None else self.queue).append(pending)
+                (lost if self._route(now, pending) is None else self.queue).append(pending)
             self.queue_bytes = sum(one.size for one in self.queue)
-            self._bounce(lost, Why.NOT_MASTER, now)
+            self._return_to_senders(lost, FailureReason.NOT_MASTER, now)
         if self.proposed and not replica.acting(now) and not replica.suspended:
             self.forget_proposed(now)
         if self.adopted and (
@@ -527,7 +534,7 @@ class Intake:
 
     def _return_adopted(self, now: Now) -> None:
         adopted, self.adopted, self.adopted_bytes = list(self.adopted), deque(), 0
-        self._bounce(adopted, Why.NOT_MASTER, now)
+        self._return_to_senders(adopted, FailureReason.NOT_MASTER, now)
 
     def close(self, now: Now) -> None:
         """This node gives the group up: whoever waits is told, once."""
@@ -536,7 +543,7 @@ class Intake:
         queued = [*returned, *self.queue, *self.adopted]
         self.queue, self.adopted, self._returned = deque(), deque(), []
         self.queue_bytes = self.adopted_bytes = 0
-        self._bounce(queued, Why.NOT_MASTER, now)
+        self._return_to_senders(queued, FailureReason.NOT_MASTER, now)
         self.forget_proposed(now)
 
     def forget_proposed(self, now: Now) -> None:
@@ -545,7 +552,7 @@ class Intake:
         proposed, self.proposed, self.proposed_bytes = self.proposed, {}, 0
         for _, batch in proposed.values():
             self.group_commit.forgotten(len(batch))
-            self._bounce(batch, Why.UNKNOWN, now)
+            self._return_to_senders(batch, FailureReason.UNKNOWN, now)
 
     def steal_refused(self, now: Now) -> None:
         """The master keeps the group after all: what it forwarded goes back with a hint."""
@@ -563,11 +570,11 @@ class Intake:
                 self._grace_until = now.boot_ns + self.config.forward_grace_ns
             self._handing = None
 
-    def _bounce(self, batch: list[Pending], why: Why, now: Now) -> None:
+    def _return_to_senders(self, batch: list[Pending], why: FailureReason, now: Now) -> None:
         holder = self._holder(now)
         self.suspect = True
         for pending in batch:
-            pending.done(Elsewhere(why, holder))
+            pending.done(NotDone(why, holder))
 
     def _holder(self, now: Now) -> NodeId | None:
         lease = self.replica.lease

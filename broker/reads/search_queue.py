@@ -1,4 +1,4 @@
-"""Searches that take too long for the loop: done aside, one piece at a time, in turns.
+"""Searches that take too long for the loop: done background, one piece at a time, in turns.
 
 Each request that still searches has its turn: its next piece of work goes to the worker, and when
 that is done it is the next one's. So only one batch is held and decompressed at any time, however
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from broker.ports import Aside, Groups, Timers
+from broker.ports import BackgroundWorker, Groups, Timers
 from broker.reads.time_search import Work
 from paxos.ids import MS
 from storage.errors import StorageError
@@ -50,13 +50,13 @@ class _Turn:
 class SearchQueue:
     def __init__(
         self,
-        aside: Aside,
+        background: BackgroundWorker,
         groups: Groups,
         timers: Timers,
         unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     ) -> None:
         self._unpacked_bytes_max = unpacked_bytes_max
-        self._aside, self._groups, self._timers = aside, groups, timers
+        self._background, self._groups, self._timers = background, groups, timers
         self._turns: deque[_Turn] = deque()
         self._waiting = 0
         self._busy = False
@@ -72,7 +72,7 @@ class SearchQueue:
     def add(self, searching: Searching, wait_ms: int) -> None:
         """Give it turns until it has answered; not while `full`."""
         assert not self.full
-        turn = _Turn(searching, self._aside.rest)
+        turn = _Turn(searching, self._background.rest)
         deadline = self._groups.now().boot_ns + wait_ms * MS
         turn.timer = self._timers.call_at(deadline, partial(self._expire, turn))
         self._waiting += 1
@@ -99,7 +99,7 @@ class SearchQueue:
             return
         self._busy = True
         heard = partial(self._heard, turn)
-        self._aside.submit(partial(_do, work, turn, self._unpacked_bytes_max), heard, heard)
+        self._background.submit(partial(_do, work, turn, self._unpacked_bytes_max), heard, heard)
 
     def _heard(self, turn: _Turn, outcome: Timed | Exception | None) -> None:
         self._busy = False

@@ -10,7 +10,7 @@ from broker.delayed.delayed_operations import DelayedOperations
 from broker.delayed.delayed_produces import DelayedProduces
 from broker.groups.progress_requests import ProgressRequests
 from broker.lifecycle.retention import Retainer
-from broker.ports import AppliedLog, Aside, Groups, LogDir, Timers, Worker
+from broker.ports import AppliedLog, BackgroundWorker, Groups, LogDir, Timers, Worker
 from broker.producers.producer_ids import ProducerIds
 from broker.producers.sequence_gaps import SequenceGaps
 from broker.producers.unknown_producers import UnknownProducers
@@ -41,13 +41,13 @@ class Broker:
     groups: Groups
     log: AppliedLog
     timers: Timers
-    aside: Aside
+    background: BackgroundWorker
     fetcher: Worker
     """A thread that reads for fetches what is not in memory."""
     registry: "Registry"
     machines: "dict[GroupId, GroupMachine]"
     tail: "Tail"
-    parked: "DelayedFetches"
+    delayed_fetches: "DelayedFetches"
     consumer_groups: "ConsumerGroups"
     statistics: "BrokerStatistics"
     new_topic_id: Callable[[], bytes]
@@ -55,40 +55,40 @@ class Broker:
     log_dir: LogDir
     on_bug: Callable[[str, Exception], None]
     """Told of an exception no handler should have let out, to log it with its traceback."""
-    sends_away: Callable[[], bool] = lambda: False
+    redirects_clients: Callable[[], bool] = lambda: False
     """Whether this node is cut off from its peers, and clients should ask others."""
-    clients_are: Callable[[], str] = lambda: "served"
+    client_service: Callable[[], str] = lambda: "served"
     """The same with what becomes of them, in a word."""
-    gaps: SequenceGaps = attrs.field(init=False, factory=SequenceGaps)
-    delayed: DelayedOperations = attrs.field(init=False)
+    sequence_gaps: SequenceGaps = attrs.field(init=False, factory=SequenceGaps)
+    delayed_operations: DelayedOperations = attrs.field(init=False)
     leaders: Leaders = attrs.field(init=False)
     metadata_cache: MetadataCache = attrs.field(init=False, factory=MetadataCache)
     producer_ids: ProducerIds = attrs.field(init=False)
     traffic: Traffic = attrs.field(init=False, factory=Traffic)
     portions: Portions = attrs.field(init=False)
     request_memory: RequestMemory = attrs.field(init=False)
-    produces: DelayedProduces = attrs.field(init=False)
-    progress: ProgressRequests = attrs.field(init=False)
+    delayed_produces: DelayedProduces = attrs.field(init=False)
+    progress_requests: ProgressRequests = attrs.field(init=False)
     retainer: Retainer = attrs.field(init=False)
     unknown_producers: UnknownProducers = attrs.field(init=False)
-    searches: SearchQueue = attrs.field(init=False)
+    search_queue: SearchQueue = attrs.field(init=False)
     disk_reads: DiskReads = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.delayed = DelayedOperations(self.groups, self.timers)
+        self.delayed_operations = DelayedOperations(self.groups, self.timers)
         self.portions = Portions(self.config.portions_bytes_max)
         self.request_memory = RequestMemory(self.config.decoded_bytes_max)
         self.leaders = Leaders(self.groups)
         self.producer_ids = ProducerIds(self.me, self.groups, self.timers)
-        self.produces = DelayedProduces(self.groups, self.timers)
-        self.progress = ProgressRequests(self.groups, self.timers, self._wake_fetches)
+        self.delayed_produces = DelayedProduces(self.groups, self.timers)
+        self.progress_requests = ProgressRequests(self.groups, self.timers, self._wake_fetches)
         unpacked = self.config.unpacked_bytes_max
         self.disk_reads = DiskReads(self.fetcher)
-        self.searches = SearchQueue(self.aside, self.groups, self.timers, unpacked)
+        self.search_queue = SearchQueue(self.background, self.groups, self.timers, unpacked)
         self.retainer = Retainer(
             self.groups, self.registry, self.machines, self.config, self.statistics
         )
-        self.unknown_producers = UnknownProducers(self.groups, self.machines, self.gaps)
+        self.unknown_producers = UnknownProducers(self.groups, self.machines, self.sequence_gaps)
 
     def _wake_fetches(self, group: "GroupId") -> None:
-        self.parked.appended(list(self.machines[group].partitions))
+        self.delayed_fetches.appended(list(self.machines[group].partitions))

@@ -1,15 +1,16 @@
 """Requests that name much: served in portions, round by round, so that nobody waits for them.
 
-A request may name 100,000 things in a frame of a megabyte. What each of them costs is known (`WAYS`
-has how many fit a few milliseconds), so a request that names more is cut into smaller ones of its
-kind, each a fourth of that, which the same handlers answer; a round serves one of those, whoever
-sent them, in turns. (What is served beside them takes several rounds to become durable and be
-answered, so rounds have to be short.) The answers are read, joined and written again aside. While
-portions are left nothing more is read of the connection: what follows must not overtake them.
+A request may name 100,000 things in a frame of a megabyte. What each of them costs is known
+(`SPLIT_RULES` has how many fit a few milliseconds), so a request that names more is cut into
+smaller ones of its kind, each a fourth of that, which the same handlers answer; a round serves one
+of those, whoever sent them, in turns. (What is served beside them takes several rounds to become
+durable and be answered, so rounds have to be short.) The answers are read, joined and written again
+aside. While portions are left nothing more is read of the connection: what follows must not
+overtake them.
 
 What is asked twice in one request is answered once, where the answer says whose it is. Where a
-handler judges a place that is named twice (`Way.together`), it gets it in one portion, so that it
-judges as it would of the whole.
+handler judges a place that is named twice (`SplitRule.together`), it gets it in one portion, so
+that it judges as it would of the whole.
 
 Changes that are decided as a whole (CreateTopics and its like) are not cut, but bounded.
 """
@@ -23,7 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import attrs
 
 from broker.config import BrokerConfig
-from broker.ports import Aside, Connection, Groups, Reply, Timers
+from broker.ports import BackgroundWorker, Connection, Groups, Reply, Timers
 from broker.requests.request import Request
 from paxos.ids import MS, GroupId
 from wire.apis import (
@@ -52,7 +53,7 @@ REST_BYTES: Final = 16 * 1024
 """Of answers that are joined between two rests: about a millisecond's work."""
 
 
-class Way(NamedTuple):
+class SplitRule(NamedTuple):
     """How requests of one API are cut: at `asked`, in their items at `inner`; up to `size` of
     either are served in one piece. The answers are joined at `answered` and `answered_inner`."""
 
@@ -89,8 +90,8 @@ def _topic(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.metadata.Metada
     return name
 
 
-WAYS: Final[Mapping[int, Way]] = {
-    ApiKey.PRODUCE: Way(
+SPLIT_RULES: Final[Mapping[int, SplitRule]] = {
+    ApiKey.PRODUCE: SplitRule(
         400,
         "topic_data",
         "responses",
@@ -99,20 +100,26 @@ WAYS: Final[Mapping[int, Way]] = {
         together=True,
         counts=lambda data: may_be_one(data.records),
     ),
-    ApiKey.FETCH: Way(800, "topics", "responses", "partitions", "partitions"),
-    ApiKey.LIST_OFFSETS: Way(1_000, "topics", "topics", "partitions", "partitions", together=True),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Way(1_000, "topics", "topics", "partitions", "partitions"),
-    ApiKey.METADATA: Way(500, "topics", "topics", once=_topic),
-    ApiKey.OFFSET_COMMIT: Way(500, "topics", "topics", "partitions", "partitions"),
-    ApiKey.OFFSET_FETCH: Way(20, "groups", "groups"),
-    ApiKey.FIND_COORDINATOR: Way(1_000, "coordinator_keys", "coordinators", once=_itself),
-    ApiKey.DESCRIBE_GROUPS: Way(10, "groups", "groups", once=_itself),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Way(10, "group_ids", "groups", once=_itself),
-    ApiKey.DELETE_GROUPS: Way(200, "groups_names", "results", once=_itself),
-    ApiKey.DESCRIBE_CONFIGS: Way(40, "resources", "results", once=_resource),
-    ApiKey.DELETE_RECORDS: Way(500, "topics", "topics", "partitions", "partitions", together=True),
-    ApiKey.OFFSET_DELETE: Way(1_000, "topics", "topics", "partitions", "partitions"),
-    ApiKey.ELECT_LEADERS: Way(
+    ApiKey.FETCH: SplitRule(800, "topics", "responses", "partitions", "partitions"),
+    ApiKey.LIST_OFFSETS: SplitRule(
+        1_000, "topics", "topics", "partitions", "partitions", together=True
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: SplitRule(
+        1_000, "topics", "topics", "partitions", "partitions"
+    ),
+    ApiKey.METADATA: SplitRule(500, "topics", "topics", once=_topic),
+    ApiKey.OFFSET_COMMIT: SplitRule(500, "topics", "topics", "partitions", "partitions"),
+    ApiKey.OFFSET_FETCH: SplitRule(20, "groups", "groups"),
+    ApiKey.FIND_COORDINATOR: SplitRule(1_000, "coordinator_keys", "coordinators", once=_itself),
+    ApiKey.DESCRIBE_GROUPS: SplitRule(10, "groups", "groups", once=_itself),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: SplitRule(10, "group_ids", "groups", once=_itself),
+    ApiKey.DELETE_GROUPS: SplitRule(200, "groups_names", "results", once=_itself),
+    ApiKey.DESCRIBE_CONFIGS: SplitRule(40, "resources", "results", once=_resource),
+    ApiKey.DELETE_RECORDS: SplitRule(
+        500, "topics", "topics", "partitions", "partitions", together=True
+    ),
+    ApiKey.OFFSET_DELETE: SplitRule(1_000, "topics", "topics", "partitions", "partitions"),
+    ApiKey.ELECT_LEADERS: SplitRule(
         500,
         "topic_partitions",
         "replica_election_results",
@@ -121,7 +128,7 @@ WAYS: Final[Mapping[int, Way]] = {
         together=True,
         counts=lambda _: True,
     ),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Way(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: SplitRule(
         500, "topics", "responses", "partitions", "partitions", together=True, enough=2
     ),
 }
@@ -133,7 +140,7 @@ class Host(Protocol):
     config: BrokerConfig
     groups: Groups
     timers: Timers
-    aside: Aside
+    background: BackgroundWorker
     on_bug: Callable[[str, Exception], None]
 
 
@@ -160,11 +167,11 @@ class Portions:
     ) -> bool:
         """False where the request is small enough for its handler; else `end` is called when it is
         answered."""
-        way = WAYS.get(request.header.api_key)
-        if way is None:
+        rule = SPLIT_RULES.get(request.header.api_key)
+        if rule is None:
             return False
-        items = getattr(request.message, way.asked)
-        if not items or _weight(items, way.inner) <= way.size:
+        items = getattr(request.message, rule.asked)
+        if not items or _weight(items, rule.inner) <= rule.size:
             return False
         request.reply.stop_reading()
         self.served += 1
@@ -174,16 +181,18 @@ class Portions:
             frame = memoryview(bytes(request.frame))
             message = decode_request(request.header, frame)
             request = attrs.evolve(request, frame=frame, owned=True, message=message)
-            items = getattr(message, way.asked)
+            items = getattr(message, rule.asked)
 
         def begin(items: list[Any]) -> None:
-            serving = _Serving(self, broker, request, partial(handler, broker), way, items)
+            serving = _Serving(self, broker, request, partial(handler, broker), rule, items)
             serving.end = end or _nobody
             self._turns.append(serving)
             self._arm(broker)
 
-        if way.together:
-            broker.aside.submit(partial(_sorted_out, items, way, broker.aside.rest), begin)
+        if rule.together:
+            broker.background.submit(
+                partial(_sorted_out, items, rule, broker.background.rest), begin
+            )
         else:
             begin(items)
         return True
@@ -213,22 +222,22 @@ def _weight(items: list[Any], inner: str) -> int:
     return len(items) + sum(len(getattr(one, inner) or ()) for one in items)
 
 
-def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
-    """Portions of `way.portion`: an item that names too much for one is cut itself. An empty one
+def _cut(items: list[Any], rule: SplitRule) -> Iterator[list[Any]]:
+    """Portions of `rule.portion`: an item that names too much for one is cut itself. An empty one
     stands for a round in which items were only looked at."""
     portion: list[Any] = []
-    size = way.portion
+    size = rule.portion
     room = size
     seen: set[Hashable] = set()
     for number, one in enumerate(items, 1):
         if number % LOOKED_AT_MAX == 0:  # they may all be the same
             yield portion
             portion, room = [], size
-        if way.once is not None:
-            if (key := way.once(one)) in seen:
+        if rule.once is not None:
+            if (key := rule.once(one)) in seen:
                 continue
             seen.add(key)
-        named = (getattr(one, way.inner) or []) if way.inner else []
+        named = (getattr(one, rule.inner) or []) if rule.inner else []
         if len(named) < room:
             portion.append(one)
             room -= 1 + len(named)
@@ -238,7 +247,7 @@ def _cut(items: list[Any], way: Way) -> Iterator[list[Any]]:
                 if len(some) >= room and portion:
                     yield portion
                     portion, room = [], size
-                portion.append(attrs.evolve(one, **{way.inner: some}) if way.inner else one)
+                portion.append(attrs.evolve(one, **{rule.inner: some}) if rule.inner else one)
                 room -= 1 + len(some)
         if room <= 0:
             yield portion
@@ -257,13 +266,13 @@ def _place(topic: Any, one: Any) -> _Place:  # noqa: ANN401  a partition of any 
     return name, one.index if hasattr(one, "index") else one.partition_index
 
 
-def _named_twice(items: list[Any], way: Way, rest: Callable[[], None]) -> set[_Place]:
+def _named_twice(items: list[Any], rule: SplitRule, rest: Callable[[], None]) -> set[_Place]:
     """The partitions that are named more than once."""
     seen: set[_Place] = set()
     twice: set[_Place] = set()
     looked_at = 0
     for topic in items:
-        for one in getattr(topic, way.inner):
+        for one in getattr(topic, rule.inner):
             place = _place(topic, one)
             (twice if place in seen else seen).add(place)
             looked_at += 1
@@ -272,33 +281,33 @@ def _named_twice(items: list[Any], way: Way, rest: Callable[[], None]) -> set[_P
     return twice
 
 
-def _sorted_out(items: list[Any], way: Way, rest: Callable[[], None]) -> list[Any]:
+def _sorted_out(items: list[Any], rule: SplitRule, rest: Callable[[], None]) -> list[Any]:
     """The same items; a partition that is named more than once is in one of its own, at the end."""
-    twice = _named_twice(items, way, rest)
+    twice = _named_twice(items, rule, rest)
     if not twice:
         return items
     once: list[Any] = []
     apart: dict[_Place, tuple[Any, list[Any]]] = {}
     for number, topic in enumerate(items, 1):
         left: list[Any] = []
-        for one in getattr(topic, way.inner):
+        for one in getattr(topic, rule.inner):
             place = _place(topic, one)
             if place in twice:
                 apart.setdefault(place, (topic, []))[1].append(one)
             else:
                 left.append(one)
-        if left or not getattr(topic, way.inner):
-            once.append(attrs.evolve(topic, **{way.inner: left}))
+        if left or not getattr(topic, rule.inner):
+            once.append(attrs.evolve(topic, **{rule.inner: left}))
         if number % LOOKED_AT_MAX == 0:
             rest()
     for number, (topic, named) in enumerate(apart.values(), 1):
-        some = named[: way.enough]
-        if way.counts is not None:
-            some = [next(filter(way.counts, reversed(named)), named[-1])]
-        parts = -(-len(some) // way.portion)  # each with two of them at least
+        some = named[: rule.enough]
+        if rule.counts is not None:
+            some = [next(filter(rule.counts, reversed(named)), named[-1])]
+        parts = -(-len(some) // rule.portion)  # each with two of them at least
         for at in range(parts):
             part = some[at * len(some) // parts : (at + 1) * len(some) // parts]
-            once.append(attrs.evolve(topic, **{way.inner: part}))
+            once.append(attrs.evolve(topic, **{rule.inner: part}))
         if number % LOOKED_AT_MAX == 0:
             rest()
     return once
@@ -317,12 +326,12 @@ class _Serving:
         broker: Host,
         request: Request,
         handler: Callable[[Request], None],
-        way: Way,
+        rule: SplitRule,
         items: list[Any],
     ) -> None:
-        self.broker, self.request, self.way = broker, request, way
+        self.broker, self.request, self.rule = broker, request, rule
         self._handler, self._all = handler, portions
-        self._portions = _cut(items, way)
+        self._portions = _cut(items, rule)
         self._parts: list[_Part] = []
         self._left = 0
         self._all_begun = self._over = False
@@ -345,7 +354,7 @@ class _Serving:
         part = _Part(self)
         self._parts.append(part)
         self._left += 1
-        changed: dict[str, Any] = {self.way.asked: portion}
+        changed: dict[str, Any] = {self.rule.asked: portion}
         if self.fetch_left is not None:
             changed |= {"max_wait_ms": 0, "max_bytes": max(0, self.fetch_left)}
         message: Any = request.message
@@ -380,10 +389,10 @@ class _Serving:
             self._ended()
             self.request.reply.nothing()
         else:
-            items = getattr(self.request.message, self.way.asked)
-            rest = self.broker.aside.rest
-            work = partial(_joined, self.request.header, self.way, parts, items, rest)
-            self.broker.aside.submit(work, self._complete)
+            items = getattr(self.request.message, self.rule.asked)
+            rest = self.broker.background.rest
+            work = partial(_joined, self.request.header, self.rule, parts, items, rest)
+            self.broker.background.submit(work, self._complete)
 
     @property
     def _answer_bytes_max(self) -> int:
@@ -473,7 +482,7 @@ class _Part(Reply):
 
 def _joined(
     header: RequestHeader,
-    way: Way,
+    rule: SplitRule,
     parts: list[bytes],
     asked: list[Any],
     rest: Callable[[], None],
@@ -493,10 +502,10 @@ def _joined(
     whole = answers[0]
     items: list[Any] = []
     for answer in answers:
-        for one in getattr(answer, way.answered):
-            last = items[-1] if items and way.inner else None
+        for one in getattr(answer, rule.answered):
+            last = items[-1] if items and rule.inner else None
             if last is not None and _same(last, one):
-                getattr(last, way.answered_inner).extend(getattr(one, way.answered_inner))
+                getattr(last, rule.answered_inner).extend(getattr(one, rule.answered_inner))
             else:
                 items.append(one)
         if answer is not whole and hasattr(whole, "node_endpoints"):
@@ -508,7 +517,7 @@ def _joined(
             whole.error_code = whole.error_code or answer.error_code
         with suppress(AttributeError):
             whole.throttle_time_ms = max(whole.throttle_time_ms, answer.throttle_time_ms)
-    setattr(whole, way.answered, items)
+    setattr(whole, rule.answered, items)
     return encode_response(header, whole)
 
 

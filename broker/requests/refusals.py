@@ -17,7 +17,7 @@ from wire.codec.primitives import Buffer
 from wire.error_codes import ErrorCode
 from wire.messages import configs, produce, topics
 
-ASIDE_FROM: Final = 500
+BACKGROUND_FROM: Final = 500
 """Things named: writing an answer for so many costs a millisecond."""
 
 Refuse = Callable[[Any, int, str], Any]
@@ -120,11 +120,11 @@ def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things
             request.reply.close(text)
         else:
             request.reply.complete(encode_response(header, answer))
-    elif things < ASIDE_FROM:
+    elif things < BACKGROUND_FROM:
         request.reply.complete(_written(make, header, request.message, error, text))
     else:
         work = partial(_written, make, header, request.message, error, text)
-        broker.aside.submit(work, request.reply.complete)
+        broker.background.submit(work, request.reply.complete)
 
 
 def refuse_more_than(limit: int, named: Sized, broker: Broker, request: Request) -> bool:

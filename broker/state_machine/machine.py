@@ -350,7 +350,7 @@ class GroupMachine:
             if log_from is not None:
                 state.index.drop_before(state.index.below(log_from))
             elif len(state.index):
-                state.settled(self._cold.end(uid) or 0)
+                state.mark_tiered(self._cold.end(uid) or 0)
         self.applied = base
         self._floors = restoring.floors
         self._floor_max = max(self._floors.values())

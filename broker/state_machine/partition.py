@@ -29,7 +29,7 @@ from wire.records.batch import (
 from wire.records.write_tokens import FIRST_ID
 
 OFFSET_MAX: Final = 2**63 - 1
-SETTLE_BATCHES_MAX: Final = 16_384
+TIERING_BATCHES_MAX: Final = 16_384
 """In one plan, which takes a millisecond to make."""
 NO_TIME: Final = -1
 _RECORDS: Final = int(CommandKind.RECORDS)
@@ -295,7 +295,7 @@ class PartitionState:
 
     # -- settling -----------------------------------------------------------------------------
 
-    def settle_plan(self, below: int, batches_max: int = SETTLE_BATCHES_MAX) -> CopyPlan | None:
+    def copy_plan(self, below: int, batches_max: int = TIERING_BATCHES_MAX) -> CopyPlan | None:
         """What to copy to the cold store so that nothing is read from below this position of the
         log; None if it needs nothing. Offsets leave in order, so what lies further on may have to
         go as well. At most `batches_max`: call again when these are settled.
@@ -321,7 +321,7 @@ class PartitionState:
         epochs = list(zip(self._epoch_starts[at:until], self._epochs[at:until], strict=True))
         return CopyPlan(self.uid, bases, positions, sizes, times, epochs, end)
 
-    def settled(self, to: int) -> None:
+    def mark_tiered(self, to: int) -> None:
         """Everything up to this offset is in the cold store, and is read from there from now on."""
         index = self.index
         index.drop_before(max(index.first, index.at_or_after(min(to, self.next_offset))))

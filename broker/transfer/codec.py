@@ -21,9 +21,9 @@ from broker.transfer.messages import (
     Manifest,
     Message,
     Part,
+    RefusalReason,
     Refused,
     State,
-    Why,
 )
 from paxos.codec import PeerError
 from paxos.entry import Buffer
@@ -134,9 +134,9 @@ def _state(fields: tuple[Any, ...], payload: memoryview) -> State:
 
 def _refused(fields: tuple[Any, ...], _payload: memoryview) -> Refused:
     number, group, why = fields
-    if why not in tuple(Why):
+    if why not in tuple(RefusalReason):
         raise PeerError(f"a refusal for reason {why}")
-    return Refused(number, GroupId(group), Why(why))
+    return Refused(number, GroupId(group), RefusalReason(why))
 
 
 _Make = Callable[[tuple[Any, ...], memoryview], Message]

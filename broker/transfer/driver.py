@@ -31,17 +31,17 @@ from broker.transfer.effects import (
     Append,
     Fetched,
     Install,
-    Mend,
     NotFetched,
     Open,
     Read,
+    Repair,
     Restart,
     Save,
     Send,
     Settle,
     SinkEffect,
 )
-from broker.transfer.messages import AskData, AskManifest, AskState, Message, Part, Why
+from broker.transfer.messages import AskData, AskManifest, AskState, Message, Part, RefusalReason
 from broker.transfer.sink import Candidate, Sink
 from broker.transfer.source import Source
 from paxos.base import Base, BaseError
@@ -145,7 +145,7 @@ class CatchingUp:
         journal: Journal,
     ) -> None:
         self._node, self._machines, self._files, self._cold = node, machines, files, cold
-        self._checkpointing, self._settling = checkpointing, tiering
+        self._checkpointing, self._tiering = checkpointing, tiering
         self._saver, self._mover, self._reader = workers
         self._registry, self._scratch, self._journal = registry, scratch, journal
         self.links: Links | None = None
@@ -153,7 +153,7 @@ class CatchingUp:
         first_number = (node.multi.incarnation & 0xFFFF_FFFF) << 32
         self.sink = Sink(self, buckets[0], first_number)
         self.source = Source(self, buckets[1])
-        tiering.wants = self.sink
+        tiering.peer_data = self.sink
         self._held: set[GroupId] = set()
         self.bytes_per_s = 0.0
         self._measured = (0, 0)
@@ -198,7 +198,7 @@ class CatchingUp:
         """Groups whose transfer has ended are looked after as all others again."""
         for group in [one for one in self._held if not self.sink.catches_up(one)]:
             self._held.discard(group)
-            self._settling.release(group)
+            self._tiering.release(group)
             self._checkpointing.held.discard(group)
 
     def _carry_out(self) -> None:
@@ -260,12 +260,12 @@ class CatchingUp:
             self._mover.submit(partial(self._cold.drop, effect.uid), lambda _: None)
         elif isinstance(effect, Append):
             self._append(effect)
-        elif isinstance(effect, Mend):
-            self._mend(effect)
+        elif isinstance(effect, Repair):
+            self._repair(effect)
         elif isinstance(effect, Fetched):
-            self._settling.fetched(effect.group, effect.uid, effect.end)
+            self._tiering.fetched(effect.group, effect.uid, effect.end)
         elif isinstance(effect, NotFetched):
-            self._settling.not_fetched(effect.uid)
+            self._tiering.not_fetched(effect.uid)
         elif isinstance(effect, Save):
             self._save(effect)
         else:
@@ -283,7 +283,7 @@ class CatchingUp:
 
         # Behind everything that is on its way to the cold store: then its ends are known.
         learn = partial(self._cold.learn, self._cold.uids())
-        self._settling.settle_all(group, lambda: self._mover.submit(learn, settled))
+        self._tiering.tier_all(group, lambda: self._mover.submit(learn, settled))
 
     def _append(self, effect: Append) -> None:
         def appended(_: int) -> None:
@@ -296,7 +296,7 @@ class CatchingUp:
             self.sink.not_appended(effect.size)
 
         rows = [written(one) for one in effect.batches]
-        size, ms = self._settling.segments(effect.uid)
+        size, ms = self._tiering.segments(effect.uid)
         work = partial(
             self._cold.append,
             effect.uid,
@@ -308,16 +308,16 @@ class CatchingUp:
         )
         self._mover.submit(work, appended, refused)
 
-    def _mend(self, effect: Mend) -> None:
-        def mended(_: None) -> None:
+    def _repair(self, effect: Repair) -> None:
+        def repaired(_: None) -> None:
             what = {"partition": effect.uid, "start": effect.start, "end": effect.end}
             self._journal.info("cold data mended", **what)
 
         rows = [written(one) for one in effect.batches]
         work = partial(self._cold.replace, effect.uid, effect.start, effect.end, rows)
-        self._mover.submit(work, mended, self._not_mended)
+        self._mover.submit(work, repaired, self._not_repaired)
 
-    def _not_mended(self, error: StorageError) -> None:
+    def _not_repaired(self, error: StorageError) -> None:
         """Dropped meanwhile, or there is no room: it is found again if it is still there."""
         if not isinstance(error, NotInLog | DiskFull):
             raise error
@@ -392,7 +392,7 @@ class CatchingUp:
             if chunks:
                 self.source.opened(now_ns, one.to, one.ask, chunks)
             else:
-                self.source.not_read(one.to, one.ask, Why.BEHIND)
+                self.source.not_read(one.to, one.ask, RefusalReason.BEHIND)
             self._carry_out()
 
         self._reader.submit(load, loaded)
@@ -402,15 +402,17 @@ class CatchingUp:
         machine = self._machines.get(ask.group)
         state = None if machine is None else machine.partitions.get(ask.uid)
         if state is None or ask.offset < state.log_start:
-            self.source.not_read(one.to, ask, Why.GONE)
+            self.source.not_read(one.to, ask, RefusalReason.GONE)
         elif ask.offset >= state.next_offset:
-            self.source.not_read(one.to, ask, Why.BEHIND)
+            self.source.not_read(one.to, ask, RefusalReason.BEHIND)
         elif not self._cold.knows(ask.uid):
-            self.source.not_read(one.to, ask, Why.BUSY)
+            self.source.not_read(one.to, ask, RefusalReason.BUSY)
         elif ask.offset < (self._cold.end(ask.uid) or 0):
             self._read_cold(one, state)
         elif ask.offset < state.index_start:
-            self.source.not_read(one.to, ask, Why.DAMAGED)  # a peer is to give it to us as well
+            self.source.not_read(
+                one.to, ask, RefusalReason.DAMAGED
+            )  # a peer is to give it to us as well
         else:
             self._read_log(one, state)
 
@@ -428,7 +430,7 @@ class CatchingUp:
         def failed(error: StorageError) -> None:
             if not isinstance(error, NotInLog | ColdDamaged):
                 raise error
-            why = Why.GONE if isinstance(error, NotInLog) else Why.DAMAGED
+            why = RefusalReason.GONE if isinstance(error, NotInLog) else RefusalReason.DAMAGED
             self.source.not_read(one.to, ask, why)
             self._carry_out()
 
@@ -445,7 +447,7 @@ class CatchingUp:
             if batches:
                 self._answer(one, batches, batches[-1].end)
                 return
-            self.source.not_read(one.to, one.ask, Why.DAMAGED)
+            self.source.not_read(one.to, one.ask, RefusalReason.DAMAGED)
             self._carry_out()
 
         self._reader.submit(read, done)

@@ -51,7 +51,7 @@ class Append:
 
 
 @attrs.frozen
-class Mend:
+class Repair:
     """Write these batches in the place of the damaged ones from `start` on."""
 
     uid: int
@@ -62,7 +62,7 @@ class Mend:
 
 @attrs.frozen
 class Fetched:
-    """The data of a `want_data` has been appended, durably."""
+    """The data of a `request_data` has been appended, durably."""
 
     group: GroupId
     uid: int
@@ -94,7 +94,7 @@ class Install:
 
 
 SinkEffect: TypeAlias = (
-    Send | Settle | Restart | Append | Mend | Fetched | NotFetched | Save | Install
+    Send | Settle | Restart | Append | Repair | Fetched | NotFetched | Save | Install
 )
 
 

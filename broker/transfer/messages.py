@@ -22,7 +22,7 @@ ASKED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of one question for data: a sink asks for `sink.PULL_BYTES`."""
 
 
-class Why(IntEnum):
+class RefusalReason(IntEnum):
     """Why a question is not answered, and what the sink makes of it (sink.py)."""
 
     BEHIND = 1
@@ -119,7 +119,7 @@ class State:
 class Refused:
     number: int
     group: GroupId
-    why: Why
+    why: RefusalReason
 
 
 Question: TypeAlias = AskManifest | AskData | AskState

@@ -35,8 +35,8 @@ from broker.transfer.effects import (
     Append,
     Fetched,
     Install,
-    Mend,
     NotFetched,
+    Repair,
     Restart,
     Save,
     Send,
@@ -52,9 +52,9 @@ from broker.transfer.messages import (
     Manifest,
     Part,
     Question,
+    RefusalReason,
     Refused,
     State,
-    Why,
 )
 from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Slot
 
@@ -67,9 +67,9 @@ ANSWER_NS: Final = 3_000 * MS
 """A question without an answer for so long is asked again, of somebody else if there is one."""
 GIVE_WAY_NS: Final = 2_000 * MS
 """A group that nobody can help with lets others go first after so long."""
-SHUN_NS: Final = 5_000 * MS
+AVOID_SOURCE_NS: Final = 5_000 * MS
 """Who could not help is left alone for so long."""
-MENDING_MAX: Final = 1024
+REPAIRS_MAX: Final = 1024
 """Damaged places waiting; more are found again by whoever found them."""
 
 
@@ -144,19 +144,19 @@ class _Job:
 
 
 @attrs.frozen
-class _Wish:
+class _DataRequest:
     """Data of one partition only: to be appended to its cold end, or to mend what is damaged."""
 
     group: GroupId
     uid: int
     start: int
     end: int
-    mends: bool
+    repairs: bool
 
 
 @attrs.define(eq=False)
 class _DataJob(_Job):
-    wish: _Wish = attrs.field(kw_only=True)
+    request: _DataRequest = attrs.field(kw_only=True)
     got: list[OneBatch] = attrs.Factory(list)
     complete: bool = False
 
@@ -166,7 +166,7 @@ class SinkStatistics:
     transfers: int = 0
     """State transfers that were completed."""
     bytes_received: int = 0
-    mended: int = 0
+    repaired: int = 0
     questions: int = 0
     timeouts: int = 0
     refusals: int = 0
@@ -193,11 +193,11 @@ class Sink:
         self._local, self._bucket = local, bucket
         self._number = first_number
         self._wanted: dict[GroupId, None] = {}
-        self._wishes: dict[_Wish, None] = {}
+        self._data_requests: dict[_DataRequest, None] = {}
         self._job: _Job | None = None
         self._question: tuple[NodeId, Question] | None = None
         self._asked_ns = 0
-        self._shunned: dict[NodeId, int] = {}
+        self._avoided_until: dict[NodeId, int] = {}
         self._unwritten = 0
         self._effects: list[SinkEffect] = []
         self.statistics = SinkStatistics()
@@ -216,18 +216,22 @@ class Sink:
                 }
             )
 
-    def want_data(self, group: GroupId, uid: int, start: int, end: int, *, mends: bool) -> None:
-        """A peer's copy of offsets `start` to `end`: in the place of damaged cold data (`mends`),
+    def request_data(
+        self, group: GroupId, uid: int, start: int, end: int, *, repairs: bool
+    ) -> None:
+        """A peer's copy of offsets `start` to `end`: in the place of damaged cold data (`repairs`),
         or to go on at the cold end where the own log cannot be read."""
-        if len(self._wishes) < MENDING_MAX:
-            self._wishes[_Wish(group, uid, start, end, mends)] = None
-        elif not mends:
+        if len(self._data_requests) < REPAIRS_MAX:
+            self._data_requests[_DataRequest(group, uid, start, end, repairs)] = None
+        elif not repairs:
             self._effects.append(NotFetched(group, uid))
 
     def forget(self, group: GroupId) -> None:
         """This node is no member of the group any more."""
         self._wanted.pop(group, None)
-        self._wishes = {wish: None for wish in self._wishes if wish.group != group}
+        self._data_requests = {
+            request: None for request in self._data_requests if request.group != group
+        }
         if self._job is not None and self._job.group == group:
             self._end()
 
@@ -238,7 +242,7 @@ class Sink:
 
     @property
     def idle(self) -> bool:
-        return self._job is None and not self._wanted and not self._wishes
+        return self._job is None and not self._wanted and not self._data_requests
 
     def catches_up(self, group: GroupId) -> bool:
         """Whether the group's state is on its way here."""
@@ -255,7 +259,7 @@ class Sink:
     @property
     def waiting(self) -> int:
         """Groups and damaged places that have not begun."""
-        return len(self._wanted) + len(self._wishes)
+        return len(self._wanted) + len(self._data_requests)
 
     # -- events -------------------------------------------------------------------------------
 
@@ -267,12 +271,12 @@ class Sink:
             self._begin(now_ns)
         if self._question is not None and now_ns - self._asked_ns >= ANSWER_NS:
             self.statistics.timeouts += 1
-            self._shun(now_ns, self._question[0])
+            self._avoid(now_ns, self._question[0])
         self._go_on(now_ns)
 
     def peer_down(self, now_ns: int, node: NodeId) -> None:
         if self._question is not None and self._question[0] == node:
-            self._shun(now_ns, node)
+            self._avoid(now_ns, node)
 
     def settled(self, now_ns: int, group: GroupId) -> None:
         self._pass(now_ns, group, Phase.SETTLE, Phase.MANIFEST)
@@ -292,7 +296,7 @@ class Sink:
         job = self._job
         if job is not None and (job.group, job.phase) == (group, Phase.SAVE):
             if job.source is not None:
-                self._shunned[job.source] = now_ns + SHUN_NS
+                self._avoided_until[job.source] = now_ns + AVOID_SOURCE_NS
             self._end()
 
     def saved(self, now_ns: int, group: GroupId) -> None:
@@ -327,15 +331,15 @@ class Sink:
             # Told wrong things in whole frames: damage at the source, or a bug. Others may be well.
             self.statistics.bad_answers += 1
             self.statistics.complaint = f"node {sender}, group {job.group}: {error}"
-            self._shun(now_ns, sender)
+            self._avoid(now_ns, sender)
         self._go_on(now_ns)
 
     # -- answers ------------------------------------------------------------------------------
 
-    def _refused(self, now_ns: int, job: _Job, sender: NodeId, why: Why) -> None:
+    def _refused(self, now_ns: int, job: _Job, sender: NodeId, why: RefusalReason) -> None:
         self.statistics.refusals += 1
-        if why is not Why.GONE:
-            self._shun(now_ns, sender)
+        if why is not RefusalReason.GONE:
+            self._avoid(now_ns, sender)
         elif isinstance(job, _DataJob):
             self._end()  # it is below the log start by now: whoever needs it will see that
         else:
@@ -345,7 +349,7 @@ class Sink:
         if job.phase is not Phase.MANIFEST:
             raise ValueError("a manifest was not asked for")
         if manifest.saved <= job.applied:
-            self._shun(now_ns, sender)
+            self._avoid(now_ns, sender)
             return
         job.spans = self._spans(manifest.parts, begins=True)
         job.phase = Phase.DATA
@@ -380,7 +384,7 @@ class Sink:
         span.at, span.fresh = data.end, span.fresh and not batches
         if span.at >= span.end:
             job.spans.popleft()
-        if isinstance(job, _DataJob) and job.wish.mends:
+        if isinstance(job, _DataJob) and job.request.repairs:
             job.got += batches
         elif batches:
             self._unwritten += size
@@ -426,7 +430,7 @@ class Sink:
         source = self._source_for(now_ns, job)
         if source is not None:
             self._ask(now_ns, source, self._next_question(job))
-        elif now_ns - job.began_ns >= GIVE_WAY_NS and (self._wanted or self._wishes):
+        elif now_ns - job.began_ns >= GIVE_WAY_NS and (self._wanted or self._data_requests):
             self._give_way(job)
 
     def _next_question(self, job: _Job) -> Question:
@@ -446,12 +450,14 @@ class Sink:
 
     def _data_complete(self, now_ns: int, job: _Job) -> None:
         if isinstance(job, _DataJob):
-            wish, job.complete = job.wish, True
-            if wish.mends:
-                self._effects.append(Mend(wish.uid, wish.start, wish.end, tuple(job.got)))
-                self.statistics.mended += 1
+            request, job.complete = job.request, True
+            if request.repairs:
+                self._effects.append(
+                    Repair(request.uid, request.start, request.end, tuple(job.got))
+                )
+                self.statistics.repaired += 1
             else:
-                self._effects.append(Fetched(wish.group, wish.uid, wish.end))
+                self._effects.append(Fetched(request.group, request.uid, request.end))
             self._end()
             self._begin(now_ns)
         elif job.phase is Phase.DATA:
@@ -464,11 +470,13 @@ class Sink:
         """Who is asked: the same as before, or whoever is ahead and master of the fewest."""
         if job.source is not None:
             return job.source
-        self._shunned = {node: until for node, until in self._shunned.items() if until > now_ns}
+        self._avoided_until = {
+            node: until for node, until in self._avoided_until.items() if until > now_ns
+        }
         able = [
             (one.masters, one.node)
             for one in self._local.candidates(job.group)
-            if one.node not in self._shunned
+            if one.node not in self._avoided_until
             and (isinstance(job, _DataJob) or one.applied > job.applied)
         ]
         if not able:
@@ -476,10 +484,10 @@ class Sink:
         job.source = min(able)[1]
         return job.source
 
-    def _shun(self, now_ns: int, node: NodeId) -> None:
+    def _avoid(self, now_ns: int, node: NodeId) -> None:
         """Somebody else should help. The data stays, as a rule; the state begins anew."""
         self._question = None
-        self._shunned[node] = now_ns + SHUN_NS
+        self._avoided_until[node] = now_ns + AVOID_SOURCE_NS
         if self._job is not None:
             self._job.source = None
             self.statistics.source_changes += 1
@@ -510,18 +518,18 @@ class Sink:
         assert self._job is None
         if self._unwritten:
             return  # of a job that was given up: the ends of the cold data are not known yet
-        if self._wishes:
-            wish = next(iter(self._wishes))
-            if not self._local.knows_end(wish.uid):
+        if self._data_requests:
+            request = next(iter(self._data_requests))
+            if not self._local.knows_end(request.uid):
                 return
-            del self._wishes[wish]
-            job = _DataJob(wish.group, Phase.DATA, began_ns=now_ns, wish=wish)
-            at = wish.start
-            if not wish.mends:  # a transfer may have got some of it meanwhile
-                at = max(at, self._local.cold_end(wish.uid) or 0)
-            if at < wish.end:
-                fresh = wish.mends or self._local.cold_end(wish.uid) is None
-                job.spans.append(_Span(wish.uid, at, wish.end, fresh))
+            del self._data_requests[request]
+            job = _DataJob(request.group, Phase.DATA, began_ns=now_ns, request=request)
+            at = request.start
+            if not request.repairs:  # a transfer may have got some of it meanwhile
+                at = max(at, self._local.cold_end(request.uid) or 0)
+            if at < request.end:
+                fresh = request.repairs or self._local.cold_end(request.uid) is None
+                job.spans.append(_Span(request.uid, at, request.end, fresh))
             self._job = job
         elif self._wanted:
             group = next(iter(self._wanted))
@@ -534,14 +542,14 @@ class Sink:
         """Nobody can help with this one; perhaps somebody can with the next."""
         self._end()
         if isinstance(job, _DataJob):
-            self._wishes[job.wish] = None
+            self._data_requests[job.request] = None
         else:
             self._wanted[job.group] = None
 
     def _end(self) -> None:
         job = self._job
-        if isinstance(job, _DataJob) and not job.complete and not job.wish.mends:
-            self._effects.append(NotFetched(job.group, job.wish.uid))
+        if isinstance(job, _DataJob) and not job.complete and not job.request.repairs:
+            self._effects.append(NotFetched(job.group, job.request.uid))
         self._job = self._question = None
 
     def _overtaken(self, job: _Job) -> bool:

@@ -23,9 +23,9 @@ from broker.transfer.messages import (
     Manifest,
     Part,
     Question,
+    RefusalReason,
     Refused,
     State,
-    Why,
 )
 from paxos.entry import Buffer
 from paxos.ids import MS, GroupId, NodeId, Slot
@@ -37,7 +37,7 @@ READS_MAX: Final = 8
 """Under way at a time, of all sinks together."""
 
 
-class Shelf(Protocol):
+class SourceFiles(Protocol):
     """What a source serves from."""
 
     def has(self, group: GroupId) -> bool:
@@ -65,7 +65,7 @@ class SourceStatistics:
 
 
 class Source:
-    def __init__(self, shelf: Shelf, bucket: TokenBucket) -> None:
+    def __init__(self, shelf: SourceFiles, bucket: TokenBucket) -> None:
         self._shelf, self._bucket = shelf, bucket
         self._waiting: dict[NodeId, Question] = {}
         self._reading: dict[NodeId, AskData | AskState] = {}
@@ -118,7 +118,7 @@ class Source:
             self._sessions[to] = session = _Session(ask.group, chunks, now_ns)
             self._send_piece(now_ns, to, session, ask)
 
-    def not_read(self, to: NodeId, ask: AskData | AskState, why: Why) -> None:
+    def not_read(self, to: NodeId, ask: AskData | AskState, why: RefusalReason) -> None:
         if self._done_reading(to, ask):
             self._refuse(to, ask, why)
 
@@ -136,7 +136,7 @@ class Source:
             sender = next(iter(self._waiting))
             question = self._waiting.pop(sender)
             if not self._shelf.has(question.group):
-                self._refuse(sender, question, Why.BEHIND)
+                self._refuse(sender, question, RefusalReason.BEHIND)
             elif isinstance(question, AskData):
                 self._read(sender, question)
             elif isinstance(question, AskManifest):
@@ -147,7 +147,7 @@ class Source:
     def _tell(self, sender: NodeId, ask: AskManifest) -> None:
         saved = self._shelf.saved(ask.group)
         if saved is None or saved <= ask.applied:
-            self._refuse(sender, ask, Why.BEHIND)
+            self._refuse(sender, ask, RefusalReason.BEHIND)
         else:
             parts = self._shelf.parts(ask.group)
             self._answer(sender, Manifest(ask.number, ask.group, saved, parts))
@@ -155,7 +155,7 @@ class Source:
     def _read(self, sender: NodeId, ask: AskData) -> None:
         self._reading.pop(sender, None)  # its answer, if it still comes, is dropped
         if len(self._reading) >= READS_MAX:
-            self._refuse(sender, ask, Why.BUSY)
+            self._refuse(sender, ask, RefusalReason.BUSY)
             return
         self._reading[sender] = ask
         self._effects.append(Read(sender, ask))
@@ -166,7 +166,7 @@ class Source:
             return
         session = self._sessions.get(sender)
         if session is None or session.group != ask.group:
-            self._refuse(sender, ask, Why.GONE)
+            self._refuse(sender, ask, RefusalReason.GONE)
         else:
             self._send_piece(now_ns, sender, session, ask)
 
@@ -174,7 +174,7 @@ class Source:
         self._sessions.pop(sender, None)
         self._reading.pop(sender, None)
         if len(self._sessions) >= SESSIONS_MAX or len(self._reading) >= READS_MAX:
-            self._refuse(sender, ask, Why.BUSY)
+            self._refuse(sender, ask, RefusalReason.BUSY)
             return
         self._reading[sender] = ask
         self._effects.append(Open(sender, ask))
@@ -182,7 +182,7 @@ class Source:
     def _send_piece(self, now_ns: int, to: NodeId, session: _Session, ask: AskState) -> None:
         chunks = session.chunks
         if ask.chunk >= len(chunks) or ask.at >= len(chunks[ask.chunk]):
-            self._refuse(to, ask, Why.GONE)
+            self._refuse(to, ask, RefusalReason.GONE)
             return
         session.touched_ns = now_ns
         whole = memoryview(chunks[ask.chunk])
@@ -200,7 +200,7 @@ class Source:
         self._bucket.take(size)
         self.statistics.bytes_sent += size
 
-    def _refuse(self, to: NodeId, question: Question, why: Why) -> None:
+    def _refuse(self, to: NodeId, question: Question, why: RefusalReason) -> None:
         self.statistics.refusals += 1
         self._effects.append(Send(to, Refused(question.number, question.group, why)))
 

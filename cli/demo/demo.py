@@ -39,7 +39,7 @@ PARTITIONS: Final = 12
 registry gives each partition to the group with the fewest, the lowest number among equals."""
 TOPIC: Final = "demo"
 LOAD_TOPIC: Final = "demo-load"
-CROWDED: Final = 1
+BUSY_NODE: Final = 1
 """The node that gets all masters."""
 VICTIM: Final = 2
 """The node that is killed."""
@@ -53,7 +53,7 @@ MEASURE_S: Final = 4.0
 MOVE_S_MAX: Final = 30.0
 READ_S_MAX: Final = 30.0
 FIRST_S: Final = 0.5
-CALM_S: Final = 1.0
+STABLE_S: Final = 1.0
 AFTER_STEAL_MS: Final = 1500
 """An old master forwards for balancer.forward_grace_ms and only then sends its clients away."""
 LEASE_MS: Final = 3000
@@ -66,7 +66,7 @@ class DemoError(RuntimeError):
     """The demonstration cannot go on; the message says why."""
 
 
-SETBACKS: Final = (DemoError, WorkloadError, StartError, health.HealthError)
+DEMO_ERRORS: Final = (DemoError, WorkloadError, StartError, health.HealthError)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -138,7 +138,7 @@ class Demo:
                     await self._play_on(cluster)
         except trio.TooSlowError:
             self.findings.check(self.findings.phase, False, f"not done in {DEMO_S_MAX:.0f} s")
-        except SETBACKS as error:
+        except DEMO_ERRORS as error:
             self.findings.check(self.findings.phase, False, str(error))
         self.findings.seconds = time.monotonic() - began
 
@@ -160,7 +160,7 @@ class Demo:
                 await self._measure("balanced")
                 await self._crash(cluster)
                 await self._read_back()
-            except SETBACKS as error:
+            except DEMO_ERRORS as error:
                 setback = error
             nursery.cancel_scope.cancel()
         if setback is not None:
@@ -195,18 +195,18 @@ class Demo:
         )
 
     async def _concentrate(self) -> None:
-        self._phase(f"all masters to node {CROWDED}")
+        self._phase(f"all masters to node {BUSY_NODE}")
         began = trio.current_time()
-        version = await self._place({"all_on": CROWDED})
+        version = await self._place({"all_on": BUSY_NODE})
 
         def concentrated(view: ClusterView) -> bool:
             return view.placement_version >= version and all(
-                row.master == row.ideal == CROWDED for row in view.groups
+                row.master == row.ideal == BUSY_NODE for row in view.groups
             )
 
-        view = await self._until(concentrated, f"node {CROWDED} is master of all Paxos groups")
+        view = await self._until(concentrated, f"node {BUSY_NODE} is master of all Paxos groups")
         self.findings.check(
-            f"all masters on node {CROWDED}, through the registry",
+            f"all masters on node {BUSY_NODE}, through the registry",
             True,
             f"{len(view.groups)} Paxos groups after {trio.current_time() - began:.1f} s",
         )
@@ -228,8 +228,8 @@ class Demo:
     async def _balance(self) -> None:
         self._phase("the balancer steals them back, one by one, under load")
         async with self._steady("steady") as producer:
-            await trio.sleep(CALM_S)
-            calm_ns = time.monotonic_ns() - round(CALM_S * 1e9 / 2), time.monotonic_ns()
+            await trio.sleep(STABLE_S)
+            stable_ns = time.monotonic_ns() - round(STABLE_S * 1e9 / 2), time.monotonic_ns()
             before_ms = time.time_ns() // workload.MS
             before = (await self._until(_every_group_has_a_master, "masters are known")).masters()
             version = await self._place({"even": True})
@@ -256,7 +256,9 @@ class Demo:
         )
         self._check_no_errors("no error at the producer during the steals", producer)
         gaps = [gap for move in self.findings.moves for gap in move.gaps_ms or ()]
-        calm = max(producer.longest_gap_ms(partition, *calm_ns) for partition in range(PARTITIONS))
+        calm = max(
+            producer.longest_gap_ms(partition, *stable_ns) for partition in range(PARTITIONS)
+        )
         self.findings.check(
             "no steal waits for a lease to run out",
             bool(gaps) and max(gaps) < LEASE_MS,
@@ -266,7 +268,7 @@ class Demo:
     async def _crash(self, cluster: Launcher) -> None:
         self._phase(f"kill node {VICTIM} (SIGKILL) under load")
         async with self._steady("crash") as producer:
-            await trio.sleep(CALM_S)
+            await trio.sleep(STABLE_S)
             was = await self._until(_every_group_has_a_master, "every Paxos group has a master")
             lost = sorted(row.group for row in was.groups if row.master == VICTIM)
             began, began_ns = trio.current_time(), time.monotonic_ns()
@@ -378,7 +380,7 @@ class Demo:
 
     async def _place(self, placement: Mapping[str, object]) -> int:
         """Change the ideal placement in the registry, as `evenkeel balance` does: its version."""
-        return await health.place(self.spec.node(CROWDED).http, placement)
+        return await health.place(self.spec.node(BUSY_NODE).http, placement)
 
     @asynccontextmanager
     async def _steady(self, name: str) -> AsyncIterator[SteadyProducer]:
@@ -404,7 +406,7 @@ class Demo:
                 yield producer
                 producer.stop()
                 await ended.wait()
-            except SETBACKS as error:
+            except DEMO_ERRORS as error:
                 setback = error
             finally:
                 producer.stop()

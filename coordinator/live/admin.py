@@ -107,16 +107,16 @@ class Admin:
             tenure.reply(token, refusal(request, error))
             return
         group.advance(GroupEvent.DELETED)
-        under_way = DeleteUnderWay(tenure.park(request, token))
+        under_way = DeleteUnderWay(tenure.defer(request, token))
         tenure.propose(request.group, DropGroup(request.group), under_way)
 
     def on_delete(self, under_way: DeleteUnderWay, outcome: Result | ProposalFailure) -> None:
         tenure = self._tenure
         error = CHANGE_ERRORS[outcome] if isinstance(outcome, ProposalFailure) else outcome.error
-        group = tenure.groups.get(under_way.parked.request.group)
+        group = tenure.groups.get(under_way.pending.request.group)
         if group is not None and group.state == GroupState.DEAD:
             self._rebalance.reload(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        tenure.answer(under_way.parked, DeleteGroupResponse(error=error))
+        tenure.answer(under_way.pending, DeleteGroupResponse(error=error))
 
     def _look(self, name: ConsumerGroupId) -> LiveGroup | None:
         """The live view, or else a passing one of what the log has."""

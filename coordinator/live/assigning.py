@@ -97,8 +97,8 @@ class Assigning:
         if group.durable >= group.version:
             self._tenure.reply(token, response)
         else:
-            parked = self._tenure.park(request, token)
-            group.waiting.append(Waiting(group.version, parked, response))
+            pending = self._tenure.defer(request, token)
+            group.waiting.append(Waiting(group.version, pending, response))
 
     def describe(self, request: DescribeAssigned, token: Token) -> None:
         group = self.look(request.group)
@@ -447,7 +447,7 @@ class Assigning:
         """Send what has changed to the log, unless something is on its way there."""
         while group.waiting and group.waiting[0].version <= group.durable:
             waiting = group.waiting.pop(0)
-            self._tenure.answer(waiting.parked, waiting.response)
+            self._tenure.answer(waiting.pending, waiting.response)
         if not group.snapshot_under_way and group.durable < group.version:
             group.snapshot_under_way = True
             under_way = AssignedUnderWay(group, group.version)
@@ -481,7 +481,7 @@ class Assigning:
         tenure.notice(group.name, "snapshot_lost", why)
         tenure.counters.snapshots_lost += 1
         for waiting in group.waiting:
-            tenure.refuse(waiting.parked, error)
+            tenure.refuse(waiting.pending, error)
         left = {}
         for member in group.members.values():
             key = _session_key(group, member)

@@ -93,7 +93,7 @@ class LeaveWait:
     """A LeaveGroup that is answered once the log has `version`: it is then gone for good."""
 
     version: int
-    parked: Pending[LeaveGroup]
+    pending: Pending[LeaveGroup]
     response: LeaveGroupResponse
 
 

@@ -23,7 +23,7 @@ class Waiting(NamedTuple):
     """An answer that may leave when the log has this version."""
 
     version: int
-    parked: Pending[AssignedHeartbeat]
+    pending: Pending[AssignedHeartbeat]
     response: AssignedHeartbeatResponse
 
 

@@ -97,9 +97,9 @@ class Membership:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         unchanged = member.protocols == request.protocols
         if group.state == GroupState.COMPLETING_REBALANCE and unchanged:
-            self._park_join(group, member, request, token)  # the first answer got lost
+            self._defer_join(group, member, request, token)  # the first answer got lost
         elif group.state == GroupState.STABLE and unchanged and member.member_id != group.leader:
-            self._park_join(group, member, request, token)
+            self._defer_join(group, member, request, token)
         else:
             self._rejoin(group, member, request, token)
         return ErrorCode.NONE
@@ -116,14 +116,14 @@ class Membership:
         )
         group.add(member)
         group.change(member, request)
-        self._park_join(group, member, request, token)
+        self._defer_join(group, member, request, token)
         self._rejoined(group, f"{member_id} joins")
 
     def _rejoin(
         self, group: LiveGroup, member: LiveMember, request: JoinGroup, token: Token
     ) -> None:
         group.change(member, request)
-        self._park_join(group, member, request, token)
+        self._defer_join(group, member, request, token)
         self._rejoined(group, f"{member.member_id} joins again")
 
     def _rejoined(self, group: LiveGroup, reason: str) -> None:
@@ -133,12 +133,12 @@ class Membership:
             self._rebalance.prepare(group, reason)
         self._rebalance.maybe_complete(group)
 
-    def _park_join(
+    def _defer_join(
         self, group: LiveGroup, member: LiveMember, request: JoinGroup, token: Token
     ) -> None:
         """A member has one JoinGroup outstanding; a second one means it gave up on the first."""
-        self._rebalance.drop_parked(member, ErrorCode.REBALANCE_IN_PROGRESS)
-        member.join = self._tenure.park(request, token)
+        self._rebalance.drop_pending(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        member.join = self._tenure.defer(request, token)
         self._rebalance.refresh(group, member)
 
     def _replace_static(
@@ -153,7 +153,7 @@ class Membership:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         former, was_leader = member.member_id, group.leader == member.member_id
         before = member.protocols
-        self._rebalance.drop_parked(member, ErrorCode.FENCED_INSTANCE_ID)
+        self._rebalance.drop_pending(member, ErrorCode.FENCED_INSTANCE_ID)
         self._tenure.timers.cancel(session_key(group, member))
         group.discard(member)
         member.member_id = self._new_id(request)
@@ -163,7 +163,7 @@ class Membership:
             group.leader = member.member_id
         if member.established:
             group.touch()
-        self._park_join(group, member, request, token)
+        self._defer_join(group, member, request, token)
         if group.state == GroupState.STABLE and _wants_the_same(group, member, before):
             member.restarted_from = former
             group.join_version = group.version
@@ -227,8 +227,8 @@ class Membership:
         group.unsynced.discard(member.member_id)
         if not group.unsynced:
             tenure.timers.cancel(TimerKey(TimerKind.SYNC, group.name))
-        self._rebalance.drop_parked(member, ErrorCode.REBALANCE_IN_PROGRESS)
-        member.sync = tenure.park(request, token)
+        self._rebalance.drop_pending(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        member.sync = tenure.defer(request, token)
         self._rebalance.refresh(group, member)
         if group.state == GroupState.STABLE:
             self._rebalance.settle(group)
@@ -280,7 +280,7 @@ class Membership:
             self._rebalance.remove(group, gone.values(), error, text_cut(reason))
         else:
             self._rebalance.maybe_complete(group)
-        group.leaving.append(LeaveWait(group.version, tenure.park(request, token), response))
+        group.leaving.append(LeaveWait(group.version, tenure.defer(request, token), response))
         self._rebalance.settle(group)
 
     def _leave_one(

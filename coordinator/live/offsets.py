@@ -77,7 +77,7 @@ class Offsets:
                 self._topic_ids(request.group, topics),
             )
         )
-        under_way = CommitUnderWay(tenure.park(request, token), errors)
+        under_way = CommitUnderWay(tenure.defer(request, token), errors)
         tenure.propose(request.group, command, under_way)
 
     def _topic_ids(
@@ -119,7 +119,7 @@ class Offsets:
             error, stale = CHANGE_ERRORS[outcome], frozenset[int]()
         else:
             error, stale = outcome.error, frozenset(outcome.stale)
-        replaced = frozenset() if error else self._replaced(under_way.parked.request)
+        replaced = frozenset() if error else self._replaced(under_way.pending.request)
         places = count()
         topics = []
         for topic, partitions in under_way.topics:
@@ -132,7 +132,7 @@ class Offsets:
                     verdict = UNKNOWN_PARTITION
                 verdicts.append(PartitionError(partition, verdict))
             topics.append(TopicErrors(topic, tuple(verdicts)))
-        self._tenure.answer(under_way.parked, OffsetCommitResponse(topics=tuple(topics)))
+        self._tenure.answer(under_way.pending, OffsetCommitResponse(topics=tuple(topics)))
 
     def _replaced(self, request: OffsetCommit) -> frozenset[tuple[str, int]]:
         """The partitions of which the log has an offset for a later topic of the name."""
@@ -214,16 +214,16 @@ class Offsets:
         if not topics:
             tenure.reply(token, response)
             return
-        under_way = OffsetDeleteUnderWay(tenure.park(request, token), response)
+        under_way = OffsetDeleteUnderWay(tenure.defer(request, token), response)
         tenure.propose(request.group, DropOffsets(request.group, tuple(topics)), under_way)
 
     def on_delete(self, under_way: OffsetDeleteUnderWay, outcome: Result | ProposalFailure) -> None:
         if isinstance(outcome, ProposalFailure):
-            self._tenure.refuse(under_way.parked, CHANGE_ERRORS[outcome])
+            self._tenure.refuse(under_way.pending, CHANGE_ERRORS[outcome])
         elif outcome.error != ErrorCode.NONE:
-            self._tenure.refuse(under_way.parked, outcome.error)
+            self._tenure.refuse(under_way.pending, outcome.error)
         else:
-            self._tenure.answer(under_way.parked, under_way.response)
+            self._tenure.answer(under_way.pending, under_way.response)
 
 
 def _fence(group: LiveGroup | None, request: OffsetCommit) -> ErrorCode:

@@ -12,7 +12,7 @@ from typing import Final
 
 from coordinator.live.tenure import ForgettingUnderWay, Tenure
 from coordinator.model import ConsumerGroupId
-from coordinator.replicated.commands import Tie, TieOffsets, TopicTies
+from coordinator.replicated.commands import BindOffsets, OffsetBinding, TopicBindings
 from coordinator.replicated.stored import StoredGroup
 from coordinator.topics import ANY_TOPIC, NO_TOPIC, Topics
 
@@ -49,18 +49,18 @@ class OrphanedOffsets:
             work += group.offsets_count
             ties = tuple(self._ties(group, topics))
             if ties:
-                command = TieOffsets(group.name, ties)
+                command = BindOffsets(group.name, ties)
                 self._tenure.propose(group.name, command, ForgettingUnderWay())
 
-    def _ties(self, group: StoredGroup, topics: Topics) -> Iterator[TopicTies]:
+    def _ties(self, group: StoredGroup, topics: Topics) -> Iterator[TopicBindings]:
         for topic in sorted(group.offsets):
             ties = []
             for partition, one in sorted(group.offsets[topic].items()):
                 now = self._now(topics, topic, partition, one.uid)
                 if now != one.uid:
-                    ties.append(Tie(partition, one.uid, now))
+                    ties.append(OffsetBinding(partition, one.uid, now))
             if ties:
-                yield TopicTies(topic, tuple(ties))
+                yield TopicBindings(topic, tuple(ties))
 
     def _now(self, topics: Topics, topic: str, partition: int, uid: int) -> int:
         """What an offset with this uid is to be tied to."""

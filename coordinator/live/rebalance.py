@@ -55,8 +55,8 @@ class Rebalance:
         group.newcomer = False
         for member in group.members.values():
             if member.sync is not None:
-                parked, member.sync = member.sync, None
-                tenure.refuse(parked, ErrorCode.REBALANCE_IN_PROGRESS)
+                pending, member.sync = member.sync, None
+                tenure.refuse(pending, ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.clear()
         tenure.timers.cancel(TimerKey(TimerKind.SYNC, group.name))
         wait_ms = group.rebalance_timeout_ms()
@@ -128,12 +128,12 @@ class Rebalance:
         for member in gone:
             group.discard(member)
             self._tenure.timers.cancel(session_key(group, member))
-            self.drop_parked(member, error)
+            self.drop_pending(member, error)
             if member.established:
                 group.touch()
             self._tenure.notice(group.name, "member_gone", f"{member.member_id}: {reason}")
 
-    def drop_parked(self, member: LiveMember, error: ErrorCode) -> None:
+    def drop_pending(self, member: LiveMember, error: ErrorCode) -> None:
         join, member.join = member.join, None
         sync, member.sync = member.sync, None
         if join is not None:
@@ -201,19 +201,19 @@ class Rebalance:
         if group.state == GroupState.STABLE and group.durable >= group.sync_version:
             for member in group.members.values():
                 if member.sync is not None:
-                    parked, member.sync = member.sync, None
-                    tenure.answer(parked, self.sync_response(group, member))
+                    pending, member.sync = member.sync, None
+                    tenure.answer(pending, self.sync_response(group, member))
                     self.refresh(group, member)
         while group.leaving and group.leaving[0].version <= group.durable:
             wait = group.leaving.pop(0)
-            tenure.answer(wait.parked, wait.response)
+            tenure.answer(wait.pending, wait.response)
         tenure.flush(group)
         tenure.forget_if_idle(group)
 
     def _answer_join(self, group: LiveGroup, member: LiveMember) -> None:
-        parked, member.join = member.join, None
-        assert parked is not None
-        self._tenure.answer(parked, group.join_response(member, parked.request))
+        pending, member.join = member.join, None
+        assert pending is not None
+        self._tenure.answer(pending, group.join_response(member, pending.request))
         member.restarted_from = None
         self.refresh(group, member)
 
@@ -256,9 +256,9 @@ class Rebalance:
             if wait is not None:
                 left[WaitFor(key.kind, key.member)] = wait
         for member in group.members.values():
-            self.drop_parked(member, error)
+            self.drop_pending(member, error)
         for parting in group.leaving:
-            tenure.refuse(parting.parked, error)
+            tenure.refuse(parting.pending, error)
         for member_id in list(group.pending):
             tenure.take_back(group, member_id)
         del tenure.groups[group.name]

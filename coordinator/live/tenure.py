@@ -55,18 +55,18 @@ class SnapshotUnderWay:
 class CommitUnderWay:
     """`topics`: why a partition was not proposed; NONE where the log has the last word."""
 
-    parked: Pending[OffsetCommit]
+    pending: Pending[OffsetCommit]
     topics: tuple[TopicErrors, ...]
 
 
 @attrs.frozen(eq=False)
 class DeleteUnderWay:
-    parked: Pending[DeleteGroup]
+    pending: Pending[DeleteGroup]
 
 
 @attrs.frozen(eq=False)
 class OffsetDeleteUnderWay:
-    parked: Pending[OffsetDelete]
+    pending: Pending[OffsetDelete]
     response: OffsetDeleteResponse
 
 
@@ -89,7 +89,7 @@ class AssignedUnderWay:
 
 
 @attrs.frozen(eq=False)
-class StampUnderWay:
+class WaitRecordsUnderWay:
     """What is left of waits; nobody waits for it."""
 
 
@@ -101,7 +101,7 @@ UnderWay: TypeAlias = (
     | SweepUnderWay
     | ForgettingUnderWay
     | AssignedUnderWay
-    | StampUnderWay
+    | WaitRecordsUnderWay
 )
 
 
@@ -136,7 +136,7 @@ class Tenure:
         self.lent: dict[tuple[ConsumerGroupId, MemberId], None] = {}
         """Ids that somebody was given to join with, of all groups, the oldest first."""
         self.under_way: dict[ProposalId, UnderWay] = {}
-        self.parked: dict[int, Pending[Request]] = {}
+        self.pending: dict[int, Pending[Request]] = {}
         self.now_ms = 0
         self.left: dict[TimerKey, Wait] = {}
         """What this mastership knew of waits before it was in doubt for a while."""
@@ -154,21 +154,21 @@ class Tenure:
     def reply(self, token: Token, response: Response) -> None:
         self._effects.replies.append(Reply(token, response))
 
-    def park(self, request: R, token: Token) -> Pending[R]:
+    def defer(self, request: R, token: Token) -> Pending[R]:
         self._serial += 1
-        parked = Pending(self._serial, token, request)
-        self.parked[parked.serial] = parked
-        return parked
+        pending = Pending(self._serial, token, request)
+        self.pending[pending.serial] = pending
+        return pending
 
     def full(self) -> bool:
-        return len(self.parked) >= self.config.parked_max
+        return len(self.pending) >= self.config.pending_max
 
-    def answer(self, parked: Pending[Request], response: Response) -> None:
-        del self.parked[parked.serial]
-        self.reply(parked.token, response)
+    def answer(self, pending: Pending[Request], response: Response) -> None:
+        del self.pending[pending.serial]
+        self.reply(pending.token, response)
 
-    def refuse(self, parked: Pending[Request], error: ErrorCode) -> None:
-        self.answer(parked, refusal(parked.request, error))
+    def refuse(self, pending: Pending[Request], error: ErrorCode) -> None:
+        self.answer(pending, refusal(pending.request, error))
 
     def notice(self, group: ConsumerGroupId | None, what: str, detail: str = "") -> None:
         self._effects.notices.append(GroupNotice(group, what, detail))

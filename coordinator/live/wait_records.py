@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Final
 
 from coordinator.limits import COMMAND_BYTES_MAX, WAITS_MAX
-from coordinator.live.tenure import StampUnderWay, Tenure
+from coordinator.live.tenure import Tenure, WaitRecordsUnderWay
 from coordinator.model import ConsumerGroupId
 from coordinator.replicated.waits import KIND_NUMBERS, GroupWaits, TimeLeft, WaitFor
 from coordinator.timers import (
@@ -37,7 +37,7 @@ class WaitRecords:
     def __init__(self, tenure: Tenure) -> None:
         self._tenure = tenure
         self._under_way = False
-        self.next_ms = tenure.now_ms + tenure.config.stamp_every_ms
+        self.next_ms = tenure.now_ms + tenure.config.wait_records_every_ms
         """When `look` wants to be called, if anybody is waited for."""
 
     def look(self) -> None:
@@ -45,7 +45,7 @@ class WaitRecords:
         tenure = self._tenure
         if tenure.now_ms < self.next_ms:
             return
-        every_ms = tenure.config.stamp_every_ms
+        every_ms = tenure.config.wait_records_every_ms
         self.next_ms = tenure.now_ms + max(every_ms, len(tenure.timers) // WAITS_PER_MS)
         if self._under_way:
             return
@@ -120,7 +120,7 @@ class WaitRecords:
             )
         )
         self._under_way = True
-        self._tenure.propose(None, command, StampUnderWay())
+        self._tenure.propose(None, command, WaitRecordsUnderWay())
 
     def _generation(self, name: ConsumerGroupId) -> int:
         group = self._tenure.groups.get(name)

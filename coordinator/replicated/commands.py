@@ -122,7 +122,7 @@ class CommitOffsets:
     topic_ids: tuple[bytes, ...] = ()
 
 
-class Tie(NamedTuple):
+class OffsetBinding(NamedTuple):
     """The offset of a partition, if it was committed under uid `was`, is of `now`; with NO_TOPIC it
     is forgotten."""
 
@@ -131,18 +131,18 @@ class Tie(NamedTuple):
     now: int
 
 
-class TopicTies(NamedTuple):
+class TopicBindings(NamedTuple):
     topic: str
-    partitions: tuple[Tie, ...]
+    partitions: tuple[OffsetBinding, ...]
 
 
 @attrs.frozen
-class TieOffsets:
+class BindOffsets:
     """Say of which topic offsets are that were committed by name alone, and forget those of topics
     that are gone. What was committed since, under another uid, stays as it is."""
 
     group: ConsumerGroupId
-    topics: tuple[TopicTies, ...]
+    topics: tuple[TopicBindings, ...]
 
 
 @attrs.frozen
@@ -179,7 +179,7 @@ Command: TypeAlias = (
     | Sweep
     | AssignedSnapshot
     | TimeLeft
-    | TieOffsets
+    | BindOffsets
 )
 
 
@@ -247,9 +247,9 @@ def encode(command: Command) -> bytes:
             kind = CommandKind.ASSIGNED_SNAPSHOT
             writer.pack(U8, CommandKind.ASSIGNED_SNAPSHOT_SINCE if has_since(command) else kind)
             write_assigned(writer, command)
-        case TieOffsets():
+        case BindOffsets():
             writer.pack(U8, CommandKind.TIE_OFFSETS)
-            _write_ties(writer, command)
+            _write_bindings(writer, command)
         case TimeLeft():
             writer.pack(U8, CommandKind.TIME_LEFT)
             write_time_left(writer, command)
@@ -422,7 +422,7 @@ def _read_topic_offsets(reader: Reader, named: bool) -> TopicOffsets:
     return TopicOffsets(topic, tuple(partitions))
 
 
-def _write_ties(writer: Writer, command: TieOffsets) -> None:
+def _write_bindings(writer: Writer, command: BindOffsets) -> None:
     writer.text(command.group)
     writer.pack(U32, len(command.topics))
     for topic, partitions in command.topics:
@@ -432,16 +432,17 @@ def _write_ties(writer: Writer, command: TieOffsets) -> None:
             writer.pack(_TIE, *one)
 
 
-def _read_ties(reader: Reader) -> TieOffsets:
+def _read_bindings(reader: Reader) -> BindOffsets:
     group, topics = ConsumerGroupId(reader.text()), []
     for _ in range(reader.count(TOPICS_MAX, 6)):
         topic = reader.text()
         count = reader.count(PARTITIONS_MAX, _TIE.size)
         ties = [
-            Tie(reader.number(I32), reader.number(U32), reader.number(U32)) for _ in range(count)
+            OffsetBinding(reader.number(I32), reader.number(U32), reader.number(U32))
+            for _ in range(count)
         ]
-        topics.append(TopicTies(topic, tuple(ties)))
-    return TieOffsets(group, tuple(topics))
+        topics.append(TopicBindings(topic, tuple(ties)))
+    return BindOffsets(group, tuple(topics))
 
 
 def _write_drop_offsets(writer: Writer, command: DropOffsets) -> None:
@@ -482,7 +483,7 @@ _READERS: Final[Mapping[int, Callable[[Reader], Command]]] = {
     CommandKind.SWEEP: _read_sweep,
     CommandKind.ASSIGNED_SNAPSHOT: read_assigned,
     CommandKind.COMMIT_OFFSETS_OF: _read_commit_of,
-    CommandKind.TIE_OFFSETS: _read_ties,
+    CommandKind.TIE_OFFSETS: _read_bindings,
     CommandKind.ASSIGNED_SNAPSHOT_SINCE: read_assigned_since,
     CommandKind.COMMIT_OFFSETS_HELD: _read_commit_held,
     CommandKind.TIME_LEFT: read_time_left,

@@ -16,6 +16,7 @@ from coordinator.replicated import image, kept_waits
 from coordinator.replicated.assigned_group import AssignedMember, AssignedSnapshot
 from coordinator.replicated.codec import Buffer
 from coordinator.replicated.commands import (
+    BindOffsets,
     Command,
     CommitOffsets,
     DropGroup,
@@ -23,7 +24,6 @@ from coordinator.replicated.commands import (
     GroupSnapshot,
     Result,
     Sweep,
-    TieOffsets,
     decode,
     encode_result,
 )
@@ -94,7 +94,7 @@ class GroupStore:
                 result = self._drop_offsets(decoded)
             case Sweep():
                 result = self._sweep(decoded)
-            case TieOffsets():
+            case BindOffsets():
                 result = self._tie(decoded)
             case TimeLeft():
                 result = self._write_waits(decoded)
@@ -251,7 +251,7 @@ class GroupStore:
         keys = [(topic, p) for topic, partitions in command.topics for p in partitions]
         return Result(ErrorCode.NONE, _forget(group, keys))
 
-    def _tie(self, command: TieOffsets) -> Result:
+    def _tie(self, command: BindOffsets) -> Result:
         group = self._groups.get(command.group)
         if group is None:
             return Result(ErrorCode.GROUP_ID_NOT_FOUND)

@@ -140,7 +140,7 @@ class Consumer(Scoped["Consumer"]):
             names = [topics] if isinstance(topics, str) else list(topics)
             self._membership.want(names)
         if not started:
-            self._client.start(self._be_member)
+            self._client.start(self._run_membership)
         await trio.lowlevel.checkpoint()
 
     async def assign(self, places: Iterable[TopicPartition | tuple[str, int]] | Positions) -> None:
@@ -481,7 +481,7 @@ class Consumer(Scoped["Consumer"]):
 
     # -- the group --------------------------------------------------------------------------------
 
-    async def _be_member(self) -> None:
+    async def _run_membership(self) -> None:
         assert self._membership is not None
         with self._while_member:
             try:
@@ -581,9 +581,9 @@ class Consumer(Scoped["Consumer"]):
                 for state in self._fetcher.assigned.values():
                     state.processed = state.position
             finally:
-                await self._say_goodbye()
+                await self._leave_group()
 
-    async def _say_goodbye(self) -> None:
+    async def _leave_group(self) -> None:
         """Commit and leave, within a few seconds, even if we are being cancelled."""
         self._fail(ClosedError("the consumer is closed"))
         self._while_member.cancel()  # or its heartbeats would hear that we have left

@@ -84,13 +84,13 @@ class Fetcher:
     async def run(self) -> None:
         while True:
             self._wake = trio.Event()
-            until = self._go_round(trio.current_time())
+            until = self._start_requests(trio.current_time())
             with trio.move_on_at(until):
                 await self._wake.wait()
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def _go_round(self, now: float) -> float:
+    def _start_requests(self, now: float) -> float:
         """Send what can be asked now; when to look again if nothing happens before."""
         until = NEVER
         by_node: dict[int, list[FetchedPartition]] = {}

@@ -115,7 +115,7 @@ class Membership:
             except _JoinAgain:
                 failures = 0
             except EvenkeelError as error:
-                await self._deal_with(error)
+                await self._handle_error(error)
                 await self.coordinator.pause(failures)
                 failures += 1
 
@@ -128,7 +128,7 @@ class Membership:
         await self._again.wait()
         self._again = trio.Event()
 
-    async def _deal_with(self, error: EvenkeelError) -> None:
+    async def _handle_error(self, error: EvenkeelError) -> None:
         if isinstance(error, CommitError):  # UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE
             return
         if not error.retriable:
@@ -178,7 +178,7 @@ class Membership:
             return  # so that others may get them: join again at once (KIP-429)
         if comes_back and await self._is_out_of_date(joined):
             return
-        await self._stay()
+        await self._heartbeat_until_it_ends()
 
     async def _join(self) -> JoinGroupResponse:
         timeout_s = self.config.rebalance_timeout_ms / 1000 + ANSWER_GRACE_S
@@ -340,7 +340,7 @@ class Membership:
 
     # -- staying ----------------------------------------------------------------------------------
 
-    async def _stay(self) -> None:
+    async def _heartbeat_until_it_ends(self) -> None:
         """Heartbeats, until something calls for another round."""
         while not self._again.is_set():
             with trio.move_on_after(self.config.heartbeat_ms / 1000):
@@ -360,7 +360,7 @@ class Membership:
             except CommitError:
                 raise
             except EvenkeelError as error:
-                await self._deal_with(error)  # the same generation, perhaps elsewhere
+                await self._handle_error(error)  # the same generation, perhaps elsewhere
                 if not self.owned and self.generation == NO_GENERATION:
                     raise _JoinAgain from error
                 await self.coordinator.pause(0)

@@ -152,7 +152,7 @@ class PartitionQueue:
         """The batch to send now, marked as in flight; None if it is nothing's time."""
         for batch in self.unresolved:
             if batch.state is State.WAITING:
-                return self._fly(batch) if batch.retry_at <= now else None
+                return self._mark_in_flight(batch) if batch.retry_at <= now else None
         if not self.ready or self._window_is_full:
             return None
         batch = self.ready[0]
@@ -164,9 +164,9 @@ class PartitionQueue:
         self.unresolved.append(batch)
         batch.order = self._sent
         self._sent += 1
-        return self._fly(batch)
+        return self._mark_in_flight(batch)
 
-    def _fly(self, batch: Batch) -> Batch:
+    def _mark_in_flight(self, batch: Batch) -> Batch:
         batch.state = State.IN_FLIGHT
         batch.full = True
         batch.attempts += 1

@@ -341,11 +341,11 @@ class Producer(Scoped["Producer"]):
             self._wake = trio.Event()
             now = trio.current_time()
             linger = 0.0 if self._flushing else self._config.linger_ms / 1000
-            until = self._go_round(now, linger)
+            until = self._start_requests(now, linger)
             with trio.move_on_at(until):
                 await self._wake.wait()
 
-    def _go_round(self, now: float, linger: float) -> float:
+    def _start_requests(self, now: float, linger: float) -> float:
         """Send what is due; when to look again if nothing happens before."""
         until = NEVER
         by_node: dict[int, list[PartitionQueue]] = {}

@@ -469,7 +469,7 @@ class TaskGroup(Scoped["TaskGroup"]):
             self._counts.sessions += 1
             self._carry_out(self._member.tick(now_ns()))
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._guarded, self._be_in_the_group)
+                nursery.start_soon(self._guarded, self._run_membership)
                 over = await self._until_over()
                 nursery.cancel_scope.cancel()
             if not over.again and over.reason != CLOSED:
@@ -487,7 +487,7 @@ class TaskGroup(Scoped["TaskGroup"]):
             await self._changed.wait()
         return self._over
 
-    async def _be_in_the_group(self) -> None:
+    async def _run_membership(self) -> None:
         while self._member.phase is Phase.JOINING:
             await self._changed.wait()
         name = self._member.name
@@ -531,12 +531,12 @@ class TaskGroup(Scoped["TaskGroup"]):
                 ):
                     nursery.start_soon(self._guarded, work)
                 try:
-                    await self._be_there()
+                    await self._take_part()
                     yield self
                 finally:
-                    await self._say_goodbye()
+                    await self._leave_group()
 
-    async def _be_there(self) -> None:
+    async def _take_part(self) -> None:
         """Wait until we have read up to our own joining: from then on `state` means something."""
         seconds = self._client_config.operation_timeout_ms / 1000
         with trio.move_on_after(seconds):
@@ -546,7 +546,7 @@ class TaskGroup(Scoped["TaskGroup"]):
             return
         raise TimedOutError(f"could not join '{self._group}'", why=f"not within {seconds:g} s")
 
-    async def _say_goodbye(self) -> None:
+    async def _leave_group(self) -> None:
         """Leave, within a few seconds, even if we are being cancelled."""
         self._close()
         for lease in self.leases:

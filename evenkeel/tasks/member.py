@@ -266,7 +266,7 @@ class Member:
             self._plan_seen_ns = now_ns
         elif isinstance(note, Snapshot) and note.by == self.name and trimmable:
             self._effects.append(Trim(trimmable))
-        self._notice_our_end()
+        self._detect_own_eviction()
 
     def _renewed(self, beat: int) -> None:
         asked_ns = self._asked.get(beat)
@@ -277,7 +277,7 @@ class Member:
         for older in [one for one in self._asked if one <= beat]:
             del self._asked[older]
 
-    def _notice_our_end(self) -> None:
+    def _detect_own_eviction(self) -> None:
         us = self.ledger.members.get(self.name)
         if us is None and self._joined:
             self._end("the others had not heard of us for a lease", lost=True)
@@ -299,7 +299,7 @@ class Member:
             self._seen = dict.fromkeys(self.ledger.members, now_ns)
             self._plan_seen_ns = now_ns
             self._joined = self._joined or self.name in self.ledger.members
-            self._notice_our_end()
+            self._detect_own_eviction()
             for at, one in rest:
                 if at >= note.as_of:
                     self._apply(now_ns, at, one)
@@ -326,7 +326,7 @@ class Member:
         if self.phase is Phase.IN:
             self._take_and_start()
             self._acknowledge()
-            self._bury(now_ns)
+            self._declare_gone(now_ns)
             self._publish_view()
             self._lead(now_ns)
         elif self.phase is Phase.ENDING and not self.runs:
@@ -460,7 +460,7 @@ class Member:
         ):
             self._write(Running(by=name, version=version))
 
-    def _bury(self, now_ns: int) -> None:
+    def _declare_gone(self, now_ns: int) -> None:
         """Declare gone who was silent for a lease; the leader does first, the others if it is not
         there to do it."""
         patience_ns = 0 if self.is_leader else self.timing.renew_ms * MS

@@ -14,7 +14,7 @@ from wire.cluster_view import TopicPartition
 
 AGAIN_S: Final = 0.2
 """Before a note that failed is written again."""
-ON_THE_WAY_MAX: Final = 1024
+IN_FLIGHT_NOTES_MAX: Final = 1024
 """Notes sent and not acknowledged; above it the next ones wait."""
 
 
@@ -28,7 +28,7 @@ class Outbox:
     written_count: int = 0
     failed_count: int = 0
     _waiting: deque[Note] = attrs.Factory(deque)
-    _on_the_way: deque[tuple[Note, Delivery]] = attrs.Factory(deque)
+    _in_flight: deque[tuple[Note, Delivery]] = attrs.Factory(deque)
     _changed: trio.Event = attrs.Factory(trio.Event)
 
     def put(self, note: Note) -> None:
@@ -48,14 +48,14 @@ class Outbox:
 
     async def empty(self) -> None:
         """Wait until every note has its outcome."""
-        while self._waiting or self._on_the_way:
+        while self._waiting or self._in_flight:
             await self._changed.wait()
 
     async def send(self) -> None:
         """A task of the owner's: what waits is sent."""
         while True:
             changed = self._changed
-            if not self._waiting or len(self._on_the_way) >= ON_THE_WAY_MAX:
+            if not self._waiting or len(self._in_flight) >= IN_FLIGHT_NOTES_MAX:
                 await changed.wait()
                 continue
             note = self._waiting[0]
@@ -69,7 +69,7 @@ class Outbox:
                 await self._has_failed(note)
             else:
                 self.written_count += 1
-                self._on_the_way.append((note, delivery))
+                self._in_flight.append((note, delivery))
             self._waiting.popleft()
             self._something_new()
 
@@ -77,15 +77,15 @@ class Outbox:
         """Another one: what has been sent is waited for."""
         while True:
             changed = self._changed
-            if not self._on_the_way:
+            if not self._in_flight:
                 await changed.wait()
                 continue
-            note, delivery = self._on_the_way[0]
+            note, delivery = self._in_flight[0]
             try:
                 await delivery
             except DeliveryError:
                 await self._has_failed(note)
-            self._on_the_way.popleft()
+            self._in_flight.popleft()
             self._something_new()
 
     async def _has_failed(self, note: Note) -> None:

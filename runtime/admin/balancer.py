@@ -31,7 +31,7 @@ from balancer.registry.commands import (
 )
 from balancer.registry.policy import Policy, Weights
 from balancer.registry.registry import Registry
-from broker.proposals.intake import Why
+from broker.proposals.intake import FailureReason
 from paxos.ids import MS, GroupId, NodeId, Now
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.planning_loop import PlanningLoop
@@ -214,10 +214,12 @@ class BalancerAdmin:
         """Ask the registry; while it has no master, or an old one, ask again (an election takes a
         lease and a little), and where somebody else's order came first, which ours then follows.
         What may yet come true is not asked twice: the operator looks first."""
-        told: Result | Why | None = None
+        told: Result | FailureReason | None = None
         with trio.move_on_after(PROPOSE_TIMEOUT_S):
             told = await self._ask(command)
-            while told in (Why.NOT_MASTER, Why.OVERLOADED) or _is_overtaken(told):
+            while told in (FailureReason.NOT_MASTER, FailureReason.OVERLOADED) or _is_overtaken(
+                told
+            ):
                 await trio.sleep(ASK_EVERY_S)
                 told = None
                 told = await self._ask(command)
@@ -229,13 +231,13 @@ class BalancerAdmin:
             return json_answer({"error": text}, 409)
         if told is None:  # asked, and time was up
             return json_answer({"error": NOT_HEARD}, 503)
-        return json_answer({"error": NOT_KNOWN if told is Why.UNKNOWN else NOT_DONE}, 503)
+        return json_answer({"error": NOT_KNOWN if told is FailureReason.UNKNOWN else NOT_DONE}, 503)
 
-    async def _ask(self, command: Command) -> Result | Why:
+    async def _ask(self, command: Command) -> Result | FailureReason:
         answered = trio.Event()
-        answers: list[Result | Why] = []
+        answers: list[Result | FailureReason] = []
 
-        def on_told(told: Result | Why) -> None:
+        def on_told(told: Result | FailureReason) -> None:
             answers.append(told)
             answered.set()
 
@@ -244,7 +246,7 @@ class BalancerAdmin:
         await answered.wait()
         return answers[0]
 
-    async def _until_here(self, result: Result | Why) -> None:
+    async def _until_here(self, result: Result | FailureReason) -> None:
         """Who asks this node next is to find what he was told: its copy may be a moment behind."""
         versions = self._registry.versions
         while (isinstance(result, Done) and versions.all < result.version) or (
@@ -254,7 +256,7 @@ class BalancerAdmin:
             versions = self._registry.versions
 
 
-def _is_overtaken(told: Result | Why) -> bool:
+def _is_overtaken(told: Result | FailureReason) -> bool:
     return isinstance(told, Refused) and told.reason is Refusal.OVERTAKEN
 
 

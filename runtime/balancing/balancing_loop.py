@@ -91,7 +91,7 @@ class BalancingLoop:
     @property
     def _cramped(self) -> bool:
         """Whether masters are no good here for the disk's sake."""
-        return self._engine.disk_pressure.low or self._engine.disk_health.ailing
+        return self._engine.disk_pressure.low or self._engine.disk_health.degraded
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:

@@ -12,8 +12,8 @@ from balancer.registry.commands import CreateTopic
 from balancer.registry.load import (
     LOAD_TOPIC,
     REQUEST_BYTES,
+    ClusterLoad,
     GroupLoad,
-    LoadBook,
     LoadError,
     LoadReport,
     decode_report,
@@ -40,18 +40,18 @@ class LoadMeter:
         engine: Engine,
         broker: Broker,
         client: RegistryClient,
-        book: LoadBook,
+        book: ClusterLoad,
         interval_ns: int,
         cpu_ns: Callable[[], int],
         new_id: Callable[[], bytes],
     ) -> None:
         self._engine, self._broker, self._client = engine, broker, client
-        self.book = book
+        self.cluster_load = book
         self._interval_ns, self._cpu_ns, self._new_id = interval_ns, cpu_ns, new_id
-        self._started_boot_ns = self._told_boot_ns = engine.now().boot_ns
-        self._told_cpu_ns = cpu_ns()
+        self._started_boot_ns = self._reported_boot_ns = engine.now().boot_ns
+        self._reported_cpu_ns = cpu_ns()
         self._asked_boot_ns = 0
-        self._told = False
+        self._reported = False
         self._under_way = False
         self.reports_sent = 0
         self.reports_failed = 0
@@ -74,7 +74,7 @@ class LoadMeter:
 
     def _observe(self, record: Record, now: Now) -> None:
         try:
-            self.book.observe(decode_report(record.value or b""), now)
+            self.cluster_load.observe(decode_report(record.value or b""), now)
         except LoadError:
             self.reports_bad += 1
 
@@ -91,7 +91,7 @@ class LoadMeter:
         uid = self._uid()
         if uid is None:
             self._ask_for_topic(now)
-        elif not self._told or now.boot_ns - self._told_boot_ns >= self._interval_ns:
+        elif not self._reported or now.boot_ns - self._reported_boot_ns >= self._interval_ns:
             self._tell(now, uid)
 
     def _ask_for_topic(self, now: Now) -> None:
@@ -106,7 +106,7 @@ class LoadMeter:
 
     def _tell(self, now: Now, uid: int) -> None:
         report = self.sample(now)
-        self._told, self._under_way = True, True
+        self._reported, self._under_way = True, True
         record = Record(encode_report(report), timestamp_ms=report.wall_ms)
         batch = memoryview(build_batch([record]))
         self._engine.submit(REGISTRY_GROUP, records(uid, batch), self._on_outcome, anywhere=True)
@@ -127,9 +127,9 @@ class LoadMeter:
         engine = self._engine
         traffic, p99_ns = self._broker.traffic.take()
         cpu_ns = self._cpu_ns()
-        spent_us = (cpu_ns - self._told_cpu_ns) // 1_000
-        interval_ms = max(1, (now.boot_ns - self._told_boot_ns) // MS)
-        self._told_cpu_ns, self._told_boot_ns = cpu_ns, now.boot_ns
+        spent_us = (cpu_ns - self._reported_cpu_ns) // 1_000
+        interval_ms = max(1, (now.boot_ns - self._reported_boot_ns) // MS)
+        self._reported_cpu_ns, self._reported_boot_ns = cpu_ns, now.boot_ns
         work = {
             group: one.requests * REQUEST_BYTES + one.bytes_in + one.bytes_out
             for group, one in traffic.items()

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from balancer.planner.problem import Evenness
 from balancer.planning import Planning, PlanningView
 from balancer.registry.commands import AdoptPlan, Done, PlacementSet, Result, SetReplicaSets
-from balancer.registry.load import LoadBook
+from balancer.registry.load import ClusterLoad
 from balancer.registry.registry import Registry
 from balancer.stealing.view import GroupView
 from paxos.ids import REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now, Slot
@@ -72,7 +72,7 @@ class PlanningLoop:
         engine: Engine,
         client: RegistryClient,
         planning: Planning | None,
-        book: LoadBook,
+        book: ClusterLoad,
         *,
         hold_down_ms: int,
         lag_slots_max: int,
@@ -83,7 +83,7 @@ class PlanningLoop:
         self._planning = planning
         self.asked = planning or Planning()
         """Answers what-if questions, whoever makes the plans."""
-        self.book = book
+        self.cluster_load = book
         self._hold_down_ms, self._lag_slots_max = hold_down_ms, lag_slots_max
         self.adopted = 0
         self.lost = 0
@@ -113,7 +113,7 @@ class PlanningLoop:
         self._client.propose(command, on_result)
 
     def slow(self, now: Now) -> frozenset[NodeId]:
-        return self.book.slow(now, self._registry.policy.produce_p99_ms_max)
+        return self.cluster_load.slow(now, self._registry.policy.produce_p99_ms_max)
 
     def view(self, now: Now, groups: Views | None = None) -> PlanningView:
         engine, registry = self._engine, self._registry
@@ -124,13 +124,13 @@ class PlanningLoop:
             registry=registry,
             masters=_masters(views(engine, now) if groups is None else groups),
             alive=engine.alive(),
-            unfit=self.book.unfit(
+            unfit=self.cluster_load.unfit(
                 now, lag_slots_max=self._lag_slots_max, hold_down_ms=self._hold_down_ms
             ),
-            weights=self.book.weights(now, map(GroupId, registry.groups))
+            weights=self.cluster_load.weights(now, map(GroupId, registry.groups))
             if registry.policy.evenness is Evenness.WEIGHT
             else None,
-            bytes=self.book.bytes_kept(now),
+            bytes=self.cluster_load.bytes_kept(now),
         )
 
 

@@ -108,7 +108,7 @@ def _nodes(
     masters: Mapping[GroupId, NodeId | None],
     now: Now,
 ) -> list[dict[str, Any]]:
-    reports = planner.book.fresh(now)
+    reports = planner.cluster_load.fresh(now)
     on = list(masters.values())
     ideals = list(registry.placement.values())
     rows = []

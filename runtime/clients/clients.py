@@ -109,7 +109,7 @@ class Client:
         self.queued_answer_bytes = 0
         """Of these, what waits for its turn."""
         self.opened_boot_ns = 0
-        self.spoke = False
+        self.has_sent = False
         self.received_seen = 0
         self.active_boot_ns = 0
         """When a request came last; like the next two it is as exact as housekeeping is often."""
@@ -137,8 +137,8 @@ class Client:
         self.unanswered_bytes += size
         clients.memory.requests += size
         self.active_boot_ns = clients.round_boot_ns
-        if not self.spoke:
-            self.spoke = True
+        if not self.has_sent:
+            self.has_sent = True
             clients.silent.discard(self)
         if clients.memory.requests > clients.limits.pending_bytes_per_node:
             self.last_size = size
@@ -157,7 +157,7 @@ class Client:
     def refused(self, topic: str, index: int) -> int:
         """A batch of its was refused: the number of the refusal on this connection."""
         if not self.gone:
-            self.clients.wary[self] = None
+            self.clients.unaware_of_refusal[self] = None
         return self.connection.refused(topic, index)
 
     def hold_back(self, size: int, group: GroupId) -> None:
@@ -302,7 +302,7 @@ class Client:
             self.unfinished_boot_ns = now
         elif now - self.unfinished_boot_ns > REQUEST_NOT_FINISHED_S * 1e9:
             return "a request was not finished in time"
-        if not self.spoke and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
+        if not self.has_sent and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
             return (
                 "it has not asked anything"
                 if not channel.partial_bytes
@@ -357,9 +357,9 @@ class Clients:
         self.dirty: list[Client] = []
         self.room: Callable[[GroupId], int] = lambda _: UNANSWERED_BYTES_MAX
         """How many more bytes a group's held back clients may send."""
-        self.crowds: dict[GroupId | None, Backpressure[Client]] = {}
+        self.backpressure: dict[GroupId | None, Backpressure[Client]] = {}
         """Who waits until a group, or the node, has less to do."""
-        self.wary: dict[Client, None] = {}
+        self.unaware_of_refusal: dict[Client, None] = {}
         """Who was refused something, and may not know it yet."""
         self.accepted_total = 0
         self.displaced_total = 0
@@ -415,19 +415,19 @@ class Clients:
     def fit(self, connections_max: int) -> None:
         """The process may open fewer files than it hoped for: so many connections at most."""
         self.connections_max = min(self.limits.connections_max, connections_max)
-        self.spare(len(self.connections) - self.connections_max)
+        self.close_idlest(len(self.connections) - self.connections_max)
 
-    def spare(self, count: int) -> None:
+    def close_idlest(self, count: int) -> None:
         """Close so many: the files that they keep open are needed for something else."""
-        for client in self._dispensable(count):
+        for client in self._idlest(count):
             client.close("file descriptors are scarce")
 
-    def _dispensable(self, count: int) -> list[Client]:
+    def _idlest(self, count: int) -> list[Client]:
         """Those that say nothing, then those that have said nothing for longest."""
         if count <= 0:
             return []
         return sorted(
-            self.connections, key=lambda one: (one.spoke, one.active_boot_ns, one.opened_boot_ns)
+            self.connections, key=lambda one: (one.has_sent, one.active_boot_ns, one.opened_boot_ns)
         )[:count]
 
     def _refuse(self, sock: Stream, host: str, limit: str) -> None:
@@ -456,7 +456,7 @@ class Clients:
             dirty, self.dirty = self.dirty, []
             for client in dirty:
                 self._flush(client)
-        if self.crowds:
+        if self.backpressure:
             self._relieve()
         if self.waiting:
             self._make_room()
@@ -464,24 +464,24 @@ class Clients:
     def hold_back(self, client: Client, group: GroupId | None) -> None:
         """Read no more of a client until the group, or for None the node, has less to do."""
         if client.held_by is None and not client.gone:
-            crowd = self.crowds.get(group)
-            if crowd is None:
-                crowd = self.crowds[group] = Backpressure()
-            crowd.join(client)
+            waiting_clients = self.backpressure.get(group)
+            if waiting_clients is None:
+                waiting_clients = self.backpressure[group] = Backpressure()
+            waiting_clients.join(client)
             client.pause()
 
     def _relieve(self) -> None:
         """Let go on who has waited longest, and no more of them than there is room for what they
         are likely to send."""
-        for group, crowd in list(self.crowds.items()):
+        for group, waiting_clients in list(self.backpressure.items()):
             if group is None:
                 room = self.limits.pending_bytes_per_node - self.unanswered_bytes + 1
             else:
                 room = self.room(group)
-            for client in crowd.let_go(room):
+            for client in waiting_clients.let_go(room):
                 client.go_on()
-            if not crowd.clients and not crowd.released_bytes:
-                del self.crowds[group]
+            if not waiting_clients.clients and not waiting_clients.released_bytes:
+                del self.backpressure[group]
 
     def _make_room(self) -> None:
         """Read on the large requests that there is room for by now, in the order they came."""
@@ -530,7 +530,7 @@ class Clients:
             client.queue.clear()  # answers to nobody
             if client.held_by is not None:
                 client.held_by.leave(client)
-            self.wary.pop(client, None)
+            self.unaware_of_refusal.pop(client, None)
             self._tell(client.host, reason)
 
     def _tell(self, host: str, reason: str) -> None:
@@ -549,15 +549,15 @@ class Clients:
     def look(self) -> None:
         """Every tick: who was let go on has had the time to send something, or has nothing; and who
         was refused something may have seen that."""
-        if self.wary:
+        if self.unaware_of_refusal:
             boot_ns = self._boot_ns()
-            for client in list(self.wary):
+            for client in list(self.unaware_of_refusal):
                 client.look(boot_ns)
                 if client.connection.lanes is None:
                     client.sight = None
-                    del self.wary[client]
-        for crowd in self.crowds.values():
-            crowd.released_bytes = 0
+                    del self.unaware_of_refusal[client]
+        for waiting_clients in self.backpressure.values():
+            waiting_clients.released_bytes = 0
 
     def tick(self) -> None:
         """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""

@@ -29,8 +29,8 @@ class Gate:
         self._engine, self._registry = engine, broker.registry
         self._clients, self._journal = clients, journal
         self.contact = QuorumContact(self._touch, engine.multi.timing.lease_ns)
-        broker.sends_away = lambda: self.contact.cut_off
-        broker.clients_are = lambda: self.state
+        broker.redirects_clients = lambda: self.contact.cut_off
+        broker.client_service = lambda: self.state
         self._listener: Listening | None = None
         """Of the Kafka port, once it is ours."""
         self.learning = True

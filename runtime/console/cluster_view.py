@@ -48,7 +48,7 @@ class ClusterView:
         cluster_id: str,
     ) -> None:
         self._engine, self._loop, self._planner = engine, loop, planner
-        self._book, self._cluster_id = book, cluster_id
+        self._reports, self._cluster_id = book, cluster_id
 
     async def quick(self, now: Now) -> Sections:
         """What may change every second. Others get their turn in between: with hundreds of groups
@@ -79,7 +79,7 @@ class ClusterView:
             "topics": self._topics(now),
             "topics_count": len(self._loop.registry.topics),
             "consumers": self._consumers(now),
-            "cut": self._book.cut(now),
+            "cut": self._reports.cut(now),
         }
 
     # -- nodes and groups ---------------------------------------------------------------------
@@ -93,7 +93,7 @@ class ClusterView:
     def _node(self, node: NodeId, balanced: Mapping[str, Any], now: Now) -> dict[str, Any]:
         known = self._loop.registry.nodes.get(node)
         alive = node in self._engine.alive()
-        state = self._book.state(node, now) if alive else None
+        state = self._reports.state(node, now) if alive else None
         heard_ns = self._engine.multi.heard.get(node)
         silent = node != self._engine.multi.me and not alive and heard_ns is not None
         asked = ("zone", "capacity", "draining", "unfit", "masters", "ideals", "replicas")
@@ -110,7 +110,7 @@ class ClusterView:
         }
 
     def _groups(self, balanced: list[dict[str, Any]], now: Now) -> dict[str, Any]:
-        acting = self._book.acting(now)
+        acting = self._reports.acting(now)
         rows = {}
         for one in balanced:
             group = GroupId(one["group"])
@@ -152,16 +152,16 @@ class ClusterView:
 
         Numbers are null where no node has told of the topic yet.
         """
-        registry, held = self._loop.registry, self._book.held(now)
+        registry, held = self._loop.registry, self._reports.held(now)
         names = sorted(
             registry.topics, key=lambda name: (-held.get(name, (0, 0))[0], name == LOAD_TOPIC, name)
         )
         return {name: self._topic(registry.topics[name], held) for name in names[:TOPICS_SHOWN_MAX]}
 
     def _topic(self, topic: Topic, held: Mapping[str, tuple[int, int]]) -> list[Any]:
-        rows = self._book.partitions.get(topic.name)
+        rows = self._reports.partitions.get(topic.name)
         size, bytes_per_s = held.get(topic.name, (None, None))
-        per_s = self._book.records_per_s.get(topic.name)
+        per_s = self._reports.records_per_s.get(topic.name)
         return [
             len(topic.partitions),
             topic.replication,
@@ -174,8 +174,8 @@ class ClusterView:
     def _consumers(self, now: Now) -> dict[str, Any]:
         """Name -> state, kind, members, lag, partitions of unknown end, coordinator, topics."""
         rows = {}
-        for name, (node, one) in sorted(self._book.consumers(now).items()):
-            lag, unknown = lag_of(one, self._book.partitions)
+        for name, (node, one) in sorted(self._reports.consumers(now).items()):
+            lag, unknown = lag_of(one, self._reports.partitions)
             topics = [told.topic for told in one.committed]
             rows[name] = [one.state, one.kind, one.members, lag, unknown, node, topics[:20]]
         return rows
@@ -187,7 +187,7 @@ class ClusterView:
         topic = self._loop.registry.topics.get(name)
         if topic is None:
             return None
-        rows = self._book.partitions.get(name, {})
+        rows = self._reports.partitions.get(name, {})
         partitions = []
         for index, place in enumerate(topic.partitions):
             told = rows.get(index)
@@ -199,13 +199,13 @@ class ClusterView:
 
     def consumer_group(self, name: str, now: Now) -> dict[str, Any] | None:
         """What a consumer group has read of each partition. None: nobody has told of it."""
-        found = self._book.consumers(now).get(name)
+        found = self._reports.consumers(now).get(name)
         if found is None:
             return None
         node, one = found
         rows = []
         for topic, indexes, offsets in one.committed:
-            ends = self._book.partitions.get(topic, {})
+            ends = self._reports.partitions.get(topic, {})
             for index, offset in zip(indexes, offsets, strict=True):
                 place = ends.get(index)
                 end = None if place is None else place.end

@@ -16,7 +16,7 @@ from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.planning_loop import PlanningLoop
 from runtime.console.changes import EVENT_STREAM
 from runtime.console.cluster_view import ClusterView
-from runtime.console.hub import Hub, Painted, Source, TooMany
+from runtime.console.hub import Hub, Sections, Source, TooMany
 from runtime.console.local_report import LocalReport
 from runtime.console.messages import (
     PARTITIONS_MAX,
@@ -64,21 +64,23 @@ class Console:
         on_bug: Callable[[str, Exception], None],
     ) -> None:
         self._engine, self._peers, self._wake = engine, peers, wake
-        self._past = RecentTraffic(broker.statistics)
-        self._own = LocalReport(engine, broker, self._past, durability, not_ready, connections)
-        self._book = ClusterReports()
-        self._painter = ClusterView(engine, loop, planner, self._book, cluster_id)
+        self._recent_traffic = RecentTraffic(broker.statistics)
+        self._local_report = LocalReport(
+            engine, broker, self._recent_traffic, durability, not_ready, connections
+        )
+        self._reports = ClusterReports()
+        self._view = ClusterView(engine, loop, planner, self._reports, cluster_id)
         self._pages = pages()
         source = Source(
             begin=self._begin,
-            paint=self._paint,
+            render=self._render,
             news=self._news,
             samples=self._samples,
             end=self._end,
         )
         self.hub = Hub(source, on_bug)
         self._on_bug = on_bug
-        self._painted = 0
+        self._rendered = 0
         self._shown_to: dict[NodeId, int] = {}
         """The second of the last sample of each node that watchers have."""
         self._data_wanted = trio.Event()
@@ -90,7 +92,7 @@ class Console:
 
     def tick(self, now: Now) -> None:
         """Once a second."""
-        self._past.tick(now)
+        self._recent_traffic.tick(now)
 
     def masters_changed(self) -> None:
         self.hub.hurry()
@@ -107,11 +109,11 @@ class Console:
         said = decode(body)
         now = self._engine.now()
         if isinstance(said, State):
-            self._book.hear_state(node, said, now)
+            self._reports.hear_state(node, said, now)
         elif isinstance(said, Data):
-            self._book.hear_data(node, said, now)
+            self._reports.hear_data(node, said, now)
         elif said.what == What.STATE:
-            self._peers.console(node, encode_tell(self._own.state(said.since)))
+            self._peers.console(node, encode_tell(self._local_report.state(said.since)))
         else:
             self._data_asked[node] = None
             self._data_wanted.set()
@@ -123,14 +125,14 @@ class Console:
             self._data_wanted = trio.Event()
             try:
                 if self._data is None or trio.current_time() - self._data[1] > DATA_KEPT_S:
-                    self._data = await self._own.data(), trio.current_time()
+                    self._data = await self._local_report.data(), trio.current_time()
             except Exception as error:  # noqa: BLE001  told with its traceback; the node goes on
                 self._on_bug("console", error)
                 continue
             asked, self._data_asked = self._data_asked, {}
             for node in asked:
                 if node == self._engine.multi.me:
-                    self._book.hear_data(node, self._data[0], self._engine.now())
+                    self._reports.hear_data(node, self._data[0], self._engine.now())
                 else:
                     self._peers.console(node, encode_tell(self._data[0]))
             self._wake()
@@ -139,38 +141,38 @@ class Console:
         """Ask everybody, this node included; who is gone does not answer, and nobody waits."""
         me, now = self._engine.multi.me, self._engine.now()
         if what == What.STATE:
-            self._book.hear_state(me, self._own.state(self._book.known_to(me)), now)
+            self._reports.hear_state(me, self._local_report.state(self._reports.known_to(me)), now)
         else:
             self._data_asked[me] = None
             self._data_wanted.set()
         for node in self._peers.linked:
-            self._peers.console(node, encode_ask(Ask(what, self._book.known_to(node))))
+            self._peers.console(node, encode_ask(Ask(what, self._reports.known_to(node))))
         self._wake()
 
     # -- pictures -----------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        self._painted = 0
+        self._rendered = 0
         self._ask(What.STATE)
         self._ask(What.DATA)
         await trio.sleep(FIRST_ANSWERS_S)
 
-    async def _paint(self, before: Painted) -> Painted:
+    async def _render(self, before: Sections) -> Sections:
         now, after = self._engine.now(), dict(before)
-        if self._painted % DATA_EVERY == 1 or "topics" not in before:
-            self._book.add_up(now)
-            after |= self._painter.slow(now)
-        after |= await self._painter.quick(now)
-        self._painted += 1
+        if self._rendered % DATA_EVERY == 1 or "topics" not in before:
+            self._reports.add_up(now)
+            after |= self._view.slow(now)
+        after |= await self._view.quick(now)
+        self._rendered += 1
         self._ask(What.STATE)
-        if self._painted % DATA_EVERY == 0:
+        if self._rendered % DATA_EVERY == 0:
             self._ask(What.DATA)
         return after
 
     def _news(self) -> dict[str, list[Sample]]:
         news = {}
         for node in self._nodes():
-            samples = self._book.samples(node)
+            samples = self._reports.samples(node)
             shown_to = self._shown_to.get(node, -1)
             newer = [sample for sample in samples if sample.second > shown_to]
             if newer:
@@ -181,7 +183,7 @@ class Console:
     def _samples(self) -> dict[str, list[Sample]]:
         """As far as watchers have them: what comes later they are told with a change."""
         return {
-            str(node): [one for one in self._book.samples(node) if one.second <= shown_to]
+            str(node): [one for one in self._reports.samples(node) if one.second <= shown_to]
             for node, shown_to in self._shown_to.items()
         }
 
@@ -189,7 +191,7 @@ class Console:
         return sorted({self._engine.multi.me, *self._peers.outgoing})
 
     def _end(self) -> None:
-        self._book.clear()
+        self._reports.clear()
         self._shown_to.clear()
         self._data = None
 
@@ -212,12 +214,12 @@ class Console:
 
     async def topic(self, query: Any) -> Answer:  # noqa: ANN401
         """?name=TOPIC: each of its partitions."""
-        found = self._painter.topic(_name(query))
+        found = self._view.topic(_name(query))
         return json_answer({"error": NOT_TOLD}, 404) if found is None else json_answer(found)
 
     async def consumers(self, query: Any) -> Answer:  # noqa: ANN401
         """?name=GROUP: what a consumer group has read of each partition."""
-        found = self._painter.consumer_group(_name(query), self._engine.now())
+        found = self._view.consumer_group(_name(query), self._engine.now())
         return json_answer({"error": NOT_TOLD}, 404) if found is None else json_answer(found)
 
 

@@ -24,7 +24,7 @@ HEARTBEAT_S: Final = 10.0
 AFTER_BUG_S: Final = 5.0
 GOODBYE_S: Final = 0.5
 
-Painted = dict[str, Any]
+Sections = dict[str, Any]
 
 
 @attrs.define(eq=False)
@@ -33,7 +33,7 @@ class _Frame:
 
     number: int
     change: bytes
-    sections: Painted
+    sections: Sections
     samples: Callable[[], Any]
     _whole: bytes = b""
 
@@ -52,7 +52,7 @@ class Source:
     """
 
     begin: Callable[[], Awaitable[None]]
-    paint: Callable[[Painted], Awaitable[Painted]]
+    render: Callable[[Sections], Awaitable[Sections]]
     """The sections as they are now; those that were not looked at are taken over."""
     news: Callable[[], Any]
     """The samples since the last call."""
@@ -75,7 +75,7 @@ class Hub:
         self._hurry = trio.Event()
         self._frame: _Frame | None = None
         self._next = trio.Event()
-        self.pictures = 0
+        self.frames = 0
         """Made so far: nothing is made while nobody watches."""
 
     # -- watchers -----------------------------------------------------------------------------
@@ -144,20 +144,18 @@ class Hub:
                 self._source.end()
 
     async def _show(self) -> None:
-        sections = Painted()
+        sections = Sections()
         await self._source.begin()
         while self.watchers and not self.closed:
             self._hurry = trio.Event()
-            after = await self._source.paint(sections)
-            self.pictures += 1  # never used twice: who saw the last one of another loop goes on
-            change: Painted = {"number": self.pictures, "change": difference(sections, after)}
+            after = await self._source.render(sections)
+            self.frames += 1  # never used twice: who saw the last one of another loop goes on
+            change: Sections = {"number": self.frames, "change": difference(sections, after)}
             news = self._source.news()
             if news:
                 change["samples"] = news
             sections = after
-            self._frame = _Frame(
-                self.pictures, event("change", change), after, self._source.samples
-            )
+            self._frame = _Frame(self.frames, event("change", change), after, self._source.samples)
             self._next.set()
             self._next = trio.Event()
             await trio.sleep(SOONEST_S)

@@ -69,7 +69,7 @@ class LocalReport:
         not_ready: Callable[[], str],
         connections: Callable[[], int],
     ) -> None:
-        self._engine, self._broker, self._past = engine, broker, past
+        self._engine, self._broker, self._recent_traffic = engine, broker, past
         self._durability, self._not_ready, self._connections = durability, not_ready, connections
         self._started_boot_ns = engine.now().boot_ns
 
@@ -95,7 +95,7 @@ class LocalReport:
         )
 
     def samples(self, since: int) -> tuple[Sample, ...]:
-        return self._past.since(since)
+        return self._recent_traffic.since(since)
 
     def _acting(self) -> Iterator[Acting]:
         now = self._engine.now()

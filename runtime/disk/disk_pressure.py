@@ -33,9 +33,9 @@ stuck."""
 @attrs.define(eq=False)
 class DiskPressure:
     low: bool = False
-    scarce: bool = False
+    critical: bool = False
     stuck: bool = False
-    swamped: bool = False
+    overloaded: bool = False
     """For the sake of what waits in memory."""
     low_peers: set[NodeId] = attrs.Factory(set)
     """Those who say that they are low."""
@@ -44,9 +44,9 @@ class DiskPressure:
         """What was last measured of the disk (None: nothing yet), how much waits for it in memory,
         and whether the next batch finds no room at all."""
         full = room is not None and room.low
-        self.swamped = unwritten_bytes > UNWRITTEN_BYTES_MAX
-        self.low = full or self.swamped
-        self.scarce = self.swamped or (full and room is not None and not room.reserve)
+        self.overloaded = unwritten_bytes > UNWRITTEN_BYTES_MAX
+        self.low = full or self.overloaded
+        self.critical = self.overloaded or (full and room is not None and not room.reserve)
         self.stuck = starved or unwritten_bytes > 2 * UNWRITTEN_BYTES_MAX
 
     def heard(self, node: NodeId, low: bool) -> None:
@@ -64,7 +64,7 @@ class DiskPressure:
 
     def refuses(self, message: Message) -> bool:
         """Whether a peer's message is not even looked at."""
-        return self.scarce and _is_bulk(message)
+        return self.critical and _is_bulk(message)
 
 
 def _is_bulk(message: Message) -> bool:

@@ -31,8 +31,8 @@ from runtime.disk.scrubber import Scrubber
 from runtime.engine.ports import CatchingUp, Hooks, Machine
 from runtime.engine.submission import Submitting
 from runtime.membership.admission import Admission, Life, Verdict
-from runtime.membership.handshake import Why as RefusedFor
-from runtime.membership.lease_terms import LeaseTerms, LeaseTermsHeard
+from runtime.membership.handshake import RefusalReason as RefusedFor
+from runtime.membership.lease_terms import LeaseTerms, PeerLeaseTerms
 from runtime.membership.local_records import UnsafeOrder
 from runtime.membership.masters import MasterClaim
 from runtime.membership.masterships import Masterships
@@ -84,7 +84,7 @@ class Engine(Submitting):
         """... and once: a single wrong word ends nobody."""
         self.answered: dict[NodeId, int] = {}
         """When each peer last answered a question of ours: the link works in both directions."""
-        self.terms = LeaseTermsHeard(LeaseTerms.of(multi.timing), journal)
+        self.terms = PeerLeaseTerms(LeaseTerms.of(multi.timing), journal)
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
         self.catching_up: CatchingUp | None = None
@@ -144,7 +144,7 @@ class Engine(Submitting):
         multi, repairs, disk_pressure = self.multi, self.repairs, self.disk_pressure
         try:
             for message in messages:
-                if disk_pressure.scarce and disk_pressure.refuses(message):
+                if disk_pressure.critical and disk_pressure.refuses(message):
                     continue
                 if not repairs.idle:
                     repairs.on_message(sender, message)
@@ -442,7 +442,7 @@ class Engine(Submitting):
         step = Step()
         if self.repairs.damaged(now, hole, step):
             self._carry_out(step)
-            self.wal.note_damage(hole.start, hole.end, anybodys=hole.group is None)
+            self.wal.note_damage(hole.start, hole.end, unattributed=hole.group is None)
 
     def on_life(self, node: NodeId, life: Life) -> None:
         """A peer says whose directory it has, and may want to know what we know of that.

@@ -18,7 +18,7 @@ from broker.proposals.commands import (
     parse,
     parse_delete_records,
 )
-from broker.proposals.intake import COMMAND_BYTES_MAX, Elsewhere, Outcome, Pending, Why
+from broker.proposals.intake import COMMAND_BYTES_MAX, FailureReason, NotDone, Outcome, Pending
 from coordinator.replicated import commands as coordinator_commands
 from coordinator.replicated.codec import CommandError as CoordinatorCommandError
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now
@@ -109,7 +109,7 @@ class Forwards:
     def lost(self, node: NodeId) -> None:
         """The link to a node is gone: what it was asked to do may or may not be done."""
         for number in [one for one, out in self._under_way.items() if out.to == node]:
-            self.settle(number, Elsewhere(Why.UNKNOWN))
+            self.settle(number, NotDone(FailureReason.UNKNOWN))
 
     def time_out(self, now: Now) -> None:
         if not self._under_way or now.boot_ns < self._look_boot_ns:
@@ -118,4 +118,4 @@ class Forwards:
         over = [one for one, out in self._under_way.items() if now.boot_ns >= out.until_boot_ns]
         for number in over:
             self.timeouts += 1
-            self.settle(number, Elsewhere(Why.UNKNOWN))
+            self.settle(number, NotDone(FailureReason.UNKNOWN))

@@ -10,7 +10,7 @@ from paxos.ids import GroupId, Incarnation, NodeId, Now, Slot
 from paxos.messages import Message, StealRequest
 from paxos.step import FetchState, Notice
 from runtime.membership.admission import Life, Verdict
-from runtime.membership.handshake import Why as RefusedFor
+from runtime.membership.handshake import RefusalReason as RefusedFor
 from runtime.membership.lease_terms import LeaseTerms
 from runtime.membership.masters import MasterClaim
 

@@ -16,12 +16,12 @@ from broker.proposals.intake import (
     LATE,
     ORDERED,
     Done,
-    Elsewhere,
+    FailureReason,
     Forward,
     Intake,
+    NotDone,
     Outcome,
     Pending,
-    Why,
 )
 from paxos.entry import Buffer
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
@@ -53,7 +53,7 @@ class Submitting(KnownGroups):
         """Groups whose intake has queued commands."""
         self._taking: dict[GroupId, Intake] = {}
         """Those that have taken a command in this round: the next one goes behind it."""
-        self.group_commit = GroupCommit(intake_config.gather_ns)
+        self.group_commit = GroupCommit(intake_config.group_commit_ns)
         self.forwards = forwarded.Forwards(multi.incarnation, journal)
 
     # -- broker.ports.Groups ------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Submitting(KnownGroups):
             pending.since_boot_ns = intake.queue[-1].since_boot_ns
             intake.enqueue(pending)
             self.statistics.commands += 1
-        return intake.crowded
+        return intake.backlogged
 
     def room(self, group: GroupId) -> int:
         """How many more bytes a group's clients may send that were held back."""
@@ -98,7 +98,7 @@ class Submitting(KnownGroups):
         if (disk_pressure.low or disk_pressure.low_peers) and self._no_room(
             group, pending.chunks[0]
         ):
-            pending.done(Elsewhere(Why.OVERLOADED, self.multi.me))
+            pending.done(NotDone(FailureReason.OVERLOADED, self.multi.me))
             return
         intake.submit(now, pending, anywhere=anywhere)
         self.statistics.commands += 1
@@ -110,7 +110,7 @@ class Submitting(KnownGroups):
         """A command for a group this node is no member of."""
         master = self.master(group)
         if not anywhere or pending.ordered or master in (None, self.multi.me):
-            pending.done(Elsewhere(Why.NOT_MASTER, master))
+            pending.done(NotDone(FailureReason.NOT_MASTER, master))
             return
         assert master is not None
         self._forward(now, group, master, pending, 0)
@@ -128,15 +128,15 @@ class Submitting(KnownGroups):
 
         intake = self.intakes.get(group)
         if intake is None:
-            answer(Elsewhere(Why.NOT_MASTER, self.master(group)))
+            answer(NotDone(FailureReason.NOT_MASTER, self.master(group)))
             return
         refusal = None
         problem = forwarded.problem(group, command)
         if problem:
             self._journal.warning("forwarded command refused", peer=sender, reason=problem)
-            refusal = Elsewhere(Why.NOT_MASTER)
+            refusal = NotDone(FailureReason.NOT_MASTER)
         elif self._no_room(group, command):
-            refusal = Elsewhere(Why.OVERLOADED, self.multi.me)
+            refusal = NotDone(FailureReason.OVERLOADED, self.multi.me)
         else:
             self.statistics.forwarded_in += 1
         pending = Pending((command,), len(command), answer)
@@ -177,11 +177,11 @@ class Submitting(KnownGroups):
         sent = True
         for forward in forwards:
             if forward.pending.overtakes():  # the link was lost since
-                forward.pending.done(Elsewhere(Why.OVERLOADED, self.multi.me))
+                forward.pending.done(NotDone(FailureReason.OVERLOADED, self.multi.me))
             elif sent or not forward.ordered:
                 sent &= self._forward(now, group, forward.to, forward.pending, forward.flags)
             else:
-                forward.pending.done(Elsewhere(Why.NOT_MASTER))
+                forward.pending.done(NotDone(FailureReason.NOT_MASTER))
 
     def _forward(self, now: Now, group: GroupId, to: NodeId, pending: Pending, flags: int) -> bool:
         assert self.links is not None
@@ -189,5 +189,5 @@ class Submitting(KnownGroups):
         self.statistics.forwarded_out += 1
         sent = self.links.forward(to, number, group, flags, pending.chunks, pending.size)
         if not sent:
-            self.forwards.settle(number, Elsewhere(Why.NOT_MASTER))
+            self.forwards.settle(number, NotDone(FailureReason.NOT_MASTER))
         return sent

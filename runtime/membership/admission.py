@@ -134,8 +134,8 @@ class Claim(NamedTuple):
 class Admission:
     """`nodes` is the registry's list, `untouched` whether our own log has no record of a group.
 
-    `circles`: sets of nodes, of each of which enough have to answer. `witnessed`: what an earlier
-    life of ours has heard.
+    `quorum_sets`: sets of nodes, of each of which enough have to answer. `witnessed`: what an
+    earlier life of ours has heard.
     """
 
     def __init__(
@@ -144,19 +144,19 @@ class Admission:
         incarnation: Incarnation,
         previous: Incarnation,
         *,
-        circles: Callable[[], Iterable[Collection[NodeId]]],
+        quorum_sets: Callable[[], Iterable[Collection[NodeId]]],
         nodes: Callable[[], Mapping[NodeId, Node]],
         untouched: Callable[[], bool],
         witnessed: Mapping[NodeId, tuple[Incarnation, Place]] = MappingProxyType({}),
     ) -> None:
         self.me, self.incarnation, self.previous = me, incarnation, previous
         self._nodes, self._untouched = nodes, untouched
-        self._circles = circles
+        self._quorum_sets = quorum_sets
         self._known_by: set[NodeId] = set()
         self._met: dict[NodeId, Incarnation] = {}
         """Whose empty directory we heard of while our own log was untouched."""
         self._witnessed = dict(witnessed)
-        self._last_words: dict[NodeId, tuple[Incarnation, Place]] = {}
+        self._last_lives: dict[NodeId, tuple[Incarnation, Place]] = {}
         """How far each node's log goes by its last word, which is believed when said again."""
         self._claims: dict[NodeId, Claim] = {}
         self._asked: set[NodeId] = set()
@@ -191,7 +191,7 @@ class Admission:
         return 0 if self.settled else self._missing()
 
     def _others(self) -> set[NodeId]:
-        return {node for circle in self._circles() for node in circle} - {self.me}
+        return {node for one_set in self._quorum_sets() for node in one_set} - {self.me}
 
     def _is_known(self) -> bool:
         """Whether enough have answered, and are more than copies of one another. Who has only just
@@ -207,16 +207,16 @@ class Admission:
 
     def _missing(self) -> int:
         """How many more have to answer, of the circle that lacks most."""
-        return max((self._missing_of(frozenset(one)) for one in self._circles()), default=0)
+        return max((self._missing_of(frozenset(one)) for one in self._quorum_sets()), default=0)
 
-    def _missing_of(self, circle: frozenset[NodeId]) -> int:
-        others = circle - {self.me}
+    def _missing_of(self, one_set: frozenset[NodeId]) -> int:
+        others = one_set - {self.me}
         if not self.previous:
             needed = len(others)
-        elif self.me in circle:
-            needed = len(circle) // 2
+        elif self.me in one_set:
+            needed = len(one_set) // 2
         else:
-            needed = quorum_size(circle)
+            needed = quorum_size(one_set)
         return max(0, needed - len(self._known_by & others))
 
     def life(self, place: Place) -> Life:
@@ -268,8 +268,8 @@ class Admission:
     def witness(self, node: NodeId, life: Life) -> None:
         """A settled node says how far its log goes. The last two words count, by the lesser: what
         is wrong once is not kept, and what was wrong twice is put right by the next two."""
-        before = self._last_words.get(node)
-        self._last_words[node] = (life.incarnation, life.place)
+        before = self._last_lives.get(node)
+        self._last_lives[node] = (life.incarnation, life.place)
         if before is not None and before[0] == life.incarnation:
             self._witnessed[node] = (life.incarnation, min(before[1], life.place))
 

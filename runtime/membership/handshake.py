@@ -28,7 +28,7 @@ FOUNDING_BYTES_MAX: Final = 1024
 REASON_BYTES_MAX: Final = 1024
 
 
-class Why(IntEnum):
+class RefusalReason(IntEnum):
     FORMAT = 1
     OTHER_CLUSTER = 2
     OTHER_NODE = 3
@@ -42,7 +42,7 @@ class Why(IntEnum):
 
 @attrs.frozen
 class Refusal:
-    why: Why
+    why: RefusalReason
     text: str
 
     def encode(self) -> bytes:
@@ -53,10 +53,12 @@ class Refusal:
         if not _REFUSED.size <= len(body) <= _REFUSED.size + REASON_BYTES_MAX:
             raise PeerError(f"a refusal of {len(body)} bytes")
         (why,) = _REFUSED.unpack_from(body)
-        if not 1 <= why <= len(Why):
+        if not 1 <= why <= len(RefusalReason):
             raise PeerError(f"a refusal of kind {why}")
         text = str(body[_REFUSED.size :], "utf-8", "replace")
-        return cls(Why(why), "".join(char if char.isprintable() else "?" for char in text))
+        return cls(
+            RefusalReason(why), "".join(char if char.isprintable() else "?" for char in text)
+        )
 
 
 class Refused(PeerError):
@@ -112,7 +114,7 @@ def _check_formats(frames: int, messages: int) -> None:
             f"it speaks peer format {frames}.{messages}, this node {FORMAT}.{codec.FORMAT}: run "
             "the same version of Evenkeel on all nodes"
         )
-        raise Refused(Refusal(Why.FORMAT, text))
+        raise Refused(Refusal(RefusalReason.FORMAT, text))
 
 
 def refusal(
@@ -128,42 +130,42 @@ def refusal(
     node = caller.node
     if caller.cluster_id != me.cluster_id:
         return Refusal(
-            Why.OTHER_CLUSTER,
+            RefusalReason.OTHER_CLUSTER,
             f"node {node} belongs to cluster {caller.cluster_id!r}, node {me.node} to "
             f"{me.cluster_id!r}: correct node.cluster_id, or the address in [peers]",
         )
     if caller.to not in (NOBODY, me.node):
         return Refusal(
-            Why.OTHER_NODE,
+            RefusalReason.OTHER_NODE,
             f"node {node} looks for node {caller.to}, and this is node {me.node}: correct the "
             f"address of node {caller.to} in [peers]",
         )
     if node == me.node:
         return Refusal(
-            Why.SAME_NODE,
+            RefusalReason.SAME_NODE,
             f"another process says it is node {node}, too: stop one of them, or give it another "
             "node.id",
         )
     if node in removed:
         return Refusal(
-            Why.REMOVED,
+            RefusalReason.REMOVED,
             f"node {node} was removed from this cluster, and its number is never used again: a new "
             "node gets a new node.id and an empty directory",
         )
     if node not in known:
         return Refusal(
-            Why.UNKNOWN,
+            RefusalReason.UNKNOWN,
             f"node {node} is none of this cluster's nodes: add it with `evenkeel node add`",
         )
     if caller.founding != me.founding:
         return Refusal(
-            Why.FOUNDING,
+            RefusalReason.FOUNDING,
             f"node {node} was configured with [groups] {caller.founding}; node {me.node} with "
             f"{me.founding}: they must be the same",
         )
     if connected is not None and caller.incarnation < connected:
         return Refusal(
-            Why.TWICE,
+            RefusalReason.TWICE,
             f"a later process of node {node} is connected: two run with one node.id; stop one",
         )
     return None

@@ -68,7 +68,7 @@ class KnownGroups:
         replica = self.multi.replicas.get(group)
         return replica is None or replica.learner.behind
 
-    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+    def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         replica = self.multi.replicas.get(group)
         if replica is None:
             return True  # nobody tells us

@@ -49,7 +49,7 @@ class LeaseTerms(NamedTuple):
         return ", ".join(f"lease.{name}={theirs}" for name, ours, theirs in names if ours != theirs)
 
 
-class LeaseTermsHeard:
+class PeerLeaseTerms:
     def __init__(self, ours: LeaseTerms, journal: Journal) -> None:
         self.ours = ours
         self._journal = journal

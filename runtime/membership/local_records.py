@@ -82,7 +82,7 @@ def ask_peers(
     if len(config.peers) == 1:
         return None
 
-    def circles() -> list[Collection[NodeId]]:
+    def quorum_sets() -> list[Collection[NodeId]]:
         """Of whom enough must know this directory: the registry's group; for an empty one, which a
         founder may have had, all there may have been in a group of its."""
         if not blank:
@@ -93,7 +93,7 @@ def ask_peers(
         identity.node,
         identity.incarnation,
         INCARNATION_ZERO if blank else identity.previous,
-        circles=circles,
+        quorum_sets=quorum_sets,
         nodes=lambda: registry.nodes,
         untouched=lambda: not wal.groups(),
         witnessed=read_witness(disk),

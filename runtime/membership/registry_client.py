@@ -23,7 +23,7 @@ from balancer.registry.commands import (
 from balancer.registry.registry import Registry
 from broker.ports import Groups
 from broker.proposals.commands import CommandKind, opaque
-from broker.proposals.intake import Done, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, Outcome
 from paxos.ids import MS, REGISTRY_GROUP, NodeId, Now
 
 RETRY_NS: Final = 500 * MS
@@ -41,9 +41,11 @@ class RegistryClient:
 
     def propose(self, command: Command, on_result: OnResult) -> None:
         """`on_result` gets the result, or None where it was not carried out or nobody knows."""
-        self.submit(command, lambda told: on_result(None if isinstance(told, Why) else told))
+        self.submit(
+            command, lambda told: on_result(None if isinstance(told, FailureReason) else told)
+        )
 
-    def submit(self, command: Command, on_told: Callable[[Result | Why], None]) -> None:
+    def submit(self, command: Command, on_told: Callable[[Result | FailureReason], None]) -> None:
         """`on_told` gets the result, or why there is none: only UNKNOWN may yet come true."""
 
         def done(outcome: Outcome) -> None:

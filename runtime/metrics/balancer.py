@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from balancer.planner.problem import WEIGHT_NORMAL
-from balancer.stealing.judgement import Why
+from balancer.stealing.judgement import StealReason
 from paxos.ids import GroupId
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.load_meter import LoadMeter
@@ -38,7 +38,7 @@ class BalancerMetrics(Collector):
         machine = self._loop.machine
         if machine is not None:
             verdicts = Counter(why.value for _, why in machine.explain(self._loop.view(now)))
-            for reason in Why:
+            for reason in StealReason:
                 groups.add_metric([reason.value], verdicts[reason.value])
         plans = CounterMetricFamily(
             "evenkeel_plans", "Placements this node planned.", labels=["outcome"]
@@ -49,7 +49,7 @@ class BalancerMetrics(Collector):
             "evenkeel_group_weight", "By the built-in estimator; 1 is average.", labels=["group"]
         )
         all_groups = map(GroupId, self._loop.view(now).groups)
-        for group, weight in (self._meter.book.weights(now, all_groups) or {}).items():
+        for group, weight in (self._meter.cluster_load.weights(now, all_groups) or {}).items():
             weights.add_metric([str(group)], weight / WEIGHT_NORMAL)
         yield from (groups, plans, weights, *self._reports(), *self._replicas())
 
@@ -93,6 +93,6 @@ class BalancerMetrics(Collector):
             "Of produce requests, as each node reported it last.",
             labels=["node"],
         )
-        for node, report in meter.book.reports.items():
+        for node, report in meter.cluster_load.reports.items():
             p99.add_metric([str(node)], report.produce_p99_us / 1e6)
         return (reports, p99)

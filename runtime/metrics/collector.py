@@ -274,7 +274,7 @@ class NodeMetrics(Collector):
         )
         held.add_metric(["decoded"], broker.request_memory.decoded)
         held.add_metric(["decompressed"], broker.request_memory.unpacked)
-        held.add_metric(["parked"], broker.parked.bytes)
+        held.add_metric(["parked"], broker.delayed_fetches.bytes)
         held.add_metric(["portions"], broker.portions.bytes)
         return held
 

@@ -47,7 +47,7 @@ def node_status(
         "kafka": str(config.listen.told_to_clients),
         "uptime_s": round((now.boot_ns - started_boot_ns) / 1e9, 3),
         **_clock(engine),
-        "clients": broker.clients_are(),
+        "clients": broker.client_service(),
         "nodes": _nodes(config, engine, broker, now),
         "groups_count": config.groups.count,
         "placement_version": registry.versions.placement,

@@ -54,7 +54,7 @@ class UpkeepMetrics(Collector):
         yield _gauge("evenkeel_log_window_bytes", "Log that is kept.", window)
         limit = self._upkeep.checkpointing.window_bytes
         yield _gauge("evenkeel_log_window_limit_bytes", "What is to be kept of it.", limit)
-        yield _counter("evenkeel_settled_bytes", "Moved out of the log.", settled.bytes_settled)
+        yield _counter("evenkeel_settled_bytes", "Moved out of the log.", settled.bytes_tiered)
         text = "Batches the log could not give back, asked of peers."
         yield _counter("evenkeel_settle_damaged", text, settled.damaged)
         yield _gauge("evenkeel_cold_held_bytes", "In cold segments.", cold.bytes_held)
@@ -76,7 +76,7 @@ class UpkeepMetrics(Collector):
         yield _counter(
             "evenkeel_state_transfers", "Paxos groups taken over from a peer.", transfers
         )
-        yield _counter("evenkeel_cold_mended", "Damaged places mended.", sink.statistics.mended)
+        yield _counter("evenkeel_cold_mended", "Damaged places mended.", sink.statistics.repaired)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
@@ -95,9 +95,9 @@ def upkeep_status(upkeep: Upkeep) -> dict[str, Any]:
         "segments_retired": upkeep.checkpointing.statistics.segments_retired,
         "checkpoints": upkeep.checkpointing.statistics.written,
         "cold_bytes": upkeep.cold.bytes_held,
-        "settled_bytes": upkeep.tiering.statistics.bytes_settled,
+        "settled_bytes": upkeep.tiering.statistics.bytes_tiered,
         "transfers": sink.statistics.transfers,
-        "mended": sink.statistics.mended,
+        "mended": sink.statistics.repaired,
         "received_bytes": sink.statistics.bytes_received,
         "bytes_per_s": round(upkeep.catching_up.bytes_per_s),
         "waiting": sink.waiting,

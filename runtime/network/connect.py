@@ -21,7 +21,7 @@ async def connect(address: Address) -> TcpStream | None:
         try:
             stream = await trio.open_tcp_stream(address.host, address.port)
             sock = TcpStream(fileno=stream.socket.detach())
-            sock.be_quick()
+            sock.set_no_delay()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S * 1000))
         except OSError:
             return None

@@ -83,7 +83,7 @@ class Listener:
                 continue  # or whoever called has hung up already
             stream = TcpStream(fileno=sock.detach())
             try:
-                stream.be_quick()
+                stream.set_no_delay()
                 self._on_accept(stream, str(address[0]))
             except OSError as error:
                 stream.close()

@@ -58,13 +58,13 @@ class TcpStream(socket.socket):
         """
         stream = cls(fileno=sock.detach())
         try:
-            stream.be_quick()
+            stream.set_no_delay()
         except OSError:
             stream.close()
             raise
         return stream
 
-    def be_quick(self) -> None:
+    def set_no_delay(self) -> None:
         """Never block, and send small things at once.
 
         Raises:

@@ -3,13 +3,13 @@
 import struct
 from typing import Final
 
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from paxos.codec import PeerError
 from paxos.ids import NodeId
 
 RESULT_BYTES_MAX: Final = 1024 * 1024
 _FORWARDED: Final = struct.Struct(">QBi")
-_WHY: Final = tuple(Why)
+_WHY: Final = tuple(FailureReason)
 
 
 def encode_outcome(number: int, outcome: Outcome) -> bytes:
@@ -29,4 +29,4 @@ def decode_outcome(body: memoryview) -> tuple[int, Outcome]:
         return number, Done(bytes(result), at_home=master >= 0)
     if not 1 <= code <= len(_WHY):
         raise PeerError(f"an outcome of code {code}")
-    return number, Elsewhere(_WHY[code - 1], None if master < 0 else NodeId(master))
+    return number, NotDone(_WHY[code - 1], None if master < 0 else NodeId(master))

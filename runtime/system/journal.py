@@ -12,7 +12,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 class Stream(Protocol):
     """What may be written to; it must not make the event loop wait
-    (runtime.system.aside_stream)."""
+    (runtime.system.background_stream)."""
 
     def write(self, text: str, /) -> int: ...
 

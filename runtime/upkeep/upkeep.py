@@ -24,7 +24,7 @@ import attrs
 from balancer.registry.registry import Registry
 from broker.config import BrokerConfig
 from broker.lifecycle.compaction_lag import CompactionLag
-from broker.lifecycle.compaction_plan import compacted_partitions, impatient_partitions, to_mend
+from broker.lifecycle.compaction_plan import compacted_partitions, impatient_partitions, to_repair
 from broker.lifecycle.disk_forecast import Limits
 from broker.lifecycle.retention import Segments
 from broker.lifecycle.tiering import Tiering
@@ -226,7 +226,7 @@ class Upkeep:
     def _given_up(self, group: GroupId, below: Place) -> None:
         """No peer's log has what was damaged in ours."""
         self.checkpointing.soon(group)
-        self.tiering.settle_below(group, below)
+        self.tiering.tier_below(group, below)
 
     def _look_at_damage(self) -> None:
         """Where readers have met damaged cold data: how far it goes, and then a peer's copy."""
@@ -254,15 +254,15 @@ class Upkeep:
                     continue
                 want = partial(self._want, group, one.uid)
                 if self.compactor.compacts(one.uid):
-                    self.reader.submit(partial(self._to_mend, one, state.log_start), want)
+                    self.reader.submit(partial(self._to_repair, one, state.log_start), want)
                 else:
                     want((one.base, one.end))
 
     def _want(self, group: GroupId, uid: int, offsets: tuple[int, int]) -> None:
-        self.catching_up.sink.want_data(group, uid, *offsets, mends=True)
+        self.catching_up.sink.request_data(group, uid, *offsets, repairs=True)
 
-    def _to_mend(self, damage: ColdDamaged, log_start: int) -> tuple[int, int]:
-        return to_mend(self.cold.facts(damage.uid), log_start, damage.base, damage.end)
+    def _to_repair(self, damage: ColdDamaged, log_start: int) -> tuple[int, int]:
+        return to_repair(self.cold.facts(damage.uid), log_start, damage.base, damage.end)
 
 
 def _segments(

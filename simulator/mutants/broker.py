@@ -205,7 +205,7 @@ DATA: Final[Mapping[str, Mutant]] = {
         "R14",
         "a batch of unknown fate is acknowledged",
         (
-            Produce._elsewhere,
+            Produce._not_done,
             "self.refuse_for_now(topic, answer, _ERROR_OF[outcome.why])",
             "answer.error_code, answer.base_offset = 0, 0",
         ),
@@ -215,7 +215,7 @@ DATA: Final[Mapping[str, Mutant]] = {
         "R14",
         "a batch of unknown fate is refused for good",
         (
-            Produce._elsewhere,
+            Produce._not_done,
             "_ERROR_OF[outcome.why]",
             "ErrorCode.NOT_LEADER_OR_FOLLOWER",
         ),
@@ -328,7 +328,7 @@ GROUPS: Final[Mapping[str, Mutant]] = {
     "answered-after-the-office-ended": _mutant(
         "R14",
         "a coordinator answers though another may have taken its place",
-        (ConsumerGroups._answer, "same and not self._groups.acting(office.group)", "False"),
+        (ConsumerGroups._answer, "same and not self._groups.acting(tenure.group)", "False"),
         tests="tests/broker/groups/test_consumer_groups.py",
     ),
     "let-in-at-once": _mutant(

@@ -503,7 +503,7 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
             Intake.forget_proposed,
             "for _, batch in proposed.values():\n"
             "        self.group_commit.forgotten(len(batch))\n"
-            "        self._bounce(batch, Why.UNKNOWN, now)",
+            "        self._return_to_senders(batch, FailureReason.UNKNOWN, now)",
             "for slot, (_, batch) in proposed.items():\n"
             "        for pending in batch:\n"
             '            pending.done(Done(slot.to_bytes(8, "big")))',

@@ -35,7 +35,7 @@ FENCES: Final[Mapping[str, Mutant]] = {
         "what a coordinator decided is forwarded, and carried out whenever it comes",
         (
             ConsumerGroups._carry_out,
-            "fenced(office.epoch, opaque(CommandKind.CONSUMER_GROUP, proposal.command))",
+            "fenced(tenure.epoch, opaque(CommandKind.CONSUMER_GROUP, proposal.command))",
             "opaque(CommandKind.CONSUMER_GROUP, proposal.command)",
         ),
         tests="tests/broker/groups/test_coordinator_moves.py",

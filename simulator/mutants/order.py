@@ -39,21 +39,25 @@ ORDER: Final[Mapping[str, Mutant]] = {
     ),
     "pause-skipped": _mutant(
         "who crowds a group is read on, until the group refuses",
-        (vars(Intake)["crowded"].fget, "self.queue_bytes + self.abroad_bytes > ", "0 > "),
+        (vars(Intake)["backlogged"].fget, "self.queue_bytes + self.forwarded_bytes > ", "0 > "),
         tests="tests/paxos/test_intake.py",
         why_not="no world sends as much as a group lets wait",
     ),
     "goes-round-the-forward": _mutant(
         "a master that keeps the group does not wait for what it has forwarded",
-        (Intake.flush, "if self.abroad or not self.queue:", "if not self.queue:"),
+        (Intake.flush, "if self.forwarded or not self.queue:", "if not self.queue:"),
     ),
     "forwards-before-the-queue": _mutant(
         "what comes while a handover begins is forwarded before what is queued",
-        (Intake.submit, "way.to == replica.me or self.queue or not", "way.to == replica.me or not"),
+        (
+            Intake.submit,
+            "route.to == replica.me or self.queue or not",
+            "route.to == replica.me or not",
+        ),
     ),
     "guest-sent-on": _mutant(
         "a command of another node is sent on when the group moves on",
-        (Intake._way, "if pending.guest and (", "if False and ("),
+        (Intake._route, "if pending.forwarded_in and (", "if False and ("),
     ),
     "refuses-one-of-a-row": _mutant(
         "a node refuses a forwarded command and takes the one behind it",
@@ -64,7 +68,8 @@ ORDER: Final[Mapping[str, Mutant]] = {
         (
             Intake.tick,
             "self._return_adopted(now)",
-            "self._bounce([self.adopted.popleft()], Why.NOT_MASTER, now); self.suspect = False",
+            "self._return_to_senders([self.adopted.popleft()], FailureReason.NOT_MASTER, now); "
+            "self.suspect = False",
         ),
     ),
     "waits-behind-the-unknown": _mutant(

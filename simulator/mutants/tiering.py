@@ -31,7 +31,7 @@ COLD: Final[Mapping[str, Mutant]] = {
     "index-dropped-first": mutant(
         "ADR 20",
         "batches are read from the cold store before they are durable there",
-        (Tiering._is_done, "self._busy = True", "self._busy = True; state.settled(plan.end)"),
+        (Tiering._is_done, "self._busy = True", "self._busy = True; state.mark_tiered(plan.end)"),
     ),
     "log-retired-under-readers": mutant(
         "ADR 20",

@@ -20,7 +20,7 @@ from broker.config import BrokerConfig
 from broker.delayed.delayed_fetches import DelayedFetches
 from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
 from broker.ports import NO_COLD, ColdReader, Connection
-from broker.proposals.intake import Elsewhere, Forward, Outcome, Pending, Why
+from broker.proposals.intake import FailureReason, Forward, NotDone, Outcome, Pending
 from broker.requests.context import Broker
 from broker.state_machine.checkpoint_chunks import decode_chunk, encode_chunk
 from broker.state_machine.machine import GroupMachine
@@ -37,7 +37,7 @@ from simulator.environment.dice import dice
 from simulator.node.balancing import ALIVE_NS
 from simulator.node.disk import Disk
 from simulator.node.group_state import Forwarded
-from simulator.node.jobs import Aside, Fetcher
+from simulator.node.jobs import BackgroundWorker, Fetcher
 from simulator.node.node import SimNode
 from simulator.node.registry_client import CLUSTER, RegistryClient
 from simulator.node.surroundings import Surroundings
@@ -50,7 +50,7 @@ COORDINATOR: Final = CoordinatorConfig(
     session_timeout_ms_min=SESSION_MS_MIN,
     pause_ms_max=500,
     grace_ms=300,
-    stamp_every_ms=250,
+    wait_records_every_ms=250,
 )
 LATE_PPM: Final = 50_000
 """Boot clocks are off in rate, and a timer may be late but never early."""
@@ -220,12 +220,12 @@ class BrokerNode(SimNode):
             log=self.disk,
             log_dir=_LogDir(),
             timers=self,
-            aside=Aside(self, "aside"),
+            background=BackgroundWorker(self, "aside"),
             fetcher=Fetcher(self),
             registry=registry,
             machines=self.machines,
             tail=tail,
-            parked=DelayedFetches(self, self, config.parked_fetches_max),
+            delayed_fetches=DelayedFetches(self, self, config.parked_fetches_max),
             consumer_groups=ConsumerGroups(
                 self,
                 self.machines,
@@ -313,16 +313,16 @@ class BrokerNode(SimNode):
         super()._carry_out(now, step)
         for group in dict.fromkeys(applied.group for applied in step.applied):
             if group == REGISTRY_GROUP:
-                self.broker.delayed.look()
+                self.broker.delayed_operations.look()
             grown = self.machines[group].take_grown()
             if grown:
-                self.broker.parked.appended(grown)
+                self.broker.delayed_fetches.appended(grown)
 
     def masters_changed(self, now: Now) -> None:
         self.broker.consumer_groups.masters_changed(now)
         self.broker.unknown_producers.masters_changed(now)
-        self.broker.parked.masters_changed()
-        self.broker.delayed.look()
+        self.broker.delayed_fetches.masters_changed()
+        self.broker.delayed_operations.look()
 
     def before_handover(self, ident: GroupId) -> None:
         self.broker.consumer_groups.handing_over(ident)
@@ -354,7 +354,7 @@ class BrokerNode(SimNode):
         if link is not None and link[2] != self.world.nodes[forward.to].life:
             self._link_lost(forward.to)
         if forward.pending.overtakes():
-            forward.pending.done(Elsewhere(Why.OVERLOADED, self.me))
+            forward.pending.done(NotDone(FailureReason.OVERLOADED, self.me))
         else:
             super()._forward(group, forward)
 
@@ -367,7 +367,7 @@ class BrokerNode(SimNode):
 
     def _link_lost(self, to: NodeId) -> None:
         for ident in sorted(self._links.pop(to, (0, 0, 0, set[int]()))[3]):
-            self._settle(ident, Elsewhere(Why.UNKNOWN))
+            self._settle(ident, NotDone(FailureReason.UNKNOWN))
 
     def _on_forwarded(self, source: NodeId, what: Forwarded) -> None:
         link, expected, early = self._linked.get(source, (0, 0, dict[int, Forwarded]()))
@@ -456,7 +456,7 @@ class BrokerNode(SimNode):
         held = self.groups.get(group)
         return held is None or held.replica.learner.behind
 
-    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+    def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         held = self.groups.get(group)
         if held is None:
             return True
@@ -475,7 +475,7 @@ class BrokerNode(SimNode):
 
     def take(self, group: GroupId, pending: Pending) -> bool:
         self.command(group, _Watchable(pending), anywhere=pending.anywhere)
-        return self.groups[group].intake.crowded
+        return self.groups[group].intake.backlogged
 
     # -- broker.ports.Timers ------------------------------------------------------------------
 

@@ -108,9 +108,9 @@ class Jobs:
                 self._todo[0][1]()
 
 
-class Aside(Jobs):
+class BackgroundWorker(Jobs):
     """A thread that shares nothing and changes nothing: one searches, and reads large batches
-    (broker.ports.Aside), another one reads for fetches."""
+    (broker.ports.BackgroundWorker), another one reads for fetches."""
 
     def __init__(self, node: Host, name: str) -> None:
         chance = dice(node.world.options.seed, name, node.me, node.life)
@@ -123,7 +123,7 @@ class Aside(Jobs):
         super()._hear(partial(self._node.enter, result))
 
 
-class Fetcher(Aside):
+class Fetcher(BackgroundWorker):
     """The one that reads for fetches: while the disk hangs, it waits."""
 
     def __init__(self, node: Host) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, ParamSpec
 
 from broker.config import IntakeConfig
-from broker.proposals.intake import Elsewhere, Forward, Outcome, Pending, Why
+from broker.proposals.intake import FailureReason, Forward, NotDone, Outcome, Pending
 from paxos import codec, invariants
 from paxos.changes import handover, rejoin
 from paxos.entry import Buffer, Entry
@@ -346,7 +346,7 @@ class SimNode(NodeKind):
         world.loop.after(FORWARD_TIMEOUT_NS, self._forward_timed_out, ident)
 
     def _forward_timed_out(self, ident: int) -> None:
-        self._settle(ident, Elsewhere(Why.UNKNOWN))
+        self._settle(ident, NotDone(FailureReason.UNKNOWN))
 
     def _settle(self, ident: int, outcome: Outcome) -> None:
         pending = self._forwarded.pop(ident, None)

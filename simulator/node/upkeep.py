@@ -162,7 +162,7 @@ class Upkeep:
 
     def install(self, now: Now, group: GroupId, base: Base) -> None:
         self._node.checkpoints.go_on_from(group, base)
-        self._node.broker.parked.appended(self._node.machines[group].take_grown())
+        self._node.broker.delayed_fetches.appended(self._node.machines[group].take_grown())
 
     # -- broker.ports.Journal -----------------------------------------------------------------
 

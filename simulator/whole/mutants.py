@@ -25,13 +25,13 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "lost-forwards-are-refused": mutant(
         "forwarding",
         "what was forwarded on a link that is lost is told to be not done",
-        (Forwards.lost, "Elsewhere(Why.UNKNOWN)", "Elsewhere(Why.NOT_MASTER)"),
+        (Forwards.lost, "NotDone(FailureReason.UNKNOWN)", "NotDone(FailureReason.NOT_MASTER)"),
         tests="tests/runtime/engine",
     ),
     "late-forwards-are-refused": mutant(
         "forwarding",
         "a forwarded command whose time is over is told to be not done",
-        (Forwards.time_out, "Elsewhere(Why.UNKNOWN)", "Elsewhere(Why.NOT_MASTER)"),
+        (Forwards.time_out, "NotDone(FailureReason.UNKNOWN)", "NotDone(FailureReason.NOT_MASTER)"),
         tests="tests/runtime/engine",
     ),
     "fetch-without-a-lease": mutant(

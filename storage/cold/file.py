@@ -31,7 +31,7 @@ from storage.errors import ColdDamaged
 
 _WINDOW_BYTES: Final = 4096
 """Read at once for headers: several of small blocks, and not much of a large one."""
-_HUNT_BYTES: Final = 1 << 20
+_SEARCH_BYTES: Final = 1 << 20
 NOTHING: Final = memoryview(b"")
 UNKNOWN_MS: Final = (1 << 63) - 1
 ENDLESS: Final = (1 << 63) - 1
@@ -237,7 +237,7 @@ def walk_blocks(file: File, base: int, seed: int) -> BlockIndex:
             index.add(at, block)
             blocks.append((at, block))
             stopped = index.position
-        following = _hunt(file, stopped, size, seed)
+        following = _search_blocks(file, stopped, size, seed)
         if following is None:
             break
         position = following
@@ -258,19 +258,19 @@ def _headers(file: File, position: int, size: int, seed: int) -> Iterator[tuple[
         position += block.size
 
 
-def _hunt(file: File, position: int, size: int, seed: int) -> int | None:
+def _search_blocks(file: File, position: int, size: int, seed: int) -> int | None:
     """The next intact block header behind a place where there is none, if that place was durable
     when the block was written."""
     start = position + 1
     while start < size:
-        window = read_around(file, _HUNT_BYTES, start)
+        window = read_around(file, _SEARCH_BYTES, start)
         at = window.find(BLOCK_MAGIC_BYTES)
         while at >= 0 and at + BLOCK_HEADER_BYTES <= len(window):
             block = decode_block_header(window[at : at + BLOCK_HEADER_BYTES], seed)
             if block is not None and _plausible(block) and block.synced > position:
                 return start + at
             at = window.find(BLOCK_MAGIC_BYTES, at + 1)
-        if len(window) < _HUNT_BYTES:
+        if len(window) < _SEARCH_BYTES:
             return None
         start += len(window) - BLOCK_HEADER_BYTES + 1
     return None

@@ -106,7 +106,7 @@ class ColdStore(ColdReading):
             if file is None:
                 file = self._disk.open(cold_name(uid, tail.base))
                 if tail.found:
-                    self._writer.mend_tail(file, tail)
+                    self._writer.repair_tail(file, tail)
             seed = self._writer.seed(uid, tail.base)
             added.append(self._writer.write(file, tail, tile, seed))
         assert tail is not None
@@ -140,7 +140,7 @@ class ColdStore(ColdReading):
                 if found is None or not found.found or found.sealed:
                     continue
                 tail = attrs.evolve(found)
-                self._writer.mend_tail(self._disk.open(cold_name(uid, tail.base)), tail)
+                self._writer.repair_tail(self._disk.open(cold_name(uid, tail.base)), tail)
                 with self._lock:
                     self._tails[uid] = tail
                     self._sizes[uid, tail.base] = tail.position
@@ -180,7 +180,7 @@ class ColdStore(ColdReading):
         if file is None:
             file = self._disk.open(cold_name(uid, tail.base))
             if tail.found:
-                self._writer.mend_tail(file, tail)
+                self._writer.repair_tail(file, tail)
         self._commit(uid, tail, file, added)
         whole = self._load(uid, tail.base)
         size = self._writer.seal(file, tail, whole.index, whole.seed)

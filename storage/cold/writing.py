@@ -72,7 +72,7 @@ class ColdWriter:
         self._publish(uid, base)
         return Tail(base, HEADER_BYTES, base, HEADER_BYTES, first_timestamp_ms)
 
-    def mend_tail(self, file: File, tail: Tail) -> None:
+    def repair_tail(self, file: File, tail: Tail) -> None:
         """Before the first append since the start: cut off what is torn, and write again what may
         never have reached the disk. (After a failed fdatasync the kernel keeps pages that read well
         and are marked clean: "fsyncgate".)"""

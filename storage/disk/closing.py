@@ -2,8 +2,8 @@
 
 The last reference to a file may go anywhere, and closing may wait for the disk: where the file was
 removed meanwhile, its blocks are given back then; on other file systems it may be written first.
-A process that has a loop says so (`close_aside`); all others close where they are, also at their
-very end, when no thread may be started any more.
+A process that has a loop says so (`close_in_background`); all others close where they are, also at
+their very end, when no thread may be started any more.
 """
 
 import os
@@ -11,16 +11,16 @@ import queue
 import threading
 from collections.abc import Iterable
 
-_ASIDE: list["queue.SimpleQueue[int]"] = []
+_IN_BACKGROUND: list["queue.SimpleQueue[int]"] = []
 
 
-def close_aside() -> None:
+def close_in_background() -> None:
     """From now on what the main thread closes is closed by another one."""
-    if _ASIDE:
+    if _IN_BACKGROUND:
         return
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     threading.Thread(target=_close, args=(todo,), name="close-files", daemon=True).start()
-    _ASIDE.append(todo)
+    _IN_BACKGROUND.append(todo)
 
 
 def close_soon(descriptors: Iterable[int]) -> None:
@@ -28,11 +28,11 @@ def close_soon(descriptors: Iterable[int]) -> None:
 
     Errors say nothing: all that counts was made durable before.
     """
-    aside = _ASIDE and threading.current_thread() is threading.main_thread()
+    aside = _IN_BACKGROUND and threading.current_thread() is threading.main_thread()
     for descriptor in descriptors:
         if descriptor >= 0:
             if aside:
-                _ASIDE[0].put(descriptor)
+                _IN_BACKGROUND[0].put(descriptor)
             else:
                 os.close(descriptor)
 

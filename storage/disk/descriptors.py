@@ -27,7 +27,7 @@ TRIES: Final = 1_500
 """So often, half a minute, a thread waits for one; then the failure is told, as any other."""
 
 
-class KeepsOpen(Protocol):
+class OpenFiles(Protocol):
     """Files that are open only to be read again; those over `kept_open_max` can be let go."""
 
     def keep_few_open(self) -> None: ...
@@ -44,19 +44,19 @@ class Descriptors:
         """One was missing since this was set to False."""
         self.kept_open_max = KEPT_OPEN_MAX
         """So many files of the log, and so many cold ones, stay open to be read again."""
-        self._keepers: weakref.WeakSet[KeepsOpen] = weakref.WeakSet()
+        self._open_files: weakref.WeakSet[OpenFiles] = weakref.WeakSet()
 
-    def bound(self, keeper: KeepsOpen) -> None:
+    def bound(self, files: OpenFiles) -> None:
         """From now on it hears when there are fewer; it asks for `kept_open_max` by itself."""
-        self._keepers.add(keeper)
+        self._open_files.add(files)
 
     def fit(self, limit: int) -> None:
         """The process may have `limit` descriptors."""
         before = self.kept_open_max
         self.kept_open_max = max(KEPT_OPEN_MIN, min(KEPT_OPEN_MAX, limit // SHARE))
         if self.kept_open_max < before:
-            for keeper in tuple(self._keepers):
-                keeper.keep_few_open()
+            for files in tuple(self._open_files):
+                files.keep_few_open()
 
     def fill(self) -> bool:
         """On the loop's thread, now and then: have the reserve full. False where it cannot be."""

@@ -11,7 +11,7 @@ write harms nothing that was durable: sectors of 512 bytes are whole or untouche
 those of the beginning do not change.
 
 Other files grow, cold segments above all. What is long is written directly there too, as far as it
-fills whole blocks (`GrowingFile`), and long reads go into memory that is used again (`KeptMemory`).
+fills whole blocks (`GrowingFile`), and long reads go into memory that is used again (`BufferPool`).
 The reason is the same: *new* pages are what costs. Measured on a virtual machine, CPU for 1 MiB:
 a write through the page cache 1,880 us and directly 70-96; a read of what is not in the cache
 315-2,570 us, directly into new memory 450-520, into memory that was used before 86-103.
@@ -285,7 +285,7 @@ class GrowingFile:
         return edge + done
 
 
-class KeptMemory:
+class BufferPool:
     """Memory for direct reads, used again as soon as nobody has a view of it any more.
 
     Nobody gives it back: a view goes on to a socket, say, and its end is not known here. But a view

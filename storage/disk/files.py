@@ -25,9 +25,9 @@ from storage.disk.direct import (
     BLOCK_BYTES,
     LONG_READ_BYTES,
     LONG_READ_BYTES_MAX,
+    BufferPool,
     DirectFile,
     GrowingFile,
-    KeptMemory,
     Staging,
     opened_directly,
     whole_blocks,
@@ -163,7 +163,7 @@ class RealFile:
         path: Path,
         flags: int,
         growing: Staging,
-        kept: KeptMemory,
+        kept: BufferPool,
         ahead: ReadAhead,
         staging: Staging | None = None,
     ) -> None:
@@ -333,7 +333,7 @@ class RealDisk:
         self._staging = Staging()
         self._growing = Staging()
         """Of its own, so that the log's writer never waits for what nobody waits for."""
-        self._kept = KeptMemory()
+        self._kept = BufferPool()
         self._ahead = ReadAhead(self._kept, clock)
         try:
             missing = not directory.exists()

@@ -46,7 +46,7 @@ class DiskHealth:
         self._slow_until_ns = 0
 
     @property
-    def ailing(self) -> bool:
+    def degraded(self) -> bool:
         """Masters are better off elsewhere."""
         return self.hung or self.slow
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from storage.disk.direct import BLOCK_BYTES, KeptMemory, whole_blocks
+from storage.disk.direct import BLOCK_BYTES, BufferPool, whole_blocks
 from storage.disk.kernel_queue import READ, KernelQueue, Operation
 
 AHEAD_MAX: Final = 4
@@ -54,7 +54,7 @@ class _Ahead:
 class ReadAhead:
     """Of one disk; any thread may take what another has begun."""
 
-    def __init__(self, kept: KeptMemory, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, kept: BufferPool, clock: Callable[[], float] | None = None) -> None:
         """`clock`: in seconds; without it the event loop waits for no read at all."""
         self.used = 0
         """Reads that were there, or under way, when they were asked for."""

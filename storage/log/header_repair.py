@@ -27,7 +27,7 @@ from storage.format import (
 _CHECKED_BYTES: Final = RECORD_HEADER_BYTES - CHECKSUMS_BYTES
 
 
-def mended_header(
+def repaired_header(
     file: File, offset: int, seed: int, chain: int | None, limit: int
 ) -> RecordFields | None:
     """What the header of the record at `offset` said; `chain` is the checksum of the record before,

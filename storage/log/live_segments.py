@@ -21,7 +21,7 @@ more by the scrubber after a restart, and costs another round of repair."""
 
 
 @attrs.define(eq=False)
-class KeptSegments:
+class LiveSegments:
     oldest: int
     highs: dict[int, dict[GroupId, int]]
     """For every closed segment, the highest slot each group had recorded when it was closed."""

@@ -66,7 +66,7 @@ class Recovered:
     """`cut` is None after a clean stop, and after a crash that tore nothing.
 
     `damage` is what nobody had found before; the groups it concerns are non-voting now, durably.
-    `anybodys`: a group without any records may have had some in it.
+    `unattributed`: a group without any records may have had some in it.
     """
 
     groups: dict[GroupId, RecoveredGroup]
@@ -77,7 +77,7 @@ class Recovered:
     damage: tuple[Hole, ...] = ()
     started_at: int = 1
     """The segment from which the log was read."""
-    anybodys: bool = False
+    unattributed: bool = False
 
 
 @attrs.frozen(eq=False)

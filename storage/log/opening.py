@@ -75,7 +75,7 @@ def open_wal(
         cut=log.cut,
         damage=damage,
         started_at=log.started_at,
-        anybodys=any(hole.group is None for hole in damage),
+        unattributed=any(hole.group is None for hole in damage),
     )
 
 

@@ -72,7 +72,16 @@ from storage.log.index import LEARNED_BIT, SLOT_GAP_MAX, GroupState
 from storage.log.log_state import SLOTTED, Cut, LogState
 from storage.log.segment_heads import Head, highs_before, read_head, start_of_scan
 from storage.log.segments import fill_with_zeros
-from storage.log.walk import WINDOW_BYTES, Cursor, Hole, Remains, hunt, skip, survey, walk
+from storage.log.walk import (
+    WINDOW_BYTES,
+    Cursor,
+    Hole,
+    StrayRecords,
+    find_stray,
+    skip,
+    survey,
+    walk,
+)
 
 _VOTES_PRUNE_MASK: Final = 4095
 _PROMISING: Final = (ACCEPT, PROMISE)
@@ -99,13 +108,13 @@ class Recovery:
         self._whole = whole
         """Read all of it, whatever the checkpoints need."""
         self._heads: dict[int, Head] = {}
-        self._hunted = False
+        self._searched = False
         """Whether `_known` takes the whole log into account, what lies behind damage included."""
         self._notes: dict[tuple[Place, Place], Untouched] = {}
         """Of damage that may be anybody's, what a life that knew it noted."""
         self._headers: dict[int, SegmentHeader | None] = {}
         self._files: dict[int, File] = {}
-        self._soiled: set[int] = set()
+        self._dirty: set[int] = set()
         """Segments behind the end that were written to: not to be taken for prepared ones."""
 
     def run(self, segment_bytes: int) -> LogState | None:
@@ -121,8 +130,8 @@ class Recovery:
             self._drop_unused(0, segment_bytes)
             return None
         log = self._scan()
-        remains = self._judge(log)
-        self._make_harmless(log, remains, segment_bytes)
+        stray = self._judge(log)
+        self._make_harmless(log, stray, segment_bytes)
         self._finish_retiring(log)
         return log
 
@@ -247,7 +256,7 @@ class Recovery:
                 self._absorb(log, header, fields)
             if following is not None and _continues(following, number, cursor):
                 return cursor
-            self._hunt_behind(number, cursor)
+            self._search_behind(number, cursor)
             if place_of(number, cursor.offset) >= self._known:
                 return cursor
             limit = self._limit(number, following)
@@ -281,28 +290,28 @@ class Recovery:
             self._fields_at(number, cursor.offset),
         )
 
-    def _hunt_behind(self, number: int, cursor: Cursor) -> None:
+    def _search_behind(self, number: int, cursor: Cursor) -> None:
         """Take into account what is left behind the first break of the chain, to the very end."""
-        if self._hunted:
+        if self._searched:
             return
         header = self._headers[number]
         assert header is not None
-        found = [hunt(self._files[number], number, cursor.offset, header.seed)]
+        found = [find_stray(self._files[number], number, cursor.offset, header.seed)]
         later = range(number + 1, max(self._headers) + 1)
-        found += [self._hunt_segment(each, cursor.chain or 0) for each in later]
-        self._known = max(self._known, *(remains.synced for remains in found))
+        found += [self._search_segment(each, cursor.chain or 0) for each in later]
+        self._known = max(self._known, *(stray.synced for stray in found))
         self._notes = {
             damage: damage_notes.decode(note)
-            for remains in found
-            for place, damage, note in remains.notes
+            for stray in found
+            for place, damage, note in stray.notes
             if place < self._known  # else something before it may be cut off
         }
-        self._hunted = True
+        self._searched = True
 
-    def _hunt_segment(self, number: int, chain: int) -> Remains:
+    def _search_segment(self, number: int, chain: int) -> StrayRecords:
         header = self._headers[number]
         seed = header.seed if header else chain
-        return hunt(self._files[number], number, SEGMENT_HEADER_BYTES, seed)
+        return find_stray(self._files[number], number, SEGMENT_HEADER_BYTES, seed)
 
     def _absorb(self, log: LogState, header: SegmentHeader, fields: RecordFields) -> None:
         (_, _, _, kind, flags, size, _, offset, synced, group_id, node, round_, slot, applied) = (
@@ -380,19 +389,19 @@ class Recovery:
         elif hole.kind == STATE and hole.start >> OFFSET_BITS == log.started_at:
             group.forget_through(hole.slot)
 
-    def _judge(self, log: LogState) -> Remains:
+    def _judge(self, log: LogState) -> StrayRecords:
         """Whether something is cut off at the end of the chain, and what."""
-        remains = hunt(self._files[log.number], log.number, log.offset, log.seeds[log.number])
+        stray = find_stray(self._files[log.number], log.number, log.offset, log.seeds[log.number])
         for number in range(log.number + 1, log.highest_file + 1):
-            later = self._hunt_segment(number, log.chain)
-            remains.intact += later.intact
+            later = self._search_segment(number, log.chain)
+            stray.intact += later.intact
             if self._headers[number] is not None or later.headers:
-                self._soiled.add(number)
+                self._dirty.add(number)
         cut = log.cut
         assert cut is not None, "a scan ends somewhere"
-        torn = remains.headers or self._soiled
-        log.cut = attrs.evolve(cut, records_after=remains.intact) if torn else None
-        return remains
+        torn = stray.headers or self._dirty
+        log.cut = attrs.evolve(cut, records_after=stray.intact) if torn else None
+        return stray
 
     def _fields_at(self, number: int, offset: int) -> RecordFields | None:
         """The header of the bad record, if that much of it can be read."""
@@ -404,13 +413,13 @@ class Recovery:
         assert header is not None
         return fields if header_intact(memoryview(data), offset, header.seed) else None
 
-    def _make_harmless(self, log: LogState, remains: Remains, segment_bytes: int) -> None:
+    def _make_harmless(self, log: LogState, stray: StrayRecords, segment_bytes: int) -> None:
         """Durably: nothing behind the end looks like ours, and nothing before it is un-synced."""
         self._drop_unused(log.number, segment_bytes)
         log.highest_file = max(self._files)
         last = self._files[log.number]
         self._write_again(log)
-        if remains.headers:
+        if stray.headers:
             fill_with_zeros(last, log.offset, log.segment_end)
         elif last.size() < log.segment_end:
             fill_with_zeros(last, last.size(), log.segment_end)
@@ -469,7 +478,7 @@ class Recovery:
             if number <= last:
                 break
             wrong_size = self._files[number].size() != segment_bytes
-            if number in self._soiled or number > last + 1 or wrong_size:
+            if number in self._dirty or number > last + 1 or wrong_size:
                 self._disk.remove(segment_name(number))
                 self._disk.sync_directory()
                 del self._files[number], self._headers[number]

@@ -59,7 +59,7 @@ from storage.format import (
 from storage.identity import Identity
 from storage.log import damage_notes
 from storage.log.index import LEARNED_BIT, GroupState
-from storage.log.live_segments import NO_BOUND, KeptSegments
+from storage.log.live_segments import NO_BOUND, LiveSegments
 from storage.log.log_state import LogState
 from storage.log.log_writes import LogWrites
 from storage.log.model import GROUPS_MAX, Durability, Part, WalConfig, WalStatistics, WriteBatch
@@ -87,7 +87,7 @@ class Wal:
         self._identity = identity
         self._config = config
         self._groups = log.groups
-        self._kept = KeptSegments(log.oldest, log.highs, log.seeds, log.ends)
+        self._kept = LiveSegments(log.oldest, log.highs, log.seeds, log.ends)
         self._known_damage = log.known_damage
         self._retiring: deque[tuple[Place, range]] = deque()
         self._groups_max = min(
@@ -347,11 +347,12 @@ class Wal:
                 raise
             return None  # the segment has been retired meanwhile
 
-    def note_damage(self, start: Place, end: Place, *, anybodys: bool = False) -> None:
-        """Remember damage across restarts; of `anybodys`, found while running, also what it did not
+    def note_damage(self, start: Place, end: Place, *, unattributed: bool = False) -> None:
+        """Remember damage across restarts; of `unattributed`, found while running, also what it did
+        not
         hit. Stage first what has to follow from it."""
         self._known_damage.add((start, end))
-        note = damage_notes.encode(self._groups.values(), start) if anybodys else b""
+        note = damage_notes.encode(self._groups.values(), start) if unattributed else b""
         self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (note,), len(note))
 
     # ---- reading --------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from storage.format import (
     record_intact,
     segment_name,
 )
-from storage.log.header_repair import mended_header
+from storage.log.header_repair import repaired_header
 
 WINDOW_BYTES: Final = 4 << 20
 """How much of a segment is read at once; a larger record is read whole."""
@@ -90,7 +90,7 @@ class Hole:
 
 
 @attrs.define(eq=False)
-class Remains:
+class StrayRecords:
     """What looks like records of this segment behind its end."""
 
     headers: int = 0
@@ -186,7 +186,7 @@ def _whose(file: File, header: SegmentHeader, cursor: Cursor) -> RecordFields | 
     if len(head) == RECORD_HEADER_BYTES and header_intact(head, cursor.offset, header.seed):
         fields: RecordFields = RECORD.unpack(head)
         return fields
-    return mended_header(file, cursor.offset, header.seed, cursor.chain, header.size)
+    return repaired_header(file, cursor.offset, header.seed, cursor.chain, header.size)
 
 
 def survey(
@@ -234,27 +234,27 @@ def next_header(file: File, header: SegmentHeader, start: int, stop: int) -> int
     return None
 
 
-def hunt(file: File, number: int, start: int, seed: int) -> Remains:
+def find_stray(file: File, number: int, start: int, seed: int) -> StrayRecords:
     """Look for anything at or behind `start` that could be a record of this very segment."""
-    remains = Remains()
+    stray = StrayRecords()
     behind = start
     for begin, head in _candidates(file, start, file.size()):
         if begin < behind or not header_intact(head, begin, seed):
             continue  # inside of a record that was intact, or of this file's earlier life
         fields: RecordFields = RECORD.unpack(head)
         kind, size, synced = fields[3], fields[5], fields[8]
-        remains.headers += 1
+        stray.headers += 1
         if size > ENTRY_BYTES_MAX:
             continue
         record, place = _read(file, begin, RECORD_HEADER_BYTES + size), place_of(number, begin)
         if record_intact(record, place, seed):
-            remains.intact += 1
-            remains.synced = max(remains.synced, synced)
+            stray.intact += 1
+            stray.synced = max(stray.synced, synced)
             behind = begin + RECORD_HEADER_BYTES + size
             if kind == DAMAGE and size:
                 note = bytes(record[RECORD_HEADER_BYTES:])
-                remains.notes.append((place, (fields[12], fields[13]), note))
-    return remains
+                stray.notes.append((place, (fields[12], fields[13]), note))
+    return stray
 
 
 def _candidates(file: File, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:

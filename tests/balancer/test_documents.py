@@ -8,7 +8,7 @@ from balancer.planner.planner import PlanReason
 from balancer.planner.proof import Proof
 from balancer.registry.records import Outcome
 from balancer.replicas import ReplicaReason
-from balancer.stealing.judgement import Why
+from balancer.stealing.judgement import StealReason
 from balancer.stealing.steal import NEXT_STATE
 
 
@@ -28,5 +28,11 @@ def test_the_picture_of_the_states_is_the_table(document: str) -> None:
 
 
 def test_every_code_is_explained(document: str) -> None:
-    codes = [*Why, *PlanReason, *ReplicaReason, *Proof, *(outcome.name for outcome in Outcome)]
+    codes = [
+        *StealReason,
+        *PlanReason,
+        *ReplicaReason,
+        *Proof,
+        *(outcome.name for outcome in Outcome),
+    ]
     assert [code for code in codes if f"`{code}`" not in document] == []

@@ -13,8 +13,8 @@ from balancer.registry.load import (
     FRESH_NS,
     NUMBER_MAX,
     REPORT_BYTES_MAX,
+    ClusterLoad,
     GroupLoad,
-    LoadBook,
     LoadError,
     LoadReport,
     UnknownVersionError,
@@ -59,7 +59,7 @@ def report(node: int, at_s: float, cpu_us: dict[int, int], **changes: Any) -> Lo
     return attrs.evolve(base, **changes)
 
 
-def told(book: LoadBook, until_s: int, cpu_us: dict[int, int], start_s: int = 0) -> LoadBook:
+def told(book: ClusterLoad, until_s: int, cpu_us: dict[int, int], start_s: int = 0) -> ClusterLoad:
     for second in range(start_s, until_s, 5):
         book.observe(report(1, second, cpu_us), at(second * 1_000))
     return book
@@ -79,7 +79,7 @@ def test_a_report_of_an_older_node_says_nothing_of_what_groups_keep() -> None:
 
 
 def test_what_groups_keep_is_known_while_their_masters_tell() -> None:
-    book = LoadBook()
+    book = ClusterLoad()
     kept = GroupLoad(GroupId(3), 0, 0, 0, 0, 700)
     book.observe(report(1, 0, {}, groups=(kept,)), at(0))
     assert book.bytes_kept(at(1_000)) == {3: 700}
@@ -135,7 +135,7 @@ def test_a_report_is_bounded_in_bytes() -> None:
 
 def test_weights_are_relative_and_have_a_floor() -> None:
     """A group with three times the load of another, and one that idles."""
-    book = told(LoadBook(), 60, {1: 30_000, 2: 10_000, 3: 0})
+    book = told(ClusterLoad(), 60, {1: 30_000, 2: 10_000, 3: 0})
     weights = book.weights(at(60_000), [GroupId(1), GroupId(2), GroupId(3)])
     assert weights is not None
     assert sum(weights.values()) == pytest.approx(3 * WEIGHT_NORMAL, abs=3)
@@ -144,7 +144,7 @@ def test_weights_are_relative_and_have_a_floor() -> None:
 
 
 def test_bytes_cost_as_well() -> None:
-    book = LoadBook()
+    book = ClusterLoad()
     for second in range(0, 60, 5):
         both = (
             GroupLoad(GroupId(1), 50_000_000, 50_000_000, 1, 0),
@@ -156,23 +156,23 @@ def test_bytes_cost_as_well() -> None:
 
 
 def test_an_idle_cluster_weighs_all_groups_the_same() -> None:
-    book = told(LoadBook(), 60, {1: 900, 2: 0})
+    book = told(ClusterLoad(), 60, {1: 900, 2: 0})
     assert book.weights(at(60_000), [GroupId(1), GroupId(2)]) == {1: 1_000, 2: 1_000}
 
 
 def test_too_little_or_too_old_is_nothing() -> None:
     """Not before it is warm, not for half the groups, and not when the reports have stopped."""
     groups = [GroupId(1), GroupId(2)]
-    cold = told(LoadBook(), 20, {1: 9_000, 2: 9_000})
+    cold = told(ClusterLoad(), 20, {1: 9_000, 2: 9_000})
     assert cold.weights(at(20_000), groups) is None
-    warm = told(LoadBook(), 60, {1: 9_000, 2: 9_000})
+    warm = told(ClusterLoad(), 60, {1: 9_000, 2: 9_000})
     assert warm.weights(at(60_000), groups) is not None
     assert warm.weights(at(55_000 + FRESH_NS // MS + 1), groups) is None
     assert warm.weights(at(60_000), [*groups, GroupId(3), GroupId(4), GroupId(5)]) is None
 
 
 def test_a_shift_of_load_is_half_believed_after_a_minute() -> None:
-    book = told(LoadBook(), 600, {1: 10_000, 2: 10_000})
+    book = told(ClusterLoad(), 600, {1: 10_000, 2: 10_000})
     told(book, 660, {1: 30_000, 2: 10_000}, start_s=600)
     weights = book.weights(at(660_000), [GroupId(1), GroupId(2)])
     assert weights is not None
@@ -180,7 +180,7 @@ def test_a_shift_of_load_is_half_believed_after_a_minute() -> None:
 
 
 def test_a_report_from_the_past_changes_nothing() -> None:
-    book = told(LoadBook(), 60, {1: 10_000, 2: 10_000})
+    book = told(ClusterLoad(), 60, {1: 10_000, 2: 10_000})
     before = book.weights(at(60_000), [GroupId(1), GroupId(2)])
     book.observe(report(1, 20, {1: 900_000}), at(60_000))
     book.observe(report(1, 99, {1: 900_000}, incarnation=Incarnation(0)), at(60_000))
@@ -190,7 +190,7 @@ def test_a_report_from_the_past_changes_nothing() -> None:
 
 
 def test_what_nodes_say_of_themselves() -> None:
-    book = LoadBook()
+    book = ClusterLoad()
     book.observe(report(1, 0, {}, produce_p99_us=2_000_000), at(0))
     book.observe(report(2, 0, {}, lag_slots=500), at(0))
     book.observe(report(3, 0, {}, uptime_ms=1_000, lag_slots=500), at(0))
@@ -204,7 +204,7 @@ def test_what_nodes_say_of_themselves() -> None:
 
 
 def test_the_book_is_bounded_by_the_number_of_nodes() -> None:
-    book = LoadBook()
+    book = ClusterLoad()
     for node in range(NODES_MAX + 10):
         book.observe(report(node, 0, {}), at(0))
     assert len(book.reports) == NODES_MAX

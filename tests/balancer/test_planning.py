@@ -17,7 +17,7 @@ from balancer.registry.commands import (
     PublishWeights,
     SetPolicy,
 )
-from balancer.registry.load import LoadBook
+from balancer.registry.load import ClusterLoad
 from balancer.registry.policy import Policy, Weights
 from paxos.ids import MS, GroupId, NodeId
 from tests.balancer.literals import at, founded, placement, register, run
@@ -40,7 +40,7 @@ class Story:
         self.masters: dict[int, int] = {}
         self.unfit: dict[int, Unfit] = {}
         self.ours = True
-        self.book = LoadBook()
+        self.book = ClusterLoad()
         self.adopted: list[AdoptPlan] = []
 
     def view(self) -> PlanningView:

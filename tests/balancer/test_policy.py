@@ -32,7 +32,7 @@ from balancer.registry.policy import (
 )
 from balancer.registry.records import Outcome, StealRecord
 from balancer.registry.registry import Registry
-from balancer.stealing.judgement import Limits, Why, judge, muted_nodes
+from balancer.stealing.judgement import Limits, StealReason, judge, muted_nodes
 from balancer.stealing.view import ClusterView
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, at, founded, group, placement, run
@@ -294,10 +294,10 @@ def test_with_budget_left_the_turn_goes_to_a_group_of_idle_nodes() -> None:
     reasons, turn = judge(seen(registry, 4, MASTERS), LIMITS, ())
     assert turn == 3
     assert dict(reasons) == {
-        1: Why.STEALING,
-        2: Why.NODE_BUSY,
-        3: Why.NEXT,
-        4: Why.NODE_BUSY,
+        1: StealReason.STEALING,
+        2: StealReason.NODE_BUSY,
+        3: StealReason.NEXT,
+        4: StealReason.NODE_BUSY,
     }
 
 
@@ -342,7 +342,7 @@ def test_a_node_whose_steals_fail_in_a_row_is_muted_for_a_while() -> None:
     view = attrs.evolve(
         view, placement={GroupId(5): NodeId(2)}, history=tuple(failed), groups={5: group(5, 3)}
     )
-    assert judge(view, LIMITS, ())[0] == [(5, Why.IDEAL_MUTED)]
+    assert judge(view, LIMITS, ())[0] == [(5, StealReason.IDEAL_MUTED)]
 
 
 def test_steals_are_paced_while_producers_wait() -> None:
@@ -351,8 +351,8 @@ def test_steals_are_paced_while_producers_wait() -> None:
     run(registry, acquire(1, 1, 2, now_ms=0), ReleaseStealToken(1, Outcome.DONE, 50_000))
     slow = frozenset({NodeId(1)})
     view = seen(registry, 3, MASTERS | {1: 2}, slow=slow)
-    assert dict(judge(view, LIMITS, ())[0])[GroupId(2)] is Why.PACED
+    assert dict(judge(view, LIMITS, ())[0])[GroupId(2)] is StealReason.PACED
     later = attrs.evolve(view, now=at(2_051))
     assert judge(later, LIMITS, ())[1] == 2
     target_slow = attrs.evolve(later, slow=frozenset({NodeId(3)}))
-    assert dict(judge(target_slow, LIMITS, ())[0])[GroupId(2)] is Why.IDEAL_SLOW
+    assert dict(judge(target_slow, LIMITS, ())[0])[GroupId(2)] is StealReason.IDEAL_SLOW

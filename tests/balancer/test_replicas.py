@@ -21,8 +21,8 @@ from balancer.replicas import (
     ReplicaPlan,
     ReplicaProblem,
     ReplicaReason,
+    assignment_problem,
     plan_replicas,
-    seating_of,
     size_wanted,
 )
 from paxos.ids import GroupId, NodeId
@@ -78,7 +78,7 @@ def assert_valid(problem: ReplicaProblem, plan: ReplicaPlan) -> None:
             assert not any(states.get(node) is HostState.LEAVING for node in after)
     if plan.proof is Proof.PRICES:
         assert plan.prices is not None
-        assert objection(seating_of(problem, dict(plan.sets)), plan.prices) is None
+        assert objection(assignment_problem(problem, dict(plan.sets)), plan.prices) is None
 
 
 def drawn(plan: ReplicaPlan) -> str:

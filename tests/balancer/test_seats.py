@@ -46,23 +46,23 @@ def seatings(draw: st.DrawFn, groups_max: int, nodes_max: int, seats_max: int) -
 Cost = tuple[int, int, int, Fraction, int]
 
 
-def cost(seating: AssignmentProblem, sets: dict[GroupId, tuple[NodeId, ...]]) -> Cost:
+def cost(problem: AssignmentProblem, sets: dict[GroupId, tuple[NodeId, ...]]) -> Cost:
     """What the module says it costs, said anew."""
     penalty = price = excess = 0
-    counts = Counter(seating.fixed)
+    counts = Counter(problem.fixed)
     for group, members in sets.items():
         counts.update(members)
-        penalty += sum(seating.choices[group][node].penalty for node in members)
-        price += sum(seating.choices[group][node].price for node in members)
-        if group in seating.zone_most:
-            zones = Counter(seating.zone[node] for node in members)
-            excess += sum(max(0, one - seating.zone_most[group]) for one in zones.values())
+        penalty += sum(problem.choices[group][node].penalty for node in members)
+        price += sum(problem.choices[group][node].price for node in members)
+        if group in problem.zone_most:
+            zones = Counter(problem.zone[node] for node in members)
+            excess += sum(max(0, one - problem.zone_most[group]) for one in zones.values())
     in_zones = Counter[str]()
     for node, count in counts.items():
-        in_zones[seating.zone[node]] += count
-    squares = sum(count**2 for count in in_zones.values()) if seating.level_zones else 0
+        in_zones[problem.zone[node]] += count
+    squares = sum(count**2 for count in in_zones.values()) if problem.level_zones else 0
     nodes = sum(
-        (Fraction(counts[node] ** 2, capacity) for node, capacity in seating.capacity.items()),
+        (Fraction(counts[node] ** 2, capacity) for node, capacity in problem.capacity.items()),
         Fraction(0),
     )
     return penalty, excess, squares, nodes, price
@@ -74,37 +74,37 @@ def taken(seated: Assignment) -> dict[GroupId, tuple[NodeId, ...]]:
 
 @settings(max_examples=300, deadline=None)
 @given(seatings(groups_max=4, nodes_max=4, seats_max=2))
-def test_brute_force_finds_nothing_better(seating: AssignmentProblem) -> None:
-    found = best(seating)
-    assert {group: len(members) for group, members in found.sets.items()} == dict(seating.seats)
+def test_brute_force_finds_nothing_better(problem: AssignmentProblem) -> None:
+    found = best(problem)
+    assert {group: len(members) for group, members in found.sets.items()} == dict(problem.seats)
     candidates = product(
-        *(combinations(seating.choices[group], seats) for group, seats in seating.seats.items())
+        *(combinations(problem.choices[group], seats) for group, seats in problem.seats.items())
     )
-    least = min(cost(seating, dict(zip(seating.seats, one, strict=True))) for one in candidates)
-    assert cost(seating, taken(found)) == least
+    least = min(cost(problem, dict(zip(problem.seats, one, strict=True))) for one in candidates)
+    assert cost(problem, taken(found)) == least
     if found.prices is not None:
-        assert objection(_at(seating, found), found.prices) is None
+        assert objection(_at(problem, found), found.prices) is None
 
 
-def _at(seating: AssignmentProblem, found: Assignment) -> AssignmentProblem:
+def _at(problem: AssignmentProblem, found: Assignment) -> AssignmentProblem:
     return AssignmentProblem(
-        choices=seating.choices,
-        seats=seating.seats,
+        choices=problem.choices,
+        seats=problem.seats,
         start=taken(found),
-        capacity=seating.capacity,
-        fixed=seating.fixed,
-        zone=seating.zone,
-        zone_most=seating.zone_most,
-        level_zones=seating.level_zones,
+        capacity=problem.capacity,
+        fixed=problem.fixed,
+        zone=problem.zone,
+        zone_most=problem.zone_most,
+        level_zones=problem.level_zones,
     )
 
 
 @settings(max_examples=40, deadline=None)
 @given(seatings(groups_max=40, nodes_max=9, seats_max=3))
-def test_at_any_size_prices_prove_it(seating: AssignmentProblem) -> None:
-    found = best(seating)
+def test_at_any_size_prices_prove_it(problem: AssignmentProblem) -> None:
+    found = best(problem)
     assert found.prices is not None
-    there = _at(seating, found)
+    there = _at(problem, found)
     assert objection(there, found.prices) is None
     assert prices_of(there) is not None
     assert best(there).sets == found.sets, "what is best stays"

@@ -18,7 +18,7 @@ from balancer.registry.commands import (
     TokenReleased,
 )
 from balancer.registry.records import Outcome, StealRecord, StealToken
-from balancer.stealing.judgement import Why
+from balancer.stealing.judgement import StealReason
 from balancer.stealing.steal import (
     NEXT_STATE,
     Action,
@@ -121,8 +121,8 @@ def test_E11_only_the_ideal_node_starts() -> None:
         machine = Balancing(CONFIG)
         assert tick(machine, 0, me=me, masters={2: 1}, ideal={2: 2}) == []
         assert machine.explain(cluster(at(0), me=me, masters={2: 1})) == [
-            (2, Why.OTHERS_TURN),
-            (3, Why.NOT_SEEN),
+            (2, StealReason.OTHERS_TURN),
+            (3, StealReason.NOT_SEEN),
         ]
 
 
@@ -137,8 +137,8 @@ def test_E10_nothing_new_while_a_steal_runs() -> None:
     machine = Balancing(CONFIG)
     assert tick(machine, 10, token=held) == []
     assert dict(machine.explain(cluster(at(10), token=held))) == {
-        2: Why.TOKEN_HELD,
-        3: Why.STEALING,
+        2: StealReason.TOKEN_HELD,
+        3: StealReason.STEALING,
     }
     assert tick(machine, 10_500, token=held) == []
     assert len(tick(machine, 10_600, token=held)) == 1
@@ -147,11 +147,13 @@ def test_E10_nothing_new_while_a_steal_runs() -> None:
 @pytest.mark.parametrize(
     ("now", "change", "why"),
     [
-        (at(0), {"registry_reachable": False}, Why.REGISTRY_UNREACHABLE),
-        (at(0, trusted=False), {}, Why.CLOCK_UNTRUSTED),
+        (at(0), {"registry_reachable": False}, StealReason.REGISTRY_UNREACHABLE),
+        (at(0, trusted=False), {}, StealReason.CLOCK_UNTRUSTED),
     ],
 )
-def test_a_node_that_cannot_act_safely_does_not(now: Now, change: dict[str, Any], why: Why) -> None:
+def test_a_node_that_cannot_act_safely_does_not(
+    now: Now, change: dict[str, Any], why: StealReason
+) -> None:
     machine = Balancing(CONFIG)
     seen = cluster(now, **change)
     assert machine.on_tick(now, seen) == []
@@ -162,7 +164,7 @@ def test_a_node_that_just_booted_holds_down() -> None:
     """Its first tick starts the hold-down; only after it does the node steal."""
     machine = Balancing(BalancingConfig(hold_down_ns=3_000 * MS))
     assert tick(machine, 500) == []
-    assert dict(machine.explain(cluster(at(3_499))))[GroupId(2)] is Why.HOLD_DOWN
+    assert dict(machine.explain(cluster(at(3_499))))[GroupId(2)] is StealReason.HOLD_DOWN
     assert tick(machine, 3_499) == []
     assert len(tick(machine, 3_500)) == 1
 
@@ -399,7 +401,7 @@ def test_an_idle_ideal_node_is_passed_over() -> None:
     assert tick(machine, 2_000, me=3) == []
     (action,) = tick(machine, 2_001, me=3)
     assert token_for(action).group == 3
-    assert dict(machine.explain(cluster(at(2_001), me=3)))[GroupId(2)] is Why.PASSED_OVER
+    assert dict(machine.explain(cluster(at(2_001), me=3)))[GroupId(2)] is StealReason.PASSED_OVER
     assert machine.statistics().passed_over == (2,)
 
 

@@ -40,13 +40,13 @@ class DataWorld(World):
         self.cluster.settle()
         for node in self.nodes.values():
             for machine in node.machines.values():
-                node.broker.parked.appended(machine.take_grown())
+                node.broker.delayed_fetches.appended(machine.take_grown())
             assert not node.bugs, node.bugs
 
     def masters_changed(self) -> None:
         super().masters_changed()
         for node in self.nodes.values():
-            node.broker.parked.masters_changed()
+            node.broker.delayed_fetches.masters_changed()
 
     def advance(self, ms: int, *, step_ms: int = 10) -> None:
         for _ in range(0, ms, step_ms):

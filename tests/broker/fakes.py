@@ -16,7 +16,7 @@ import attrs
 
 from broker.lanes import SETTLE_NS
 from broker.ports import Connection
-from broker.proposals.intake import Done, Elsewhere, Outcome, Pending, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome, Pending
 from broker.state_machine.partition import CopyPlan
 from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry
@@ -206,7 +206,7 @@ class FakeCluster:
     def _choose(self, group: GroupId, submitted: _Submitted) -> None:
         master = self.masters.get(group)
         if master is None:
-            submitted.done(Elsewhere(Why.UNKNOWN, None))
+            submitted.done(NotDone(FailureReason.UNKNOWN, None))
             return
         slot = self._next_slot(group)
         results = self._apply_everywhere(group, slot, entries.batch(submitted.chunks), master)
@@ -214,7 +214,7 @@ class FakeCluster:
         asker = self.nodes[submitted.node]
         if asker.answers_to_lose:
             asker.answers_to_lose -= 1
-            submitted.done(Elsewhere(Why.UNKNOWN, master))
+            submitted.done(NotDone(FailureReason.UNKNOWN, master))
         else:
             submitted.done(Done(results[0][0]))
 
@@ -248,9 +248,9 @@ class FakeGroups:
         """Groups whose lease this node holds and may not act on (its clock is past the margin)."""
         self.former: set[GroupId] = set()
         """Groups that this node has handed to others."""
-        self.crowded: set[GroupId] = set()
+        self.backlogged: set[GroupId] = set()
         """Groups whose clients should be held back."""
-        self.refuse: Why | None = None
+        self.refuse: FailureReason | None = None
         """Why nothing that is submitted here is even queued."""
         self.answers_to_lose = 0
         """So many commands will be applied without their submitter hearing of it."""
@@ -282,7 +282,7 @@ class FakeGroups:
     def lacks_entries(self, group: GroupId) -> bool:
         return group in self.outdated
 
-    def heard_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
+    def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         return not any(
             missed_group == group and missed_slot <= slot
             for node in self.alive() & self.cluster.lagging
@@ -299,17 +299,17 @@ class FakeGroups:
     ) -> None:
         master = self.master(group)
         if self.refuse is not None:
-            done(Elsewhere(self.refuse, master))
+            done(NotDone(self.refuse, master))
         elif self.acting(group) or (anywhere and master not in (None, self.me)):
             queue = self.cluster.queues.setdefault(group, deque())
             queue.append(_Submitted(self.me, chunks, done))
         else:
-            done(Elsewhere(Why.NOT_MASTER, master))
+            done(NotDone(FailureReason.NOT_MASTER, master))
 
     def take(self, group: GroupId, pending: Pending) -> bool:
         anywhere = pending.anywhere and group in self.former
         self.submit(group, pending.chunks, pending.done, anywhere=anywhere)
-        return group in self.crowded
+        return group in self.backlogged
 
 
 def unused(*_: Any, **__: Any) -> Any:
@@ -423,7 +423,7 @@ class FakeCold:
         ]
 
 
-class FakeAside:
+class FakeBackground:
     """Does every job at once, or, when `held`, when it is told to; rests are counted, and the
     processor's time that jobs took, which is another thread's."""
 

@@ -34,7 +34,7 @@ from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
 from storage.errors import StorageError
-from tests.broker.fakes import FakeAside, FakeCluster, FakeCold, FakeReply
+from tests.broker.fakes import FakeBackground, FakeCluster, FakeCold, FakeReply
 from wire.apis import APIS, ApiKey, Request, Response, decode_response, encode_request
 
 CLIENT_HOST = "198.51.100.7"
@@ -93,8 +93,8 @@ class Node:
         self.statistics = BrokerStatistics()
         self.tail = Tail(bytes_max=1 << 20)
         self.cold = FakeCold()
-        self.aside = FakeAside()
-        self.fetcher = FakeAside()
+        self.background = FakeBackground()
+        self.fetcher = FakeBackground()
         self.bugs: list[tuple[str, Exception]] = []
         self.notices: list[tuple[GroupId, GroupNotice]] = []
         self.machines = {
@@ -123,12 +123,14 @@ class Node:
             groups=self.groups,
             log=self.log,
             timers=world.cluster.timers,
-            aside=self.aside,
+            background=self.background,
             fetcher=self.fetcher,
             registry=self.registry,
             machines=self.machines,
             tail=self.tail,
-            parked=DelayedFetches(self.groups, world.cluster.timers, config.parked_fetches_max),
+            delayed_fetches=DelayedFetches(
+                self.groups, world.cluster.timers, config.parked_fetches_max
+            ),
             consumer_groups=self.consumer_groups,
             statistics=self.statistics,
             new_topic_id=world.new_topic_id,
@@ -191,10 +193,10 @@ class World:
         one = self[node]
         for machine in one.machines.values():
             for state in machine.partitions.values():
-                plan = state.settle_plan(len(one.log.data) if below is None else below)
+                plan = state.copy_plan(len(one.log.data) if below is None else below)
                 if plan is not None:
                     one.cold.settle(plan, one.log.read_span)
-                    state.settled(plan.end)
+                    state.mark_tiered(plan.end)
                     one.tail.drop(state.uid)
 
     def run(self, command: Command) -> None:

@@ -16,7 +16,7 @@ from cluster import state
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec
 from cluster.state import NodeNow, NodeState
-from cluster.waiting import COLUMNS, Telling, missing, wrapped
+from cluster.waiting import COLUMNS, WaitReporter, missing, wrapped
 from tests.cluster.test_launcher import ENV, tiny, two_nodes, until
 
 pytestmark = pytest.mark.cluster
@@ -123,7 +123,7 @@ async def test_a_node_that_ends_while_it_is_waited_for_shows_its_log(tmp_path: P
 
 def test_what_is_told_is_told_once_and_now_and_then() -> None:
     said: list[str] = []
-    telling = Telling(1, said.append, 100.0)
+    telling = WaitReporter(1, said.append, 100.0)
     for now in range(100, 140):
         telling.waits("this" if now < 110 else "that", "", float(now))
     assert said == [

@@ -21,17 +21,17 @@ from coordinator.replicated import image
 from coordinator.replicated.assigned_group import AssignedMember, AssignedSnapshot, Subscription
 from coordinator.replicated.codec import CommandError
 from coordinator.replicated.commands import (
+    BindOffsets,
     Command,
     CommitOffsets,
     DropGroup,
     DropOffsets,
     GroupSnapshot,
     MemberRecord,
+    OffsetBinding,
     Result,
     Sweep,
-    Tie,
-    TieOffsets,
-    TopicTies,
+    TopicBindings,
     decode,
     decode_result,
     encode,
@@ -155,13 +155,15 @@ DROPS = st.builds(
 )
 UIDS = st.sampled_from([ANY_TOPIC, 1, 2, NO_TOPIC])
 TIES = st.builds(
-    TieOffsets,
+    BindOffsets,
     GROUPS,
     st.lists(
         st.builds(
-            TopicTies,
+            TopicBindings,
             TOPICS,
-            st.lists(st.builds(Tie, st.integers(0, 3), UIDS, UIDS), max_size=3).map(tuple),
+            st.lists(st.builds(OffsetBinding, st.integers(0, 3), UIDS, UIDS), max_size=3).map(
+                tuple
+            ),
         ),
         max_size=3,
     ).map(tuple),

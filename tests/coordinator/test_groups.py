@@ -486,7 +486,7 @@ def test_a_plan_that_does_not_fit_the_log_is_refused() -> None:
 
 def test_only_so_many_requests_wait() -> None:
     """Over the limit the answer is retriable, and comes at once."""
-    world = World(CoordinatorConfig(parked_max=1))
+    world = World(CoordinatorConfig(pending_max=1))
     anna, bert = Client(world, "anna"), Client(world, "bert")
     first = anna.join()
     second = bert.join()

@@ -147,7 +147,7 @@ def test_crashes_do_not_keep_a_dead_member(every_ms: int) -> None:
         crashes += 1
 
     took_ms = watch.until_gone(trouble)
-    lost_ms = BEAT_MS + crashes * 2 * CONFIG.stamp_every_ms
+    lost_ms = BEAT_MS + crashes * 2 * CONFIG.wait_records_every_ms
     assert took_ms <= SESSION_MS + GRACE_MS + lost_ms + every_ms
 
 
@@ -365,7 +365,7 @@ def test_a_dead_member_costs_one_command_a_second() -> None:
     watch = Watch()
     written = len(watch.world.log)
     took_ms = watch.until_gone(lambda: watch.pass_time(500))
-    assert len(watch.world.log) - written <= took_ms // CONFIG.stamp_every_ms + 2
+    assert len(watch.world.log) - written <= took_ms // CONFIG.wait_records_every_ms + 2
 
 
 def test_who_is_heard_again_has_its_whole_session_whoever_comes_next() -> None:
@@ -374,7 +374,7 @@ def test_who_is_heard_again_has_its_whole_session_whoever_comes_next() -> None:
     watch.world.pass_time(SESSION_MS - 500)
     watch.world.hand_over()
     assert watch.living.heartbeat() == watch.dead.heartbeat() == ErrorCode.NONE
-    watch.world.pass_time(CONFIG.stamp_every_ms)
+    watch.world.pass_time(CONFIG.wait_records_every_ms)
     watch.world.fail_over()
     watch.world.pass_time(SESSION_MS - 1)
     assert watch.living.heartbeat() == watch.dead.heartbeat() == ErrorCode.NONE

@@ -97,7 +97,7 @@ class Victim:
     def __init__(self) -> None:
         self.world = World(nodes=1, groups=2, fetch_bytes_max=FETCH_BYTES_MAX)
         self.node = self.world[1]
-        self.node.aside.held = True
+        self.node.background.held = True
         topic = CreateTopicsRequest([CreatableTopic("t", 2, 1)])
         self.world.ask(1, topic, 7)
         self.asked: list[tuple[int, int, FakeReply]] = []
@@ -132,7 +132,7 @@ class Victim:
     def _wake(self) -> None:
         """The end of a round, as the engine makes it."""
         for machine in self.node.machines.values():
-            self.node.broker.parked.appended(machine.take_grown())
+            self.node.broker.delayed_fetches.appended(machine.take_grown())
 
     def answer(self, which: int) -> Any:
         """The response to the frame number `which`."""
@@ -142,7 +142,7 @@ class Victim:
 
     def finish(self) -> None:
         """What is under way comes to its end, round by round (portions), and what is aside."""
-        cluster, aside = self.world.cluster, self.node.aside
+        cluster, aside = self.world.cluster, self.node.background
         while True:
             cluster.timers.fire()
             cluster.settle()
@@ -158,7 +158,7 @@ class Victim:
         self.finish()
         for group in range(1, 3):
             world.cluster.install(group, _ELSEWHERE)  # who still waits in a group is sent away
-        node.broker.parked.masters_changed()
+        node.broker.delayed_fetches.masters_changed()
         for group in range(1, 3):
             world.cluster.install(group, 1)
         assert not node.bugs, f"{node.bugs[0][0]}: {node.bugs[0][1]!r}"

@@ -10,7 +10,7 @@ import attrs
 
 from balancer.registry.commands import DrainNode, encode_command
 from broker.proposals.commands import CommandError, CommandKind, opaque, parse, records
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from broker.state_machine.machine import GroupMachine
 from broker.state_machine.partition import DamagedEntryError
 from broker.statistics import BrokerStatistics
@@ -143,7 +143,7 @@ def frame(kind: int, body: bytes) -> bytes:
 
 def link_frames() -> list[bytes]:
     """What a peer that has greeted may send."""
-    done, elsewhere = Done(b"result"), Elsewhere(Why.NOT_MASTER, NodeId(3))
+    done, elsewhere = Done(b"result"), NotDone(FailureReason.NOT_MASTER, NodeId(3))
     forward = struct.pack(">QIB", 1, GROUP, 0) + b"".join(commands()[0])
     return [
         *(frame(Kind.PAXOS, encoded([message])) for message in messages()),
@@ -225,7 +225,7 @@ class _Engine:
             self.features.add(feature_of(error))
 
     def on_forwarded(self, sender: NodeId, number: int, outcome: Outcome) -> None:
-        self.features.add(repr(outcome.why) if isinstance(outcome, Elsewhere) else "done")
+        self.features.add(repr(outcome.why) if isinstance(outcome, NotDone) else "done")
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.features.add("clock")

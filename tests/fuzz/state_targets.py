@@ -46,7 +46,7 @@ from balancer.registry.commands import (
     encode_command,
     encode_result,
 )
-from balancer.registry.load import LoadBook, LoadError, decode_report, encode_report
+from balancer.registry.load import ClusterLoad, LoadError, decode_report, encode_report
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Outcome, PartitionPlace, PartitionUid, StealToken, Topic
@@ -324,7 +324,7 @@ class LoadReports(Target):
     def run(self, data: bytes) -> Iterable[str]:
         found = decode_report(data)
         assert decode_report(encode_report(found)) == found
-        book = LoadBook()
+        book = ClusterLoad()
         for one in (found, attrs.evolve(found, wall_ms=found.wall_ms + 1)):
             book.observe(one, at(0))
         weights = book.weights(at(1), [load.group for load in found.groups])

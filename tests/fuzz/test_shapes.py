@@ -76,11 +76,11 @@ def cpu_ms_of(
         prepare(victim)
         gc.collect()
         gc.disable()
-        before = victim.node.aside.worked_ns
+        before = victim.node.background.worked_ns
         began = time.thread_time_ns()
         victim.handle(memoryview(frame), True)
         victim.finish()
-        took = time.thread_time_ns() - began - (victim.node.aside.worked_ns - before)
+        took = time.thread_time_ns() - began - (victim.node.background.worked_ns - before)
         best = min(best, took / 1e6 / slowness())
         gc.enable()
         victims.append(victim)

@@ -5,7 +5,15 @@ import pytest
 
 from broker.config import IntakeConfig
 from broker.proposals.commands import SMALL_BYTES, CommandKind, fenced, opaque
-from broker.proposals.intake import JOINED_BYTES_MAX, Done, Elsewhere, Intake, Outcome, Pending, Why
+from broker.proposals.intake import (
+    JOINED_BYTES_MAX,
+    Done,
+    FailureReason,
+    Intake,
+    NotDone,
+    Outcome,
+    Pending,
+)
 from paxos.changes import handover
 from paxos.entry import Buffer, batch
 from paxos.ids import MS, NodeId, Slot
@@ -100,14 +108,14 @@ def test_a_command_outbid_in_its_slot_is_answered_as_unknown() -> None:
     one.give(1, Promise(GROUP, mine, ()))
     one.give(2, Promise(GROUP, mine, ()))  # both faster than our own disk, which holds the vote
     assert desk.proposed("b") == slot
-    assert desk.answers == {"a": [Elsewhere(Why.UNKNOWN, one.replica.me)], "b": []}
+    assert desk.answers == {"a": [NotDone(FailureReason.UNKNOWN, one.replica.me)], "b": []}
 
 
 def test_another_entry_in_its_slot_answers_a_command_as_unknown() -> None:
     desk = Desk()
     slot = desk.proposed("a")
     desk.intake.applied(desk.one.now, Slot(slot), batch((b"other",)), [b"x"])
-    assert desk.answers["a"] == [Elsewhere(Why.UNKNOWN, desk.one.replica.me)]
+    assert desk.answers["a"] == [NotDone(FailureReason.UNKNOWN, desk.one.replica.me)]
 
 
 def test_applied_after_the_lease_is_lost_is_not_acknowledged() -> None:
@@ -116,7 +124,7 @@ def test_applied_after_the_lease_is_lost_is_not_acknowledged() -> None:
     slot = desk.proposed("a")
     desk.lose_lease()
     desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"x"])
-    assert desk.answers["a"] == [Elsewhere(Why.UNKNOWN, None)]
+    assert desk.answers["a"] == [NotDone(FailureReason.UNKNOWN, None)]
 
 
 def test_what_was_proposed_is_unknown_and_what_was_queued_is_refused() -> None:
@@ -128,8 +136,8 @@ def test_what_was_proposed_is_unknown_and_what_was_queued_is_refused() -> None:
     desk.flush()
     desk.lose_lease()
     desk.intake.tick(desk.one.now)
-    assert desk.answers["queued"] == [Elsewhere(Why.NOT_MASTER, None)]
-    assert desk.answers["p0"] == [Elsewhere(Why.UNKNOWN, None)]
+    assert desk.answers["queued"] == [NotDone(FailureReason.NOT_MASTER, None)]
+    assert desk.answers["p0"] == [NotDone(FailureReason.UNKNOWN, None)]
 
 
 def test_several_queued_commands_share_an_entry() -> None:
@@ -169,28 +177,28 @@ def test_a_full_queue_holds_its_clients_back_and_refuses_nothing() -> None:
     for index in range(desk.one.replica.timing.window):
         desk.proposed(f"p{index}")
     desk.submit("x" * 60)
-    assert not desk.intake.crowded
+    assert not desk.intake.backlogged
     desk.submit("y" * 60)
-    assert (desk.intake.crowded, desk.intake.room) == (True, 0)
+    assert (desk.intake.backlogged, desk.intake.room) == (True, 0)
     assert (desk.answers["x" * 60], desk.answers["y" * 60]) == ([], [])
     desk.intake.queue_bytes = 33
-    assert (desk.intake.crowded, desk.intake.room) == (False, 0)
+    assert (desk.intake.backlogged, desk.intake.room) == (False, 0)
     desk.intake.queue_bytes = 32
-    assert (desk.intake.crowded, desk.intake.room) == (False, 32)
+    assert (desk.intake.backlogged, desk.intake.room) == (False, 32)
 
 
 def test_a_crowd_begins_long_before_the_queue_is_full() -> None:
     """A long queue makes nobody faster and everybody late, the quiet client as well."""
     desk = Desk()
-    desk.intake.config = IntakeConfig(queue_bytes_max=64, crowd_bytes_max=32)
+    desk.intake.config = IntakeConfig(queue_bytes_max=64, backlog_bytes_max=32)
     for index in range(desk.one.replica.timing.window):
         desk.proposed(f"p{index}")
     desk.submit("x" * 32)
-    assert not desk.intake.crowded
+    assert not desk.intake.backlogged
     desk.submit("y")
-    assert (desk.intake.crowded, desk.intake.room) == (True, 0)
+    assert (desk.intake.backlogged, desk.intake.room) == (True, 0)
     desk.intake.queue_bytes = 16
-    assert (desk.intake.crowded, desk.intake.room) == (False, 16)
+    assert (desk.intake.backlogged, desk.intake.room) == (False, 16)
 
 
 def test_a_queue_that_grows_without_end_refuses() -> None:
@@ -200,7 +208,7 @@ def test_a_queue_that_grows_without_end_refuses() -> None:
     for text in ("x", "y", "z"):
         desk.submit(text * 60)
     assert desk.answers["y" * 60] == []
-    assert desk.answers["z" * 60] == [Elsewhere(Why.OVERLOADED, desk.one.replica.me)]
+    assert desk.answers["z" * 60] == [NotDone(FailureReason.OVERLOADED, desk.one.replica.me)]
 
 
 def test_while_handing_over_commands_go_to_the_target() -> None:
@@ -258,7 +266,9 @@ def test_what_only_this_mastership_may_do_is_refused_when_it_is_over(ends: str) 
         desk.lose_lease()
     desk.intake.tick(desk.one.now)
     desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
-    assert [one.why for one in answers if isinstance(one, Elsewhere)] == [Why.NOT_MASTER] * 2
+    assert [one.why for one in answers if isinstance(one, NotDone)] == [
+        FailureReason.NOT_MASTER
+    ] * 2
     assert not desk.intake.forwards
 
 
@@ -275,7 +285,7 @@ def test_between_a_steal_and_the_end_of_its_round_commands_go_to_the_target() ->
     assert desk.answers["b"] == []
     desk.one.now_ns += desk.intake.config.forward_grace_ns
     desk.submit("late")
-    assert desk.answers["late"] == [Elsewhere(Why.NOT_MASTER, NodeId(1))]
+    assert desk.answers["late"] == [NotDone(FailureReason.NOT_MASTER, NodeId(1))]
 
 
 @pytest.mark.parametrize("handing", [True, False])
@@ -294,7 +304,7 @@ def test_a_refused_steal_sends_the_adopted_back() -> None:
     desk.lose_lease()
     desk.forwarded("f", handing=True)
     desk.intake.steal_refused(desk.one.now)
-    assert desk.answers["f"] == [Elsewhere(Why.NOT_MASTER, None)]
+    assert desk.answers["f"] == [NotDone(FailureReason.NOT_MASTER, None)]
     assert not desk.intake.adopted_bytes
 
 
@@ -308,8 +318,8 @@ def test_a_forwarded_command_that_comes_late_is_refused(ordered: bool) -> None:
             desk.one.now, desk.pending(text), first=late, late=late, **flags
         )
     (told,) = desk.answers["late"]
-    assert isinstance(told, Elsewhere)
-    assert told.why is Why.NOT_MASTER
+    assert isinstance(told, NotDone)
+    assert told.why is FailureReason.NOT_MASTER
     assert len(desk.answers["next"]) == ordered
 
 
@@ -319,4 +329,4 @@ def test_a_forwarded_command_is_never_forwarded_again() -> None:
     assert desk.one.replica.handing_to == 1
     desk.forwarded("f", handing=False)
     assert not desk.intake.forwards
-    assert desk.answers["f"] == [Elsewhere(Why.NOT_MASTER, desk.one.replica.me)]
+    assert desk.answers["f"] == [NotDone(FailureReason.NOT_MASTER, desk.one.replica.me)]

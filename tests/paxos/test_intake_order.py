@@ -8,11 +8,11 @@ from broker.proposals.intake import (
     FORWARD_AGAIN_NS,
     FORWARD_PATIENCE_NS,
     Done,
-    Elsewhere,
+    FailureReason,
     Intake,
+    NotDone,
     Outcome,
     Pending,
-    Why,
 )
 from paxos.changes import handover
 from paxos.entry import batch
@@ -40,7 +40,7 @@ class Ordered(Pending):
 
     def done(self, outcome: Outcome) -> None:
         self.desk.outcomes.append((self.text, outcome))
-        if isinstance(outcome, Elsewhere):
+        if isinstance(outcome, NotDone):
             self.desk.refusals[self.lane] = self.desk.refusals.get(self.lane, 0) + 1
 
 
@@ -111,10 +111,10 @@ def test_a_group_that_is_kept_does_what_came_back_first() -> None:
     desk.submit("c")
     desk.flush()
     assert not desk.proposed(), "a and b may be done over there"
-    desk.answer(0, Elsewhere(Why.NOT_MASTER))
+    desk.answer(0, NotDone(FailureReason.NOT_MASTER))
     desk.flush()
     assert not desk.proposed()
-    desk.answer(1, Elsewhere(Why.NOT_MASTER))
+    desk.answer(1, NotDone(FailureReason.NOT_MASTER))
     desk.flush()
     assert desk.proposed() == ["a", "b", "c"]
     assert not desk.outcomes
@@ -128,8 +128,8 @@ def test_a_fate_that_stays_unknown_refuses_what_waits_behind_it() -> None:
     desk.keep()
     desk.submit("b")
     desk.submit("more", "another lane")
-    desk.answer(0, Elsewhere(Why.UNKNOWN))
-    desk.answer(1, Elsewhere(Why.NOT_MASTER))
+    desk.answer(0, NotDone(FailureReason.UNKNOWN))
+    desk.answer(1, NotDone(FailureReason.NOT_MASTER))
     desk.flush()
     assert desk.said() == [("a", "unknown"), ("b", "overloaded")]
     assert desk.proposed() == ["other", "more"]
@@ -163,7 +163,7 @@ def test_one_that_nobody_takes_looks_for_its_master_in_steps_and_not_for_ever() 
             break
         while desk.intake.forwards:
             tries += 1
-            desk.answer(0, Elsewhere(Why.NOT_MASTER))
+            desk.answer(0, NotDone(FailureReason.NOT_MASTER))
             del desk.intake.forwards[0]
         desk.one.now_ns += MS
         desk.flush()
@@ -263,9 +263,9 @@ def test_what_came_back_is_refused_if_its_client_was_told_so_meanwhile() -> None
     desk.submit("a")
     desk.submit("b")
     desk.keep()
-    desk.answer(0, Elsewhere(Why.UNKNOWN))
+    desk.answer(0, NotDone(FailureReason.UNKNOWN))
     desk.flush()
-    desk.answer(1, Elsewhere(Why.NOT_MASTER))
+    desk.answer(1, NotDone(FailureReason.NOT_MASTER))
     desk.flush()
     assert desk.said() == [("a", "unknown"), ("b", "overloaded")]
     assert not desk.proposed()
@@ -310,5 +310,5 @@ def test_what_is_about_to_be_sent_knows_what_was_refused_meanwhile() -> None:
     desk.submit("b")
     first, second = (one.pending for one in desk.intake.forwards)
     assert not second.overtakes()
-    first.done(Elsewhere(Why.UNKNOWN))
+    first.done(NotDone(FailureReason.UNKNOWN))
     assert second.overtakes()

@@ -18,7 +18,7 @@ from typing import Any
 from broker.transfer.messages import Message as CatchUpMessage
 from paxos.ids import MS, NodeId
 from runtime.membership.admission import Life, Verdict
-from runtime.membership.handshake import Why
+from runtime.membership.handshake import RefusalReason
 from runtime.membership.masters import MasterClaim
 from runtime.network.dataplane import Callback
 from runtime.network.stream import TcpStream
@@ -81,10 +81,10 @@ class Lives:
         self.masters.append((node, words))
 
     @cached_property
-    def refusals(self) -> list[tuple[NodeId, Why]]:
+    def refusals(self) -> list[tuple[NodeId, RefusalReason]]:
         return []
 
-    def on_refused(self, node: NodeId, why: Why) -> None:
+    def on_refused(self, node: NodeId, why: RefusalReason) -> None:
         self.refusals.append((node, why))
 
     def life(self, to: NodeId) -> Life | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from broker.config import IntakeConfig
 from broker.proposals.commands import CommandKind, opaque
-from broker.proposals.intake import Done, Elsewhere, Outcome, Pending
+from broker.proposals.intake import Done, NotDone, Outcome, Pending
 from broker.state_machine.checkpoint_chunks import Chunk
 from coordinator.model import ConsumerGroupId
 from coordinator.replicated.commands import DropGroup, encode
@@ -438,5 +438,5 @@ def why(outcomes: list[Outcome]) -> str:
     (outcome,) = outcomes
     if isinstance(outcome, Done):
         return "done"
-    assert isinstance(outcome, Elsewhere)
+    assert isinstance(outcome, NotDone)
     return outcome.why.value

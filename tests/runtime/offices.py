@@ -6,7 +6,7 @@ the cluster and balances it, at every tick. What the shell does in between is do
 
 from balancer.planning import Planning
 from balancer.registry.commands import Command, FoundCluster, Result, SetPlacement
-from balancer.registry.load import LoadBook
+from balancer.registry.load import ClusterLoad
 from balancer.registry.registry import Registry
 from balancer.stealing.steal import Balancing, BalancingConfig
 from paxos.entry import Entry
@@ -47,7 +47,7 @@ class Office:
         self.client = RegistryClient(engine, registry)
         config = BalancingConfig(hold_down_ns=0)
         self.loop = BalancingLoop(engine, self.client, Balancing(config), member.recorder.journal)
-        self.book = LoadBook()
+        self.book = ClusterLoad()
         self.planner = PlanningLoop(
             engine,
             self.client,

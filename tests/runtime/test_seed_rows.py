@@ -6,7 +6,7 @@ Engines, replicas and handlers are the production ones; time, network and disk a
 import pytest
 
 from balancer.registry.commands import CreateTopic
-from broker.proposals.intake import Elsewhere, Outcome
+from broker.proposals.intake import NotDone, Outcome
 from paxos.entry import BeMaster
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.lease import Lease
@@ -82,7 +82,7 @@ def test_E4_there_is_one_master_or_none_and_only_it_proposes(cluster: Cluster) -
                 before = member.engine.statistics.proposals
                 member.engine.submit(GroupId(group), (b"x",), refused.append)
                 net.settle()
-                assert [type(one) for one in refused] == [Elsewhere]
+                assert [type(one) for one in refused] == [NotDone]
                 assert member.engine.statistics.proposals == before
 
 

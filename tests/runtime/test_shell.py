@@ -13,7 +13,7 @@ from balancer.registry.catalogue import INTERNAL_TOPICS
 from balancer.registry.commands import AddNode, CreateTopic, DeleteTopic
 from balancer.registry.records import Address
 from broker.proposals.commands import CommandKind, opaque, records
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from coordinator.model import ConsumerGroupId
 from coordinator.replicated.commands import DropGroup, encode
 from node import Node
@@ -62,7 +62,7 @@ def test_a_disk_below_the_mark_is_told_and_refuses_writes_and_recovers(tmp_path:
         outcomes: list[Outcome] = []
         chunks = opaque(CommandKind.CONSUMER_GROUP, encode(DropGroup(ConsumerGroupId("g"))))
         node.engine.submit(group, chunks, outcomes.append)
-        assert outcomes == [Elsewhere(Why.OVERLOADED, NodeId(1))]
+        assert outcomes == [NotDone(FailureReason.OVERLOADED, NodeId(1))]
         assert "evenkeel_disk_low 1.0" in scraped(node)
         node.writer._space._config = SpaceConfig(low_water_bytes=0)  # somebody has made room
         run_until(node, lambda: not node.engine.disk_pressure.low)

@@ -156,7 +156,7 @@ def entries_of(wal: Wal, group: GroupId) -> dict[int, bytes]:
 
 def concerned(recovered: Recovered, groups: Iterable[int]) -> set[int]:
     """The groups that may have lost something to the damage a restart has found."""
-    if recovered.anybodys:
+    if recovered.unattributed:
         return set(groups)
     return {hole.group for hole in recovered.damage if hole.group is not None}
 

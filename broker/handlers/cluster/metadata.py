@@ -45,7 +45,7 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, MetadataRequest)
     wanted = _wanted(message, request.header.api_version)
-    if _sent_away(broker, request):
+    if _redirected(broker, request):
         return
     now = broker.groups.now()
     deadline = now.boot_ns + broker.config.no_coordinator_wait_ms * MS
@@ -57,7 +57,7 @@ def handle(broker: Broker, request: Request) -> None:
     ):
         _create_missing(broker, wanted, creating, deadline)
     act = guarded(broker, request, partial(_answer, broker, request, message, wanted))
-    broker.delayed.until(partial(_settled, broker, wanted, creating), deadline, act)
+    broker.delayed_operations.until(partial(_settled, broker, wanted, creating), deadline, act)
 
 
 def _wanted(message: MetadataRequest, version: int) -> list[MetadataRequestTopic] | None:
@@ -73,12 +73,12 @@ def _find(broker: Broker, one: MetadataRequestTopic) -> Topic | None:
     return broker.registry.topic(one.name or "")
 
 
-def _sent_away(broker: Broker, request: Request) -> bool:
+def _redirected(broker: Broker, request: Request) -> bool:
     """A node that is cut off knows of no leaders, and nothing that could be trusted: the client is
     to begin anew with its bootstrap servers (KIP-1102). Older versions cannot be told; they are
     answered, and leave when their connections are closed (ADR 42)."""
     header = request.header
-    if header.api_version < REBOOTSTRAP_FROM or not broker.sends_away():
+    if header.api_version < REBOOTSTRAP_FROM or not broker.redirects_clients():
         return False
     response = MetadataResponse(
         brokers=[],
@@ -96,7 +96,7 @@ def _sent_away(broker: Broker, request: Request) -> bool:
 def _settled(broker: Broker, wanted: list[MetadataRequestTopic] | None, creating: set[str]) -> bool:
     """Whether waiting would not improve the answer."""
     registry = broker.registry
-    if broker.sends_away():
+    if broker.redirects_clients():
         return True
     if not registry.nodes or _denies_wrongly(broker, wanted):
         return False
@@ -156,7 +156,9 @@ def _on_created(
         done()
         return
     here = partial(_is_here, broker, name)
-    broker.delayed.until(here, deadline, partial(once_everywhere, broker, deadline, done))
+    broker.delayed_operations.until(
+        here, deadline, partial(once_everywhere, broker, deadline, done)
+    )
 
 
 def _is_here(broker: Broker, name: str) -> bool:
@@ -172,7 +174,7 @@ def _answer(
     message: MetadataRequest,
     wanted: list[MetadataRequestTopic] | None,
 ) -> None:
-    if _sent_away(broker, request):
+    if _redirected(broker, request):
         return
     header = request.header
     if _denies_wrongly(broker, wanted) and (wanted is not None or _is_partial(broker)):

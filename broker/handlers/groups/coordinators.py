@@ -38,7 +38,7 @@ def handle(broker: Broker, request: Request) -> None:
         act()
         return
     deadline = broker.groups.now().boot_ns + broker.config.no_coordinator_wait_ms * MS
-    broker.delayed.until(partial(_settled, broker, keys), deadline, act)
+    broker.delayed_operations.until(partial(_settled, broker, keys), deadline, act)
 
 
 def _settled(broker: Broker, keys: list[str]) -> bool:

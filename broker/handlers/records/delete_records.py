@@ -16,7 +16,7 @@ from typing import Final
 from balancer.registry.records import PartitionPlace
 from broker.handlers.topics.known_names import denial
 from broker.proposals.commands import DELETE_RECORDS_RESULT, EVERYTHING, delete_records
-from broker.proposals.intake import Done, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, Outcome
 from broker.requests.context import Broker
 from broker.requests.guard import blame
 from broker.requests.request import Request
@@ -30,9 +30,9 @@ from wire.messages.logs import (
 )
 
 _ERROR_OF: Final = {
-    Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    Why.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
-    Why.OVERLOADED: ErrorCode.NOT_ENOUGH_REPLICAS,
+    FailureReason.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    FailureReason.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
+    FailureReason.OVERLOADED: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 
 
@@ -100,7 +100,7 @@ class _Deletion:
     def submitted(self, timeout_ms: int) -> None:
         self.waiting -= 1
         if self.waiting:
-            self.broker.produces.add(self, timeout_ms)
+            self.broker.delayed_produces.add(self, timeout_ms)
         else:
             self._answer()
 
@@ -117,11 +117,11 @@ class _Deletion:
                 result.error_code = _ERROR_OF[outcome.why]
             self.waiting -= 1
             if not self.waiting:
-                self.broker.produces.remove(self)
+                self.broker.delayed_produces.remove(self)
                 self._answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self.answered = True
-            self.broker.produces.remove(self)
+            self.broker.delayed_produces.remove(self)
             blame(self.broker, self.request, error)
 
     def timed_out(self) -> None:

@@ -84,7 +84,7 @@ def handle(broker: Broker, request: Request) -> None:
     fetch = _Fetch(broker, request, message)
     wait_ms = min(message.max_wait_ms, broker.config.fetch_wait_ms_max)
     if message.progress is not None:
-        broker.progress.heard(fetch.groups, message.progress, max(0, wait_ms))
+        broker.progress_requests.heard(fetch.groups, message.progress, max(0, wait_ms))
     if wait_ms <= 0 or not fetch.uids:
         fetch.answer_or_wait()
     elif not fetch.woken():
@@ -155,7 +155,7 @@ class _Wanted:
 
 class _Fetch:
     """One request until it is answered; parked, it is a
-    `broker.delayed.delayed_fetches.Sleeper`."""
+    `broker.delayed.delayed_fetches.WaitingFetch`."""
 
     __slots__ = (
         "_at_last",
@@ -193,7 +193,7 @@ class _Fetch:
     def wait(self, wait_ms: int) -> None:
         """Park, or answer at once where too many do already."""
         broker = self._broker
-        if broker.parked.full:
+        if broker.delayed_fetches.full:
             broker.statistics.fetches_refused += 1
             self._stop_reading()
             self._reads = READS_MAX
@@ -204,7 +204,7 @@ class _Fetch:
         if self._reading is not None:
             wait_ms = max(wait_ms, READ_MS_MAX)
             self._reading.extended = True
-        self._place = broker.parked.park(self, wait_ms)
+        self._place = broker.delayed_fetches.park(self, wait_ms)
         self._request.reply.when_waited(self._place.end)
 
     def woken(self) -> bool:
@@ -265,7 +265,9 @@ class _Fetch:
         left = min(message.min_bytes, message.max_bytes, self._broker.config.fetch_bytes_max)
         if left <= 0:
             return True
-        if progress is not None and self._broker.progress.is_wanted(self.groups, progress.consumer):
+        if progress is not None and self._broker.progress_requests.is_wanted(
+            self.groups, progress.consumer
+        ):
             return True
         leaders = self._leaders()
         for _, wanted in self._topics:
@@ -317,8 +319,8 @@ class _Fetch:
         broker.statistics.fetch_bytes += size
         if self._message.progress is not None:
             self._ask_for_progress(responses, self._message.progress.consumer)
-        if broker.progress.first_fetch and size:
-            broker.progress.fetched(self._with_records(responses))
+        if broker.progress_requests.first_fetch and size:
+            broker.progress_requests.fetched(self._with_records(responses))
         if not self._request.reply.room:
             throttle_ms = FULL_THROTTLE_MS  # it holds nothing, and nor would the next one
         hints = [data.current_leader for topic in responses for data in topic.partitions]
@@ -356,7 +358,7 @@ class _Fetch:
             for one, data in zip(wanted, response.partitions, strict=True):
                 if data.error_code == ErrorCode.NONE:
                     if one.group not in ask:
-                        ask[one.group] = self._broker.progress.request(one.group, consumer)
+                        ask[one.group] = self._broker.progress_requests.request(one.group, consumer)
                     data.report_progress = ask[one.group]
 
     def _with_records(self, responses: list[FetchableTopicResponse]) -> set[GroupId]:

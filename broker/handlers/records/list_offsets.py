@@ -80,11 +80,11 @@ def handle(broker: Broker, request: Request) -> None:
     asked.search_at_once()
     if not asked.open:
         asked.answer()
-    elif broker.searches.full:
+    elif broker.search_queue.full:
         asked.expired()
     else:
         wait_ms = message.timeout_ms if message.timeout_ms > 0 else SEARCH_MS_MAX
-        broker.searches.add(asked, min(wait_ms, SEARCH_MS_MAX))
+        broker.search_queue.add(asked, min(wait_ms, SEARCH_MS_MAX))
 
 
 @attrs.define(eq=False)

@@ -20,9 +20,9 @@ from typing import Final
 from balancer.registry.catalogue import INTERNAL_TOPICS
 from balancer.registry.records import PartitionPlace, Topic
 from broker.handlers.topics.known_names import denial
-from broker.producers.batch_validation import check_aside, check_on_loop, rules_of
+from broker.producers.batch_validation import check_in_background, check_on_loop, rules_of
 from broker.proposals.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
-from broker.proposals.intake import Done, Elsewhere, Outcome, Pending, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome, Pending
 from broker.requests.context import Broker
 from broker.requests.guard import blame
 from broker.requests.leader_hints import endpoints, other_leader
@@ -62,9 +62,9 @@ ZSTD_FROM: Final = 7
 """Version of Produce; older clients do not know the codec."""
 
 _ERROR_OF: Final = {
-    Why.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    Why.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
-    Why.OVERLOADED: ErrorCode.NOT_ENOUGH_REPLICAS,  # retriable, and known not to be appended
+    FailureReason.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    FailureReason.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
+    FailureReason.OVERLOADED: ErrorCode.NOT_ENOUGH_REPLICAS,  # retriable: not appended
 }
 
 
@@ -158,13 +158,14 @@ def _blame(answer: PartitionProduceResponse, error: BatchError) -> None:
         answer.record_errors = [BatchIndexAndErrorMessage(*one) for one in error.records]
 
 
-def _read_aside(batch: Batch, rules: Rules, broker: Broker) -> int | Exception:
-    """What `check_aside` says, in another thread; the only one that counts what is unpacked."""
+def _read_in_background(batch: Batch, rules: Rules, broker: Broker) -> int | Exception:
+    """What `check_in_background` says, in another thread; the only one that counts what is
+    unpacked."""
     request_memory, bytes_max = broker.request_memory, broker.config.unpacked_bytes_max
     if batch.header.attributes & COMPRESSION_MASK:
         request_memory.unpacked = bytes_max
     try:
-        return check_aside(batch, rules, broker.aside.rest, bytes_max)
+        return check_in_background(batch, rules, broker.background.rest, bytes_max)
     except Exception as error:  # noqa: BLE001  told to whoever asked
         return error
     finally:
@@ -236,7 +237,7 @@ class Produce:
         self, place: PartitionPlace, answer: PartitionProduceResponse, error: BatchError
     ) -> None:
         _blame(answer, error)
-        self.broker.gaps.refused(place.uid, self.broker.groups.now().boot_ns)
+        self.broker.sequence_gaps.refused(place.uid, self.broker.groups.now().boot_ns)
 
     def _read(
         self,
@@ -255,10 +256,10 @@ class Produce:
         answer.error_code = ErrorCode.REQUEST_TIMED_OUT
         self.request.reply.stop_reading()
         broker = self.broker
-        aside = broker.aside
+        background = broker.background
         broker.statistics.produce_read_aside += 1
-        aside.submit(
-            partial(_read_aside, batch, rules, broker),
+        background.submit(
+            partial(_read_in_background, batch, rules, broker),
             partial(self._was_read, topic, place, batch, answer),
         )
 
@@ -284,7 +285,7 @@ class Produce:
                 raise outcome
             self.waiting -= 1
             if not self.waiting:
-                self.broker.produces.remove(self)
+                self.broker.delayed_produces.remove(self)
                 self._answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self._give_up(error)
@@ -369,7 +370,7 @@ class Produce:
         """All partitions were submitted, and some of them perhaps answered already."""
         self.waiting -= 1
         if self.waiting:
-            self.broker.produces.add(self, timeout_ms)
+            self.broker.delayed_produces.add(self, timeout_ms)
         else:
             self._answer()
 
@@ -390,10 +391,10 @@ class Produce:
                 if outcome.at_home:
                     self._hint(place, answer)
             else:
-                self._elsewhere(topic, place, answer, outcome)
+                self._not_done(topic, place, answer, outcome)
             self.waiting -= 1
             if not self.waiting:
-                self.broker.produces.remove(self)
+                self.broker.delayed_produces.remove(self)
                 self._answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self._give_up(error)
@@ -424,7 +425,7 @@ class Produce:
         if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             now_ns = self.broker.groups.now().boot_ns
             broker = self.broker
-            if broker.gaps.may_close(producer_id, place.uid, now_ns) or (
+            if broker.sequence_gaps.may_close(producer_id, place.uid, now_ns) or (
                 producer_id < FIRST_ID and broker.unknown_producers.is_unknown(place, producer_id)
             ):
                 answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS  # retriable, and not appended
@@ -433,15 +434,15 @@ class Produce:
         if state is not None:
             answer.log_start_offset = state.log_start
 
-    def _elsewhere(
+    def _not_done(
         self,
         topic: str,
         place: PartitionPlace,
         answer: PartitionProduceResponse,
-        outcome: Elsewhere,
+        outcome: NotDone,
     ) -> None:
         self.refuse_for_now(topic, answer, _ERROR_OF[outcome.why])
-        if outcome.why is Why.NOT_MASTER:
+        if outcome.why is FailureReason.NOT_MASTER:
             self._hint(place, answer)
 
     def _hint(self, place: PartitionPlace, answer: PartitionProduceResponse) -> None:
@@ -472,7 +473,7 @@ class Produce:
 
     def _give_up(self, error: Exception) -> None:
         self.answered = True
-        self.broker.produces.remove(self)
+        self.broker.delayed_produces.remove(self)
         blame(self.broker, self.request, error)
 
 

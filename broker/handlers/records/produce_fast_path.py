@@ -155,7 +155,7 @@ def remember(connection: Connection, request: Request, frame: memoryview) -> Non
     end = len(frame) - behind - size - length_bytes - _INDEX.size
     if not size or not _REST < end <= HEAD_BYTES_MAX:
         return
-    known: list[FastPath] = connection.usual_produces
+    known: list[FastPath] = connection.fast_paths
     usual = FastPath(frame, end, request, topic.name)
     if any(one.rest == usual.rest and one.key == usual.key for one in known):
         return  # something else was unusual about it
@@ -171,7 +171,7 @@ def handle(broker: Broker, frame: memoryview, owned: bool, client_host: str, rep
     connection = reply.connection
     if connection.lanes is not None:
         return False
-    known: list[FastPath] = connection.usual_produces
+    known: list[FastPath] = connection.fast_paths
     for usual in known:
         if (
             frame[_REST : usual.end] == usual.rest
@@ -218,7 +218,7 @@ def _take(
         if broker.groups.take(place.group, one):
             reply.hold_back(place.group)
         if not one.answered:
-            broker.produces.add(one, usual.timeout_ms)
+            broker.delayed_produces.add(one, usual.timeout_ms)
     except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
         blame(broker, one.request(), error)
     return True
@@ -244,6 +244,7 @@ class _One(Pending):
 
     __slots__ = (
         "_broker",
+        "_fast_path",
         "_host",
         "_index",
         "_place",
@@ -251,7 +252,6 @@ class _One(Pending):
         "_reply",
         "_since",
         "_timed_boot_ns",
-        "_usual",
         "answered",
         "correlation",
     )
@@ -269,14 +269,14 @@ class _One(Pending):
         place: PartitionPlace,
         producer_id: int,
     ) -> None:
-        self._broker, self._usual, self._host, self._reply = broker, usual, host, reply
+        self._broker, self._fast_path, self._host, self._reply = broker, usual, host, reply
         self._index, self._place, self._producer_id = index, place, producer_id
         self.correlation, self.answered = 0, False
         self._since = reply.connection.refusals
         self._timed_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
 
     def overtakes(self) -> bool:
-        return self._reply.connection.shut_since(self._usual.name, self._index, self._since)
+        return self._reply.connection.shut_since(self._fast_path.name, self._index, self._since)
 
     def done(self, outcome: Outcome) -> None:
         """Whoever calls this must not suffer from our bugs."""
@@ -285,14 +285,14 @@ class _One(Pending):
         self.answered = True
         broker = self._broker
         try:
-            broker.produces.remove(self)
+            broker.delayed_produces.remove(self)
             if type(outcome) is Done and not outcome.at_home:
                 error, base, time_ms = RECORDS_RESULT.unpack(outcome.result)
                 if error == ErrorCode.NONE:
                     self._appended(base, time_ms)
                     return
             request, answer = self._in_full()
-            request.done(self._usual.name, self._place, self._producer_id, answer, outcome)
+            request.done(self._fast_path.name, self._place, self._producer_id, answer, outcome)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             blame(broker, self.request(), error)
 
@@ -303,7 +303,7 @@ class _One(Pending):
         machine = broker.machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)
         start = -1 if state is None else state.log_start
-        answer = self._usual.answer(self.correlation, self._index, base_offset, time_ms, start)
+        answer = self._fast_path.answer(self.correlation, self._index, base_offset, time_ms, start)
         self._reply.complete([answer])
 
     def timed_out(self) -> None:
@@ -314,14 +314,14 @@ class _One(Pending):
     def _in_full(self) -> tuple[Produce, PartitionProduceResponse]:
         """The same request as `produce` knows it, and its partition's answer."""
         answer = PartitionProduceResponse(self._index, ErrorCode.REQUEST_TIMED_OUT, -1)
-        request = Produce(self._broker, self.request(), self._usual.acks)
-        request.answers.append(TopicProduceResponse(self._usual.name, [answer]))
+        request = Produce(self._broker, self.request(), self._fast_path.acks)
+        request.answers.append(TopicProduceResponse(self._fast_path.name, [answer]))
         request.since_boot_ns = self._timed_boot_ns
         return request, answer
 
     def request(self) -> Request:
         return Request(
-            header=self._usual.header._replace(correlation_id=self.correlation),
+            header=self._fast_path.header._replace(correlation_id=self.correlation),
             message=None,
             frame=memoryview(b""),
             owned=True,

@@ -75,7 +75,7 @@ def _elect_known(
             verdicts = {place: one for place, one in verdicts.items() if one is not NOT_NEEDED}
         _answer_elect(request, verdicts)
 
-    broker.delayed.until(settled, deadline, guarded(broker, request, answer))
+    broker.delayed_operations.until(settled, deadline, guarded(broker, request, answer))
 
 
 def _elect(broker: Broker, place: Place, *, preferred: bool) -> Verdict | None:

@@ -49,7 +49,7 @@ def may_deny(broker: Broker) -> bool:
     """Whether this node may say that there is no such topic."""
     if is_certain(broker):
         return True
-    return not broker.sends_away() and broker.groups.is_current(REGISTRY_GROUP)
+    return not broker.redirects_clients() and broker.groups.is_current(REGISTRY_GROUP)
 
 
 def denial(
@@ -67,7 +67,7 @@ def before_denying(
         act()
         return
     until = broker.groups.now().boot_ns + broker.config.no_coordinator_wait_ms * MS
-    broker.delayed.until(partial(may_deny, broker), until, guarded(broker, request, act))
+    broker.delayed_operations.until(partial(may_deny, broker), until, guarded(broker, request, act))
 
 
 def denied(broker: Broker, verdict: Verdict) -> Verdict:
@@ -139,7 +139,7 @@ class _Question:
             self.told(None)
             return
         again = guarded(self.broker, self.request, self._look)
-        self.broker.delayed.until(lambda: registry.applied > seen, self.deadline, again)
+        self.broker.delayed_operations.until(lambda: registry.applied > seen, self.deadline, again)
 
     def _look(self) -> None:
         if self.broker.registry.topic(self.name) is not None:

@@ -54,7 +54,7 @@ NOTHING_TO_CANCEL: Final = Verdict(
 TWICE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
 
 
-class _Wish(NamedTuple):
+class _Reassignment(NamedTuple):
     """What a reassignment asks of a group."""
 
     group: GroupId
@@ -87,17 +87,17 @@ def _reassign_known(
     named: Sequence[tuple[Place, list[int] | None]],
 ) -> None:
     answers: dict[Place, Verdict] = {}
-    wishes: dict[Place, _Wish] = {}
+    wishes: dict[Place, _Reassignment] = {}
     for place, replicas in named:
         if place in answers or place in wishes:
             wishes.pop(place, None)
             answers[place] = TWICE
             continue
-        wish = _wish(broker, place, replicas)
-        if isinstance(wish, Verdict):
-            answers[place] = wish
+        reassignment = _requested(broker, place, replicas)
+        if isinstance(reassignment, Verdict):
+            answers[place] = reassignment
         else:
-            wishes[place] = wish
+            wishes[place] = reassignment
     for place in _contradictory(wishes):
         answers[place] = Verdict(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -110,7 +110,7 @@ def _reassign_known(
     )
 
 
-def _wish(broker: Broker, place: Place, replicas: list[int] | None) -> _Wish | Verdict:
+def _requested(broker: Broker, place: Place, replicas: list[int] | None) -> _Reassignment | Verdict:
     group = group_of(broker, place)
     if group is None:
         return denied(broker, UNKNOWN)
@@ -118,11 +118,11 @@ def _wish(broker: Broker, place: Place, replicas: list[int] | None) -> _Wish | V
         return _cancelled(broker, group)
     wanted = broker.registry.replica_set(group)
     if sorted(replicas) == sorted(wanted or broker.groups.members(group)):
-        return _Wish(group, None, NodeId(replicas[0]))
+        return _Reassignment(group, None, NodeId(replicas[0]))
     problem = _problem(broker, group, replicas, wanted)
     if problem is not None:
         return problem
-    return _Wish(group, tuple(sorted(map(NodeId, replicas))), NodeId(replicas[0]))
+    return _Reassignment(group, tuple(sorted(map(NodeId, replicas))), NodeId(replicas[0]))
 
 
 def _problem(
@@ -156,15 +156,15 @@ def _problem(
     return None
 
 
-def _cancelled(broker: Broker, group: GroupId) -> _Wish | Verdict:
+def _cancelled(broker: Broker, group: GroupId) -> _Reassignment | Verdict:
     """What is under way is taken back: the set as it was, and no preferred leader."""
     registry = broker.registry
     if set(registry.members(group)) != set(registry.replica_set(group)):
         before = _set_before(broker, group)
         if before is not None:
-            return _Wish(group, before, None)
+            return _Reassignment(group, before, None)
     pinned = group in registry.pins and not is_home(broker, group)
-    return _Wish(group, None, None) if pinned else NOTHING_TO_CANCEL
+    return _Reassignment(group, None, None) if pinned else NOTHING_TO_CANCEL
 
 
 def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
@@ -179,12 +179,12 @@ def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
     return None
 
 
-def _contradictory(wishes: Mapping[Place, _Wish]) -> list[Place]:
+def _contradictory(wishes: Mapping[Place, _Reassignment]) -> list[Place]:
     """Partitions of one group that are to go to different nodes."""
-    targets: dict[GroupId, set[_Wish]] = defaultdict(set)
-    for wish in wishes.values():
-        targets[wish.group].add(wish)
-    return [place for place, wish in wishes.items() if len(targets[wish.group]) > 1]
+    targets: dict[GroupId, set[_Reassignment]] = defaultdict(set)
+    for reassignment in wishes.values():
+        targets[reassignment.group].add(reassignment)
+    return [place for place, reassignment in wishes.items() if len(targets[reassignment.group]) > 1]
 
 
 # ---- what is done --------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def _carry_out(
     broker: Broker,
     request: Request,
     timeout_ms: int,
-    wishes: Mapping[Place, _Wish],
+    wishes: Mapping[Place, _Reassignment],
     finish: Callable[[Mapping[Place, Verdict]], None],
 ) -> None:
     """Once for each group; every partition of it gets its verdict."""
@@ -202,16 +202,20 @@ def _carry_out(
 
     def decided(verdicts: Sequence[Verdict]) -> None:
         of = dict(zip(groups, verdicts, strict=True))
-        finish({place: of[wish] for place, wish in wishes.items()})
+        finish({place: of[reassignment] for place, reassignment in wishes.items()})
 
     put = gather(len(groups), decided)
     deadline = deadline_of(broker, timeout_ms)
-    for index, wish in enumerate(groups):
-        _change(broker, request, wish, deadline, partial(put, index))
+    for index, reassignment in enumerate(groups):
+        _change(broker, request, reassignment, deadline, partial(put, index))
 
 
 def _change(
-    broker: Broker, request: Request, wish: _Wish, deadline: int, decide: Callable[[Verdict], None]
+    broker: Broker,
+    request: Request,
+    reassignment: _Reassignment,
+    deadline: int,
+    decide: Callable[[Verdict], None],
 ) -> None:
     """The replica set first: a pin is only possible on a node that is to have the group."""
 
@@ -222,33 +226,37 @@ def _change(
         if verdict.error != ErrorCode.NONE:
             decide(verdict)
             return
-        ask(PinGroup(wish.group, wish.first), partial(_is_pinned, broker, wish), decide)
+        ask(
+            PinGroup(reassignment.group, reassignment.first),
+            partial(_is_pinned, broker, reassignment),
+            decide,
+        )
 
-    if wish.nodes is None:
+    if reassignment.nodes is None:
         pin()
         return
     command = SetReplicaSets(
         None,
-        {wish.group: wish.nodes},
-        by_hand=wish.first is not None,
+        {reassignment.group: reassignment.nodes},
+        by_hand=reassignment.first is not None,
         wall_ns=broker.groups.now().wall_ns,
         node=broker.me,
         trigger=TRIGGER,
-        reasons={wish.group: TRIGGER},
+        reasons={reassignment.group: TRIGGER},
     )
-    ask(command, partial(_is_set, broker, wish), pin)
+    ask(command, partial(_is_set, broker, reassignment), pin)
 
 
 def _judge(answer: Answer) -> Verdict:
     return DONE if isinstance(answer.result, Done) else refused(answer.result)
 
 
-def _is_pinned(broker: Broker, wish: _Wish) -> bool:
-    return broker.registry.pins.get(wish.group) == wish.first
+def _is_pinned(broker: Broker, reassignment: _Reassignment) -> bool:
+    return broker.registry.pins.get(reassignment.group) == reassignment.first
 
 
-def _is_set(broker: Broker, wish: _Wish) -> bool:
-    return broker.registry.replica_set(wish.group) == wish.nodes
+def _is_set(broker: Broker, reassignment: _Reassignment) -> bool:
+    return broker.registry.replica_set(reassignment.group) == reassignment.nodes
 
 
 def _merge(

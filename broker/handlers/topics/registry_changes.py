@@ -100,10 +100,12 @@ class Change:
         elif answer.repeated:  # was it overtaken by its own first attempt?
             now, timed_out = self.broker.groups.now(), self._guarded(self._looked)
             until = min(self.deadline, now.boot_ns + LOOK_NS)
-            self.broker.delayed.until(self.here, until, timed_out)
+            self.broker.delayed_operations.until(self.here, until, timed_out)
         else:  # by what this node has yet to hear of, perhaps
             registry, again = self.broker.registry, self._guarded(self._again)
-            self.broker.delayed.until(lambda: registry.applied > seen, self.deadline, again)
+            self.broker.delayed_operations.until(
+                lambda: registry.applied > seen, self.deadline, again
+            )
 
     def _again(self) -> None:
         if self.broker.groups.now().boot_ns < self.deadline:
@@ -114,7 +116,7 @@ class Change:
     def _judged(self, verdict: Verdict) -> None:
         if verdict.error == ErrorCode.NONE:
             told = self._guarded(partial(self._tell_everywhere, verdict))
-            self.broker.delayed.until(self.here, self.deadline, told)
+            self.broker.delayed_operations.until(self.here, self.deadline, told)
         else:
             self._guarded(self.decide)(verdict)
 
@@ -149,9 +151,9 @@ def once_everywhere(broker: Broker, deadline: int, act: Callable[[], None]) -> N
     """Call `act` when all nodes have told that they have applied what this one has of the registry,
     but for those that are silent; of those that are far behind it is EVERYWHERE_NS at most."""
     groups = broker.groups
-    heard = partial(groups.heard_to_have_applied, REGISTRY_GROUP, broker.registry.applied)
+    heard = partial(groups.known_to_have_applied, REGISTRY_GROUP, broker.registry.applied)
     until = min(deadline, groups.now().boot_ns + EVERYWHERE_NS)
-    broker.delayed.until(heard, until, act)
+    broker.delayed_operations.until(heard, until, act)
 
 
 def deadline_of(broker: Broker, timeout_ms: int) -> int:

@@ -234,7 +234,7 @@ def _delete_known(
             known = partial(_knows_epochs, broker, topic)
             wait_ns = broker.config.no_coordinator_wait_ms * MS
             until = min(deadline, broker.groups.now().boot_ns + wait_ns)
-            broker.delayed.until(known, until, guarded(broker, request, go_on))
+            broker.delayed_operations.until(known, until, guarded(broker, request, go_on))
 
 
 def _knows_epochs(broker: Broker, topic: Topic) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.groups.consumer_groups import SWEEP_EVERY_NS
-from broker.proposals.intake import Elsewhere, Why
+from broker.proposals.intake import FailureReason, NotDone
 from paxos.ids import MS
 from tests.broker.group_members import (
     Member,
@@ -107,8 +107,10 @@ def test_what_an_earlier_master_decided_does_not_undo_what_a_later_one_acknowled
         assert first.error_code == ErrorCode.NOT_COORDINATOR
 
 
-@pytest.mark.parametrize("why", [Why.NOT_MASTER, Why.UNKNOWN])
-def test_who_waits_through_a_change_of_masters_hears_what_became_of_the_commit(why: Why) -> None:
+@pytest.mark.parametrize("why", [FailureReason.NOT_MASTER, FailureReason.UNKNOWN])
+def test_who_waits_through_a_change_of_masters_hears_what_became_of_the_commit(
+    why: FailureReason,
+) -> None:
     """F2: a definite failure where it was never proposed; else a time-out."""
     world = world_with_topic()
     group = paxos_group(world)
@@ -117,8 +119,8 @@ def test_who_waits_through_a_change_of_masters_hears_what_became_of_the_commit(w
     (submitted,) = world.cluster.queues.pop(group)
     world.cluster.install(group, 2)
     assert not asked.settled
-    submitted.done(Elsewhere(why))
-    unknown = why is Why.UNKNOWN
+    submitted.done(NotDone(why))
+    unknown = why is FailureReason.UNKNOWN
     assert error_of(asked) == (
         ErrorCode.REQUEST_TIMED_OUT if unknown else ErrorCode.NOT_COORDINATOR
     )
@@ -232,7 +234,7 @@ def test_a_round_that_began_earlier_does_not_turn_time_back(meanwhile: str) -> N
     if meanwhile == "handed over":
         assert groups.handing_over(paxos_group(world))
     else:
-        world[1].groups.refuse = Why.OVERLOADED
+        world[1].groups.refuse = FailureReason.OVERLOADED
     for _ in range(20):
         groups.tick(began)
     world[1].groups.refuse = None

@@ -30,7 +30,7 @@ class Room(DataWorld):
         return self.begin_fetch(1, *ends, progress=report)
 
     def collect(self, wait_ms: int = WAIT_MS) -> None:
-        self[1].broker.progress.collect(self.group(0), wait_ms, self.collected.append)
+        self[1].broker.progress_requests.collect(self.group(0), wait_ms, self.collected.append)
 
 
 def request_of(asked: Asked, number: int = 0) -> Any:
@@ -135,7 +135,7 @@ def test_numbers_grow_from_one_request_to_the_next() -> None:
 
 def test_a_crowd_of_consumers_is_bounded() -> None:
     room = Room()
-    progress = room[1].broker.progress
+    progress = room[1].broker.progress_requests
     for consumer in range(CONSUMERS_MAX + 10):
         progress.heard([room.group(0)], ProgressReport(consumer, 0), 500)
     progress.collect(GroupId(room.group(0)), WAIT_MS, room.collected.append)

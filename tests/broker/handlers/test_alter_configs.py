@@ -3,7 +3,7 @@
 import pytest
 
 from broker.handlers.topics.registry_changes import EVERYWHERE_NS
-from broker.proposals.intake import Elsewhere, Why
+from broker.proposals.intake import FailureReason, NotDone
 from paxos.ids import MS, REGISTRY_GROUP, NodeId
 from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
@@ -108,7 +108,7 @@ def test_a_change_that_was_stuck_does_not_undo_a_later_one() -> None:
     asked = begin_change(world, "1")
     (stuck,) = world.cluster.queues[REGISTRY_GROUP]
     world.cluster.queues[REGISTRY_GROUP].clear()
-    stuck.done(Elsewhere(Why.UNKNOWN))
+    stuck.done(NotDone(FailureReason.UNKNOWN))
     world.advance(100)
     assert asked.response.responses[0].error_code == ErrorCode.NONE
     assert change(world, ("retention.ms", SET, "2")) == ErrorCode.NONE

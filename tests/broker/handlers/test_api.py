@@ -106,7 +106,7 @@ def broken_now(broker: Broker, request: Request) -> None:
 def broken_later(broker: Broker, request: Request) -> None:
     deadline = broker.groups.now().boot_ns + 50_000_000
     act = guarded(broker, request, partial(broken_now, broker, request))
-    broker.delayed.until(lambda: False, deadline, act)
+    broker.delayed_operations.until(lambda: False, deadline, act)
 
 
 @pytest.mark.parametrize("handler", [broken_now, broken_later])

@@ -393,7 +393,7 @@ def test_an_append_wakes_who_waits_for_it() -> None:
     assert not asked.settled
     world.produce(1, 0, batch("g"))
     assert contents(partition_of(asked).records) == [(6, "g")]
-    assert len(world[1].broker.parked) == 0
+    assert len(world[1].broker.delayed_fetches) == 0
 
 
 def test_many_appends_of_one_round_wake_once() -> None:
@@ -536,7 +536,7 @@ def test_one_timer_serves_them_all_and_answered_ones_leave_nothing_behind() -> N
         asked = world.begin_fetch(1, want(0, number), max_wait_ms=30_000)
         world.produce(1, 0, batch("x"))
         assert asked.settled
-    parked = world[1].broker.parked
+    parked = world[1].broker.delayed_fetches
     assert len(parked) == 0
     assert len(parked._deadlines) < 600
     short = world.begin_fetch(1, want(0, 2_000), max_wait_ms=100)

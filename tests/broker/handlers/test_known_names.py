@@ -3,7 +3,7 @@
 import pytest
 
 from broker.handlers.topics.registry_changes import EVERYWHERE_NS
-from broker.proposals.intake import Why
+from broker.proposals.intake import FailureReason
 from paxos.ids import MS, NodeId
 from tests.broker.world import World
 from wire.error_codes import ErrorCode
@@ -94,7 +94,7 @@ def test_no_topic_can_have_such_a_name(name: str) -> None:
 @pytest.mark.parametrize("name", CHANGES)
 def test_where_nobody_can_say_it_is_not_said_that_there_is_none(name: str) -> None:
     world = World()
-    world[BEHIND].groups.refuse = Why.NOT_MASTER
+    world[BEHIND].groups.refuse = FailureReason.NOT_MASTER
     asked = world.send(BEHIND, *CHANGES[name])
     world.advance(61_000, step_ms=100)
     assert error_of(asked.response) == ErrorCode.REQUEST_TIMED_OUT

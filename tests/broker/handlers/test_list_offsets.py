@@ -91,11 +91,11 @@ def test_a_batch_of_more_records_than_are_looked_at_at_once(
     world: DataWorld, codec: Compression
 ) -> None:
     world.produce(1, 0, timed(range(1_000, 1_000 + MANY), compression=codec))
-    world[1].aside.done = world[1].aside.rests = 0
+    world[1].background.done = world[1].background.rests = 0
     answer = world.list_offsets(1, 0, START_MS + 1_000 + MANY - 2)
     assert answer.offset == 7 + MANY - 2
-    assert world[1].aside.done == 1
-    assert world[1].aside.rests >= MANY // 1_000, "it lets others go on"
+    assert world[1].background.done == 1
+    assert world[1].background.rests >= MANY // 1_000, "it lets others go on"
 
 
 def asked(world: DataWorld, times: dict[int, int], version: int = 7, **fields: Any) -> Asked:
@@ -127,10 +127,10 @@ def test_nothing_below_a_log_start_within_a_batch(world: DataWorld) -> None:
         world.produce(1, partition, timed([3, 2]))
         state = world[1].machines[world.group(partition)].partition(world.uid(partition))
         if cold:
-            plan = state.settle_plan(1 << 60, 100)
+            plan = state.copy_plan(1 << 60, 100)
             assert plan is not None
             world[1].cold.settle(plan, world[1].log.read_span)
-            state.settled(plan.end)
+            state.mark_tiered(plan.end)
         assert world.list_offsets(1, partition, START_MS + 2).offset == 0
         state.start_at(3)
         assert world.list_offsets(1, partition, EARLIEST).offset == 3
@@ -181,7 +181,7 @@ def held(world: DataWorld) -> DataWorld:
     """What is done aside waits until the story says so; each partition but 0 has to be searched."""
     for partition in (1, 2, 3):
         world.produce(1, partition, timed(range(MANY)))
-    world[1].aside.held = True
+    world[1].background.held = True
     return world
 
 
@@ -191,7 +191,7 @@ LATE = START_MS + MANY - 1
 def test_others_are_served_while_it_searches(held: DataWorld) -> None:
     long, short = asked(held, dict.fromkeys((1, 2, 3), LATE)), asked(held, {2: LATE})
     assert held.list_offsets(1, 1, LATEST).offset == MANY
-    aside = held[1].aside
+    aside = held[1].background
     assert len(aside.jobs) == 1, "one batch at a time is held"
     aside.do_one()
     aside.do_one()
@@ -201,7 +201,7 @@ def test_others_are_served_while_it_searches(held: DataWorld) -> None:
     aside.do_one()
     assert rows_of(long) == [(ErrorCode.NONE, MANY - 1)] * 3
     assert not aside.jobs
-    assert len(held[1].broker.searches) == 0
+    assert len(held[1].broker.search_queue) == 0
     held.advance(2 * SEARCH_MS_MAX, step_ms=SEARCH_MS_MAX)
 
 
@@ -211,15 +211,15 @@ def test_what_is_not_found_in_time_is_said_to_be_unknown(
 ) -> None:
     """Never a guess: clients ask again for what is missing."""
     waiting = asked(held, dict.fromkeys((1, 2, 3), LATE), 10, **fields)
-    held[1].aside.do_one()
+    held[1].background.do_one()
     held.advance(wait_ms - 10)
     assert not waiting.settled
     held.advance(20)
     timed_out = (ErrorCode.REQUEST_TIMED_OUT, -1)
     assert rows_of(waiting) == [(ErrorCode.NONE, MANY - 1), timed_out, timed_out]
-    held[1].aside.do_one()
-    assert not held[1].aside.jobs, "nobody waits for the rest"
-    assert len(held[1].broker.searches) == 0
+    held[1].background.do_one()
+    assert not held[1].background.jobs, "nobody waits for the rest"
+    assert len(held[1].broker.search_queue) == 0
 
 
 def test_more_searches_than_may_wait_are_refused_for_now(
@@ -231,36 +231,36 @@ def test_more_searches_than_may_wait_are_refused_for_now(
         (ErrorCode.REQUEST_TIMED_OUT, -1),
         (ErrorCode.NONE, 0),
     ]
-    while held[1].aside.jobs:
-        held[1].aside.do_one()
+    while held[1].background.jobs:
+        held[1].background.do_one()
     assert all(rows_of(one) == [(ErrorCode.NONE, MANY - 1)] for one in waiting)
 
 
 def test_the_log_start_moves_while_it_searches(held: DataWorld) -> None:
     state = held[1].machines[held.group(1)].partition(held.uid(1))
     waiting = asked(held, {1: START_MS + 10, 2: LATE})
-    held[1].aside.do_one()
+    held[1].background.do_one()
     state.start_at(20)
-    while held[1].aside.jobs:
-        held[1].aside.do_one()
+    while held[1].background.jobs:
+        held[1].background.do_one()
     assert rows_of(waiting) == [(ErrorCode.NONE, 20), (ErrorCode.NONE, MANY - 1)]
 
 
 def test_another_master_answers(held: DataWorld) -> None:
     waiting = asked(held, {1: LATE, 2: LATE})
-    held[1].aside.do_one()
+    held[1].background.do_one()
     held.cluster.install(held.group(1), 2)
     held.cluster.install(held.group(1), 1)
-    while held[1].aside.jobs:
-        held[1].aside.do_one()
+    while held[1].background.jobs:
+        held[1].background.do_one()
     assert rows_of(waiting) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), (ErrorCode.NONE, MANY - 1)]
 
 
 def test_the_topic_goes_while_it_searches(held: DataWorld) -> None:
     waiting = asked(held, {1: LATE, 2: LATE})
     held.run(DeleteTopic(TOPIC))
-    while held[1].aside.jobs:
-        held[1].aside.do_one()
+    while held[1].background.jobs:
+        held[1].background.do_one()
     assert rows_of(waiting) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)] * 2
 
 
@@ -337,10 +337,10 @@ def test_damage_is_a_storage_error(world: DataWorld) -> None:
 def test_damage_in_cold_data_is_a_storage_error(world: DataWorld) -> None:
     """And is told to whoever mends it."""
     state = world[1].machines[world.group(0)].partition(world.uid(0))
-    plan = state.settle_plan(1 << 60, 100)
+    plan = state.copy_plan(1 << 60, 100)
     assert plan is not None
     world[1].cold.settle(plan, world[1].log.read_span)
-    state.settled(plan.end)
+    state.mark_tiered(plan.end)
     assert world.list_offsets(1, 0, START_MS + 50).offset == 3
     world[1].cold.damaged.add(3)
     assert world.list_offsets(1, 0, START_MS + 1).offset == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from balancer.registry.commands import ConfigureTopic
-from broker.proposals.intake import Why
+from broker.proposals.intake import FailureReason
 from paxos.ids import MS
 from tests.broker.batches import START_MS, batch, contents, whole_batches
 from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld, want
@@ -138,8 +138,8 @@ def test_an_unknown_outcome_and_a_timeout_are_no_definite_failure() -> None:
     assert slow.response.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-@pytest.mark.parametrize("why", list(Why))
-def test_what_was_not_carried_out_is_answered_with_something_to_retry(why: Why) -> None:
+@pytest.mark.parametrize("why", list(FailureReason))
+def test_what_was_not_carried_out_is_answered_with_something_to_retry(why: FailureReason) -> None:
     world = DataWorld()
     world[1].groups.refuse = why
     error, _ = delete(world, 0, -1)

@@ -198,7 +198,7 @@ def test_a_node_that_is_cut_off_sends_clients_to_the_others(
     """By the code of KIP-1102, at once; who asks in an older version is answered as ever, but that
     no topic is denied."""
     world = world_with_topic()
-    world[2].broker.sends_away = lambda: True
+    world[2].broker.redirects_clients = lambda: True
     asked = world.send(2, wanted, version)
     if version < 13 and wanted.topics and wanted.topics[-1].name == "nowhere":
         assert asked.reply.closed is not None
@@ -217,7 +217,7 @@ def test_what_was_kept_is_not_told_by_a_node_that_is_cut_off() -> None:
     world = world_with_topic()
     everything = MetadataRequest(None)
     assert world.ask(2, everything, 13).error_code == ErrorCode.NONE
-    world[2].broker.sends_away = lambda: True
+    world[2].broker.redirects_clients = lambda: True
     assert world.ask(2, everything, 13).error_code == ErrorCode.REBOOTSTRAP_REQUIRED
-    world[2].broker.sends_away = lambda: False
+    world[2].broker.redirects_clients = lambda: False
     assert world.ask(2, everything, 13).error_code == ErrorCode.NONE

@@ -8,7 +8,7 @@ from balancer.registry.load import LOAD_TOPIC
 from broker.delayed.delayed_produces import SWEEP_MS
 from broker.producers.sequence_gaps import FORGET_NS, GAPS_MAX, PATIENCE_NS, SequenceGaps
 from broker.proposals.commands import SMALL_BYTES
-from broker.proposals.intake import Why
+from broker.proposals.intake import FailureReason
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from tests.broker.batches import batch, contents, under
 from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld, partition_of, want
@@ -143,13 +143,13 @@ def test_the_clusters_own_topics_are_for_its_nodes() -> None:
 @pytest.mark.parametrize(
     ("why", "code"),
     [
-        (Why.NOT_MASTER, ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        (Why.UNKNOWN, ErrorCode.REQUEST_TIMED_OUT),
-        (Why.OVERLOADED, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (FailureReason.NOT_MASTER, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (FailureReason.UNKNOWN, ErrorCode.REQUEST_TIMED_OUT),
+        (FailureReason.OVERLOADED, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
 def test_what_was_not_carried_out_is_answered_with_something_to_retry(
-    why: Why, code: ErrorCode
+    why: FailureReason, code: ErrorCode
 ) -> None:
     world = DataWorld()
     world[1].groups.refuse = why
@@ -274,7 +274,7 @@ def test_a_stuck_request_is_answered_when_its_time_is_over_and_only_once() -> No
     world.advance(2 * SWEEP_MS)
     answer = asked.response.responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert len(world[1].broker.produces) == 0
+    assert len(world[1].broker.delayed_produces) == 0
     world.cluster.queues = held
     world.settle()
     assert read_all(world, 1, 0) == [(0, "a")], "it came true after all"
@@ -453,7 +453,7 @@ def test_a_compacted_topic_takes_records_with_keys_only() -> None:
 def test_who_crowds_a_group_is_held_back_and_not_refused() -> None:
     """In the general way and in the usual one."""
     world = DataWorld()
-    world[1].groups.crowded.add(world.group(0))
+    world[1].groups.backlogged.add(world.group(0))
     for _ in range(2):
         asked = world.begin_produce(1, {0: batch("a"), 1: batch("a")})
         assert asked.reply.held_back == [world.group(0)]

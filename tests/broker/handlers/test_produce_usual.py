@@ -69,7 +69,7 @@ class Side:
     def send(self, frame: bytes, *, owned: bool) -> FakeReply:
         reply = FakeReply(connection=self.connection)
         if not self.lasting:
-            self.connection.usual_produces.clear()
+            self.connection.fast_paths.clear()
         self.world[1].api.handle_frame(memoryview(bytes(frame)), owned, "host", reply)
         return reply
 
@@ -107,7 +107,7 @@ class Both:
 
     @property
     def remembered(self) -> int:
-        return len(self.sides[0].connection.usual_produces)
+        return len(self.sides[0].connection.fast_paths)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -203,7 +203,7 @@ def test_another_master_a_timeout_and_a_late_outcome() -> None:
     both.compare(*replies)
     assert replies[0].frame is not None
     assert both.sides[0].world[1].statistics.produce_timeouts == 1
-    assert len(both.sides[0].world[1].broker.produces) == 0
+    assert len(both.sides[0].world[1].broker.delayed_produces) == 0
     for side, queues in zip(both.sides, held, strict=True):
         side.world.cluster.queues = queues
     both.do(lambda world: world.settle())  # the outcome comes, and nobody waits for it

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.producers.producer_ids import BLOCK_IDS, WAITING_MAX
-from broker.proposals.intake import Why
+from broker.proposals.intake import FailureReason
 from tests.broker.data_world import DataWorld
 from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
@@ -89,7 +89,7 @@ def test_without_a_registry_master_the_client_is_asked_to_come_back() -> None:
     lucky = world.send(3, InitProducerIdRequest(), 4)
     world.advance(1_900)
     assert not asked.settled
-    world[2].groups.refuse = Why.OVERLOADED
+    world[2].groups.refuse = FailureReason.OVERLOADED
     world.cluster.install(0, 1)
     world.advance(200)
     assert asked.response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -39,7 +39,7 @@ class Story:
     def append(self, number: int, at_ms: int) -> None:
         self.state.append(memoryview(timed([at_ms])), 1_000 * number, 1)
 
-    def settle_early(self, group: GroupId, uid: int, below: int) -> None:
+    def tier_early(self, group: GroupId, uid: int, below: int) -> None:
         assert (group, uid) == (GROUP, UID)
         self.moved.append(below)
 
@@ -64,7 +64,7 @@ def test_when_one_is_too_old_all_that_may_go_is_moved() -> None:
 def test_where_both_limits_are_the_same_it_is_not_moved_one_by_one() -> None:
     story = Story(lag_min_ms=LIMIT_MS)
     assert story.at(LIMIT_MS) == [1_000]
-    story.state.settled(1)
+    story.state.mark_tiered(1)
     story.boot_ns -= EVERY_NS - LIMIT_MS * MS // PEACE + 1
     assert story.at(LIMIT_MS + 100) == []
     story.boot_ns -= EVERY_NS
@@ -86,7 +86,7 @@ def test_the_file_that_is_appended_to_is_ended_when_its_first_batch_is_too_old()
 
 def test_what_has_no_time_does_not_get_old() -> None:
     story = Story(since_ms=-1)
-    story.state.settled(10)
+    story.state.mark_tiered(10)
     story.append(10, -START_MS - 1)
     assert story.at(10 * LIMIT_MS) == []
     assert story.ended == []

@@ -1,12 +1,12 @@
 """Which partition is compacted next, how far, and into which files."""
 
 from broker.lifecycle.compaction_plan import (
-    MENDED_BYTES_MAX,
+    REPAIRED_BYTES_MAX,
     Round,
     dirtiest,
     merges,
     round_of,
-    to_mend,
+    to_repair,
 )
 from broker.topic_configs import CompactionRules, compaction_rules
 from storage.cold.format import ColdFacts
@@ -109,8 +109,8 @@ def test_rules_come_from_the_topics_settings() -> None:
 
 def test_a_damaged_partition_comes_from_one_peer_as_far_as_it_is_compacted() -> None:
     files = [facts(0, 9, clean_to=9), facts(9, 12, clean_to=11), facts(12, 20), facts(20, 25)]
-    assert to_mend(files, 0, 2, 4) == (0, 12)
-    assert to_mend(files, 0, 13, 15) == (0, 20)
-    assert to_mend(files, 3, 2, 4) == (2, 4), "a peer has nothing below the log start"
-    assert to_mend([facts(0, 9, MENDED_BYTES_MAX + 1)], 0, 2, 4) == (2, 4)
-    assert to_mend([], 0, 2, 4) == (2, 4)
+    assert to_repair(files, 0, 2, 4) == (0, 12)
+    assert to_repair(files, 0, 13, 15) == (0, 20)
+    assert to_repair(files, 3, 2, 4) == (2, 4), "a peer has nothing below the log start"
+    assert to_repair([facts(0, 9, REPAIRED_BYTES_MAX + 1)], 0, 2, 4) == (2, 4)
+    assert to_repair([], 0, 2, 4) == (2, 4)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from balancer.registry.commands import ConfigureTopic
 from broker.config import BrokerConfig
 from broker.lifecycle.retention import STEP, Retention, due, retention_of
-from broker.proposals.intake import Why
+from broker.proposals.intake import FailureReason
 from broker.state_machine.batch_index import BLOCK_BATCHES, BatchIndex
 from broker.state_machine.partition import PartitionState
 from paxos.ids import MS
@@ -33,10 +33,10 @@ def partition(*times: int, settled: int = 0) -> PartitionState:
         state.append(memoryview(one), len(data), 1)
         data += one
     if settled:
-        plan = state.settle_plan(1 << 40, settled)
+        plan = state.copy_plan(1 << 40, settled)
         assert plan is not None
         cold.settle(plan, lambda position, size: memoryview(bytes(data))[position:][:size])
-        state.settled(plan.end)
+        state.mark_tiered(plan.end)
     return state
 
 
@@ -171,8 +171,8 @@ def test_a_topic_that_keeps_all_keeps_all_until_that_is_changed() -> None:
     assert starts(world) == [2, 2, 2]
 
 
-@pytest.mark.parametrize("why", list(Why))
-def test_what_was_not_carried_out_is_tried_again_in_the_next_pass(why: Why) -> None:
+@pytest.mark.parametrize("why", list(FailureReason))
+def test_what_was_not_carried_out_is_tried_again_in_the_next_pass(why: FailureReason) -> None:
     world = aged_world(retention_ms="3600000")
     world[1].groups.refuse = why
     tick(world, times=2)

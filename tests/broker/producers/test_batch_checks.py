@@ -13,7 +13,7 @@ from broker.producers.batch_validation import (
     ON_LOOP_BYTES_MAX,
     ON_LOOP_RECORDS_MAX,
     RECORDS_MAX,
-    check_aside,
+    check_in_background,
     check_on_loop,
     rules_of,
 )
@@ -187,7 +187,7 @@ LARGE = packed([Record(bytes(ON_LOOP_BYTES_MAX), b"l", START_MS)], Compression.L
 @pytest.fixture
 def held() -> DataWorld:
     world = DataWorld()
-    world[1].aside.held = True
+    world[1].background.held = True
     return world
 
 
@@ -202,7 +202,7 @@ def test_what_takes_long_is_read_aside_and_the_connection_waits(
     assert not asked.settled
     assert end_of(held) == 0
     assert held[1].statistics.produce_read_aside == 1
-    held[1].aside.do_one()
+    held[1].background.do_one()
     assert asked.reply.stopped == 0
     held.settle()
     answer = asked.response.responses[0].partition_responses[0]
@@ -215,8 +215,8 @@ def test_batches_of_one_request_do_not_overtake_each_other(held: DataWorld) -> N
     held.settle()
     assert (end_of(held, 0), end_of(held, 1)) == (0, 0)
     assert asked.reply.stopped == 2
-    held[1].aside.do_one()
-    held[1].aside.do_one()
+    held[1].background.do_one()
+    held[1].background.do_one()
     held.settle()
     assert (end_of(held, 0), end_of(held, 1)) == (1, 1)
     assert asked.reply.stopped == 0
@@ -228,7 +228,7 @@ def test_what_is_found_bad_aside_is_refused_as_everywhere(held: DataWorld) -> No
     bad[-1] = 1
     bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
     asked = held.begin_produce(1, {0: bytes(bad)})
-    held[1].aside.do_one()
+    held[1].background.do_one()
     answer = asked.response.responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert [one.batch_index for one in answer.record_errors] == [ON_LOOP_RECORDS_MAX]
@@ -242,7 +242,7 @@ def test_who_has_given_up_gets_nothing_stored(held: DataWorld) -> None:
     answer = asked.response.responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert asked.reply.stopped == 1, "it is still being read"
-    held[1].aside.do_one()
+    held[1].background.do_one()
     held.settle()
     assert asked.reply.stopped == 0
     assert end_of(held) == 0
@@ -256,7 +256,7 @@ def test_a_bug_that_is_found_aside_costs_one_connection(
 
     monkeypatch.setattr("broker.producers.batch_validation.check_records", buggy)
     asked = held.begin_produce(1, {0: MANY})
-    held[1].aside.do_one()
+    held[1].background.do_one()
     assert asked.reply.closed is not None
     assert asked.reply.stopped == 0
 
@@ -268,7 +268,7 @@ def test_the_frame_may_be_used_again_while_its_batch_is_read(held: DataWorld) ->
     frame = bytearray(b"".join(encode_request(request, 9, 1, "c"))[4:])
     held[1].api.handle_frame(memoryview(frame), False, "host", FakeReply())
     frame[:] = bytes(len(frame))
-    held[1].aside.do_one()
+    held[1].background.do_one()
     held.settle()
     assert bytes(held.fetch(1, want(0, 0)).records)[21:] == LARGE[21:]
 
@@ -287,7 +287,7 @@ def test_nobody_reads_more_than_so_much_at_a_time(keyed: bool) -> None:
         large = packed([Record(bytes(UNPACKED_BYTES_MAX), b"k", START_MS)], Compression.GZIP)
         (one,) = split(memoryview(large))
         with pytest.raises(BatchError) as refused:
-            check_aside(one, rules, lambda: None)
+            check_in_background(one, rules, lambda: None)
         assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 

@@ -76,11 +76,11 @@ class Log:
         self.cold.drop_before(7, offset)
 
     def settle(self) -> None:
-        plan = self.settled.settle_plan(self.dice.randrange(len(self.data) + 2), 4)
+        plan = self.settled.copy_plan(self.dice.randrange(len(self.data) + 2), 4)
         if plan is not None:
             self.cold.settle(plan, self.read_span)
             if self.dice.random() < 0.7:  # else it is in both, until the next time
-                self.settled.settled(plan.end)
+                self.settled.mark_tiered(plan.end)
 
     def reader(self, given: dict[Key, Got | StorageError] | None = None) -> Reader:
         if isinstance(self.cold, FakeCold):
@@ -270,7 +270,7 @@ def test_what_a_peer_has_told_us_of_is_not_served_before_we_have_applied_it() ->
     log = Log(3)
     for _ in range(6):
         log.append()
-    plan = log.all_in_log.settle_plan(1 << 40)
+    plan = log.all_in_log.copy_plan(1 << 40)
     assert plan is not None
     log.cold.settle(plan, log.read_span)
     behind = PartitionState(7, cold=log.cold)
@@ -287,7 +287,7 @@ def test_a_restored_partition_knows_what_it_lacks() -> None:
         log.append()
     state = log.settled
     assert state.missing() is None
-    plan = state.settle_plan(len(log.data) // 2)
+    plan = state.copy_plan(len(log.data) // 2)
     assert plan is not None
     log.cold.settle(plan, log.read_span)
     fresh = PartitionState(7, cold=log.cold)

@@ -84,7 +84,7 @@ def test_partitions_that_share_a_region_have_it_read_once(pad: int) -> None:
     log.data += bytes(-len(log.data) % PIECE_BYTES)  # a piece must be there as a whole
     nearby = NearbyReader(log)
     for state in states:
-        plan = state.settle_plan(ALL)
+        plan = state.copy_plan(ALL)
         assert plan is not None
         assert contents_of(copy(nearby, plan, ALL)) == contents_of(copy(Log(log.data), plan, ALL))
     assert log.reads == len(log.data) // PIECE_BYTES
@@ -93,7 +93,7 @@ def test_partitions_that_share_a_region_have_it_read_once(pad: int) -> None:
 def test_what_cannot_be_read_is_told_and_what_lies_before_it_is_not_lost() -> None:
     """Also where a whole piece cannot be read for its sake."""
     log, (state, _) = partitions(2, 40, 60_000)
-    plan = state.settle_plan(ALL)
+    plan = state.copy_plan(ALL)
     assert plan is not None
     log.bad.add(plan.positions[7] + 100)
     for reader in (log, NearbyReader(log)):
@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_told_and_what_lies_before_it_is_not_lost() -> No
 @pytest.mark.parametrize("pad", [0, 5_000])
 def test_a_flipped_byte_is_noticed(pad: int) -> None:
     log, (state,) = partitions(1, 3, pad)
-    plan = state.settle_plan(ALL)
+    plan = state.copy_plan(ALL)
     assert plan is not None
     good = contents_of(copy(log, plan, ALL))
     dice = Random(2)
@@ -123,7 +123,7 @@ def test_a_flipped_byte_is_noticed(pad: int) -> None:
 
 def test_no_more_is_copied_than_was_asked_for_but_one() -> None:
     log, (state,) = partitions(1, 30, 1000)
-    plan = state.settle_plan(ALL)
+    plan = state.copy_plan(ALL)
     assert plan is not None
     assert len(copy(log, plan, 1).batches) == 1
     copied = copy(log, plan, 5 * plan.sizes[0])

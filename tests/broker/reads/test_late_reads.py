@@ -10,7 +10,7 @@ from broker.reads.reader import Missing
 from storage.errors import NotInLog
 from tests.broker.batches import batch, contents
 from tests.broker.data_world import TOPIC, DataWorld, partition_of, want
-from tests.broker.fakes import FakeAside
+from tests.broker.fakes import FakeBackground
 from wire.error_codes import ErrorCode
 
 
@@ -153,16 +153,16 @@ def test_only_one_request_worth_is_read_of_many_partitions() -> None:
 
 def test_a_search_for_a_time_waits_beside_the_loop() -> None:
     world = late()
-    world[1].aside.held = True
+    world[1].background.held = True
     world.fetch(1, want(1, 0))
-    jobs = len(world[1].aside.jobs)
+    jobs = len(world[1].background.jobs)
     with pytest.raises(AssertionError, match="no answer yet"):
         world.list_offsets(1, 0, 0)
-    assert len(world[1].aside.jobs) == jobs + 1
+    assert len(world[1].background.jobs) == jobs + 1
 
 
 def test_few_are_with_the_thread_and_who_gave_up_is_not_read_for() -> None:
-    thread, read, told = FakeAside(), list[int](), list[Given]()
+    thread, read, told = FakeBackground(), list[int](), list[Given]()
     thread.held = True
     reads = DiskReads(thread)
 

@@ -154,7 +154,7 @@ def test_an_answer_that_gets_too_long_is_given_up_before_it_is_whole() -> None:
 
 
 @attrs.define
-class Sleeper:
+class WaitingFetch:
     uids: list[int]
     ended: int = 0
 
@@ -173,7 +173,7 @@ def test_fetches_that_wait_are_bounded_by_what_they_hold() -> None:
     ends = []
     for number in range(3):
         assert not parked.full
-        sleeper = Sleeper(list(range(number * 100, number * 100 + 100)))
+        sleeper = WaitingFetch(list(range(number * 100, number * 100 + 100)))
         ends.append(parked.park(sleeper, 1_000))
     assert parked.full
     assert parked.bytes == 3 * each
@@ -197,7 +197,7 @@ def test_fetches_whose_time_ends_together_are_answered_in_several_rounds() -> No
 
     timers.call_at = lambda at, callback: call_at(at, lambda: counted(callback))
     parked = DelayedFetches(world[1].broker.groups, timers, 1_000)
-    sleepers = [Sleeper(list(range(100))) for _ in range(500)]
+    sleepers = [WaitingFetch(list(range(100))) for _ in range(500)]
     for sleeper in sleepers:
         parked.park(sleeper, 1_000)
     world.cluster.advance(2_000, step_ms=100)
@@ -207,7 +207,7 @@ def test_fetches_whose_time_ends_together_are_answered_in_several_rounds() -> No
 
 
 @attrs.define(eq=False)
-class Reader(Sleeper):
+class Reader(WaitingFetch):
     """It is answered by the first thing that happens."""
 
     looked: list[int] = attrs.field(factory=list)

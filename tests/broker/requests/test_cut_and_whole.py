@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.requests import portions
-from broker.requests.portions import WAYS, Way
+from broker.requests.portions import SPLIT_RULES, SplitRule
 from tests.broker.batches import batch
 from tests.broker.fakes import FakeReply
 from tests.broker.requests.test_hostile import encoded, sensible
@@ -84,7 +84,7 @@ def version_of(api: Api) -> int:
     return 12 if api.key == ApiKey.FETCH else api.accepted.last  # the last that names topics
 
 
-def answered(message: Any, api: Api, ways: dict[int, Way]) -> tuple[Any, Any]:
+def answered(message: Any, api: Api, ways: dict[int, SplitRule]) -> tuple[Any, Any]:
     """What a fresh cluster says, and what is in its logs then."""
     world = World(nodes=3, groups=2)
     created = [CreatableTopic(name, PARTITIONS, 1) for name in NAMES[:2]]
@@ -92,7 +92,7 @@ def answered(message: Any, api: Api, ways: dict[int, Way]) -> tuple[Any, Any]:
     for name in NAMES[:2]:
         data = PartitionProduceData(0, memoryview(batch("first")))
         world.ask(1, ProduceRequest(None, -1, 1_000, [TopicProduceData(name, [data])]), 9)
-    with patch.dict(portions.WAYS, ways, clear=True):
+    with patch.dict(portions.SPLIT_RULES, ways, clear=True):
         asked = world.send(1, message, version_of(api))
         for _ in range(600):
             world.cluster.settle()
@@ -108,7 +108,7 @@ def answered(message: Any, api: Api, ways: dict[int, Way]) -> tuple[Any, Any]:
     return asked.response, ends
 
 
-def rows(response: Any, way: Way) -> Counter[str]:
+def rows(response: Any, way: SplitRule) -> Counter[str]:
     """The answer's rows, each with the topic that it is of: in any order."""
     found: Counter[str] = Counter()
     for one in getattr(response, way.answered):
@@ -127,7 +127,7 @@ def _plain(part: Any) -> str:
 
 
 def requests(api: Api) -> st.SearchStrategy[Any]:
-    way, first = WAYS[api.key], sensible(api)
+    way, first = SPLIT_RULES[api.key], sensible(api)
     if way.inner:
         topic = getattr(first, way.asked)[0]
         name = "topic" if hasattr(topic, "topic") else "name"
@@ -144,11 +144,11 @@ def requests(api: Api) -> st.SearchStrategy[Any]:
     return items.map(lambda some: attrs.evolve(first, **{way.asked: some, **extra}))
 
 
-@pytest.mark.parametrize("key", sorted(WAYS), ids=lambda key: APIS[key].name)
+@pytest.mark.parametrize("key", sorted(SPLIT_RULES), ids=lambda key: APIS[key].name)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_as_in_one_piece(key: int, data: st.DataObject) -> None:
-    api, way = APIS[key], WAYS[key]
+    api, way = APIS[key], SPLIT_RULES[key]
     message = data.draw(requests(api))
     whole = message
     if way.once is not None:  # what is asked twice is answered once
@@ -167,7 +167,7 @@ def test_a_frame_that_dies_with_its_round() -> None:
     """What is served later was not read of memory that has other contents by then."""
     world = World(nodes=3, groups=2)
     world.ask(1, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 5_000), 5)
-    nobody = [TopicProduceData("n", [])] * WAYS[ApiKey.PRODUCE].size
+    nobody = [TopicProduceData("n", [])] * SPLIT_RULES[ApiKey.PRODUCE].size
     topic = TopicProduceData("t", [PartitionProduceData(0, memoryview(batch("x")))])
     frame = bytearray(encoded(ProduceRequest(None, -1, 1_000, [*nobody, topic]), 9))
     reply = FakeReply()

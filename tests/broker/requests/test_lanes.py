@@ -2,7 +2,7 @@
 
 from broker.lanes import LANES_MAX, SETTLE_NS, Lanes
 from broker.ports import Connection
-from broker.proposals.intake import Why
+from broker.proposals.intake import FailureReason
 from tests.broker.batches import batch
 from tests.broker.data_world import DataWorld
 from tests.broker.fakes import know_refusals
@@ -21,7 +21,7 @@ def test_what_was_sent_behind_a_refusal_is_refused_until_the_client_can_know() -
     world = DataWorld()
     world.produce(1, 0, batch("warm"))
     groups = world[1].groups
-    groups.refuse = Why.OVERLOADED
+    groups.refuse = FailureReason.OVERLOADED
     first = world.begin_produce(1, {0: batch("a")})
     groups.refuse = None
     second = world.begin_produce(1, {0: batch("b")})

@@ -61,8 +61,8 @@ class Pipeline(Measured):
             for _ in range(100_000):
                 left = left[_sent(client, left) :]
                 self.stretches.measured(self._round)
-                while self.aside.done:
-                    self.aside.done.pop(0)()
+                while self.background.done:
+                    self.background.done.pop(0)()
                 self.world.cluster.settle()
                 self.world.cluster.advance(1, step_ms=1)
                 if self.answered(client) and not left:

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.requests.context import Broker
-from broker.requests.portions import WAYS, Way, _cut, _weight
+from broker.requests.portions import SPLIT_RULES, SplitRule, _cut, _weight
 from tests.broker.fakes import FakeReply
 from tests.broker.world import CLIENT_HOST, World
 from wire.apis import ApiKey, decode_response, encode_request
 from wire.messages import configs
 from wire.messages.logs import DeleteRecordsPartition, DeleteRecordsTopic
 
-WAY = Way(40, "topics", "topics", "partitions", "partitions")
+WAY = SplitRule(40, "topics", "topics", "partitions", "partitions")
 
 
 def topic(number: int, partitions: int) -> DeleteRecordsTopic:
@@ -52,7 +52,7 @@ def test_a_round_serves_one_portion_whoever_asks() -> None:
         rounds.append(len(named) - before)
 
     timers.call_at = lambda at, callback: call_at(at, lambda: counted(callback))
-    size = WAYS[ApiKey.DESCRIBE_CONFIGS].size
+    size = SPLIT_RULES[ApiKey.DESCRIBE_CONFIGS].size
     resources = [configs.DescribeConfigsResource(2, f"t{at}") for at in range(size + 1)]
     asked = configs.DescribeConfigsRequest(resources)
     frame = memoryview(b"".join(encode_request(asked, 4, 7, "test"))[4:])

@@ -67,7 +67,7 @@ def slowness() -> float:
     return max(1.0, (time.thread_time() - began) / USUAL_S)
 
 
-class Aside:
+class BackgroundWorker:
     """Works at once, outside of what is measured; what comes of it is taken later."""
 
     def __init__(self, stretches: Stretches) -> None:
@@ -99,10 +99,10 @@ class Measured:
             1, topics.CreateTopicsRequest([topics.CreatableTopic("t", PARTITIONS, 1)], 5_000), 5
         )
         self.stretches = Stretches()
-        self.aside = Aside(self.stretches)
+        self.background = BackgroundWorker(self.stretches)
         node = self.world[1]
-        node.broker.aside = self.aside
-        node.broker.searches._aside = self.aside
+        node.broker.background = self.background
+        node.broker.search_queue._background = self.background
         timers: Any = self.world.cluster.timers
         call_at = timers.call_at
         timers.call_at = lambda at, callback: call_at(at, lambda: self.stretches.measured(callback))
@@ -117,10 +117,10 @@ class Measured:
         with self.stretches.with_collections():
             self.stretches.measured(lambda: node.api.handle_frame(view, True, CLIENT_HOST, reply))
             for _ in range(20_000):
-                if reply.settled and not self.aside.done:
+                if reply.settled and not self.background.done:
                     break
-                while self.aside.done:
-                    self.aside.done.pop(0)()
+                while self.background.done:
+                    self.background.done.pop(0)()
                 self.world.cluster.settle()
                 self.world.cluster.advance(1, step_ms=1)
         assert reply.settled, dear.name

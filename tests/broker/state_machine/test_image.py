@@ -363,7 +363,7 @@ def test_what_the_log_has_given_up_since_is_not_looked_for_there() -> None:
     one, told, concluded = machine(), machine(cold=cold), machine(cold=cold)
     for slot in range(1, 9):
         apply(one, slot, entries.batch(commands.records(1, memoryview(batch("x")))))
-    plan = one.partition(1).settle_plan(50_000)
+    plan = one.partition(1).copy_plan(50_000)
     assert plan is not None
     cold.settle(plan, lambda position, size: memoryview(batch("x")))
     told.restore(one.applied, one.chunks(local=True), log_from=50_000)

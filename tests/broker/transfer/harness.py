@@ -13,16 +13,16 @@ from broker.transfer.effects import (
     Append,
     Fetched,
     Install,
-    Mend,
     NotFetched,
     Open,
     Read,
+    Repair,
     Restart,
     Save,
     Settle,
 )
 from broker.transfer.effects import Send as SendIt
-from broker.transfer.messages import AskData, AskManifest, AskState, Message, Part, Why
+from broker.transfer.messages import AskData, AskManifest, AskState, Message, Part, RefusalReason
 from broker.transfer.sink import Candidate, Sink
 from broker.transfer.source import Source
 from paxos.ids import MS, GroupId, NodeId, Slot
@@ -81,13 +81,13 @@ class Store:
             fixed = _CHUNK.pack(PARTITION, uid, part.log_start, part.next_offset)
             yield fixed + bytes(self.state_pad)
 
-    def read(self, ask: AskData) -> tuple[int, tuple[bytes, ...]] | Why:
+    def read(self, ask: AskData) -> tuple[int, tuple[bytes, ...]] | RefusalReason:
         log = self.logs.get(ask.uid, [])
         if ask.uid in self.damaged:
-            return Why.DAMAGED
+            return RefusalReason.DAMAGED
         found = [one for one in log if one[1] > ask.offset and one[1] > self.starts.get(ask.uid, 0)]
         if not found or ask.offset < self.starts.get(ask.uid, 0):
-            return Why.GONE
+            return RefusalReason.GONE
         taken, size = [found[0]], len(found[0][2])
         for one in found[1:]:
             size += len(one[2])
@@ -115,7 +115,7 @@ class World:
     compacted_uids: frozenset[int] = frozenset()
     told: list[Message] = attrs.Factory(list)
     installed: list[tuple[bytes, ...]] = attrs.Factory(list)
-    mended: list[Mend] = attrs.Factory(list)
+    repaired: list[Repair] = attrs.Factory(list)
     fetched: list[Fetched] = attrs.Factory(list)
     not_fetched: list[NotFetched] = attrs.Factory(list)
     saved: bool = False
@@ -187,7 +187,7 @@ class World:
                 moved = True
                 if isinstance(one, Read):
                     got = self.others[node].read(one.ask)
-                    if isinstance(got, Why):
+                    if isinstance(got, RefusalReason):
                         source.not_read(one.to, one.ask, got)
                     else:
                         gaps = one.ask.uid in self.compacted_uids
@@ -231,8 +231,8 @@ class World:
             mine.applied_to = Slot(_CHUNK.unpack_from(effect.chunks[0])[1])
             self.installed.append(effect.chunks)
             self.sink.installed(self.now_ns, effect.group)
-        elif isinstance(effect, Mend):
-            self.mended.append(effect)
+        elif isinstance(effect, Repair):
+            self.repaired.append(effect)
         elif isinstance(effect, Fetched):
             self.fetched.append(effect)
         elif isinstance(effect, NotFetched):

@@ -208,9 +208,9 @@ def test_damaged_data_is_mended_from_a_peer() -> None:
     log = log_of(2, 300)
     world = World(Store(Slot(900), {2: list(log)}), {TWO: full()})
     start, end = log[7][0], log[11][1]
-    world.sink.want_data(GROUP, 2, start, end, mends=True)
-    world.run(lambda: bool(world.mended))
-    mend = world.mended[0]
+    world.sink.request_data(GROUP, 2, start, end, repairs=True)
+    world.run(lambda: bool(world.repaired))
+    mend = world.repaired[0]
     got = [(one.base, one.end, bytes(one.data)) for one in mend.batches]
     assert (mend.uid, mend.start, mend.end) == (2, start, end)
     assert got[: 12 - 7] == log[7:12]
@@ -219,7 +219,7 @@ def test_damaged_data_is_mended_from_a_peer() -> None:
 def test_what_the_own_log_cannot_give_back_is_appended_from_a_peer() -> None:
     log = log_of(2, 300)
     world = World(Store(Slot(900), {2: log[:7]}), {TWO: full()})
-    world.sink.want_data(GROUP, 2, log[7][0], log[9][1], mends=False)
+    world.sink.request_data(GROUP, 2, log[7][0], log[9][1], repairs=False)
     world.run(lambda: bool(world.fetched))
     assert world.fetched[0].end == log[9][1]
     assert world.mine.logs[2][:10] == log[:10]
@@ -229,7 +229,7 @@ def test_what_the_own_log_cannot_give_back_is_appended_from_a_peer() -> None:
 def test_what_has_come_meanwhile_is_not_appended_again(here: int) -> None:
     log = log_of(2, 300)
     world = World(Store(Slot(900), {2: log[:here]}), {TWO: full()})
-    world.sink.want_data(GROUP, 2, log[7][0], log[9][1], mends=False)
+    world.sink.request_data(GROUP, 2, log[7][0], log[9][1], repairs=False)
     world.run(lambda: bool(world.fetched))
     got = world.mine.logs[2]
     assert len(got) >= max(10, here)
@@ -241,7 +241,7 @@ def test_what_was_deleted_meanwhile_is_not_waited_for() -> None:
     log = log_of(2, 300)
     world = World(Store(Slot(900), {2: log[:7]}), {TWO: full()})
     world.others[TWO].starts[2] = 250
-    world.sink.want_data(GROUP, 2, log[7][0], log[9][1], mends=False)
+    world.sink.request_data(GROUP, 2, log[7][0], log[9][1], repairs=False)
     world.run(lambda: bool(world.not_fetched))
     assert not world.fetched
     assert world.sink.idle
@@ -252,8 +252,8 @@ def test_a_group_nobody_can_help_with_lets_the_next_one_go_first() -> None:
     world.others[TWO].applied_to = Slot(0)
     world.sink.want(GROUP)
     world.step()
-    world.sink.want_data(GROUP, 2, 0, 8, mends=True)
-    world.run(lambda: bool(world.mended), 1000)
+    world.sink.request_data(GROUP, 2, 0, 8, repairs=True)
+    world.run(lambda: bool(world.repaired), 1000)
 
 
 def test_a_silent_source_is_asked_again() -> None:

@@ -16,9 +16,9 @@ from broker.transfer.messages import (
     Manifest,
     Message,
     Part,
+    RefusalReason,
     Refused,
     State,
-    Why,
 )
 from paxos.codec import PeerError
 from paxos.ids import GroupId, Slot
@@ -50,7 +50,7 @@ messages = st.one_of(
         st.booleans(),
         payloads,
     ),
-    st.builds(Refused, numbers, groups, st.sampled_from(Why)),
+    st.builds(Refused, numbers, groups, st.sampled_from(RefusalReason)),
 )
 
 
@@ -89,7 +89,7 @@ ONE_OF_EACH: tuple[Message, ...] = (
     Data(2, GroupId(2), 4, 6, False, (memoryview(b"batches"),)),
     AskState(3, GroupId(2), 1, 64),
     State(3, GroupId(2), 1, 64, 70, True, (memoryview(b"chunks"),)),
-    Refused(4, GroupId(2), Why.GONE),
+    Refused(4, GroupId(2), RefusalReason.GONE),
 )
 
 

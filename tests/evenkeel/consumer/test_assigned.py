@@ -75,7 +75,7 @@ async def test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek() -> 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consumer.assigned, [PLACE])
         await is_told.wait()
-        consumer._fetcher._go_round(0.0)
+        consumer._fetcher._start_requests(0.0)
         assert cluster.started == 0
         assert consumer._next_records() is None, "not even what is wrong with it"
         assert [one.settling for one in consumer._fetcher.assigned.values()] == [True]
@@ -84,7 +84,7 @@ async def test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek() -> 
     with pytest.raises(OffsetError):
         consumer._next_records()
     consumer._fetcher.assigned[PLACE].not_before = 0.0
-    consumer._fetcher._go_round(0.0)
+    consumer._fetcher._start_requests(0.0)
     assert cluster.started == 1, "and then it is read"
 
 
@@ -106,7 +106,7 @@ async def test_D10_what_is_being_taken_away_is_not_read_while_the_listener_runs(
         nursery.start_soon(consumer.revoked, [PLACE])
         await is_told.wait()
         assert consumer.assignment == {PLACE}
-        consumer._fetcher._go_round(0.0)
+        consumer._fetcher._start_requests(0.0)
         assert cluster.started == 0
         may_end.set()
     assert not consumer.assignment

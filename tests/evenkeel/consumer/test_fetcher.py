@@ -81,7 +81,7 @@ async def test_a_position_is_not_taken_into_the_next_topic_of_the_name() -> None
 
     def look(topic_id: bytes) -> tuple[int | None, int | None, int | None]:
         master.view.topics["t"] = TopicView("t", topic_id, False, {})
-        fetcher._go_round(0.0)
+        fetcher._start_requests(0.0)
         return one.position, one.processed, one.committed
 
     assert look(b"a" * 16) == (100, 100, None)

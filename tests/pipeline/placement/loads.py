@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from balancer.planner.planner import even_placement, solve
 from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Problem, Wishes
-from balancer.registry.load import GroupLoad, LoadBook, LoadReport
+from balancer.registry.load import ClusterLoad, GroupLoad, LoadReport
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now
 from pipeline.placement.logic import GroupCost, Measure, Rules, Timing, Weighed, measure_of, weigh
 from tests.pipeline.placement.reports import INTERVAL_S, START_MS
@@ -71,7 +71,7 @@ class Observer:
 
     def __init__(self, measure: Measure | None) -> None:
         self._measure = measure
-        self._book = LoadBook()
+        self._book = ClusterLoad()
         self._lately: deque[list[float]] = deque(maxlen=TIMING.window_s // INTERVAL_S)
         self._windows: deque[list[float]] = deque(maxlen=TIMING.past_s // TIMING.slide_s)
         self._found: dict[GroupId, int] | None = None

@@ -13,7 +13,7 @@ from typing import Any
 from balancer.planning import Planning, PlanningView
 from balancer.problem_json import to_json
 from balancer.registry.commands import PublishWeights, Refused
-from balancer.registry.load import LoadBook
+from balancer.registry.load import ClusterLoad
 from balancer.registry.policy import Weights
 from paxos.ids import MS, GroupId, NodeId
 from pipeline.placement.admin import Endpoint
@@ -59,7 +59,7 @@ class Node:
             registry=self.registry,
             masters=masters,
             alive=frozenset(self.registry.nodes),
-            weights=LoadBook().weights(at(0), masters),
+            weights=ClusterLoad().weights(at(0), masters),
         )
         problem = Planning().problem(view)
         return {"policy": self.policy, "paused": self.paused, "problem": to_json(problem)}

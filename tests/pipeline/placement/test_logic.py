@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.planner.problem import WEIGHT_NORMAL
-from balancer.registry.load import REQUEST_BYTES, GroupLoad, LoadBook, LoadReport, encode_report
+from balancer.registry.load import REQUEST_BYTES, ClusterLoad, GroupLoad, LoadReport, encode_report
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now
 from pipeline.placement.logic import (
     AHEAD,
@@ -238,7 +238,7 @@ def test_too_little_or_too_old_is_nothing(costs: list[GroupCost], age_ms: int, w
 )
 def test_of_a_steady_load_the_built_in_estimator_says_the_same(rates: dict[GroupId, int]) -> None:
     """What is better about these weights is how they follow a load that changes."""
-    book = LoadBook()
+    book = ClusterLoad()
     told = steady({1: rates}, 0, 900)
     for one in told:
         book.observe(one, Now(one.wall_ms * MS, one.wall_ms * MS, True))

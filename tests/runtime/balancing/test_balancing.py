@@ -10,7 +10,7 @@ from balancer.registry.commands import (
     PauseBalancer,
     TokenGranted,
 )
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import StealAbort, StealRequest
 from runtime.balancing.balancing_loop import STEALS_KEPT
@@ -104,7 +104,7 @@ def test_a_proposal_whose_fate_is_unknown_has_no_result(placed: Cluster) -> None
         def submit(self, *args: object, **_kwargs: object) -> None:
             done = args[2]
             assert callable(done)
-            done(Elsewhere(Why.UNKNOWN))
+            done(NotDone(FailureReason.UNKNOWN))
 
         def master(self, _group: GroupId) -> NodeId | None:
             return None
@@ -153,8 +153,8 @@ def test_nobody_who_writes_during_a_steal_gets_an_error(placed: Cluster) -> None
         engine.submit(group, command("x"), outcomes.append)
         placed.advance(TICK_MS)
         (outcome,) = outcomes
-        if isinstance(outcome, Elsewhere):
-            assert outcome.why is Why.NOT_MASTER
+        if isinstance(outcome, NotDone):
+            assert outcome.why is FailureReason.NOT_MASTER
             assert outcome.master is not None
             target = outcome.master
         else:
@@ -409,7 +409,7 @@ def test_a_refused_steal_gives_forwards_back(placed: Cluster) -> None:
     assert len(intake.adopted) == 1
     engine.on_message(NodeId(1), StealAbort(GroupId(1), Slot(1), "drain timed out"))
     placed.net.settle()
-    assert outcomes == [(1, 5, Elsewhere(Why.NOT_MASTER, NodeId(1)))]
+    assert outcomes == [(1, 5, NotDone(FailureReason.NOT_MASTER, NodeId(1)))]
 
 
 def test_an_incarnation_that_is_gone_is_no_target(placed: Cluster) -> None:

@@ -25,12 +25,12 @@ def produced(node: Node, uid: int, group: GroupId, *values: bytes) -> None:
 
 def test_a_node_reports_its_load_where_every_node_and_client_can_read_it(tmp_path: Path) -> None:
     with one_node(tmp_path, groups=2) as node:
-        run_until(node, lambda: node.planner.book.reports)
+        run_until(node, lambda: node.planner.cluster_load.reports)
         topic = node.registry.topic(LOAD_TOPIC)
         assert topic is not None
         assert [place.group for place in topic.partitions] == [REGISTRY_GROUP]
         assert topic.name in INTERNAL_TOPICS
-        first = node.planner.book.reports[NodeId(1)]
+        first = node.planner.cluster_load.reports[NodeId(1)]
         assert node.meter.reports_sent == 1
         reported = {load.group for load in first.groups}
         assert {REGISTRY_GROUP} <= reported <= {0, 1, 2}, "those it was the master of by then"
@@ -57,7 +57,7 @@ def test_a_node_reports_its_load_where_every_node_and_client_can_read_it(tmp_pat
 def test_the_topic_takes_no_group_from_users(tmp_path: Path) -> None:
     """Partitions of users' topics lie as if it were not there."""
     with one_node(tmp_path, groups=2) as node:
-        run_until(node, lambda: node.planner.book.reports)
+        run_until(node, lambda: node.planner.cluster_load.reports)
         made: list[object] = []
         node.client.propose(CreateTopic("t", b"t" * 16, 4, 1), made.append)
         run_until(node, lambda: made)
@@ -69,19 +69,19 @@ def test_the_topic_takes_no_group_from_users(tmp_path: Path) -> None:
 def test_what_is_no_report_is_counted_and_passed_over(tmp_path: Path) -> None:
     """Clients may not produce there, and what a newer node means is not to be guessed."""
     with one_node(tmp_path, groups=1) as node:
-        run_until(node, lambda: node.planner.book.reports)
+        run_until(node, lambda: node.planner.cluster_load.reports)
         topic = node.registry.topic(LOAD_TOPIC)
         assert topic is not None
         uid = topic.partitions[0].uid
         produced(node, uid, REGISTRY_GROUP, b"nonsense", b"{}")
         assert node.meter.reports_bad == 2
-        assert list(node.planner.book.reports) == [1]
+        assert list(node.planner.cluster_load.reports) == [1]
 
 
 def test_what_nodes_say_of_their_producers_paces_steals(tmp_path: Path) -> None:
     """A report of another node, as it would come from its own log's end: it is slow."""
     with one_node(tmp_path, groups=1) as node:
-        run_until(node, lambda: node.planner.book.reports)
+        run_until(node, lambda: node.planner.cluster_load.reports)
         topic = node.registry.topic(LOAD_TOPIC)
         assert topic is not None
         assert node.loop.view(node.engine.now()).slow == frozenset()

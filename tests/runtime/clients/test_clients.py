@@ -377,10 +377,10 @@ def test_a_client_that_is_pushed_back_and_leaves_is_forgotten() -> None:
         desk.until_asked(2)
         desk.answer(1)
         desk.settle()
-        _, waiting = desk.clients.crowds[None].clients
+        _, waiting = desk.clients.backpressure[None].clients
         assert waiting.paused
         waiting.close("gone")
-        assert waiting not in desk.clients.crowds[None].clients
+        assert waiting not in desk.clients.backpressure[None].clients
 
 
 def test_nothing_overtakes_what_is_still_being_looked_at() -> None:

@@ -98,7 +98,7 @@ def test_a_refusal_is_known_when_its_answer_has_arrived_and_had_its_time(desk: D
     looks_in_vain(desk, reply)
     desk.answer(0)
     desk.settle()
-    (wary,) = desk.clients.wary
+    (wary,) = desk.clients.unaware_of_refusal
     channel = wary.channel
     assert channel is not None
     desk.plane.run_until(lambda: channel.acknowledged_bytes == channel.sent_bytes, desk.settle)
@@ -107,7 +107,7 @@ def test_a_refusal_is_known_when_its_answer_has_arrived_and_had_its_time(desk: D
     desk.system.advance(SETTLE_NS)
     desk.clients.look()
     assert reply.connection.lanes is None
-    assert not desk.clients.wary
+    assert not desk.clients.unaware_of_refusal
 
 
 def test_what_was_sent_before_a_refusal_was_known_and_was_not_read_yet_keeps_the_lane_shut(
@@ -176,8 +176,8 @@ def test_who_was_refused_something_and_is_gone_is_forgotten(desk: Desk) -> None:
     client.sendall(frame(b"1") + frame(b"2"))
     desk.until_asked(2)
     desk.asked[0][1].refused("t", 0)
-    (wary,) = desk.clients.wary
+    (wary,) = desk.clients.unaware_of_refusal
     wary.close("gone")
     desk.asked[1][1].refused("t", 0)
-    assert not desk.clients.wary
+    assert not desk.clients.unaware_of_refusal
     desk.clients.look()

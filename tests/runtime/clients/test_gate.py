@@ -62,7 +62,7 @@ def test_who_is_there_is_disconnected_and_who_comes_is_refused(world: World) -> 
     client = world.connect()
     world.live(2_300, answers=False)
     assert world.gate.contact.cut_off
-    assert world.node.broker.sends_away()
+    assert world.node.broker.redirects_clients()
     assert len(world.node.clients.connections) == 1, "its leases may still run"
     world.live(2_000, answers=False)
     assert client.recv(1) == b""
@@ -79,7 +79,7 @@ def test_the_port_stays_its_own_and_opens_again(world: World) -> None:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))
         world.live(2_000, answers=True)
-        assert not world.node.broker.sends_away()
+        assert not world.node.broker.redirects_clients()
         world.connect().close()
         assert world.listener.port == port
 

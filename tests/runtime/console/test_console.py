@@ -195,7 +195,7 @@ async def test_what_another_node_says_is_believed_about_itself(
     earlier = Acting(3, 900, 0, 0)
     claim = attrs.evolve(state, acting=(later, earlier))
     hear(OTHER, memoryview(encode_tell(claim)))
-    sections = await console._painter.quick(now)
+    sections = await console._view.quick(now)
     assert sections["groups"]["2"][:2] == [2, 1]
     assert sections["groups"]["3"][:2] == [1, 0], "our own copy knows better, and nobody says so"
     assert node.engine.master(GroupId(2)) == 1

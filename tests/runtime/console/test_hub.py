@@ -17,7 +17,7 @@ from runtime.console.hub import (
     SOONEST_S,
     WATCHERS_MAX,
     Hub,
-    Painted,
+    Sections,
     Source,
     TooMany,
 )
@@ -34,7 +34,7 @@ class World:
         self.stalls = False
         source = Source(
             begin=self._begin,
-            paint=self._paint,
+            render=self._render,
             news=lambda: {"1": [[self.value]]},
             samples=lambda: {"1": [[n] for n in range(self.value + 1)]},
             end=self._end,
@@ -47,7 +47,7 @@ class World:
     def _end(self) -> None:
         self.ended += 1
 
-    async def _paint(self, before: Painted) -> Painted:
+    async def _render(self, before: Sections) -> Sections:
         if self.fails:
             raise KeyError("a bug")
         if self.stalls:
@@ -99,16 +99,16 @@ async def test_nothing_is_done_while_nobody_watches(autojump_clock: MockClock) -
     world = World()
     async with running(world) as nursery:
         await trio.sleep(100)
-        assert (world.hub.pictures, world.began) == (0, 0)
+        assert (world.hub.frames, world.began) == (0, 0)
         watcher = Watcher()
         nursery.start_soon(watcher.watch, world.hub)
         await trio.sleep(10 * EVERY_S + 0.01)
-        assert world.hub.pictures == 11
+        assert world.hub.frames == 11
         watcher.scope.cancel()
         await trio.sleep(2 * EVERY_S)
-        made = world.hub.pictures
+        made = world.hub.frames
         await trio.sleep(100)
-        assert world.hub.pictures == made
+        assert world.hub.frames == made
         assert (world.began, world.ended) == (1, 1)
 
 
@@ -152,11 +152,11 @@ async def test_a_new_master_is_shown_sooner_but_not_too_often(autojump_clock: Mo
         await trio.sleep(SOONEST_S + 0.01)
         world.hub.hurry()
         await wait_all_tasks_blocked()
-        assert world.hub.pictures == 2
+        assert world.hub.frames == 2
         for _ in range(100):
             world.hub.hurry()
             await trio.sleep(EVERY_S / 100)
-        assert world.hub.pictures <= 2 + EVERY_S / SOONEST_S + 1
+        assert world.hub.frames <= 2 + EVERY_S / SOONEST_S + 1
 
 
 async def test_there_are_so_many_places_and_no_more(autojump_clock: MockClock) -> None:

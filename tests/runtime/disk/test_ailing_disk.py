@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.proposals.intake import Done, Elsewhere, Why
+from broker.proposals.intake import Done, FailureReason, NotDone
 from paxos.changes import handover
 from paxos.ids import MS, NodeId
 from paxos.messages import Accept, Accepted
@@ -35,7 +35,7 @@ def test_who_cannot_write_does_not_renew(net: Net) -> None:
     assert not master.acting()
     (other,) = [one for one in net.members.values() if one.acting()]
     assert other.replica.lease.epoch > epoch
-    assert master.submit("x") == [Elsewhere(Why.NOT_MASTER, other.node)]
+    assert master.submit("x") == [NotDone(FailureReason.NOT_MASTER, other.node)]
     assert other.ledger.texts() == ["before", "meanwhile"]
 
 
@@ -106,14 +106,14 @@ def test_who_leaves_goes_on_leaving(net: Net) -> None:
 def test_what_waits_in_memory_is_bounded() -> None:
     disk_pressure, room = DiskPressure(), Room(free_bytes=1 << 40, low=False, reserve=True)
     disk_pressure.seen(room, UNWRITTEN_BYTES_MAX)
-    assert not any((disk_pressure.low, disk_pressure.scarce, disk_pressure.stuck))
+    assert not any((disk_pressure.low, disk_pressure.critical, disk_pressure.stuck))
     disk_pressure.seen(room, UNWRITTEN_BYTES_MAX + 1)
     assert disk_pressure.low, "clients' writes are refused, retriably"
-    assert disk_pressure.scarce, "peers' large entries are not taken"
+    assert disk_pressure.critical, "peers' large entries are not taken"
     assert not disk_pressure.stuck, "leases, promises, steals go on"
     disk_pressure.seen(room, 2 * UNWRITTEN_BYTES_MAX + 1)
     assert disk_pressure.stuck, "nothing is taken any more"
     disk_pressure.seen(room, 0)
     assert not any(
-        (disk_pressure.low, disk_pressure.scarce, disk_pressure.stuck, disk_pressure.swamped)
+        (disk_pressure.low, disk_pressure.critical, disk_pressure.stuck, disk_pressure.overloaded)
     )

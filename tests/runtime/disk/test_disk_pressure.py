@@ -27,10 +27,10 @@ def accept(entry: object) -> Accept:
         (Room(0, low=True, reserve=False), True, True),
     ],
 )
-def test_scarce_is_low_without_the_reserve(room: Room | None, low: bool, scarce: bool) -> None:
+def test_scarce_is_low_without_the_reserve(room: Room | None, low: bool, critical: bool) -> None:
     one = DiskPressure()
     one.seen(room)
-    assert (one.low, one.scarce) == (low, scarce)
+    assert (one.low, one.critical) == (low, critical)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_scarce_is_low_without_the_reserve(room: Room | None, low: bool, scarce:
 def test_only_bulk_is_not_taken_and_only_when_it_is_scarce(message: Message, bulk: bool) -> None:
     one = DiskPressure(low=True)
     assert not one.refuses(message)
-    one.scarce = True
+    one.critical = True
     assert one.refuses(message) is bulk
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.config import IntakeConfig
 from broker.proposals.commands import delete_records
-from broker.proposals.intake import FIRST, ORDERED, Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import FIRST, ORDERED, Done, FailureReason, NotDone, Outcome
 from paxos.entry import Buffer
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.messages import Accept, Accepted, Learn, Learned, Promise
@@ -39,8 +39,8 @@ def test_a_command_is_chosen_applied_everywhere_and_answered(net: Net) -> None:
 
 def test_who_is_not_master_says_who_is(net: Net) -> None:
     net.elect(2)
-    assert net[1].submit("x") == [Elsewhere(Why.NOT_MASTER, NodeId(2))]
-    assert net[1].submit("x", group=NOWHERE) == [Elsewhere(Why.NOT_MASTER)]
+    assert net[1].submit("x") == [NotDone(FailureReason.NOT_MASTER, NodeId(2))]
+    assert net[1].submit("x", group=NOWHERE) == [NotDone(FailureReason.NOT_MASTER)]
 
 
 def test_a_group_this_node_does_not_have_has_no_master_here(net: Net) -> None:
@@ -150,7 +150,7 @@ def test_nobody_waits_for_a_group_that_was_given_up() -> None:
 
 
 def test_nobody_waits_where_that_is_switched_off() -> None:
-    net = Net(intake=IntakeConfig(gather_ns=0))
+    net = Net(intake=IntakeConfig(group_commit_ns=0))
     master = net.elect(1)
     submitted(net, master, 20)
     assert [why(one) for one in submitted(net, master, 1)] == ["done"]
@@ -177,8 +177,8 @@ def test_commands_taken_in_a_round_share_an_entry_and_keep_their_order(net: Net)
 
 def test_a_command_is_not_taken_where_another_would_not_be(net: Net) -> None:
     net.elect(2)
-    assert net[1].take("x") == [Elsewhere(Why.NOT_MASTER, NodeId(2))]
-    assert net[1].take("x", group=NOWHERE) == [Elsewhere(Why.NOT_MASTER)]
+    assert net[1].take("x") == [NotDone(FailureReason.NOT_MASTER, NodeId(2))]
+    assert net[1].take("x", group=NOWHERE) == [NotDone(FailureReason.NOT_MASTER)]
 
 
 def test_a_crowd_that_is_taken_is_bounded_like_any_queue() -> None:
@@ -220,7 +220,7 @@ def test_a_command_for_a_group_that_was_given_up_in_this_round(net: Net) -> None
     master = net.elect(1)
     first = master.take("first")
     master.engine.remove_group(GROUP)
-    assert master.take("second") == [Elsewhere(Why.NOT_MASTER)]
+    assert master.take("second") == [NotDone(FailureReason.NOT_MASTER)]
     assert why(first) == "not master", "and its queue with it"
 
 
@@ -481,7 +481,7 @@ def test_a_master_with_a_full_disk_still_deletes_records(net: Net) -> None:
     """Its own client's command, and one that was forwarded by who had the client."""
     net.elect(1)
     for member in net.members.values():
-        member.engine.disk_pressure.low = member.engine.disk_pressure.scarce = True
+        member.engine.disk_pressure.low = member.engine.disk_pressure.critical = True
     outcomes: list[Outcome] = []
     for number in (1, 2):
         net[number].engine.submit(GROUP, delete_records(7, 3), outcomes.append, anywhere=True)
@@ -530,7 +530,7 @@ def test_who_is_not_master_says_who_is_whatever_its_disk(net: Net) -> None:
 def test_a_member_with_a_full_disk_takes_small_entries_only_and_learns_the_rest_later() -> None:
     net = Net(intake=IntakeConfig(entry_bytes_max=1))
     master = net.elect(1)
-    net[3].engine.disk_pressure.scarce = True
+    net[3].engine.disk_pressure.critical = True
     written = net[3].wal.statistics().bytes_staged
     outcomes = []
     for number in range(20):
@@ -538,7 +538,7 @@ def test_a_member_with_a_full_disk_takes_small_entries_only_and_learns_the_rest_
     net.advance(3_000)
     assert {why(one) for one in outcomes} == {"done"}, "the other two are enough"
     assert net[3].wal.statistics().bytes_staged - written < 20_000
-    net[3].engine.disk_pressure.scarce = False
+    net[3].engine.disk_pressure.critical = False
     net.until(lambda: net[3].ledger.lines == master.ledger.lines)
 
 

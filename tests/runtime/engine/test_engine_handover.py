@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from broker.proposals.commands import CommandKind, opaque, records
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from paxos.entry import ENTRY_BYTES_MAX
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import Message, StealRequest
@@ -44,7 +44,7 @@ def test_a_forward_that_is_never_answered_ends_as_unknown(net: Net) -> None:
     net.advance(FORWARD_TIMEOUT_NS // MS - 100)
     assert outcomes == []
     net.advance(200)
-    assert outcomes == [Elsewhere(Why.UNKNOWN)]
+    assert outcomes == [NotDone(FailureReason.UNKNOWN)]
     assert net[1].engine.forwards.timeouts == 1
     (_, _, number) = net.forwards[0]
     net[1].engine.on_forwarded(NodeId(2), number, Done(b"late"))
@@ -59,7 +59,7 @@ def test_forwards_end_as_unknown_when_the_link_is_lost(net: Net) -> None:
     net.cut(1, 3)
     assert outcomes == [], "another link is none of its business"
     net.cut(1, 2)
-    assert outcomes == [Elsewhere(Why.UNKNOWN)]
+    assert outcomes == [NotDone(FailureReason.UNKNOWN)]
 
 
 def test_what_cannot_be_forwarded_was_certainly_not_carried_out(net: Net) -> None:
@@ -153,7 +153,7 @@ def test_what_is_no_command_is_not_proposed(data: bytes) -> None:
     net = Net()
     master = net.elect(1)
     applied = master.ledger.applied
-    assert forwarded(master, data) == [(7, Elsewhere(Why.NOT_MASTER))]
+    assert forwarded(master, data) == [(7, NotDone(FailureReason.NOT_MASTER))]
     assert master.ledger.applied == applied
     assert len(master.recorder.said("forwarded command refused")) == 1
 
@@ -161,7 +161,7 @@ def test_what_is_no_command_is_not_proposed(data: bytes) -> None:
 def test_a_larger_command_than_any_entry_is_not_proposed(net: Net) -> None:
     master = net.elect(1)
     huge = bytes(ENTRY_BYTES_MAX + 1)
-    assert forwarded(master, huge) == [(7, Elsewhere(Why.NOT_MASTER))]
+    assert forwarded(master, huge) == [(7, NotDone(FailureReason.NOT_MASTER))]
 
 
 def test_a_forwarded_batch_is_proposed(net: Net) -> None:
@@ -196,7 +196,7 @@ def test_a_forwarded_batch_may_be_larger_than_everybodys_segments() -> None:
 
 def test_a_forward_for_a_group_we_do_not_have(net: Net) -> None:
     answers = forwarded(net[1], b"".join(command("x")), NOWHERE)
-    assert answers == [(7, Elsewhere(Why.NOT_MASTER))]
+    assert answers == [(7, NotDone(FailureReason.NOT_MASTER))]
 
 
 # -- steals ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """How long a command that was forwarded is waited for."""
 
-from broker.proposals.intake import Elsewhere, Outcome, Pending, Why
+from broker.proposals.intake import FailureReason, NotDone, Outcome, Pending
 from paxos.ids import MS, Incarnation, NodeId, Now
 from runtime.engine.forwarding import FORWARD_TIMEOUT_NS, Forwards
 from tests.runtime.doubles import Recorder
@@ -23,9 +23,9 @@ def test_a_large_command_is_waited_for_longer_and_keeps_nobody_waiting() -> None
     forwards.time_out(at(FORWARD_TIMEOUT_NS // MS - 1))
     assert not told
     forwards.time_out(at(FORWARD_TIMEOUT_NS // MS + 100))
-    assert told == {"small": Elsewhere(Why.UNKNOWN)}
+    assert told == {"small": NotDone(FailureReason.UNKNOWN)}
     forwards.time_out(at(FORWARD_TIMEOUT_NS // MS + 9_900))
     assert forwards.under_way == 1
     forwards.time_out(at(FORWARD_TIMEOUT_NS // MS + 10_100))
-    assert told["large"] == Elsewhere(Why.UNKNOWN)
+    assert told["large"] == NotDone(FailureReason.UNKNOWN)
     assert (forwards.under_way, forwards.timeouts) == (0, 2)

@@ -11,7 +11,7 @@ from balancer.registry.records import Address, Node
 from paxos.codec import PeerError
 from paxos.ids import INCARNATION_MAX, Incarnation, NodeId
 from runtime.membership.admission import WAIT_FOR_OTHERS_NS, Admission, Judgement, Life, Verdict
-from runtime.membership.handshake import Why
+from runtime.membership.handshake import RefusalReason
 from storage.disk.memory import MemoryDisk
 from storage.errors import DirectoryRefused
 from storage.witness import Witnessed, read_witness, write_witness
@@ -37,7 +37,7 @@ class Story:
             NodeId(1),
             Incarnation(100),
             Incarnation(99),
-            circles=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
+            quorum_sets=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
             nodes=lambda: self.registered,
             untouched=lambda: self.untouched,
             witnessed=self.witnessed,
@@ -140,7 +140,7 @@ def asking(previous: int, others: int = 2) -> Admission:
         NodeId(1),
         Incarnation(100),
         Incarnation(previous),
-        circles=lambda: [nodes],
+        quorum_sets=lambda: [nodes],
         nodes=dict,
         untouched=lambda: not previous,
     )
@@ -178,7 +178,7 @@ def test_how_many_have_to_know_it(previous: int, others: int, needed: int) -> No
 
 def test_who_is_in_no_group_from_the_beginning_need_not_ask() -> None:
     admission = Admission(
-        NodeId(4), Incarnation(100), Incarnation(0), circles=list, nodes=dict, untouched=bool
+        NodeId(4), Incarnation(100), Incarnation(0), quorum_sets=list, nodes=dict, untouched=bool
     )
     assert admission.settled
     assert not admission.asks
@@ -190,7 +190,7 @@ def test_a_node_outside_the_registrys_group_needs_a_majority_of_it() -> None:
         NodeId(4),
         Incarnation(100),
         Incarnation(99),
-        circles=lambda: [circle],
+        quorum_sets=lambda: [circle],
         nodes=dict,
         untouched=bool,
     )
@@ -302,7 +302,7 @@ def test_every_verdict_that_a_node_gives_is_possible() -> None:
                     NodeId(2),
                     Incarnation(incarnation),
                     Incarnation(previous),
-                    circles=lambda: [(NodeId(1), NodeId(2))],
+                    quorum_sets=lambda: [(NodeId(1), NodeId(2))],
                     nodes=dict,
                     untouched=bool,
                 )
@@ -440,7 +440,7 @@ def newcomer(net: Net) -> Member:
         NodeId(3),
         member.multi.incarnation,
         Incarnation(1),
-        circles=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
+        quorum_sets=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
         nodes=dict,
         untouched=lambda: False,
     )
@@ -546,11 +546,11 @@ def test_one_that_greeted_as_another_is_no_witness() -> None:
 
 def test_being_removed_has_to_be_said_twice() -> None:
     engine = Net()[1].engine
-    engine.on_refused(NodeId(2), Why.REMOVED)
+    engine.on_refused(NodeId(2), RefusalReason.REMOVED)
     assert not engine.removed_by
-    engine.on_refused(NodeId(2), Why.UNKNOWN)
+    engine.on_refused(NodeId(2), RefusalReason.UNKNOWN)
     assert not engine.removed_by
-    engine.on_refused(NodeId(2), Why.REMOVED)
+    engine.on_refused(NodeId(2), RefusalReason.REMOVED)
     assert engine.removed_by == {2}
 
 

@@ -7,7 +7,7 @@ import pytest
 from paxos import codec
 from paxos.codec import PeerError
 from paxos.ids import Epoch, GroupId, Incarnation, NodeId, Slot
-from runtime.membership.handshake import FORMAT, Hello, Refusal, Refused, Why
+from runtime.membership.handshake import FORMAT, Hello, Refusal, RefusalReason, Refused
 from runtime.membership.masters import MasterClaim, encode_claims
 
 GOLDEN = Path(__file__).parent / "golden" / f"link-frames-{FORMAT}.{codec.FORMAT}.hex"
@@ -18,7 +18,7 @@ HELLO = Hello(
     to=NodeId(2),
     founding='count = 12, replicas = 3, founders = "1,2,3"',
 )
-REFUSAL = Refusal(Why.UNKNOWN, "node 4 is none of this cluster's nodes")
+REFUSAL = Refusal(RefusalReason.UNKNOWN, "node 4 is none of this cluster's nodes")
 WORD = MasterClaim(GroupId(7), Epoch(9), Slot(1234), 1_800_000_000_000_000_000)
 
 
@@ -38,15 +38,17 @@ def test_a_node_of_another_format_is_told_what_to_do() -> None:
     old = bytes.fromhex("000100000002000000000000000500047465" + "7374")
     with pytest.raises(Refused, match="run the same version of Evenkeel on all nodes") as caught:
         Hello.decode(memoryview(old))
-    assert caught.value.refusal.why is Why.FORMAT
+    assert caught.value.refusal.why is RefusalReason.FORMAT
 
 
-@pytest.mark.parametrize("body", [b"", b"\0why", b"\x63why", bytes([Why.UNKNOWN]) + b"x" * 2000])
+@pytest.mark.parametrize(
+    "body", [b"", b"\0why", b"\x63why", bytes([RefusalReason.UNKNOWN]) + b"x" * 2000]
+)
 def test_a_refusal_that_is_none(body: bytes) -> None:
     with pytest.raises(PeerError):
         Refusal.decode(memoryview(body))
 
 
 def test_a_refusal_cannot_write_into_our_log_what_it_likes() -> None:
-    body = bytes([Why.UNKNOWN]) + "no\n\x1b[2Jpé".encode() + b"\xff"
+    body = bytes([RefusalReason.UNKNOWN]) + "no\n\x1b[2Jpé".encode() + b"\xff"
     assert Refusal.decode(memoryview(body)).text == "no??[2Jpé\N{REPLACEMENT CHARACTER}"

@@ -34,7 +34,7 @@ class Desk:
             NodeId(1),
             Incarnation(9),
             Incarnation(8),
-            circles=lambda: [(NodeId(1), OTHER)],
+            quorum_sets=lambda: [(NodeId(1), OTHER)],
             nodes=dict,
             untouched=lambda: False,
             witnessed=read_witness(disk),

@@ -17,20 +17,20 @@ def test_who_has_applied_what_is_known_by_what_the_living_have_told() -> None:
     net.advance(40)
     slot = master.replica.learner.applied
     engine = master.engine
-    assert not engine.heard_to_have_applied(GROUP, slot)
+    assert not engine.known_to_have_applied(GROUP, slot)
     for one in others:
         one.engine.spread(GROUP)
     net.advance(40)
-    assert engine.heard_to_have_applied(GROUP, slot)
-    assert not engine.heard_to_have_applied(GROUP, Slot(slot + 1))
+    assert engine.known_to_have_applied(GROUP, slot)
+    assert not engine.known_to_have_applied(GROUP, Slot(slot + 1))
     net.crash(3)
     net.advance(ALIVE_NS // MS + 100)
     master.submit("more")
     net.advance(40)
     slot = master.replica.learner.applied
     net.advance(telling_ns // MS + 100)
-    assert engine.heard_to_have_applied(GROUP, slot)
-    assert engine.heard_to_have_applied(GroupId(99), slot), "nobody tells us"
+    assert engine.known_to_have_applied(GROUP, slot)
+    assert engine.known_to_have_applied(GroupId(99), slot), "nobody tells us"
 
 
 def test_what_is_spread_others_have_applied_and_said_so_without_a_tick() -> None:
@@ -49,7 +49,7 @@ def test_what_is_spread_others_have_applied_and_said_so_without_a_tick() -> None
     for node in (2, 3):
         net[node].engine.spread(GROUP)
     net.settle()
-    assert all(member.engine.heard_to_have_applied(GROUP, slot) for member in net.up())
+    assert all(member.engine.known_to_have_applied(GROUP, slot) for member in net.up())
 
 
 def test_who_was_away_is_current_when_it_has_caught_up() -> None:

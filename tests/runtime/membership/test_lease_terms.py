@@ -5,7 +5,7 @@ import pytest
 from paxos.codec import PeerError
 from paxos.ids import NodeId
 from paxos.timing import Timing
-from runtime.membership.lease_terms import LeaseTerms, LeaseTermsHeard
+from runtime.membership.lease_terms import LeaseTerms, PeerLeaseTerms
 from tests.runtime.doubles import Recorder
 from tests.runtime.links import World
 from tests.runtime.links import world as world  # a fixture
@@ -18,7 +18,7 @@ A, B = NodeId(2), NodeId(3)
 
 def test_what_differs_is_said_once_and_named_as_long_as_it_does() -> None:
     recorder = Recorder()
-    heard = LeaseTermsHeard(OURS, recorder.journal)
+    heard = PeerLeaseTerms(OURS, recorder.journal)
     heard.hear(A, OURS)
     assert recorder.lines == []
     for _ in range(3):

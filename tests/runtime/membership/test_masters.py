@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from paxos.codec import PeerError
 from paxos.ids import MS, REGISTRY_GROUP, Epoch, GroupId, NodeId, Now, Slot
 from runtime.membership.masters import (
@@ -99,7 +99,7 @@ def test_who_has_no_copy_knows_the_master_and_forwards_to_it() -> None:
     master = next(node for node in (ONE, TWO) if net[node].acting())
     refused: list[Outcome] = []
     third.submit(group, command("a"), refused.append)
-    assert refused == [Elsewhere(Why.NOT_MASTER, None)]
+    assert refused == [NotDone(FailureReason.NOT_MASTER, None)]
     assert (third.epoch(group), third.members(group)) == (-1, ())
     words = list(claims_for(THREE, net[master].multi.replicas, net[master].engine.now()))
     assert list(claims_for(ONE, net[master].multi.replicas, net[master].engine.now())) == []
@@ -108,7 +108,7 @@ def test_who_has_no_copy_knows_the_master_and_forwards_to_it() -> None:
     assert third.master(group) == master
     assert third.epoch(group) == net[master].engine.epoch(group) > 0
     third.submit(group, command("b"), refused.append)
-    assert refused[1:] == [Elsewhere(Why.NOT_MASTER, master)]
+    assert refused[1:] == [NotDone(FailureReason.NOT_MASTER, master)]
     outcomes: list[Outcome] = []
     third.submit(group, command("c"), outcomes.append, anywhere=True)
     net.settle()

@@ -8,7 +8,7 @@ import pytest
 
 from balancer.registry.commands import Command, CreateTopic, DeleteTopic, DrainNode, PauseBalancer
 from balancer.registry.records import Outcome
-from balancer.stealing.judgement import Why
+from balancer.stealing.judgement import StealReason
 from broker.proposals import commands
 from broker.proposals.commands import CommandKind, opaque, records
 from coordinator.model import ConsumerGroupId, MemberId, PartitionOffset, TopicOffsets
@@ -231,7 +231,7 @@ def test_what_did_not_happen_yet_is_0_and_not_absent(node: Node) -> None:
     """A rate needs a value to begin with: the first failure would go unseen."""
     for outcome in Outcome:
         assert value(node, "evenkeel_steals_total", outcome=outcome.name.lower()) == 0
-    reasons = {why: value(node, "evenkeel_balance_groups", reason=why.value) for why in Why}
+    reasons = {why: value(node, "evenkeel_balance_groups", reason=why.value) for why in StealReason}
     assert sum(count or 0 for count in reasons.values()) == 4, "every group has one"
     assert None not in reasons.values()
     assert value(node, "evenkeel_errors_total", code=str(int(ErrorCode.REQUEST_TIMED_OUT))) == 0

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from broker.proposals.intake import HANDING, LATE, Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import HANDING, LATE, Done, FailureReason, NotDone, Outcome
 from broker.transfer.messages import Data
 from paxos import codec
 from paxos import entry as entries
@@ -17,7 +17,7 @@ from paxos.messages import Accept, Commit, Learn
 from runtime.config.fields import Address
 from runtime.engine.forwarding import FORWARD_TIMEOUT_NS
 from runtime.membership.handshake import FORMAT, Hello, Refusal
-from runtime.membership.handshake import Why as RefusedFor
+from runtime.membership.handshake import RefusalReason as RefusedFor
 from runtime.network.connect import SILENT_S, TrioDialer
 from runtime.network.dataplane import DataPlane
 from runtime.network.listener import listen
@@ -347,7 +347,7 @@ def test_what_a_link_has_held_for_too_long_is_not_carried_out(world: World, late
         Done(b""),
         Done(bytes(RESULT_BYTES_MAX)),
         Done(b"result", at_home=True),
-        *(Elsewhere(why, master) for why in Why for master in (None, NodeId(0), NodeId(3))),
+        *(NotDone(why, master) for why in FailureReason for master in (None, NodeId(0), NodeId(3))),
     ],
 )
 def test_every_outcome_is_understood(world: World, outcome: Outcome) -> None:

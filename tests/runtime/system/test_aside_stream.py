@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from runtime.system.aside_stream import TEXTS_MAX, AsideStream
+from runtime.system.background_stream import TEXTS_MAX, BackgroundStream
 from runtime.system.journal import Journal
 
 GIVE_UP_S = 10.0
@@ -30,7 +30,7 @@ class Refusing(io.StringIO):
 
 def test_lines_come_in_their_order() -> None:
     stream = io.StringIO()
-    aside = AsideStream(stream)
+    aside = BackgroundStream(stream)
     journal = Journal("info", aside)
     for number in range(100):
         journal.info("event", number=number)
@@ -42,7 +42,7 @@ def test_lines_come_in_their_order() -> None:
 
 def test_a_hung_disk_costs_lines_and_no_time() -> None:
     stream = Hung()
-    aside = AsideStream(stream)
+    aside = BackgroundStream(stream)
     journal = Journal("info", aside)
     for number in range(TEXTS_MAX + 100):
         journal.info("event", number=number)
@@ -58,7 +58,7 @@ def test_a_hung_disk_costs_lines_and_no_time() -> None:
 def test_a_stream_that_refuses_or_is_closed_harms_nobody(stream: io.StringIO) -> None:
     if not isinstance(stream, Refusing):
         stream.close()
-    aside = AsideStream(stream)
+    aside = BackgroundStream(stream)
     Journal("info", aside).info("event")
     assert aside.drain(GIVE_UP_S)
     aside.end()

@@ -9,12 +9,12 @@ from typing import Any
 
 from broker.lifecycle.tiering import STEPPED_MAX
 from broker.proposals.commands import delete_records, records
-from broker.proposals.intake import Done, Elsewhere, Outcome, Why
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from broker.reads.batch_copy import copy
 from broker.reads.disk_reads import read_waiting
 from broker.state_machine.checkpoint_chunks import ChunkKind
 from broker.transfer.messages import AskData, Message, Refused
-from broker.transfer.messages import Why as RefusedFor
+from broker.transfer.messages import RefusalReason as RefusedFor
 from node import Node
 from paxos.entry import Buffer
 from paxos.ids import Ballot, GroupId, NodeId
@@ -40,8 +40,8 @@ def append(node: Node, count: int, first: int = 0, *, uid: int = UID, pad: int =
 def submit(node: Node, command: tuple[Buffer, ...]) -> None:
     """As a client does it: again where it was not carried out, for a lease may lapse on a busy
     machine."""
-    outcome: Outcome = Elsewhere(Why.NOT_MASTER)
-    while isinstance(outcome, Elsewhere) and outcome.why is Why.NOT_MASTER:
+    outcome: Outcome = NotDone(FailureReason.NOT_MASTER)
+    while isinstance(outcome, NotDone) and outcome.why is FailureReason.NOT_MASTER:
         run_until(node, lambda: node.engine.acting(GROUP))
         outcome = outcome_of(node, command)
     assert isinstance(outcome, Done)
@@ -286,7 +286,7 @@ def test_partitions_leave_the_log_side_by_side(tmp_path: Path) -> None:
             run_until(node, lambda: node.wal.kept().start > 15 and len(node.wal.kept()) <= 10)
         turns = sum(one != other for one, other in itertools.pairwise(appended))
         assert turns > 5, appended
-        settled = node.upkeep.tiering.statistics.bytes_settled
+        settled = node.upkeep.tiering.statistics.bytes_tiered
         assert sum(sizes) < 1.5 * settled, "each reads all of the region"
         assert not node.upkeep.tiering.statistics.damaged
         for uid in (UID, UID + 1):
@@ -300,17 +300,17 @@ def test_batches_far_from_each_other_are_read_one_by_one(tmp_path: Path) -> None
     with one_node(tmp_path, *SMALL) as node:
         tiering = node.upkeep.tiering
         held_back(node, 5, partitions, PAD)
-        before = tiering.statistics.bytes_settled
+        before = tiering.statistics.bytes_tiered
         with bytes_read(node) as sizes:
             tiering.release(GROUP)
             run_until(node, lambda: len(node.wal.kept()) <= 10)
-        passed = tiering.statistics.bytes_settled
+        passed = tiering.statistics.bytes_tiered
         assert 0 < sum(sizes) <= passed - before
         done: list[bool] = []
         with bytes_read(node) as sizes:
-            tiering.settle_all(GROUP, lambda: done.append(True))
+            tiering.tier_all(GROUP, lambda: done.append(True))
             run_until(node, lambda: done)
-        assert 0 < sum(sizes) <= tiering.statistics.bytes_settled - passed
+        assert 0 < sum(sizes) <= tiering.statistics.bytes_tiered - passed
         for uid in range(UID, UID + partitions):
             assert values(node, uid=uid) == [f"value {number}" for number in range(5)]
 
@@ -319,12 +319,12 @@ def test_one_group_is_settled_without_the_others_pieces(tmp_path: Path) -> None:
     """Though there are few partitions: only steps of a pass share what is read."""
     with one_node(tmp_path, *SMALL) as node:
         held_back(node, 50, 20, PAD // 10)
-        before = node.upkeep.tiering.statistics.bytes_settled
+        before = node.upkeep.tiering.statistics.bytes_tiered
         done: list[bool] = []
         with bytes_read(node) as sizes:
-            node.upkeep.tiering.settle_all(GROUP, lambda: done.append(True))
+            node.upkeep.tiering.tier_all(GROUP, lambda: done.append(True))
             run_until(node, lambda: done)
-        assert 0 < sum(sizes) <= node.upkeep.tiering.statistics.bytes_settled - before
+        assert 0 < sum(sizes) <= node.upkeep.tiering.statistics.bytes_tiered - before
 
 
 def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
@@ -346,7 +346,7 @@ def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
         catching_up.on_message(NodeId(2), AskData(1, GROUP, UID, missing[0], 1000))
         run_until(node, lambda: letters.sent)
         assert letters.sent == [Refused(1, GROUP, RefusedFor.DAMAGED)]
-        catching_up.sink.want_data(GroupId(2), 99, 0, 10, mends=True)  # first
+        catching_up.sink.request_data(GroupId(2), 99, 0, 10, repairs=True)  # first
         append(node, 100, 300, pad=PAD)
         run_until(node, lambda: catching_up.sink.waiting)
         node.upkeep.dropped(GROUP, node.machines[GROUP])
@@ -367,7 +367,7 @@ def test_what_a_peer_has_sent_meanwhile_is_not_settled_once_more(tmp_path: Path)
         run_until(node, lambda: not node.upkeep.busy)
         mover.submit(goes_on.wait, lambda _: None)
         mover.submit(lambda: node.cold.append(UID, sent), lambda _: None)
-        node.upkeep.tiering.settle_all(GROUP, lambda: None)
+        node.upkeep.tiering.tier_all(GROUP, lambda: None)
         run_until(node, lambda: mover.jobs > 2)  # settling is behind it
         goes_on.set()
         run_until(node, lambda: node.cold.end(UID) == 20)

@@ -44,7 +44,7 @@ def settle(node: Node) -> None:
     topic = node.registry.topic("t")
     assert topic is not None
     uid, group = topic.partitions[0]
-    node.upkeep.tiering.settle_early(group, uid, EVERYTHING)
+    node.upkeep.tiering.tier_early(group, uid, EVERYTHING)
 
 
 def left(node: Node) -> list[tuple[int, bytes | None]]:
@@ -88,10 +88,10 @@ def test_what_may_wait_does(tmp_path: Path, limit: dict[str, str]) -> None:
         looked_at_ns = node.engine.now().boot_ns + 2 * EVERY_NS
         run_until(node, lambda: node.engine.now().boot_ns > looked_at_ns)
         assert left(node) == [(0, b"a"), (1, b"a"), (2, b"a")]
-        assert node.upkeep.tiering.statistics.batches_settled == 0
+        assert node.upkeep.tiering.statistics.batches_tiered == 0
         settle(node)
         settled = node.upkeep.tiering.statistics
-        run_until(node, lambda: settled.batches_settled == 3)
+        run_until(node, lambda: settled.batches_tiered == 3)
         looked_at_ns = node.engine.now().boot_ns + 2 * EVERY_NS
         run_until(node, lambda: node.engine.now().boot_ns > looked_at_ns)
         assert left(node) == [(0, b"a"), (1, b"a"), (2, b"a")], "its file is still appended to"

@@ -9,10 +9,10 @@ import pytest
 GIVE_UP_S = 60.0
 PROGRAM = """
 import pathlib, sys
-from storage.disk.closing import close_aside
+from storage.disk.closing import close_in_background
 from storage.disk.files import RealDisk
 if sys.argv[2] == "aside":
-    close_aside()
+    close_in_background()
 KEPT = [RealDisk(pathlib.Path(sys.argv[1])).create(name) for name in ("one", "two")]
 del KEPT[0]
 """

@@ -62,7 +62,7 @@ def test_a_batch_that_waits_too_long_hangs_until_it_is_durable(disk: Disk) -> No
     assert not disk.health.hung
     disk.wait(TICK_NS)
     assert disk.health.hung
-    assert disk.health.ailing
+    assert disk.health.degraded
     assert disk.health.own_class == CLASS_MAX
     disk.end()
     assert not disk.health.hung

@@ -24,7 +24,7 @@ from storage.log.model import WalConfig
 from storage.log.recovery import Recovery
 from storage.log.synced_mark import MARK_NAME, open_mark
 from storage.log.wal import Wal
-from storage.log.walk import Cursor, Hole, Remains, survey
+from storage.log.walk import Cursor, Hole, StrayRecords, survey
 from tests.storage.log_maker import CLUSTER, NODE, accept, start, sync
 
 GROUP = GroupId(1)
@@ -170,7 +170,7 @@ def test_a_block_that_could_be_read_a_moment_ago_is_not_written_over(
     disk.kill()
     make_harmless = Recovery._make_harmless
 
-    def too_late(self: Recovery, log: LogState, remains: Remains, segment_bytes: int) -> None:
+    def too_late(self: Recovery, log: LogState, remains: StrayRecords, segment_bytes: int) -> None:
         disk.lose_block(segment_name(1), lost_at)
         make_harmless(self, log, remains, segment_bytes)
 

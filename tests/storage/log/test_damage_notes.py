@@ -36,7 +36,7 @@ def find_damage(wal: Wal, places: Sequence[Place], number: int, applied: int) ->
         wal.drop(group, slot)
     wal.stage(PromiseRecord(GROUP, wal.acceptor(GROUP)[0]))
     wal.stage(VotingRecord(GROUP, True, wal.acceptor(GROUP)[0], Slot(applied)))
-    wal.note_damage(start_, end, anybodys=True)
+    wal.note_damage(start_, end, unattributed=True)
     sync(wal)
 
 

@@ -6,7 +6,7 @@ from paxos.ids import Ballot, GroupId
 from storage.disk.files import read_around
 from storage.disk.memory import MemoryDisk
 from storage.format import RECORD, RECORD_HEADER_BYTES, decode_segment_header, segment_name
-from storage.log.header_repair import mended_header
+from storage.log.header_repair import repaired_header
 from tests.storage.log_maker import NODE, Author, accept, entries_of, start, sync
 
 GROUP = GroupId(1)
@@ -32,12 +32,12 @@ def test_any_byte_of_a_header_is_found_again() -> None:
             for mask in (0x01, 0x80, 0x5A, 0xFF):
                 hurt = disk.clone()
                 hurt.corrupt(SEGMENT, place + at, mask)
-                found = mended_header(hurt.open(SEGMENT), place, seed, None, 1 << 20)
+                found = repaired_header(hurt.open(SEGMENT), place, seed, None, 1 << 20)
                 assert found == truth, (place, at, mask)
                 before = truth[6]
                 file = hurt.open(SEGMENT)
-                assert mended_header(file, place, seed, before, 1 << 20) == truth
-                assert mended_header(file, place, seed, before ^ 1, 1 << 20) is None
+                assert repaired_header(file, place, seed, before, 1 << 20) == truth
+                assert repaired_header(file, place, seed, before ^ 1, 1 << 20) is None
 
 
 def test_what_the_record_does_not_confirm_is_not_taken_for_its_header() -> None:
@@ -48,12 +48,12 @@ def test_what_the_record_does_not_confirm_is_not_taken_for_its_header() -> None:
     assert sizes[place] > 0
     disk.corrupt(SEGMENT, place + 20, 0x10)
     file = disk.open(SEGMENT)
-    assert mended_header(file, place, seed, None, 1 << 20) is not None
+    assert repaired_header(file, place, seed, None, 1 << 20) is not None
     whole = place + RECORD_HEADER_BYTES + sizes[place]
-    assert mended_header(file, place, seed, None, whole) is not None
-    assert mended_header(file, place, seed, None, whole - 1) is None
+    assert repaired_header(file, place, seed, None, whole) is not None
+    assert repaired_header(file, place, seed, None, whole - 1) is None
     disk.corrupt(SEGMENT, place + RECORD_HEADER_BYTES, 0x01)
-    assert mended_header(disk.open(SEGMENT), place, seed, None, 1 << 20) is None
+    assert repaired_header(disk.open(SEGMENT), place, seed, None, 1 << 20) is None
 
 
 def test_garbage_is_no_header() -> None:
@@ -63,7 +63,7 @@ def test_garbage_is_no_header() -> None:
         hurt = disk.clone()
         for at in range(RECORD_HEADER_BYTES):
             hurt.corrupt(SEGMENT, places[2] + at, dice.randrange(256))
-        assert mended_header(hurt.open(SEGMENT), places[2], seed, None, 1 << 20) is None
+        assert repaired_header(hurt.open(SEGMENT), places[2], seed, None, 1 << 20) is None
 
 
 # -- at a restart ---------------------------------------------------------------------------------
@@ -113,4 +113,4 @@ def test_two_damaged_bytes_of_a_header_are_not_guessed_at() -> None:
         for at in dice.sample(range(8, RECORD_HEADER_BYTES), 2):
             broken.corrupt(segment_name(1), (place & 0xFFFFFFFF) + at, 1 << dice.randrange(8))
         _, recovered = start(broken)
-        assert recovered.anybodys
+        assert recovered.unattributed

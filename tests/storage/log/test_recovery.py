@@ -155,7 +155,7 @@ def test_flipped_bytes_of_a_synced_log_are_all_found() -> None:
             continue
         (hole,) = recovered.damage
         assert (hole.file, hole.byte) == (segment_name(1), places[index])
-        assert not recovered.anybodys, "one byte of a header can be found again"
+        assert not recovered.unattributed, "one byte of a header can be found again"
         assert is_salvaged(found, concerned(recovered, truth), truth)
 
 

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
-from storage.disk.closing import close_aside
+from storage.disk.closing import close_in_background
 
 TEXTS_MAX: Final = 10_000
 DRAIN_S: Final = 2.0
 
 
 @contextmanager
-def aside(stream: TextIO) -> Iterator["AsideStream"]:
+def in_background(stream: TextIO) -> Iterator["BackgroundStream"]:
     """For the life of a process that has a loop: at its end what was said is written, if that can
     be. Files are closed aside as well."""
-    close_aside()
-    one = AsideStream(stream)
+    close_in_background()
+    one = BackgroundStream(stream)
     try:
         yield one
     finally:
@@ -30,7 +30,7 @@ def aside(stream: TextIO) -> Iterator["AsideStream"]:
         one.end()
 
 
-class AsideStream:
+class BackgroundStream:
     """Takes text from any thread, in order."""
 
     def __init__(self, stream: TextIO) -> None:
