@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from broker.reads.reader import UnreadableError
 from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
@@ -62,7 +63,7 @@ from simulator.whole.membership import Membership
 from simulator.whole.nemesis import Nemesis
 from simulator.whole.operations import Operations
 from simulator.whole.options import Fault, WholeOptions
-from storage.errors import DirectoryRefused, DiskFull, StorageFailed, WalDamaged
+from storage.errors import DirectoryRefused, DiskFull, StorageError, StorageFailed, WalDamaged
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
@@ -266,6 +267,8 @@ class World:
     def said(self, node: NodeId, line: dict[str, object]) -> None:
         """A line of a node's log."""
         event, text = str(line["event"]), str(line.get("trace"))
+        if event == "peer up":
+            self._check_formats(self.nodes[node], line)
         rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
         self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
         self.statistics[f"said: {event}"] += 1
@@ -273,6 +276,12 @@ class World:
             return  # told with its traceback, and answered as what it is
         if event == "request handler failed" or "trace" in line:
             self.wrong = self.wrong or Violation(f"bug: node {node}: {rest}")
+
+    def _check_formats(self, host: Host, line: dict[str, object]) -> None:
+        peer = self.nodes[NodeId(int(str(line["peer"])))]
+        lives = peer.node is not None and peer.node.multi.incarnation == line["incarnation"]
+        if lives and host.ahead_of(peer.me):
+            self.wrong = Violation(f"formats: node {host.me} talks to {peer.me}, another version")
 
     # -- a run --------------------------------------------------------------------------------
 
@@ -355,7 +364,10 @@ class World:
             assert host.node is not None
             for group, replica in host.node.multi.replicas.items():
                 if replica.learner.applied == len(self.agreement.logs[group]):
-                    copies.check(host.node.broker, group)
+                    try:
+                        copies.check(host.node.broker, group)
+                    except (UnreadableError, StorageError) as damage:
+                        raise Violation(f"lost-on-node: node {host.me}: {damage}") from damage
         self.statistics["batches read back"] = copies.count
 
     def _count(self) -> None:
