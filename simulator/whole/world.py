@@ -52,6 +52,8 @@ from simulator.environment.loop import Loop
 from simulator.environment.trace import Trace
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
+from simulator.whole.clients.liar import Liar
+from simulator.whole.clients.producing import FamilyProducer
 from simulator.whole.damage import Damage
 from simulator.whole.deaths import WholeDeaths
 from simulator.whole.disk import SimDisk
@@ -68,6 +70,7 @@ from storage.errors import DirectoryRefused, DiskFull, StorageError, StorageFail
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 OPERATORS, PIPELINERS, REBORN, TRIMMER, KEYED = 140, 160, 102, 103, 104
+OF_FAMILIES, LIARS = 180, 190
 LATE_NS: Final = 15_000 * MS
 """So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
@@ -116,6 +119,8 @@ class World:
         self.links.hosts = {host.address: host for host in self.nodes.values()}
         self.wrong: Violation | None = None
         self.healed = self.quiet = False
+        self.healed_ns: int | None = None
+        self.proofs: dict[int, tuple[int, int, int]] = {}
         logs = self.partition_logs.logs
         self.holes = Holes(self.loop, logs, options.lease_ms * MS, lambda: self.quiet)
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
@@ -157,6 +162,11 @@ class World:
             *([KeyedTopic(world, KEYED)] if options.compacted else []),
             *([Trimmer(world, TRIMMER)] if options.trimmed else []),
             *(PlainProducer(world, PIPELINERS + number) for number in range(options.pipeliners)),
+            *(
+                FamilyProducer(world, OF_FAMILIES + number, family)
+                for number, family in enumerate(options.families)
+            ),
+            *(Liar(world, LIARS + number) for number in range(options.liars)),
         ]
 
     # -- what its parts ask for ---------------------------------------------------------------
@@ -307,6 +317,7 @@ class World:
         self._check_ready()
         before = [client.progress for client in self.clients]
         floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
+        self.healed_ns = loop.now_ns
         self.holes.watch()
         self._until(loop.now_ns + options.duration_ns // 3)
         self._check_progress(before, floors)
