@@ -4,15 +4,20 @@ Who calls `step` waits `STEP_S` between two of them, and for no longer than `DRA
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from paxos.ids import Now
 from runtime.balancing.balancing_loop import BalancingLoop
-from runtime.peers.peers import Peers
 from runtime.system.journal import Journal
 
 DRAIN_S: Final = 5.0
 STEP_S: Final = 0.005
+
+
+class Peers(Protocol):
+    def ping(self, *, draining: bool) -> None:
+        """Tell every peer that this node takes no masters any more."""
+        ...
 
 
 class Draining:
