@@ -24,7 +24,7 @@ class Draining:
     def __init__(
         self,
         loop: BalancingLoop,
-        peers: Peers,
+        tell_peers: Callable[[], None],
         end_of_round: Callable[[], object],
         now: Callable[[], Now],
         journal: Journal,
@@ -32,7 +32,7 @@ class Draining:
         self._loop, self._end_of_round, self._now, self._journal = loop, end_of_round, now, journal
         journal.info("draining")
         loop.start_draining()
-        peers.ping(draining=True)
+        tell_peers()
         end_of_round()
 
     def step(self) -> bool:

@@ -18,7 +18,7 @@ BUSY = dict(producers=3, client_think_ns=50 * MS, client_window=4, segment_bytes
     ("seed", "faults", "changes", "happened"),
     [
         (
-            1,
+            11,
             {Fault.STOP, Fault.ROLL, Fault.MEMBER_DIES, Fault.MEMBER_STALLS, Fault.PLACES},
             {"reborn": True, "consumers": 2},
             ("nodes stopped", "dead members found out", "topics made anew"),
@@ -40,10 +40,8 @@ BUSY = dict(producers=3, client_think_ns=50 * MS, client_window=4, segment_bytes
 def test_worlds_are_clean(
     seed: int, faults: set[Fault], changes: dict[str, object], happened: tuple[str, ...]
 ) -> None:
-    options = small(
-        seed,
-        **{"duration_ns": 14 * S, "fault_gap_ns": 400 * MS, "faults": frozenset(faults), **changes},
-    )
+    usual = {"duration_ns": 14 * S, "fault_gap_ns": 400 * MS, "faults": frozenset(faults)}
+    options = small(seed, **{**usual, **changes})
     verdict = run_world(options)
     assert not verdict.failure, f"{verdict.failure}\n{verdict.report}"
     for what in happened:
