@@ -469,9 +469,8 @@ class Node:
 
     def leave(self) -> Draining:
         """Begin to give away what this node is master of."""
-        return Draining(
-            self.loop, self.peers, self.shell.end_of_round, self.clock.now, self.journal
-        )
+        tell = partial(self.peers.ping, draining=True)
+        return Draining(self.loop, tell, self.shell.end_of_round, self.clock.now, self.journal)
 
     def close(self) -> None:
         """Close the sockets, let what is being written be written, let the directory go."""

@@ -4,22 +4,27 @@ Who calls `step` waits `STEP_S` between two of them, and for no longer than `DRA
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from paxos.ids import Now
 from runtime.balancing.balancing_loop import BalancingLoop
-from runtime.peers.peers import Peers
 from runtime.system.journal import Journal
 
 DRAIN_S: Final = 5.0
 STEP_S: Final = 0.005
 
 
+class Peers(Protocol):
+    def ping(self, *, draining: bool) -> None:
+        """Tell every peer that this node takes no masters any more."""
+        ...
+
+
 class Draining:
     def __init__(
         self,
         loop: BalancingLoop,
-        peers: Peers,
+        tell_peers: Callable[[], None],
         end_of_round: Callable[[], object],
         now: Callable[[], Now],
         journal: Journal,
@@ -27,7 +32,7 @@ class Draining:
         self._loop, self._end_of_round, self._now, self._journal = loop, end_of_round, now, journal
         journal.info("draining")
         loop.start_draining()
-        peers.ping(draining=True)
+        tell_peers()
         end_of_round()
 
     def step(self) -> bool:

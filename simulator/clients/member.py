@@ -73,8 +73,9 @@ class Member(KafkaClient):
         self._commits = 0
         self._busy = False
         self._gone_until = 0
-        self.doomed = False
-        """It dies as soon as it is in the group and waits for nothing."""
+        self.doomed_ns = 0
+        """It dies as soon as it is in the group and waits for nothing, and another one takes its
+        place so long after; 0: it goes on."""
 
     def stall(self, ns: int) -> None:
         """It does nothing for so long, and goes on as if nothing had been."""
@@ -99,10 +100,11 @@ class Member(KafkaClient):
             self._lie()
             return
         roll = self._chance.random()
-        if roll < DIE_CHANCE or self.doomed:
-            self.doomed = False
+        doomed_ns, self.doomed_ns = self.doomed_ns, 0
+        if roll < DIE_CHANCE or doomed_ns:
             self._world.deaths.died(self._member_id, SESSION_MS, COORDINATOR.grace_ms)
             self._forget_everything("members died")
+            self.stall(doomed_ns)
         elif roll < DIE_CHANCE + LEAVE_CHANCE:
             self._leave()
         elif len(self._positions) < len(assigned):

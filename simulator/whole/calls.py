@@ -1,8 +1,8 @@
 """A simulated client's connections to whole nodes: Kafka frames on a byte stream to each.
 
 What is asked before the connection is there waits for it. A request that is not answered in time
-ends its connection, and all that was under way on it, as librdkafka does; the next one makes a new
-one.
+ends its connection, and all that was under way on it, as with librdkafka and Java; the next one
+makes a new one. kafkajs goes on on the old one (`keeps`): an answer that comes late is for nobody.
 """
 
 from collections import deque
@@ -42,10 +42,28 @@ class Connection:
         self._looks = False
         calls.lan.connect(calls.address, target, KAFKA_PORT, self._made, self._dialled, calls.now())
 
+    @property
+    def made(self) -> bool:
+        return self._stream is not None
+
+    @property
+    def asked(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._under_way)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the socket has not taken everything."""
+        return bool(self._unsent)
+
     def ask(self, number: int, frame: bytes, call: _Call, timeout_ns: int) -> None:
         self._under_way[number] = call
-        self._unsent.append(memoryview(frame))
         self._calls.loop.after(timeout_ns, self._timed_out, number)
+        self.say(frame)
+
+    def say(self, frame: bytes) -> None:
+        """Nobody waits for an answer."""
+        self._unsent.append(memoryview(frame))
         self._flush()
 
     def _made(self, incoming: Pipe, outgoing: Pipe) -> SimStream:
@@ -122,7 +140,11 @@ class Connection:
             self.close()
 
     def _timed_out(self, number: int) -> None:
-        if number in self._under_way:
+        call = self._under_way.get(number)
+        if call is not None and self._calls.keeps:
+            self._under_way[number] = call._replace(answered=_nobody)
+            call.answered(None)
+        elif call is not None:
             self.close()
 
     def close(self) -> None:
@@ -140,8 +162,13 @@ class Connection:
 class StreamCalls:
     """simulator.clients.surroundings.Calls."""
 
-    def __init__(self, loop: Loop, lan: Lan, trace: Trace, address: int) -> None:
+    def __init__(
+        self, loop: Loop, lan: Lan, trace: Trace, address: int, *, keeps: bool = False
+    ) -> None:
         self.loop, self.lan, self.trace, self.address = loop, lan, trace, address
+        self.keeps = keeps
+        self.ended: Callable[[int], None] = _nobody
+        """Told of the node whose connection has ended."""
         self._connections: dict[int, Connection] = {}
         self._connected = self._asked = 0
 
@@ -156,13 +183,22 @@ class StreamCalls:
         timeout_ns: int,
         answered: Callable[[Any], None],
     ) -> None:
+        number, data = self._frame(message, version)
+        call = _Call(_KEYS[type(message)], version, answered)
+        self.connected(target).ask(number, data, call, timeout_ns)
+
+    def say(self, target: int, message: Request, version: int) -> None:
+        """A request that has no answer (acks=0)."""
+        _, data = self._frame(message, version)
+        self.connected(target).say(data)
+
+    def _frame(self, message: Request, version: int) -> tuple[int, bytes]:
         self._asked += 1
         number = self._asked
         frame: list[Buffer] = encode_request(message, version, number, f"client-{self.address}")
         data = b"".join(frame)
         self.trace.mix(data)
-        call = _Call(_KEYS[type(message)], version, answered)
-        self.connected(target).ask(number, data, call, timeout_ns)
+        return number, data
 
     def connection(self, target: int) -> int:
         return self.connected(target).number
@@ -174,9 +210,27 @@ class StreamCalls:
             found = self._connections[target] = Connection(self, target, self._connected)
         return found
 
+    def found(self, target: int) -> Connection | None:
+        """The connection that there is, or is being made."""
+        return self._connections.get(target)
+
+    def numbers(self) -> set[int]:
+        """Of the connections that live."""
+        return {one.number for one in self._connections.values()}
+
+    def drop(self, target: int) -> None:
+        found = self._connections.get(target)
+        if found is not None:
+            found.close()
+
     def lost(self, connection: Connection) -> None:
         if self._connections.get(connection.target) is connection:
             del self._connections[connection.target]
+            self.ended(connection.target)
+
+
+def _nobody(_response: object) -> None:
+    """Whoever asked has given up."""
 
 
 def _free(_ns: int) -> None:

@@ -90,5 +90,10 @@ class Damage(Strikes):
         host.clock.step(self._world.loop.now_ns, 0)
 
     def heal(self) -> None:
+        """A process that began by a wrong clock follows the right one by a millisecond a second,
+        and is not ready for minutes: it is begun anew."""
         if self._wrong is not None:
-            self._right_clock(self._world.nodes[self._wrong])
+            host = self._world.nodes[self._wrong]
+            self._right_clock(host)
+            host.kill()
+            self._boot(host)

@@ -13,8 +13,10 @@ from runtime.engine.forwarding import Forwards
 from runtime.membership.masters import MasterGossip
 from runtime.peers.peers import Peers
 from simulator.mutants.planting import Mutant, mutant
+from simulator.whole.mutants_faults import MUTANTS as OF_FAULTS
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
+    **OF_FAULTS,
     "votes-before-durable": mutant(
         "durable before visible",
         "promises and votes leave before the log has them",

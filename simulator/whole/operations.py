@@ -15,6 +15,8 @@ from simulator.whole.options import Fault
 LOOK_NS: Final = 100 * MS
 STOP_NS_MAX: Final = 60_000 * MS
 """Draining, and each thread that is waited for; a disk that hangs, and stopped processes."""
+AWAY_MS_MAX: Final = 10_000
+"""So long a consumer stays away that has died: its group must find that out by itself."""
 CALM: Final = frozenset({Fault.STOP, Fault.ROLL, Fault.MEMBER_DIES, Fault.MEMBER_STALLS})
 """Where nothing else happens, whoever stops has given all its masters away."""
 
@@ -105,6 +107,9 @@ class Operations(Strikes):
             self._soon(1_000, partial(self._boot, host))
 
     def heal(self) -> None:
+        for one in self._world.clients:
+            if isinstance(one, Member):
+                one.doomed_ns = 0
         for host in self._world.nodes.values():
             self._mend_version(host)
 
@@ -118,7 +123,7 @@ class Operations(Strikes):
         member = self._member()
         if member is not None:
             self._note("a member is to die", member.address)
-            member.doomed = True
+            member.doomed_ns = between(self._chance, 100, AWAY_MS_MAX) * MS
 
     def _member_stalls(self) -> None:
         member = self._member()

@@ -7,6 +7,7 @@ import attrs
 
 from paxos.ids import MS
 from simulator.environment.dice import between, dice
+from simulator.whole.clients.families import FAMILIES
 
 HEAL_AT: Final = 0.6
 """The part of a world in which faults happen."""
@@ -87,6 +88,9 @@ class WholeOptions:
     """There is a topic that is compacted."""
     replace_after_s: int
     dead_after_ms: int
+    families: tuple[str, ...] = ()
+    """Producers that behave as well-known ones do (simulator.whole.clients.families)."""
+    liars: int = 0
 
     @property
     def heal_at_ns(self) -> int:
@@ -108,6 +112,7 @@ def draw(seed: int) -> WholeOptions:
     nodes = d.choice((1, 2, 3, 3, 3, 3, 4, 5, 5, 7, 9))
     share = d.choice((0.0, 0.15, 0.4, 0.7))
     slow = d.random() < 0.3
+    kinds = dice(seed, "families")
     return WholeOptions(
         seed=seed,
         nodes=nodes,
@@ -140,4 +145,6 @@ def draw(seed: int) -> WholeOptions:
         compacted=later.random() < 0.4,
         replace_after_s=later.choice((5, 20, 600)),
         dead_after_ms=later.choice((2_000, 5_000)),
+        families=tuple(kinds.sample(sorted(FAMILIES), kinds.choice((0, 1, 1, 2, 2, 3)))),
+        liars=kinds.choice((0, 0, 1)),
     )

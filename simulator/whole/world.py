@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from broker.reads.reader import UnreadableError
 from coordinator.model import GroupNotice
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
@@ -51,6 +52,8 @@ from simulator.environment.loop import Loop
 from simulator.environment.trace import Trace
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
+from simulator.whole.clients.liar import Liar
+from simulator.whole.clients.producing import FamilyProducer
 from simulator.whole.damage import Damage
 from simulator.whole.deaths import WholeDeaths
 from simulator.whole.disk import SimDisk
@@ -62,11 +65,12 @@ from simulator.whole.membership import Membership
 from simulator.whole.nemesis import Nemesis
 from simulator.whole.operations import Operations
 from simulator.whole.options import Fault, WholeOptions
-from storage.errors import DirectoryRefused, DiskFull, StorageFailed, WalDamaged
+from storage.errors import DirectoryRefused, DiskFull, StorageError, StorageFailed, WalDamaged
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 OPERATORS, PIPELINERS, REBORN, TRIMMER, KEYED = 140, 160, 102, 103, 104
+OF_FAMILIES, LIARS = 180, 190
 LATE_NS: Final = 15_000 * MS
 """So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
@@ -115,6 +119,8 @@ class World:
         self.links.hosts = {host.address: host for host in self.nodes.values()}
         self.wrong: Violation | None = None
         self.healed = self.quiet = False
+        self.healed_ns: int | None = None
+        self.proofs: dict[int, tuple[int, int, int]] = {}
         logs = self.partition_logs.logs
         self.holes = Holes(self.loop, logs, options.lease_ms * MS, lambda: self.quiet)
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
@@ -156,6 +162,11 @@ class World:
             *([KeyedTopic(world, KEYED)] if options.compacted else []),
             *([Trimmer(world, TRIMMER)] if options.trimmed else []),
             *(PlainProducer(world, PIPELINERS + number) for number in range(options.pipeliners)),
+            *(
+                FamilyProducer(world, OF_FAMILIES + number, family)
+                for number, family in enumerate(options.families)
+            ),
+            *(Liar(world, LIARS + number) for number in range(options.liars)),
         ]
 
     # -- what its parts ask for ---------------------------------------------------------------
@@ -266,6 +277,8 @@ class World:
     def said(self, node: NodeId, line: dict[str, object]) -> None:
         """A line of a node's log."""
         event, text = str(line["event"]), str(line.get("trace"))
+        if event == "peer up":
+            self._check_formats(self.nodes[node], line)
         rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
         self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
         self.statistics[f"said: {event}"] += 1
@@ -273,6 +286,12 @@ class World:
             return  # told with its traceback, and answered as what it is
         if event == "request handler failed" or "trace" in line:
             self.wrong = self.wrong or Violation(f"bug: node {node}: {rest}")
+
+    def _check_formats(self, host: Host, line: dict[str, object]) -> None:
+        peer = self.nodes[NodeId(int(str(line["peer"])))]
+        lives = peer.node is not None and peer.node.multi.incarnation == line["incarnation"]
+        if lives and host.ahead_of(peer.me):
+            self.wrong = Violation(f"formats: node {host.me} talks to {peer.me}, another version")
 
     # -- a run --------------------------------------------------------------------------------
 
@@ -298,6 +317,7 @@ class World:
         self._check_ready()
         before = [client.progress for client in self.clients]
         floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
+        self.healed_ns = loop.now_ns
         self.holes.watch()
         self._until(loop.now_ns + options.duration_ns // 3)
         self._check_progress(before, floors)
@@ -355,7 +375,10 @@ class World:
             assert host.node is not None
             for group, replica in host.node.multi.replicas.items():
                 if replica.learner.applied == len(self.agreement.logs[group]):
-                    copies.check(host.node.broker, group)
+                    try:
+                        copies.check(host.node.broker, group)
+                    except (UnreadableError, StorageError) as damage:
+                        raise Violation(f"lost-on-node: node {host.me}: {damage}") from damage
         self.statistics["batches read back"] = copies.count
 
     def _count(self) -> None:

@@ -196,12 +196,13 @@ def test_O5_topics_and_members_come_and_go(place: Place) -> None:
         ends = time.monotonic() + LASTS_S
         with beside(topics_come_and_go(node, made)):
             while time.monotonic() < ends or len(made) < 5:
-                for number in range(MEMBERS):
-                    assert beat(crowd, "crowd", f"m{number}", 0).error_code == ErrorCode.NONE
-                told = beat(calm, "calm", "only", epoch)
-                assert (told.error_code, told.member_epoch) == (ErrorCode.NONE, epoch)
-                for number in range(MEMBERS):
-                    assert beat(crowd, "crowd", f"m{number}", -1).error_code == ErrorCode.NONE
+                for come in (0, -1):
+                    for number in range(MEMBERS):
+                        told = beat(crowd, "crowd", f"m{number}", come)
+                        assert told.error_code == ErrorCode.NONE
+                        if number % 20 == 0:  # within its session, however slow the machine is
+                            told = beat(calm, "calm", "only", epoch)
+                            assert (told.error_code, told.member_epoch) == (ErrorCode.NONE, epoch)
             compare("O5 coming and going", usual, burned, quiet.until(USUAL))
             began = time.monotonic()
             told = beat(crowd, "crowd", "last", 0)

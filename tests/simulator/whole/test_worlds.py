@@ -25,6 +25,9 @@ def small(seed: int, **changes: object) -> WholeOptions:
         producers=1,
         consumers=1,
         operators=1,
+        reborn=False,
+        trimmed=False,
+        compacted=False,
     )
     return attrs.evolve(draw(seed), **{**usual, **changes})  # type: ignore[arg-type]
 
