@@ -343,10 +343,8 @@ class Node:
         self.metrics = NodeMetrics(
             self.metrics_registry, engine, self.broker, self.loop, self.clients, self.peers
         )
-        wait_ms = config.balancer.progress_wait_ms
-        self.handovers = Handovers(
-            engine, self.broker.progress_requests, wait_ms, self.loop, journal
-        )
+        wait_ms, requests = config.balancer.progress_wait_ms, self.broker.progress_requests
+        self.handovers = Handovers(engine, requests, wait_ms, self.loop, journal)
         UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
         CompactionMetrics(self.metrics_registry, self.upkeep.compactor)
         UsageMetrics(self.metrics_registry, self.disk_use)

@@ -348,9 +348,8 @@ class Wal:
             return None  # the segment has been retired meanwhile
 
     def note_damage(self, start: Place, end: Place, *, unattributed: bool = False) -> None:
-        """Remember damage across restarts; of `unattributed`, found while running, also what it did
-        not
-        hit. Stage first what has to follow from it."""
+        """Remember damage across restarts; of `unattributed`, found while running, also what was
+        not hit. Stage first what has to follow from it."""
         self._known_damage.add((start, end))
         note = damage_notes.encode(self._groups.values(), start) if unattributed else b""
         self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (note,), len(note))
