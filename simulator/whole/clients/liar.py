@@ -34,7 +34,10 @@ class Liar(KafkaClient):
         self._busy = False
 
     def _act(self) -> None:
-        if self._busy or not self.world.proofs:
+        if self._busy:
+            return
+        if not self.world.proofs:  # no producer of this world has an id
+            self.progress += 1
             return
         partition = self._chance.choice(sorted(self.world.proofs))
         producer_id, epoch, sequence = self.world.proofs[partition]
