@@ -226,6 +226,8 @@ class SequencedLane:
         self._number = 1
         self._sequence = 0
         self._failing = False
+        self._given_up = False
+        """What comes next under this identity would leave out what nobody knows of."""
 
     @property
     def idle(self) -> bool:
@@ -234,10 +236,10 @@ class SequencedLane:
     def use(self, identity: Identity) -> None:
         """A new id, or the next epoch, from the next batch on; nothing is under way."""
         assert self.idle
-        self.identity, self._sequence = identity, 0
+        self.identity, self._sequence, self._given_up = identity, 0, False
 
     def add(self, now_ns: int, pad: bytes) -> None:
-        if len(self._window) >= self._window_max or not self.identity.known:
+        if len(self._window) >= self._window_max or not self.identity.known or self._given_up:
             return
         sent = Sent(self._client, self.partition, self._number, 1)
         value = b"%d/%d/%d" % (self._client, self.partition, self._number) + pad
@@ -284,6 +286,7 @@ class SequencedLane:
             self._truth.gave_up(batch.sent)
         self._window.clear()
         self._failing = False
+        self._given_up = True
         return True
 
     def heard(self, batch: _Batch, answer: PartitionProduceResponse | None) -> bool:

@@ -18,7 +18,7 @@ def accept(entry: object) -> Accept:
 
 
 @pytest.mark.parametrize(
-    ("room", "low", "scarce"),
+    ("room", "low", "critical"),
     [
         (None, False, False),
         (Room(100, low=False, reserve=True), False, False),
@@ -27,7 +27,7 @@ def accept(entry: object) -> Accept:
         (Room(0, low=True, reserve=False), True, True),
     ],
 )
-def test_scarce_is_low_without_the_reserve(room: Room | None, low: bool, critical: bool) -> None:
+def test_critical_is_low_without_the_reserve(room: Room | None, low: bool, critical: bool) -> None:
     one = DiskPressure()
     one.seen(room)
     assert (one.low, one.critical) == (low, critical)
