@@ -245,7 +245,7 @@ class CatchingUp:
         if replica is None or self.links is None:
             return
         masters = [self._node.master(one) for one in self._node.multi.replicas]
-        for node in replica.others(replica.members):
+        for node in replica.others_to_ask():
             if self.links.connected(node):
                 yield Candidate(node, replica.peer(node).applied, masters.count(node))
 
