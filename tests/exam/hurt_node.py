@@ -237,7 +237,7 @@ def install(orders: Orders) -> None:
     around(orders, Intake, "applied", lambda *_: "answer")
     around(orders, Wal, "retire", lambda *_: "retire")
     around(orders, Tiering, "_copy", lambda *_: "settle-append")
-    around(orders, PartitionState, "settled", lambda *_: "settle-drop")
+    around(orders, PartitionState, "mark_tiered", lambda *_: "settle-drop")
     around(orders, CatchingUp, "_save", lambda *_: "install-write")
     around(orders, CatchingUp, "_install", lambda *_: "install")
     tick, wall_ns, boot_ns = Shell.tick, LinuxClock.wall_ns, LinuxClock.boot_ns
