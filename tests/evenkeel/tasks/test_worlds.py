@@ -125,7 +125,7 @@ def start_without_reading(self: Member) -> None:
     ("name", "bug"),
     [
         ("_renewed", lease_from_when_it_is_read),
-        ("_bury", impatient),
+        ("_declare_gone", impatient),
         ("_take_and_start", start_without_reading),
     ],
 )
