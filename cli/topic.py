@@ -82,7 +82,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     consume.add_argument("--from", dest="begin", choices=["beginning", "end"], default="beginning")
     consume.add_argument("--count", type=int, metavar="N", help="no more than N records")
     consume.add_argument("--follow", action="store_true", help="wait for more, until Ctrl-C")
-    consume.add_argument("--group", metavar="GROUP", help="as a member: share, and commit")
+    consume.add_argument("--group", metavar="GROUP", help="as a member of this consumer group")
 
 
 def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)

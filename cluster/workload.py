@@ -394,11 +394,11 @@ def read_as_group(
         consumer.subscribe([topic])
         while len(history) < count:
             if time.monotonic() > deadline:
-                raise WorkloadError(f"group {group} got {len(history)} of {count} messages in time")
+                raise WorkloadError(f"consumer group {group} got {len(history)} of {count} messages in time")
             history += _poll(consumer, GROUP_BATCH, group)
         commits = _commit(consumer, topic, group)
     except KafkaException as error:
-        raise WorkloadError(f"group {group} cannot read {topic}: {error}") from error
+        raise WorkloadError(f"consumer group {group} cannot read {topic}: {error}") from error
     finally:
         consumer.close()
     keys = sorted({one.key for one in history})
@@ -420,7 +420,7 @@ def _commit(consumer: Consumer, topic: str, group: str) -> list[Record]:
 
 
 def committed(bootstrap: str, topic: str, *, partitions: int, group: str) -> list[Record]:
-    """What the cluster says a group has committed.
+    """What the cluster says a consumer group has committed.
 
     Raises:
         WorkloadError: if it does not say.
@@ -431,7 +431,7 @@ def committed(bootstrap: str, topic: str, *, partitions: int, group: str) -> lis
         wanted = [TopicPartition(topic, partition) for partition in range(partitions)]
         places = consumer.committed(wanted, timeout=REQUEST_S)
     except KafkaException as error:
-        raise WorkloadError(f"no committed offsets of group {group}: {error}") from error
+        raise WorkloadError(f"no committed offsets of consumer group {group}: {error}") from error
     finally:
         consumer.close()
     ended_ns = time.monotonic_ns()

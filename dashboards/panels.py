@@ -110,7 +110,7 @@ class Dashboard:
 
 CLUSTER: Final = Variable("cluster", "Cluster", "evenkeel_node_info", many=False)
 NODE: Final = Variable("node", "Node", 'evenkeel_node_info{cluster="$cluster"}')
-GROUP: Final = Variable("group", "Group", 'evenkeel_group_acting{cluster="$cluster"}')
+GROUP: Final = Variable("group", "Paxos group", 'evenkeel_group_acting{cluster="$cluster"}')
 CONSUMER_GROUP: Final = Variable(
     "consumer_group", "Consumer group", 'evenkeel_consumer_lag{cluster="$cluster"}'
 )
