@@ -394,7 +394,8 @@ def read_as_group(
         consumer.subscribe([topic])
         while len(history) < count:
             if time.monotonic() > deadline:
-                raise WorkloadError(f"consumer group {group} got {len(history)} of {count} messages in time")
+                got = f"got {len(history)} of {count} messages in time"
+                raise WorkloadError(f"consumer group {group} {got}")
             history += _poll(consumer, GROUP_BATCH, group)
         commits = _commit(consumer, topic, group)
     except KafkaException as error:
