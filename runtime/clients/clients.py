@@ -353,7 +353,8 @@ class Clients:
         self._faults_since_ns = 0
         self._faults_logged = 0
         self.producer_connections = ProducerConnections()
-        self.connections: set[Client] = set()
+        self.connections: dict[Client, None] = {}
+        """In the order in which they came: what goes over all of them is the same in every run."""
         self.dirty: list[Client] = []
         self.room: Callable[[GroupId], int] = lambda _: UNANSWERED_BYTES_MAX
         """How many more bytes a group's held back clients may send."""
@@ -388,7 +389,7 @@ class Clients:
             on_sent=client.sent,
             on_over=client.on_over,
         )
-        self.connections.add(client)
+        self.connections[client] = None
         self.silent.add(client)
         self._by_host[host] += 1
         self.accepted_total += 1
@@ -516,7 +517,7 @@ class Clients:
 
     def closed(self, client: Client, reason: str) -> None:
         if client in self.connections:
-            self.connections.discard(client)
+            del self.connections[client]
             self._by_host[client.host] -= 1
             if not self._by_host[client.host]:
                 del self._by_host[client.host]

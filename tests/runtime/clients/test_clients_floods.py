@@ -233,3 +233,14 @@ def test_few_descriptors_mean_fewer_connections(desk: Desk) -> None:
     assert closed_by_us(desk.connect("10.0.0.9"))
     desk.clients.fit(1000)
     desk.customer("10.0.0.9")
+
+
+def test_all_connections_are_closed_in_the_order_in_which_they_came() -> None:
+    """Else a simulated world would not be the same twice (seed 2000 of whole nodes)."""
+    with opened(connections_per_ip_max=9) as desk:
+        for _ in range(9):
+            desk.connect("10.0.0.1")
+        desk.settle()
+        came = [one.opened_boot_ns for one in desk.clients.connections]
+        assert came == sorted(came)
+        assert type(desk.clients.connections) is dict, "a set has the order of addresses in memory"
