@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.handlers.records.fetch import _Fetch
-from runtime.clients.clients import Client
+from runtime.clients.clients import Client, Clients
 from runtime.engine.engine import Engine
 from runtime.engine.forwarding import Forwards
 from runtime.membership.masters import MasterGossip
@@ -74,5 +74,11 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "of two connections of one peer the older one is believed",
         (Peers.greeted, "self._incoming[hello.node] = incoming", "pass"),
         tests="tests/runtime/peers/test_peers.py",
+    ),
+    "the-gone-stay-counted": mutant(
+        "one account of memory",
+        "what a connection that has ended had under way stays in the node's account",
+        (Clients.closed, "self.memory.requests -= client.unanswered_bytes", "pass"),
+        tests="tests/runtime/clients/test_clients_floods.py",
     ),
 }

@@ -57,7 +57,6 @@ from simulator.whole.clients.producing import FamilyProducer
 from simulator.whole.damage import Damage
 from simulator.whole.deaths import WholeDeaths
 from simulator.whole.disk import SimDisk
-from simulator.whole.holes import Holes
 from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_disk
 from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
@@ -65,6 +64,7 @@ from simulator.whole.membership import Membership
 from simulator.whole.nemesis import Nemesis
 from simulator.whole.operations import Operations
 from simulator.whole.options import Fault, WholeOptions
+from simulator.whole.watch import Watch
 from storage.errors import DirectoryRefused, DiskFull, StorageError, StorageFailed, WalDamaged
 
 CLUSTER: Final = "simulated"
@@ -121,13 +121,12 @@ class World:
         self.healed = self.quiet = False
         self.healed_ns: int | None = None
         self.proofs: dict[int, tuple[int, int, int]] = {}
-        logs = self.partition_logs.logs
-        self.holes = Holes(self.loop, logs, options.lease_ms * MS, lambda: self.quiet)
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
         self.clients: Sequence[AnyClient] = self._clients()
         self.nemesis, self.operations = Nemesis(self), Operations(self)
         self.membership = Membership(self)
         damage = Damage(self, self.membership)
+        self.watch = Watch(self)
         self.strikes = (self.nemesis, self.operations, self.membership, damage)
 
     def _host(self, node: NodeId) -> Host:
@@ -304,6 +303,7 @@ class World:
             client.start()
         for strikes in self.strikes:
             strikes.start()
+        self.watch.start()
 
     def run(self) -> None:
         """Raises Violation where something is wrong."""
@@ -318,7 +318,6 @@ class World:
         before = [client.progress for client in self.clients]
         floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
         self.healed_ns = loop.now_ns
-        self.holes.watch()
         self._until(loop.now_ns + options.duration_ns // 3)
         self._check_progress(before, floors)
         self.quiet = True
@@ -392,7 +391,7 @@ class World:
         statistics["dead members watched"] = self.deaths.watched
         statistics["dead members found out"] = self.deaths.gone_count
         statistics["events"] = self.loop.events
-        statistics["longest hole, ms, summed"] = self.holes.longest_ns // MS
+        statistics["longest hole, ms, summed"] = self.watch.longest_ns // MS
 
 
 def small_log(section: StorageSection, segment_bytes: int) -> StorageSection:
