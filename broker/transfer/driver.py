@@ -410,9 +410,8 @@ class CatchingUp:
         elif ask.offset < (self._cold.end(ask.uid) or 0):
             self._read_cold(one, state)
         elif ask.offset < state.index_start:
-            self.source.not_read(
-                one.to, ask, RefusalReason.DAMAGED
-            )  # a peer is to give it to us as well
+            # A peer is to give it to us as well.
+            self.source.not_read(one.to, ask, RefusalReason.DAMAGED)
         else:
             self._read_log(one, state)
 

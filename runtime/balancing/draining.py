@@ -4,7 +4,7 @@ Who calls `step` waits `STEP_S` between two of them, and for no longer than `DRA
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from paxos.ids import Now
 from runtime.balancing.balancing_loop import BalancingLoop
@@ -12,12 +12,6 @@ from runtime.system.journal import Journal
 
 DRAIN_S: Final = 5.0
 STEP_S: Final = 0.005
-
-
-class Peers(Protocol):
-    def ping(self, *, draining: bool) -> None:
-        """Tell every peer that this node takes no masters any more."""
-        ...
 
 
 class Draining:

@@ -202,6 +202,7 @@ class Hosting:
         self._journal.info("group dropped", group=group, members=self.members(group))
         engine.remove_group(group)
         self.dropped(group, self._machines.pop(group))
+        self._parting.pop(group, None)  # else it would not wait when it has the group once more
         engine.wal.forget_group(group)
         self.changed()
 

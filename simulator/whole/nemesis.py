@@ -1,6 +1,7 @@
 """What hurts whole nodes: each strike now and then, and something heals it later."""
 
 import errno
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -44,7 +45,7 @@ class Hurt(Protocol):
         ...
 
 
-class Strikes:
+class Strikes(ABC):
     """Strikes about one subject. Each subject has dice of its own, so that a fault which is drawn
     for one of them does not change what the others do."""
 
@@ -57,8 +58,9 @@ class Strikes:
         mine = world.options.faults & self._strikes.keys()
         self._mine = sorted(mine, key=lambda one: one.value)
 
+    @abstractmethod
     def _all(self) -> Mapping[Fault, Callable[[], None]]:
-        raise NotImplementedError
+        """What it can do, by fault."""
 
     def start(self) -> None:
         if self._mine:
@@ -74,7 +76,7 @@ class Strikes:
         world.statistics[f"fault: {fault.value}"] += 1
         self._strikes[fault]()
 
-    def heal(self) -> None:
+    def heal(self) -> None:  # noqa: B027  (most of it ends by itself)
         """What it has done that does not end by itself."""
 
     def _note(self, what: str, *values: object) -> None:

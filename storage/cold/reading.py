@@ -289,7 +289,8 @@ class ColdReading:
                 continue
             file = self._load(uid, base)
             for number, latest in enumerate(file.index.timestamps):
-                self._check_holes(file, since, ENDLESS, number)
+                if file.index.holes:
+                    self._check_holes(file, since, ENDLESS, number)
                 if latest >= timestamp_ms and file.index.end_of(number) > since:
                     for batch in self._block(file, number)[0]:
                         if batch.max_timestamp_ms >= timestamp_ms and batch.end > since:

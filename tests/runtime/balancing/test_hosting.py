@@ -260,3 +260,4 @@ def test_nothing_is_dropped_because_of_an_old_copy_of_the_registry(world: World)
     assert world.has(2), "there is more of the registry than it has seen"
     learner.chosen_to = learner.applied
     world.until(lambda: not world.has(2))
+    assert not world.hostings[NodeId(2)]._parting, "the next time it waits anew"
