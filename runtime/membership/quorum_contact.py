@@ -12,8 +12,9 @@ reaches a majority of one group may be its master, perhaps the only way to its p
 open; who reaches a majority of none has nothing to give. Groups that this node does not have count
 in the same way, because it forwards and names their masters; of those it knows the registry's.
 
-Silence is counted in ticks, a fifth of a second at most for each: a node that was stopped itself
-has not waited, and must not blame the others.
+Time is counted in ticks, a fifth of a second at most for each, for how old an answer is as well as
+for the silence after it: a node that was stopped itself has not waited, and must not blame the
+others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -43,10 +44,9 @@ class QuorumView:
     groups: Iterable[Collection[NodeId]]
     """The members of each group it knows of."""
 
-    def enough(self, boot_ns: int) -> bool:
-        """Whether it is in touch with a majority of the members of any group."""
-        there = {node for node, at in self.answered.items() if boot_ns - at < ANSWER_LASTS_NS}
-        there.add(self.me)
+    def enough(self, peers: Collection[NodeId]) -> bool:
+        """Whether these peers and itself are a majority of the members of any group."""
+        there = {self.me, *peers}
         return any(2 * len(there & set(members)) > len(members) for members in self.groups)
 
 
@@ -57,6 +57,10 @@ class QuorumContact:
         self._touch = touch
         self._close_after_ns = max(CLOSE_NS_LEAST, lease_ns - ANSWER_LASTS_NS)
         self._looked_boot_ns: int | None = None
+        self._waited_ns = 0
+        """The clock that stands still while this node does."""
+        self._heard: dict[NodeId, tuple[int, int]] = {}
+        """Each peer's last answer: by the boot clock, and by `_waited_ns`."""
         self._silent_ns = -ANSWER_LASTS_NS
         """As if all had answered when it started."""
         self._steady_ns = 0
@@ -76,7 +80,9 @@ class QuorumContact:
         if looked is not None and boot_ns - looked < LOOK_EVERY_NS // 2:
             return
         self._looked_boot_ns = boot_ns
-        if not self._touch().enough(boot_ns):
+        self._waited_ns += passed
+        view = self._touch()
+        if not view.enough(self._in_touch(view.answered, boot_ns, passed)):
             self._silent_ns += passed
             self._steady_ns = 0
         elif self.cut_off:
@@ -89,3 +95,17 @@ class QuorumContact:
         elif self.cut_off and self._steady_ns >= STEADY_NS:
             self.cut_off = False
             self._silent_ns = self._steady_ns = 0
+
+    def _in_touch(
+        self, answered: Mapping[NodeId, int], boot_ns: int, passed: int
+    ) -> Collection[NodeId]:
+        """The peers whose last answer still counts."""
+        known = self._heard
+        self._heard = {
+            node: known[node]
+            if node in known and known[node][0] == at
+            else (at, self._waited_ns - min(boot_ns - at, passed))
+            for node, at in answered.items()
+        }
+        oldest = self._waited_ns - ANSWER_LASTS_NS
+        return [node for node, (_, heard) in self._heard.items() if heard > oldest]

@@ -121,10 +121,32 @@ def test_a_node_that_was_stopped_has_not_waited() -> None:
     world.now += 60_000 * MS
     world.contact.look(world.now)
     assert world.state == "open"
-    world.live(200)
-    assert world.state == "open"
+    world.live(1_600)
+    assert world.state == "open", "answers take as long to come as at any other time"
     world.live(200, B)
     assert world.state == "open"
+
+
+def test_a_node_that_was_stopped_and_hears_nobody_is_cut_off() -> None:
+    world = World(THREE)
+    world.live(5_000, B, C)
+    world.now += 60_000 * MS
+    world.live(2_400)
+    assert world.state == "sends away"
+
+
+def test_a_node_whose_rounds_are_long_waits_for_longer() -> None:
+    """Of rounds of 600 ms a fifth of a second counts, like any other standstill."""
+    world = World(THREE)
+    world.live(5_000, B, C)
+    for _ in range(4):
+        world.now += 600 * MS
+        world.live(200)
+    assert world.state == "open", "3.2 s, and 1.6 s of them waited"
+    for _ in range(3):
+        world.now += 600 * MS
+        world.live(200)
+    assert world.state == "sends away"
 
 
 @pytest.mark.parametrize(
