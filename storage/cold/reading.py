@@ -53,7 +53,10 @@ class ColdReading:
     def __init__(self, disk: Disk, identity: Identity) -> None:
         self._disk, self._identity = disk, identity
         self._lock = disk.threads.lock()
-        """Guards what follows; never held while a file is read or written, and for one rename."""
+        """Guards what follows; never held during a file operation."""
+        self._renaming = disk.threads.lock()
+        """Held while a file takes the place of others. Not for the event loop: it lasts as long as
+        the disk takes for a rename."""
         self._bases: dict[int, list[int]] = {}
         self._sizes: dict[tuple[int, int], int] = {}
         self._tails: dict[int, Tail] = {}
@@ -251,9 +254,10 @@ class ColdReading:
             changes = self._changes
             try:
                 return reads()
-            except (ColdDamaged, NotInLog):
-                with self._lock:
+            except (ColdDamaged, NotInLog) as error:
+                with self._renaming, self._lock:
                     if changes == self._changes:
+                        self._damaged += isinstance(error, ColdDamaged)
                         raise
 
     def _batches(
@@ -292,7 +296,7 @@ class ColdReading:
                 if file.index.holes:
                     self._check_holes(file, since, ENDLESS, number)
                 if latest >= timestamp_ms and file.index.end_of(number) > since:
-                    for batch in self._block(file, number)[0]:
+                    for batch in file.read(number, NOTHING)[0]:
                         if batch.max_timestamp_ms >= timestamp_ms and batch.end > since:
                             return batch.base
             self._check_end(file, since)
@@ -336,7 +340,7 @@ class ColdReading:
                     break
                 if base >= until or index.end_of(number) <= since:
                     continue
-                for batch in self._block(file, number)[0]:
+                for batch in file.read(number, NOTHING)[0]:
                     key = (-batch.max_timestamp_ms, batch.base)
                     if batch.end > since and batch.base < until and (after is None or key > after):
                         best = key if best is None else min(best, key)
@@ -378,7 +382,7 @@ class ColdReading:
                     stop, span = _span_now(file, at, left) if now else file.span(at, left)
                     start = index.positions[at]
                     left -= len(span)
-                batches, reached = self._block(file, at, span[index.positions[at] - start :])
+                batches, reached = file.read(at, span[index.positions[at] - start :])
                 for batch in batches:
                     if batch.end > offset:
                         some = True
@@ -403,20 +407,7 @@ class ColdReading:
     def _raise_missing(self, file: ColdFile, start: int, end: int, number: int) -> NoReturn:
         positions = file.index.positions
         position = positions[number] if number < len(positions) else file.index.position
-        raise self._found(ColdDamaged(file.uid, start, end, file.file.name, position))
-
-    def _block(
-        self, file: ColdFile, number: int, data: memoryview = NOTHING
-    ) -> tuple[list[ColdBatch], int]:
-        try:
-            return file.read(number, data)
-        except ColdDamaged as damage:
-            raise self._found(damage) from None
-
-    def _found(self, damage: ColdDamaged) -> ColdDamaged:
-        with self._lock:
-            self._damaged += 1
-        return damage
+        raise ColdDamaged(file.uid, start, end, file.file.name, position)
 
     # ---- finding files --------------------------------------------------------------------------
 
@@ -569,7 +560,7 @@ class ColdReading:
         found = list(damage_in(fresh, end, pause))
         intact = self._header(file) is not None and fresh.intact
         intact = intact and (is_last or fresh.index.sealed)
-        with self._lock:
+        with self._renaming, self._lock:
             if key not in self._sizes or (not is_last and self._sizes[key] != size):
                 return [], True  # another file has taken its place while it was read
             self._damaged += len(found)

@@ -228,19 +228,23 @@ class ColdStore(ColdReading):
     def _rewrite(self, uid: int, base: int, new: Replacement | None) -> None:
         end, is_last = self._extent(uid, base)
         old = self._load(uid, base)
-        tail, size = self._writer.rewrite(
-            old,
+        tail, size = self._writer.draft(
+            uid,
+            base,
             self._first_timestamp(old),
             rewritten(old, end, new),
             seals=not is_last or old.index.sealed,
         )
-        with self._lock:
-            self._sizes[uid, base] = size
-            self._forget((uid, base))
-            if is_last:
-                self._tails[uid] = tail
-            else:
-                self._ends[uid, base] = end, tail.latest_ms
+        with self._renaming:
+            self._look_again()
+            self._writer.publish(uid, base)
+            with self._lock:
+                self._sizes[uid, base] = size
+                self._forget((uid, base))
+                if is_last:
+                    self._tails[uid] = tail
+                else:
+                    self._ends[uid, base] = end, tail.latest_ms
 
     # ---- merging: one thread, which may be another one ------------------------------------------
 
@@ -294,20 +298,28 @@ class ColdStore(ColdReading):
     def _adopt(self, merged: Merged, others: list[int]) -> None:
         uid, start = merged.uid, merged.start
         self._merger.prepare()
-        with self._lock:  # whoever sees the one sees the other: a reader looks again
+        with self._renaming:
+            self._look_again()
             self._merger.rename(merged)
-            for base in others:
-                self._bases[uid].remove(base)
-                del self._sizes[uid, base]
-                self._forget((uid, base))
-            self._sizes[uid, start] = merged.size
-            self._forget((uid, start))
-            tail = self._tails.get(uid)
-            if tail is not None and tail.base in (start, *others):
-                self._tails[uid] = merged.tail  # the last one was ended early
-            else:
-                self._ends[uid, start] = merged.end, merged.tail.latest_ms
+            with self._lock:
+                for base in others:
+                    self._bases[uid].remove(base)
+                    del self._sizes[uid, base]
+                    self._forget((uid, base))
+                self._sizes[uid, start] = merged.size
+                self._forget((uid, start))
+                tail = self._tails.get(uid)
+                if tail is not None and tail.base in (start, *others):
+                    self._tails[uid] = merged.tail  # the last one was ended early
+                else:
+                    self._ends[uid, start] = merged.end, merged.tail.latest_ms
         self._merger.clear(merged, others)
+
+    def _look_again(self) -> None:
+        """A file is about to become another one: what a reader sees from here on, until `_renaming`
+        is free again, may be the new file and what is known of the old one."""
+        with self._lock:
+            self._changes += 1
 
     # ---- letting go -----------------------------------------------------------------------------
 

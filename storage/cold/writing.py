@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from paxos.entry import Buffer
-from storage.cold.file import BlockIndex, ColdFile
+from storage.cold.file import BlockIndex
 from storage.cold.format import (
     HEADER_BYTES,
     NO_TIMESTAMP,
@@ -69,7 +69,7 @@ class ColdWriter:
     def begin(self, uid: int, base: int, first_timestamp_ms: int) -> Tail:
         """A new file: when it has its name, its header is durable."""
         self._fresh(uid, base, first_timestamp_ms)
-        self._publish(uid, base)
+        self.publish(uid, base)
         return Tail(base, HEADER_BYTES, base, HEADER_BYTES, first_timestamp_ms)
 
     def repair_tail(self, file: File, tail: Tail) -> None:
@@ -128,14 +128,6 @@ class ColdWriter:
         tail.sealed = True
         return tail.position + len(seal)
 
-    def rewrite(
-        self, old: ColdFile, first_timestamp_ms: int, tiles: Iterable[Tile], *, seals: bool
-    ) -> tuple[Tail, int]:
-        """A new file in the place of an old one; where it ends, and its size."""
-        tail, size = self.draft(old.uid, old.base, first_timestamp_ms, tiles, seals=seals)
-        self._publish(old.uid, old.base)
-        return tail, size
-
     def draft(
         self,
         uid: int,
@@ -179,7 +171,8 @@ class ColdWriter:
         self.bytes_written += HEADER_BYTES
         return file
 
-    def _publish(self, uid: int, base: int) -> None:
+    def publish(self, uid: int, base: int) -> None:
+        """The draft takes the place of the file with this name, durably."""
         self._disk.rename(self._temporary_name, cold_name(uid, base))
         self._disk.sync_directory()
 

@@ -2,7 +2,8 @@
 
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -210,6 +211,64 @@ def test_readers_go_on_while_files_are_merged(tmp_path: Path) -> None:
     assert min(rounds) >= 3
     with pytest.raises(NotInLog):
         store.batches(3, 0, 1)
+
+
+class HungRename(RealDisk):
+    """The directory has the new name, and the call returns when the test lets it."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.hangs = False
+        self.renamed, self.go_on = threading.Event(), threading.Event()
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        if self.hangs:
+            self.renamed.set()
+            assert self.go_on.wait(30)
+
+
+def merges(store: ColdStore) -> dict[int, bytes]:
+    start, end = merged(store, 1, 4, 20)
+    return expected(0, 6) | compacted(start, end) | expected(end, 30)
+
+
+def mends(store: ColdStore) -> dict[int, bytes]:
+    store.replace(1, 24, 30, made(24, 30, 300))
+    return expected(0, 24) | expected(24, 30, 300)
+
+
+@pytest.mark.parametrize("changes", [merges, mends])
+def test_a_rename_that_hangs_stops_nobody_who_needs_no_disk(
+    tmp_path: Path, changes: Callable[[ColdStore], dict[int, bytes]]
+) -> None:
+    """The event loop goes on. A reader finds the old batches or the new ones, and no damage."""
+    disk = HungRename(tmp_path)
+    for number in range(5):
+        store = ColdStore(disk, OWNER)
+        store.append(1, made(6 * number, 6 * number + 6), segment_bytes=FILE_BYTES)
+    store = ColdStore(disk, OWNER)
+    store.learn([1])
+    held = store.bytes_held
+    disk.hangs = True
+    with ThreadPoolExecutor(2) as threads:
+        changed = threads.submit(changes, store)
+        assert disk.renamed.wait(30)
+        reader = threads.submit(everything, store)
+        assert store.knows(1)
+        assert (store.start(1), store.end(1), store.known_end(1)) == (0, 30, 30)
+        assert (store.bytes_held, len(store.segments(1))) == (held, 5)
+        store.read_now(1, 7, 1000)
+        store.read_soon(1, 7, 1000)
+        assert store.statistics().files == 5
+        disk.go_on.set()
+        wanted = changed.result(30)
+        found = reader.result(30)
+    assert everything(store) == wanted
+    before = expected(0, 30)
+    assert found.keys() >= wanted.keys()
+    assert all(data in (before[base], wanted.get(base)) for base, data in found.items())
+    assert store.statistics().damaged == 0
 
 
 def test_looking_at_a_directory_finishes_no_merge() -> None:
