@@ -1,6 +1,10 @@
 """Exam row R12: masters of heavy and light groups are moved about while nodes are killed, stopped,
 and away for long (tests/cluster/test_steals.py has one certain course of it;
-tests/exam/test_moves_watched.py shows what the verdict objects to)."""
+tests/exam/test_moves_watched.py shows what the verdict objects to).
+
+And rule R14 of the protocol, for real: all the time every node is asked where every partition ends,
+so masters are asked in the very moment in which they are stolen from, and none may answer with
+what it knew before (tests/exam/test_standstills.py asks masters that stand still)."""
 
 import logging
 import random
@@ -16,6 +20,7 @@ import trio
 
 from cluster import health, workload
 from cluster.launcher import Launcher, launch
+from cluster.recorder import Recorder
 from cluster.spec import plan
 from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
@@ -33,6 +38,8 @@ from tests.cluster.scenery import (
 )
 from tests.exam.hurting import ONLY_IN_FULL
 from tests.exam.moves_watched import Away, Notes, Steal, Watch, wall_ms
+from tests.exam.prober import Prober
+from wire.error_codes import ErrorCode
 
 pytestmark = pytest.mark.cluster
 LOG = logging.getLogger(__name__)
@@ -189,14 +196,22 @@ async def bench(tmp_path: Path, seed: str) -> AsyncIterator[Bench]:
         watch = Watch(cluster, LEASE_MS + HEARD_MS)
         async with load(cluster, "p", rate=RATE, turns=TURNS) as producer:
             await acknowledged(producer, A_FEW)
-            async with trio.open_nursery() as nursery:
-                one = Bench(cluster, producer, watch, random.Random(seed))
-                await one.ask("/admin/policy", {"evenness": "weight"})
-                nursery.start_soon(watch.run)
-                yield one
-                nursery.cancel_scope.cancel()
+            with Recorder(spec.data_dir / "history-probes.jsonl") as recorder:
+                prober = Prober(spec, TOPIC, PARTITIONS, recorder)
+                async with trio.open_nursery() as nursery:
+                    one = Bench(cluster, producer, watch, random.Random(seed))
+                    await one.ask("/admin/policy", {"evenness": "weight"})
+                    nursery.start_soon(watch.run)
+                    nursery.start_soon(prober.run)
+                    yield one
+                    nursery.cancel_scope.cancel()
         one.verdict()
         await judge(cluster, producer)
+        for node in spec.nodes:
+            answers = prober.answers[node.id]
+            assert answers[ErrorCode.NONE], "it was asked as a master"
+            assert answers[ErrorCode.NOT_LEADER_OR_FOLLOWER], "and as none"
+        LOG.info("answers: %s", {node: dict(all_of) for node, all_of in prober.answers.items()})
 
 
 async def test_R12_a_node_dies_while_heavy_and_light_groups_move(tmp_path: Path) -> None:
