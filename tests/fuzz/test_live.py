@@ -1,13 +1,15 @@
-"""A short run of live.py: two thousand mutated frames over real sockets (exam, row X2)."""
+"""live.py: two thousand mutated frames over real sockets, a hundred thousand in the full dose (exam,
+row X2)."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.scenery import FULL
 from tests.fuzz.live import run
 
 pytestmark = pytest.mark.cluster
-FRAMES = 2_000
+FRAMES = 100_000 if FULL else 2_000
 
 
 async def test_a_node_under_fire_serves_a_healthy_client(tmp_path: Path) -> None:
