@@ -1,5 +1,5 @@
-"""live.py: two thousand mutated frames over real sockets, a hundred thousand in the full dose (exam,
-row X2)."""
+"""live.py: two thousand mutated frames over real sockets, and a hundred thousand in the full dose
+(exam, row X2)."""
 
 from pathlib import Path
 
