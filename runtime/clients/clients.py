@@ -554,7 +554,7 @@ class Clients:
             boot_ns = self._boot_ns()
             for client in list(self.unaware_of_refusal):
                 client.look(boot_ns)
-                if client.connection.lanes is None:
+                if client.connection.barriers is None:
                     client.sight = None
                     del self.unaware_of_refusal[client]
         for waiting_clients in self.backpressure.values():

@@ -300,7 +300,7 @@ class Produce:
     ) -> None:
         """Its records were read, and `latest_ms` is the greatest of their times."""
         broker, header, size = self.broker, batch.header, len(batch.data)
-        if self.request.reply.connection.shut(topic.name, answer.index):
+        if self.request.reply.connection.is_blocked(topic.name, answer.index):
             self._overtakes(topic.name, place, answer)
             return
         statistics = broker.statistics
@@ -500,7 +500,7 @@ class _Part(Pending):
 
     def overtakes(self) -> bool:
         connection = self._request.request.reply.connection
-        return connection.shut_since(self._topic, self._answer.index, self._since)
+        return connection.would_overtake(self._topic, self._answer.index, self._since)
 
     def done(self, outcome: Outcome) -> None:
         request = self._request

@@ -169,7 +169,7 @@ def handle(broker: Broker, frame: memoryview, owned: bool, client_host: str, rep
     """Whether the request was one like an earlier one of its connection, and is taken; False:
     nothing has happened."""
     connection = reply.connection
-    if connection.lanes is not None:
+    if connection.barriers is not None:
         return False
     known: list[FastPath] = connection.fast_paths
     for usual in known:
@@ -276,7 +276,7 @@ class _One(Pending):
         self._timed_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
 
     def overtakes(self) -> bool:
-        return self._reply.connection.shut_since(self._fast_path.name, self._index, self._since)
+        return self._reply.connection.would_overtake(self._fast_path.name, self._index, self._since)
 
     def done(self, outcome: Outcome) -> None:
         """Whoever calls this must not suffer from our bugs."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.lanes import SETTLE_NS
+from broker.ordering_barriers import CLIENT_REACTION_NS
 from broker.ports import Reply
 from paxos.ids import MS, GroupId
 from runtime.clients.clients import SENT_AHEAD_BYTES
@@ -83,11 +83,11 @@ def looks_in_vain(desk: Desk, reply: Reply) -> None:
         desk.system.advance(20 * MS)
         desk.clients.look()
         desk.settle()
-    assert reply.connection.lanes is not None
+    assert reply.connection.barriers is not None
 
 
 def test_a_refusal_is_known_when_its_answer_has_arrived_and_had_its_time(desk: Desk) -> None:
-    """Answers leave in order, so one before it keeps it back; its lane is shut meanwhile."""
+    """Answers leave in order: one before it delays it, and the partition stays blocked."""
     client = desk.connect()
     client.sendall(frame(b"1") + frame(b"2"))
     desk.until_asked(2)
@@ -103,10 +103,10 @@ def test_a_refusal_is_known_when_its_answer_has_arrived_and_had_its_time(desk: D
     assert channel is not None
     desk.plane.run_until(lambda: channel.acknowledged_bytes == channel.sent_bytes, desk.settle)
     desk.clients.look()
-    assert reply.connection.shut("t", 0), "it may not have looked at it yet"
-    desk.system.advance(SETTLE_NS)
+    assert reply.connection.is_blocked("t", 0), "it may not have looked at it yet"
+    desk.system.advance(CLIENT_REACTION_NS)
     desk.clients.look()
-    assert reply.connection.lanes is None
+    assert reply.connection.barriers is None
     assert not desk.clients.unaware_of_refusal
 
 
@@ -129,7 +129,7 @@ def test_what_was_sent_before_a_refusal_was_known_and_was_not_read_yet_keeps_the
     room = 1
     desk.settle()
     assert len(desk.asked) == 2
-    looks_until(desk, lambda: reply.connection.lanes is None)
+    looks_until(desk, lambda: reply.connection.barriers is None)
 
 
 @pytest.mark.parametrize("here", [0, 3 << 20])
@@ -151,7 +151,7 @@ def test_a_client_that_never_stops_sending_knows_after_as_much_as_both_sockets_h
     big, part = frame(bytes(64 * 1024)), bytes(100)
     client.sendall(big[:1000])  # from here on there is always half a request
     rest, sent = big[1000:], 0
-    while reply.connection.lanes is not None:
+    while reply.connection.barriers is not None:
         client.sendall(rest + big[:1000])
         sent += len(big)
         desk.until_asked(1 + sent // len(big))
