@@ -208,7 +208,7 @@ def _could_help(frame: Frame, counts: Mapping[NodeId, int], giver: NodeId, taker
 def assignment_problem(
     frame: Frame, placement: Mapping[GroupId, NodeId] | None = None
 ) -> AssignmentProblem:
-    """Masters as seats, one for each free group; seated as in `placement`, else as they are now."""
+    """Masters as an assignment: one node for each free group; now as in `placement`, if given."""
     fixed = fixed_loads(frame)
     start = {}
     for group in frame.free:
@@ -219,7 +219,7 @@ def assignment_problem(
             group: {node: Place(0, int(node != frame.home(group))) for node in frame.may(group)}
             for group in frame.free
         },
-        seats=dict.fromkeys(frame.free, 1),
+        demand=dict.fromkeys(frame.free, 1),
         start=start,
         capacity={node: offer.capacity for node, offer in frame.allowed.items()},
         fixed=fixed,
