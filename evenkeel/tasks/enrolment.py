@@ -17,7 +17,7 @@ from evenkeel.client import Purpose
 from evenkeel.coordinator import ANSWER_GRACE_S, NO_GENERATION, Coordinator
 from evenkeel.errors import CommitError, ConfigurationError, EvenkeelError, refusal
 from evenkeel.tasks.config import TaskGroupConfig
-from evenkeel.tasks.member import Roll
+from evenkeel.tasks.member import CoordinatorView
 from evenkeel.tasks.sharding import Candidate
 from wire.error_codes import ErrorCode
 from wire.messages.membership import (
@@ -50,13 +50,13 @@ class _Said:
 
 @attrs.define(eq=False)
 class Enrolment:
-    """One session in the group. `tell` is called with every generation's roll."""
+    """One session in the group. `tell` is called with every generation's view."""
 
     coordinator: Coordinator
     config: TaskGroupConfig
     session: str
     joined: int
-    tell: Callable[[Roll], None]
+    tell: Callable[[CoordinatorView], None]
     member_id: str = ""
     generation: int = NO_GENERATION
     _heard: float = attrs.Factory(trio.current_time)
@@ -100,8 +100,8 @@ class Enrolment:
 
     async def _round(self) -> None:
         joined = await self._join()
-        roll = await self._sync(joined)
-        self.tell(roll)
+        view = await self._sync(joined)
+        self.tell(view)
         while True:
             await trio.sleep(self.config.heartbeat_ms / 1000)
             request = HeartbeatRequest(self.coordinator.group, self.generation, self.member_id)
@@ -150,12 +150,13 @@ class Enrolment:
             self.member_id, self.generation = answer.member_id, answer.generation_id
             return answer
 
-    async def _sync(self, joined: JoinGroupResponse) -> Roll:
+    async def _sync(self, joined: JoinGroupResponse) -> CoordinatorView:
         assignments = []
         if joined.leader == joined.member_id and not joined.skip_assignment:
-            told = self._elect(joined.members, joined.leader)
+            assignment = self._elect(joined.members, joined.leader)
             assignments = [
-                SyncGroupRequestAssignment(member.member_id, told) for member in joined.members
+                SyncGroupRequestAssignment(member.member_id, assignment)
+                for member in joined.members
             ]
         request = SyncGroupRequest(
             group_id=self.coordinator.group,
@@ -169,10 +170,10 @@ class Enrolment:
             request, SyncGroupResponse, purpose=Purpose.GROUP, timeout_s=self._patience_s
         )
         self._check("learning who leads", answer.error_code)
-        return self._roll(answer.assignment)
+        return self._parse(answer.assignment)
 
     def _elect(self, members: Sequence[JoinGroupResponseMember], chosen: str) -> bytes:
-        """As whom Kafka chose: who leads, told to all."""
+        """As the member that Kafka chose: elect the leader, and tell all."""
         said = {member.member_id: _read(member) for member in members}
         in_order = sorted(said.values(), key=lambda one: one.joined)
         leader = self.config.election([one.candidate for one in in_order], said[chosen].session)
@@ -184,11 +185,13 @@ class Enrolment:
             }
         ).encode()
 
-    def _roll(self, told: bytes) -> Roll:
+    def _parse(self, assignment: bytes) -> CoordinatorView:
         try:
-            found = json.loads(told)
+            found = json.loads(assignment)
             members = tuple(map(str, found["members"]))
-            return Roll(self.generation, str(found["leader"]), members, int(found["read_up_to"]))
+            return CoordinatorView(
+                self.generation, str(found["leader"]), members, int(found["read_up_to"])
+            )
         except (ValueError, KeyError, TypeError) as error:
             what = f"what the leader of group '{self.coordinator.group}' told cannot be read"
             raise refusal(what, ErrorCode.UNKNOWN_SERVER_ERROR) from error

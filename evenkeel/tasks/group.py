@@ -52,12 +52,12 @@ from evenkeel.tasks.events import (
 from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import (
     CLOSED,
+    CoordinatorView,
     Effect,
     Member,
     Over,
     Phase,
     Read,
-    Roll,
     Start,
     Stop,
     Trim,
@@ -495,7 +495,9 @@ class TaskGroup(Scoped["TaskGroup"]):
         if enrolled is None:
             return  # the session has ended already
         coordinator = Coordinator(self._admin.client, self._group)
-        enrolment = Enrolment(coordinator, self._config, name, enrolled.joined, self._told)
+        enrolment = Enrolment(
+            coordinator, self._config, name, enrolled.joined, self._on_coordinator_view
+        )
         try:
             await enrolment.run()
         except OutOfTouch as error:
@@ -503,8 +505,8 @@ class TaskGroup(Scoped["TaskGroup"]):
         finally:
             await enrolment.leave()
 
-    def _told(self, roll: Roll) -> None:
-        self._carry_out(self._member.told(now_ns(), roll))
+    def _on_coordinator_view(self, view: CoordinatorView) -> None:
+        self._carry_out(self._member.on_coordinator_view(now_ns(), view))
 
     # -- lifetime ---------------------------------------------------------------------------------
 
