@@ -115,8 +115,8 @@ class Assigning:
                 one.client_host,
                 one.subscription.topics,
                 one.subscription.pattern,
-                _told(one.assigned),
-                _told(one.target),
+                _by_topic_id(one.assigned),
+                _by_topic_id(one.target),
             )
             for one in group.members.values()
         )
@@ -245,15 +245,15 @@ class Assigning:
         self, group: LiveAssigned, member: AssignedMember, request: AssignedHeartbeat
     ) -> AssignedHeartbeatResponse:
         whole = request.owned is not None and request.rebalance_timeout_ms >= 0
-        news = group.told.get(member.member_id) != member.assigned
-        group.told[member.member_id] = member.assigned
+        news = group.announced.get(member.member_id) != member.assigned
+        group.announced[member.member_id] = member.assigned
         tell = request.epoch == JOINING_EPOCH or whole or news
         return AssignedHeartbeatResponse(
             error=ErrorCode.NONE,
             member_id=member.member_id,
             epoch=member.epoch,
             interval_ms=self._tenure.config.consumer_heartbeat_interval_ms,
-            assignment=_told(member.assigned) if tell else None,
+            assignment=_by_topic_id(member.assigned) if tell else None,
         )
 
     def _member_for(
@@ -562,7 +562,7 @@ def _share_of(owned: tuple[TopicIdPartitions, ...] | None) -> Share | None:
     return frozenset((topic_id, one) for topic_id, partitions in owned for one in partitions)
 
 
-def _told(share: Share) -> tuple[TopicIdPartitions, ...]:
+def _by_topic_id(share: Share) -> tuple[TopicIdPartitions, ...]:
     return tuple(TopicIdPartitions(topic, tuple(ones)) for topic, ones in by_topic(share).items())
 
 

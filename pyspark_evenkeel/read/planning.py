@@ -166,8 +166,8 @@ def _resolved(
         wanted = dict.fromkeys(places, bound.everywhere)
     else:
         wanted = dict(bound.each)
-        if not_told := sorted(set(places) - wanted.keys()):
-            raise _uneven(side, f"{not_told[0]} is not among them", "name every partition")
+        if missing := sorted(set(places) - wanted.keys()):
+            raise _uneven(side, f"{missing[0]} is not among them", "name every partition")
         if too_many := sorted(wanted.keys() - set(places)):
             raise _uneven(side, f"{too_many[0]} is not subscribed to, or not there", "leave it out")
     if isinstance(bound, AtTime):

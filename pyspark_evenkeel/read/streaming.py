@@ -132,8 +132,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             reached = limited(ranges, most)
         following = base | reached
-        told = {**begun.topic_ids, **topic_ids}
-        ids = {place.topic: told[place.topic] for place in following if place.topic in told}
+        all_ids = {**begun.topic_ids, **topic_ids}
+        ids = {place.topic: all_ids[place.topic] for place in following if place.topic in all_ids}
         if following == begun.next and ids == begun.topic_ids:
             return start
         if begun.initial:

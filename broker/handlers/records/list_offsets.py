@@ -305,13 +305,13 @@ class _Asked:
             if record is None:
                 return _NOTHING
             return _Found(*record, state.epoch_of(record.offset)[0])
-        told = leader.epoch + self._broker.registry.epoch_base(state.uid)
+        epoch_now = leader.epoch + self._broker.registry.epoch_base(state.uid)
         if row.asked.timestamp == LATEST:
-            return _Found(state.next_offset, -1, told)
+            return _Found(state.next_offset, -1, epoch_now)
         if row.asked.timestamp == LATEST_TIERED:
             return _NOTHING  # nothing is kept elsewhere
         start = state.log_start
-        epoch = state.epoch_of(start)[0] if start < state.next_offset else told
+        epoch = state.epoch_of(start)[0] if start < state.next_offset else epoch_now
         return _Found(start, -1, epoch)
 
     def _is_gone(self, row: _Row) -> bool:
@@ -353,10 +353,10 @@ def _row(
     return row
 
 
-def _epoch_problem(asked: ListOffsetsPartition, told: int) -> ErrorCode:
+def _epoch_problem(asked: ListOffsetsPartition, epoch_now: int) -> ErrorCode:
     epoch = asked.current_leader_epoch
-    if epoch in (ANY_EPOCH, told):
+    if epoch in (ANY_EPOCH, epoch_now):
         return ErrorCode.NONE
-    if epoch < told:
+    if epoch < epoch_now:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -134,9 +134,9 @@ def _problem(
         return Verdict(error, f"the partition lives in group {group}, {text}")
 
     if not wanted or group == REGISTRY_GROUP:
-        told = ", ".join(map(str, sorted(wanted or broker.groups.members(group))))
+        members = ", ".join(map(str, sorted(wanted or broker.groups.members(group))))
         return wrong(
-            f"whose members are {told}: name all of them, and first the one that is to be its "
+            f"whose members are {members}: name all of them, and first the one that is to be its "
             "master"
         )
     if not replicas or len(set(replicas)) < len(replicas):
