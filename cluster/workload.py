@@ -151,14 +151,14 @@ class SteadyProducer:
                     self._topic,
                     value + self._padding,
                     partition=partition,
-                    on_delivery=self._teller(record),
+                    on_delivery=self._on_delivery(record),
                 )
             except BufferError:
                 producer.poll(0.01)
             else:
                 return
 
-    def _teller(self, record: Record) -> Tell:
+    def _on_delivery(self, record: Record) -> Tell:
         def tell(error: KafkaError | None, message: Message) -> None:
             record.ended_ns = time.monotonic_ns()
             if error is not None:

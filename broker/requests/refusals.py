@@ -93,7 +93,7 @@ REFUSALS: Final[Mapping[int, Refuse]] = {
 """Of those whose answer is about each thing that was named."""
 
 
-def at_the_top(key: int, version: int, error: ErrorCode) -> Response | None:
+def top_level_error(key: int, version: int, error: ErrorCode) -> Response | None:
     """An answer that has an error for the whole request; None where the API has none."""
     response: Any = APIS[key].response
     if not any(field.name == "error_code" for field in attrs.fields(response)):
@@ -115,7 +115,7 @@ def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things
     header = request.header
     make = REFUSALS.get(header.api_key) if request.message is not None else None
     if make is None:
-        answer = at_the_top(header.api_key, header.api_version, error)
+        answer = top_level_error(header.api_key, header.api_version, error)
         if answer is None:
             request.reply.close(text)
         else:

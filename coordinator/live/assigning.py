@@ -38,7 +38,7 @@ from coordinator.replicated.assigned_group import (
     by_topic,
     held_by_others,
 )
-from coordinator.replicated.assignor import ASSIGNORS, NOTHING, Share, Wish, share_out
+from coordinator.replicated.assignor import ASSIGNORS, NOTHING, MemberSubscription, Share, share_out
 from coordinator.replicated.commands import Result
 from coordinator.replicated.stored import StoredGroup
 from coordinator.replicated.waits import WaitFor
@@ -323,7 +323,7 @@ class Assigning:
     def _leave(self, group: LiveAssigned, request: AssignedHeartbeat) -> AssignedHeartbeatResponse:
         member = self._named(group, request)
         if request.epoch == AWAY_EPOCH and member.instance_id is not None:
-            away = member.gone_away()
+            away = member.left_statically()
             self._put(group, away)
             self._refresh(group, away)
         else:
@@ -362,11 +362,11 @@ class Assigning:
         if not changed and group.topics_version == topics.version:
             return
         group.topics_version = topics.version
-        wishes = {
-            name: Wish(wanted, group.members[name].target)
+        subscriptions = {
+            name: MemberSubscription(wanted, group.members[name].target)
             for name, wanted in self._wanted(group, topics.ids).items()
         }
-        wanted = frozenset(topic for wish in wishes.values() for topic in wish.topics)
+        wanted = frozenset(topic for one in subscriptions.values() for topic in one.topics)
         partitions = {
             topic_id: count for topic_id, count in topics.ids.values() if topic_id in wanted
         }
@@ -375,7 +375,7 @@ class Assigning:
         if sum(partitions.values()) > self._tenure.config.assigned_partitions_max:
             raise _RefusedError(ErrorCode.POLICY_VIOLATION, "too many partitions for one group")
         assignor = _chosen(group.members.values())
-        shares = share_out(assignor, wishes, partitions)
+        shares = share_out(assignor, subscriptions, partitions)
         group.epoch += 1
         group.assignor = assignor
         group.topics = partitions

@@ -35,13 +35,13 @@ from wire.messages.membership import (
 PROTOCOL_TYPE: Final = "evenkeel-tasks"
 
 
-class OutOfTouch(Exception):
-    """The coordinator could not be reached for a whole session: the others go on without us."""
+class CoordinatorUnreachable(Exception):
+    """The coordinator was unreachable for a whole session: the others go on without us."""
 
 
 @attrs.frozen
-class _Said:
-    """What a member says of itself when it joins. `joined` is its place in the ledger."""
+class _MemberMetadata:
+    """What a member says about itself when it joins. `joined` is its offset in the ledger."""
 
     session: str
     joined: int
@@ -65,7 +65,7 @@ class Enrolment:
         """Be in the group until cancelled.
 
         Raises:
-            OutOfTouch: after a session without an answer.
+            CoordinatorUnreachable: after a session without an answer.
             EvenkeelError: if the group does not want us.
         """
         failures = 0
@@ -84,7 +84,7 @@ class Enrolment:
 
     def _check_touch(self, error: EvenkeelError) -> None:
         if trio.current_time() - self._heard > self.config.session_timeout_ms / 1000:
-            raise OutOfTouch(str(error)) from error
+            raise CoordinatorUnreachable(str(error)) from error
 
     def _check(self, what: str, code: int) -> None:
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -203,12 +203,12 @@ class Enrolment:
         await self.coordinator.leave(self.member_id, "the session is over")
 
 
-def _read(member: JoinGroupResponseMember) -> _Said:
+def _read(member: JoinGroupResponseMember) -> _MemberMetadata:
     """Whoever speaks our protocol type says this; other words are a refusal for all of us."""
     try:
         found = json.loads(member.metadata)
         session, joined, metadata = found["session"], int(found["joined"]), found["metadata"]
-        return _Said(session, joined, Candidate(session, metadata))
+        return _MemberMetadata(session, joined, Candidate(session, metadata))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
             "a member of the group says what no task group says",

@@ -36,7 +36,7 @@ from evenkeel.errors import (
 from evenkeel.lifetime import Scoped, background
 from evenkeel.producer.producer import Producer
 from evenkeel.tasks.config import TaskGroupConfig
-from evenkeel.tasks.enrolment import Enrolment, OutOfTouch
+from evenkeel.tasks.enrolment import CoordinatorUnreachable, Enrolment
 from evenkeel.tasks.events import (
     GroupChanged,
     Notice,
@@ -500,7 +500,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         )
         try:
             await enrolment.run()
-        except OutOfTouch as error:
+        except CoordinatorUnreachable as error:
             self._carry_out(self._member.close(now_ns(), f"out of touch: {error}", again=True))
         finally:
             await enrolment.leave()

@@ -36,7 +36,7 @@ def topic_ids(cluster: Cluster, places: Iterable[Place]) -> dict[str, bytes]:
     return cluster.topic_ids(place.topic for place in places)
 
 
-def restless() -> UnavailableError:
+def recreated_meanwhile() -> UnavailableError:
     """What is planned is offsets of one topic: half of them would be another one's."""
     return UnavailableError(
         "the query cannot be planned",

@@ -230,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if planning.topic_ids(cluster, places) == topic_ids:
                 return _Found(offsets, topic_ids)
             self._places_since = None
-        raise planning.restless()
+        raise planning.recreated_meanwhile()
 
     def _known_places(self, known: Collection[Place]) -> list[Place]:
         now = self._clock()

@@ -19,7 +19,7 @@ from broker.handlers.topics.known_names import denial
 from broker.reads.reader import Reader, UnreadableError
 from broker.reads.time_search import MAX_TIMESTAMP, Job, Search, Work, search
 from broker.requests.context import Broker
-from broker.requests.guard import blame
+from broker.requests.guard import report_bug
 from broker.requests.leaders import Leader
 from broker.requests.request import Request
 from broker.state_machine.partition import PartitionState
@@ -192,7 +192,7 @@ class _Asked:
                     return prepared[0]
             self.answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(broker, self._request, error)
+            report_bug(broker, self._request, error)
         return None
 
     def _next_job(self) -> Job | None:
@@ -230,7 +230,7 @@ class _Asked:
                 self.answer()
                 return True
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(self._broker, self._request, error)
+            report_bug(self._broker, self._request, error)
             return True
         return False
 
@@ -265,7 +265,7 @@ class _Asked:
         try:
             self.answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(self._broker, self._request, error)
+            report_bug(self._broker, self._request, error)
 
     # -- answering ----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from broker.producers.batch_validation import check_on_loop, rules_of
 from broker.proposals.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.proposals.intake import Done, Outcome, Pending
 from broker.requests.context import Broker
-from broker.requests.guard import blame
+from broker.requests.guard import report_bug
 from broker.requests.request import Request
 from wire.apis import APIS, ApiKey, encode_response
 from wire.codec.primitives import FAILURES, read_uvarint
@@ -220,7 +220,7 @@ def _take(
         if not one.answered:
             broker.delayed_produces.add(one, usual.timeout_ms)
     except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-        blame(broker, one.request(), error)
+        report_bug(broker, one.request(), error)
     return True
 
 
@@ -294,7 +294,7 @@ class _One(Pending):
             request, answer = self._in_full()
             request.done(self._fast_path.name, self._place, self._producer_id, answer, outcome)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(broker, self.request(), error)
+            report_bug(broker, self.request(), error)
 
     def _appended(self, base_offset: int, time_ms: int) -> None:
         broker, place = self._broker, self._place
