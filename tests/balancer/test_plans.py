@@ -311,18 +311,18 @@ def test_brute_force_agrees_with_every_certificate(problem: Problem) -> None:
 def test_a_search_costs_the_loop_no_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the plan is held against is computed once: at each leaf it took seconds of the loop."""
     bars, leaves = [], []
-    ceilings_of, reached_by = proofs.ceilings, proofs.Bar.reached_by
+    ceilings_of, reached_by = proofs.ceilings, proofs.EvennessBound.reached_by
 
     def counted(framed: Frame) -> Ceilings:
         bars.append(framed)
         return ceilings_of(framed)
 
-    def looked(bar: proofs.Bar, candidate: Mapping[GroupId, NodeId]) -> bool:
+    def looked(bar: proofs.EvennessBound, candidate: Mapping[GroupId, NodeId]) -> bool:
         leaves.append(candidate)
         return reached_by(bar, candidate)
 
     monkeypatch.setattr(proofs, "ceilings", counted)
-    monkeypatch.setattr(proofs.Bar, "reached_by", looked)
+    monkeypatch.setattr(proofs.EvennessBound, "reached_by", looked)
     plan = solve(
         Problem(
             nodes=offers("1 2 3 4 5"),
