@@ -240,7 +240,7 @@ def test_ctrl_c_leaves_the_group_in_good_order(
         ("topic produce T --partition 7", "has no partition 7"),
         ("topic produce nothing", "there is no topic 'nothing'; see: evenkeel topic list"),
         ("topic produce T --key-separator :", "line 1 has no key: ':' is not in it"),
-        ("group seek nobody --to end", "has committed nothing; name what to set with --topic"),
+        ("group seek nobody --to end", "has committed nothing; name the topics with --topic"),
         ("group seek nobody --to end --topic T:9", "has no partition 9"),
         ("group seek nobody --to=-3 --topic T:1", "has no committed offset that -3 could refer to"),
         ("group seek nobody --to=soon --topic T", "cannot go to 'soon': expected beginning"),

@@ -160,7 +160,7 @@ def test_a_small_table_reads_well() -> None:
     ("balancer", "line"),
     [
         ({"enabled": False, "paused": False, "state": "idle"}, "balancer off"),
-        ({"enabled": True, "paused": True, "state": "idle"}, "balancer paused; evenkeel balance"),
+        ({"enabled": True, "paused": True, "state": "idle"}, "balancer paused; resume it"),
         ({"enabled": True, "paused": False, "state": "stealing"}, "balancer on, stealing"),
     ],
 )
