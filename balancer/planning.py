@@ -1,19 +1,19 @@
-"""When to plan anew: the loop around the planner, on whichever node is master of the registry.
+"""When to make a new plan: the loop around the planner, on the master of the registry.
 
-Pure, like the stealing machine beside it: told the time and a view, it says which plan to propose.
-It looks at the world only where something has changed, waits until that has settled, and lets the
+Pure, like the stealing machine beside it: it gets the time and a view, and returns the plan to
+propose. It looks at the world only after a change, waits until that has settled, and lets the
 registry's compare-and-set decide (a plan for an old placement changes nothing).
 
-What starts a plan: a group whose ideal node drains, is dead for long, or unknown; a usable node
+A plan is triggered by: a group whose ideal node drains, is dead for long, or unknown; a usable node
 that has nothing while another has two (it is new, or back); by count, any unevenness; by weight, a
 node that has been above its share by the policy's trigger for a while (hysteresis: the plan then
-aims at the tolerance, which is lower, and the next one waits). Automatic planning off, only a
-drain starts one. A node that is lagging, muted or just restarted is left as it is: it gives and
-gets nothing until that is over.
+aims at the tolerance, which is lower, and the next one waits). With automatic planning off, only a
+drain triggers one. A node that is lagging, muted or just restarted is left alone: it gives and gets
+nothing until that is over.
 
-A master's place is on a member of its group that is to stay one. Which nodes these are is planned
-here, too (`replica_planning.py`), and goes first: while groups are on their way to their replica
-sets, masters move only where they must.
+A master is placed on a member of its group that will stay one. These members are planned here, too
+(`replica_planning.py`), and first: while groups move to their replica sets, masters move only where
+they must.
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
-"""A planning problem as JSON: how a node tells it to whoever wants to plan without being a node.
+"""A planning problem as JSON: how a node passes it to a planner outside of the node.
 
-GET /problem shows it (`runtime.admin.balancer`), the placement job reads it, puts weights of its
-own into it and asks the planner what the balancer would do (`pipeline.placement`). Whoever reads
-may be older or newer than whoever writes: fields it does not know are passed over, and what makes
-no sense is refused in words, since the plan would be about another cluster.
+GET /problem shows it (`runtime.admin.balancer`). The placement job reads it, inserts its own
+weights and asks the planner what the balancer would do (`pipeline.placement`). Reader and writer
+may have different versions: unknown fields are ignored, and nonsense is refused with a message,
+since the plan would be about another cluster.
 """
 
 from collections.abc import Mapping

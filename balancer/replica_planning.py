@@ -1,10 +1,9 @@
 """When replica sets change: the loop around `replicas.py`, on the master of the registry.
 
-What starts it: a node that came, was added, leaves, is gone for so long that what it has is copied
-elsewhere (`balancer.replace_after_s`), or came back; sets that are uneven; sizes that differ much.
-Data is copied for every change, so only so many groups change at a time, and the next ones wait
-until these have the members they should have. Every step looks at the whole again: done one by one
-the changes copy no more than all at once.
+Triggers: a node came, was added, leaves, returned, or is gone for so long that its data is copied
+elsewhere (`balancer.replace_after_s`); uneven sets; very different sizes. Every change copies data,
+so only a limited number of groups change at a time, and the next ones wait until these have their
+members. Every step plans anew: done one by one the changes copy no more than all at once.
 """
 
 from collections.abc import Mapping

@@ -1,17 +1,18 @@
 """Which nodes should keep which group: even, spread over zones, with the fewest bytes moved.
 
-Pure and deterministic, as the planner of masters beside it, which places a group's master on one of
-its members. A plan is exact (`assignment.py`): what leaves goes first, then what is dead and can be
-replaced; then each zone has its part of every group where that can be; then nodes have as many
-replicas as their capacities say; and of all sets like that the plan has those that copy the fewest
-bytes. Where groups are of very different sizes, groups of two nodes change places until no node
+Pure and deterministic, like the planner of masters beside it, which places a group's master on one
+of its members. A plan is exact (`assignment.py`): leaving nodes are emptied first, then dead ones
+that can be replaced; then each zone has its part of every group where possible; then nodes have
+replicas in proportion to their capacities; and among all such sets the plan has those that copy the
+fewest bytes. If groups have very different sizes, groups of two nodes change places until no node
 has more bytes than its share and the tolerance.
 
 An even placement of masters is always possible then: with `r` members each and replicas even by
 count, every node can be master of one `r`-th of what it has, rounded up or down.
 
-A dead node is replaced, never just dropped: a group whose other nodes are all in it already keeps
-it, for it is as good as without it, and whole again when the node is back.
+A dead node is replaced, never just dropped: a group whose other possible nodes are all in it
+already keeps the dead node, because dropping it gains nothing, and the group is whole again when
+the node is back.
 """
 
 from collections import Counter

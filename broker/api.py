@@ -1,9 +1,9 @@
-"""From a frame to its handler: the one place where requests come in.
+"""From a frame to its handler: the single entry point of requests.
 
 What ApiVersions advertises, what is accepted and what is dispatched all come from two tables: the
-handlers below and the rows of wire.apis. A request that is malformed, or in a version nobody
-advertised, closes its connection with a reason; so does a bug of ours in a handler. Nothing that
-one connection sends costs another anything.
+handlers below and the rows of wire.apis. A malformed request, or one in a version that is not
+advertised, closes its connection with a reason; so does a bug of ours in a handler. One connection
+cannot harm another.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,10 +1,10 @@
-"""Who cannot write does not renew.
+"""A node that cannot write does not renew its leases.
 
-The votes of the others would be enough for a renewal, for ever, and the node would stay a master
-that cannot serve what is on its disk, and whose memory fills with what waits for it. So while its
+The votes of the others would be enough for a renewal, for ever, and the node would remain a master
+that cannot serve data from its disk, and whose memory fills with waiting requests. So while its
 disk hangs a node renews no lease and tries for none. It may hand its masters over: a Steal needs
-nothing of its disk (docs/protocol.md). What it has not handed over runs out. To stop early is
-always safe; nothing else is changed, least of all what has to be durable before it is told.
+nothing from its disk (docs/protocol.md). Leases that it has not handed over expire. Stopping early
+is always safe. Nothing else changes, least of all what must be durable before it is answered.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the data path counts: plain integers, added to on the hot path, read by the metrics."""
+"""Counters of the data path: plain integers, incremented on the hot path, read by the metrics."""
 
 from collections import deque
 from typing import Final

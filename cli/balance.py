@@ -1,6 +1,6 @@
-"""`evenkeel balance`: look at the balancer, ask it for a plan, steer it.
+"""`evenkeel balance`: show the balancer, ask it for a plan, control it.
 
-Any running node is asked: all of them know the registry, and a change is a proposal on its log.
+It asks any running node: all of them know the registry, and a change is a proposal on its log.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""`evenkeel data`: what is in a stopped node's directory, whether it is what was written, and what
-it is full of; or what the nodes that run hold, and will need."""
+"""`evenkeel data`: inspect or verify a stopped node's directory, and show what fills it; or what
+running nodes hold and will need.
+"""
 
 import argparse
 import json

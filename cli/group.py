@@ -1,4 +1,4 @@
-"""`evenkeel group`: who reads what and how far they are; setting them back. Any Kafka cluster."""
+"""`evenkeel group`: list, show, set back and delete consumer groups. Any Kafka cluster."""
 
 import argparse
 import sys

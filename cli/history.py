@@ -1,4 +1,4 @@
-"""`evenkeel history check FILE...`: could logs have shown this to anybody?"""
+"""`evenkeel history check FILE...`: checks whether logs could have shown this to clients."""
 
 import argparse
 import json

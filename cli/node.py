@@ -1,7 +1,7 @@
-"""`evenkeel node`: look at a cluster's nodes, add one, let one go, give one an empty disk.
+"""`evenkeel node`: list nodes, add, remove or replace one.
 
-The nodes of a cluster that runs on this machine are started and stopped by its launcher. With
-`--http` any other cluster is told of the change, and the new node's configuration is printed.
+The launcher starts and stops the nodes of a cluster that runs on this machine. With `--http`
+another cluster gets the change, and the new node's configuration is printed.
 """
 
 import argparse

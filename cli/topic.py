@@ -1,4 +1,4 @@
-"""`evenkeel topic`: make topics, look at them, write and read them. Any Kafka cluster."""
+"""`evenkeel topic`: create, show, write and read topics. Any Kafka cluster."""
 
 import argparse
 import json

@@ -1,7 +1,7 @@
 """How another terminal asks the launcher for a fault: a unix socket in the data directory.
 
 One line of JSON each way: `{"do": "kill", "node": 2}`, then `{"ok": true, "message": "..."}`. The
-launcher stays the parent of every node, so it alone starts them and knows how they ended.
+launcher stays the parent of every node, so only the launcher starts them and knows how they ended.
 """
 
 import json

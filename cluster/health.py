@@ -1,6 +1,6 @@
-"""Asking a node over HTTP: readiness, status, and the administration calls.
+"""HTTP requests to a node: readiness, status, and the administration calls.
 
-`http.client` and not `urllib`: a proxy named in the environment has no business on loopback.
+`http.client` and not `urllib`: a proxy from the environment must not be used on loopback.
 """
 
 import http.client

@@ -1,8 +1,8 @@
 """Run a cluster of real node processes on this machine, for as long as a context lasts.
 
-The launcher is the parent of every node: it starts them, notes how they end, does to them what the
-control socket asks for, and stops them all on the way out. Should it be killed itself, the kernel
-kills the nodes (child.py), and they look for their parent as well (`--parent-pid`).
+The launcher is the parent of every node: it starts them, records how they end, carries out requests
+from the control socket, and stops them all at the end. If it is killed itself, the kernel kills the
+nodes (child.py), and they also check for their parent (`--parent-pid`).
 """
 
 import os

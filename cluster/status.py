@@ -1,8 +1,8 @@
-"""The whole cluster as one picture, put together from what every node says of itself.
+"""The status of the whole cluster, combined from the reports of every node.
 
-Each node knows its own part for certain and the others' by hearsay. So a group's master is the node
-that says it is *acting* as one (it holds the lease, in this life of it, and hands nothing over);
-where nobody does, the table shows who was the last one known.
+Each node knows its own part for certain and that of others only by hearsay. So a Paxos group's
+master is the node that reports that it is *acting* (it holds the lease, in this incarnation, and
+hands nothing over). If no node does, the table shows the last known one.
 """
 
 import textwrap

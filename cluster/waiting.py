@@ -1,9 +1,9 @@
-"""Waiting until nodes are ready, and telling meanwhile what they wait for.
+"""Waiting until nodes are ready, and reporting meanwhile what they wait for.
 
-A node knows why it is not ready (/readyz), and it is that which a person wants to read: a restarted
-node may have to wait for others, which nobody has started yet. Whoever waits does so here, in the
-terminal that asked, and not in the launcher: the launcher is free to start those others meanwhile,
-and a wait that was given up can be taken up again (`evenkeel wait`).
+A node knows why it is not ready (/readyz), and that is what a person wants to read: a restarted
+node may have to wait for others that are not started yet. The wait runs in the terminal that asked
+for it, not in the launcher: so the launcher is free to start those others, and a wait that was
+given up can be resumed (`evenkeel wait`).
 """
 
 import textwrap

@@ -1,7 +1,7 @@
-"""What a user's programs would do, with an unmodified Kafka client, and a record of what they saw.
+"""The programs of a user, with an unmodified Kafka client, and a record of what they saw.
 
 confluent-kafka (librdkafka) blocks, so each of these runs in a thread of its own and is watched
-from outside through plain numbers. What they write down is a history for `history.checker`.
+from outside through plain numbers. They write a history for `history.checker`.
 """
 
 import logging

@@ -1,9 +1,9 @@
-"""Waits and their deadlines, in a heap that is corrected lazily: heartbeats only make them later.
+"""Waits and their deadlines, in a heap that is corrected lazily: heartbeats only postpone them.
 
-A wait counts the time in which we listen, no other: while this process stands still, and between
-two masterships, it stands still as well (`grant`, `resume`). Who comes out of that with little left
-gets a short grace, so that what lies in our sockets can be read, or the new address be found. A
-wait gets it once, however often it is interrupted: it ends after its length and one grace at most.
+A wait only counts the time in which we listen: while this process stands still, and between two
+masterships, it stands still as well (`grant`, `resume`). A wait that has little time left after
+that gets a short grace, so that the data in our sockets can be read, or the new address be found.
+It gets it once, however often it is interrupted: it ends after its length and one grace at most.
 """
 
 import heapq

@@ -1,11 +1,11 @@
-"""The topics there are, and of which of them an offset was committed.
+"""The present topics, and for which of them an offset was committed.
 
-A name may mean one topic after another, so what is kept of a partition says by a *uid* which one is
-meant: the registry gives each partition a number that only grows, and never gives one twice. What
-carries a lower uid than the partition of today was committed for an earlier topic of that name.
+A name may refer to one topic after another, so stored offsets contain a *uid* of the partition: the
+registry gives each partition a number that only grows and is never reused. An offset with a lower
+uid than the present partition was committed for an earlier topic of that name.
 
-This node may be behind with what the registry says. An offset with a uid that it has not heard of
-yet is therefore no older topic's, but a newer one's.
+This node may be behind the registry. An offset with a uid that it does not know yet therefore
+belongs to a newer topic, not to an older one.
 """
 
 from collections.abc import Mapping

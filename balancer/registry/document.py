@@ -1,8 +1,8 @@
-"""What the registry holds, to be read and to be put into bytes; `registry.py` changes it.
+"""The contents of the registry, for reading and encoding; `registry.py` changes them.
 
-What the properties return are frozen values, or mappings that are replaced and never changed in
-place (topics and partitions excepted: they are read only by agreement). The shell compares
-`versions` with the ones it saw last to learn what has changed.
+The properties return frozen values, or mappings that are replaced and never changed in place
+(topics and partitions excepted: they are read only by agreement). The shell compares `versions`
+with the last ones it saw to learn what has changed.
 """
 
 from collections.abc import Mapping

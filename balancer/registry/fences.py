@@ -1,14 +1,14 @@
-"""When each thing in the registry was decided on last: who decided before that is too late.
+"""When each thing in the registry was last decided on: earlier decisions are refused.
 
-A change may come into the log long after it was asked for: it was on a link that stalled, or in a
-slot of an earlier master. Meanwhile somebody else's was acknowledged, and it would undo that
-(protocol.md F1). So a change comes as Decided, with the slot that its author's copy of the registry
-was at, and is refused where the same thing was decided on in a later one: also if that changed
-nothing, for whoever asked for it was told that it is so.
+A change may reach the log long after it was requested: it was on a link that stalled, or in a slot
+of an earlier master. Meanwhile another change was acknowledged, and the late one would undo it
+(protocol.md F1). So a change comes as Decided, with the slot of its author's copy of the registry,
+and is refused if the same thing was decided on in a later slot: even if that changed nothing,
+because its client was told that this is the state.
 
-Slots are remembered from the first Decided on, in new clusters that of the founding; what was
-decided before is refused. For a state that an older version wrote down knows none of them, and
-replicas that go on from it must judge as those that have the log.
+Slots are remembered from the first Decided on, in new clusters that of the founding; anything
+decided before is refused. A state that an older version wrote has no slots, and replicas that
+continue from it must judge like those that have the log.
 """
 
 from typing import Final

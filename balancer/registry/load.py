@@ -1,14 +1,14 @@
-"""What the nodes tell of their load, and the built-in estimator that makes weights of it.
+"""The load reports of the nodes, and the built-in estimator that computes weights from them.
 
-Every few seconds each node writes one report to the internal topic LOAD_TOPIC: what it did for the
-groups it is master of, and how it fares itself. It is JSON, so that a Spark job or any Kafka
-consumer can read it. The topic lives in the registry's group, whose log every node applies: all of
-them see the same reports in the same order.
+Every few seconds each node writes one report to the internal topic LOAD_TOPIC: its work for the
+groups it is master of, and its own condition. It is JSON, so that a Spark job or any Kafka consumer
+can read it. The topic lives in the registry's group, whose log every node applies: all of them see
+the same reports in the same order.
 
 The estimator smooths the cost of each group with an exponentially weighted average; a report counts
-for as long as it covers. Weights are relative: WEIGHT_NORMAL is an average group, and part of every
-weight is the same for all, because an idle group costs renewals and memory, too, and may not stay
-idle. Old reports say nothing: without fresh ones there are no weights, and plans go by counts.
+in proportion to its interval. Weights are relative: WEIGHT_NORMAL is an average group, and part of
+every weight is the same for all, because an idle group costs renewals and memory, too, and may not
+stay idle. Old reports are ignored: without fresh ones there are no weights, and plans go by counts.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""The nodes of the cluster and the lives they lead; part of the registry's state.
+"""The nodes of the cluster and their life cycle; part of the registry's state.
 
-A node is *admitted* (a founder is from the beginning, others are added), *active* once it has
-registered, *leaving* when an operator takes it away, and *removed* when it has nothing any more.
-A removed node's id is never used again: what is on its disk must not come back as somebody's vote.
+A node is *admitted* (a founder from the beginning, others by being added), *active* once it has
+registered, *leaving* when an operator removes it, and *removed* when it has nothing any more. A
+removed node's id is never used again: the data on its disk must not return as a vote.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""What an operator wants of the balancer and what it has decided: the registry's records of both.
+"""An operator's policy for the balancer and the balancer's decisions: the registry's records of
+both.
 
 All bounded: the policy has a handful of fields, of the last PLANS_MAX plans each keeps its first
 PLAN_MOVES_MAX moves, and there is one weight for each group.

@@ -1,9 +1,9 @@
-"""Which nodes keep which group: as it should be, and as the groups say; part of the registry.
+"""Which nodes keep which group: the intended and the actual members; part of the registry.
 
-A group's *replica set* is wished for here; its *members* are what its own log says (Config
-entries), and its master notes them here. Until they are noted they are the first members, which
-follow from how the cluster was founded. Driving the members to the set is the group's master's
-business, one change at a time (`paxos.changes.membership`).
+A group's *replica set* is the intended one; its *members* are what its own log says (Config
+entries), noted here by its master. Until then they are the first members, which follow from how the
+cluster was founded. The group's master changes the members to the set, one at a time
+(`paxos.changes.membership`).
 """
 
 from collections.abc import Collection, Mapping

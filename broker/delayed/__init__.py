@@ -1,3 +1,3 @@
 """Delayed operations ("purgatory"): fetches that wait for data, produces that wait for the log, and
-answers that wait until something is so.
+answers that wait for a condition.
 """

@@ -1,10 +1,10 @@
-"""Fetches that wait for data (long polling), woken by what they wait for and by nothing else.
+"""Fetches that wait for data (long polling), woken only by what they wait for.
 
-A parked fetch hears of new batches of its partitions (once a round, however many there were), of
-changes of mastership, and of the end of its time. Thousands may wait for one partition: of those
-that are woken together a round looks at some (`STEPS_PER_ROUND`), and the next one goes on. One
-timer serves them all: it is set to the earliest deadline, and those that were answered before
-theirs are skipped when their turn comes.
+A parked fetch is notified of new batches of its partitions (once a round, however many there were),
+of changes of mastership, and of its deadline. Thousands may wait for one partition: of those woken
+together a round checks some (`STEPS_PER_ROUND`), and the next round continues. One timer serves
+all: it is set to the earliest deadline, and fetches that were answered before theirs are skipped
+when their turn comes.
 """
 
 import heapq

@@ -1,9 +1,9 @@
-"""Answers that wait for something to become true, or for their time to run out.
+"""Answers that wait for something to become true, or for their deadline.
 
-A client that asks during an election gets its answer a little later instead of an error: it would
-only come again after a back-off that is longer than the election (kafka.md section 5). What is
-waited for is looked at again every few milliseconds; the more wait, the more seldom, so that a
-crowd of clients in an outage costs no more than a few percent of a core.
+A client that asks during an election gets its answer a little later instead of an error: after an
+error it would only return after a back-off that is longer than the election (kafka.md section 5).
+The conditions are checked again every few milliseconds; the more operations wait, the less often,
+so that a crowd of clients in an outage costs no more than a few percent of a core.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Produce requests that wait for the log, and the one coarse timer that ends the stuck ones.
+"""Produce requests that wait for the log, and the one coarse timer that ends stuck ones.
 
-A producer says how long it will wait (its request timeout); nearly all requests are answered within
-milliseconds, so nothing is done for them but to enter and to leave a dict. A sweep now and then
-counts down what is left; a request may therefore wait up to two sweeps longer than it asked for.
+A producer says how long it will wait (its request timeout). Nearly all requests are answered within
+milliseconds, so each only enters and leaves a dict. A sweep now and then counts down the remaining
+time; a request may therefore wait up to two sweeps longer than it asked for.
 """
 
 from typing import Final, Protocol

@@ -1,22 +1,21 @@
 """The live halves of the group coordinators: one for each Paxos group this node is master of.
 
-A consumer group belongs to the Paxos group its name hashes to; its state is in that group's log
-(`coordinator.replicated.store.GroupStore`, kept by the group's state machine on every node), and
-the master alone runs a `coordinator.Coordinator` on it. Here masters come and go: a coordinator is
-elected when this node may act and has applied all that was chosen before, and resigned when the
-epoch changes. A steal therefore keeps members, generation and assignments; clients only hear
-NOT_COORDINATOR and look for the new address.
+A consumer group belongs to the Paxos group its name hashes to. Its state is in that Paxos group's
+log (`coordinator.replicated.store.GroupStore`, kept by the state machine on every node), and only
+the master runs a `coordinator.Coordinator` on it. This module handles changes of mastership: a
+coordinator is elected when this node may act and has applied all that was chosen before, and
+resigned when the epoch changes. A steal therefore keeps members, generation and assignments;
+clients only get NOT_COORDINATOR and look for the new address.
 
-While the group is being handed over this node may not act, and nobody else is master yet: a client
-sent away then would be sent back here by whoever it asks, and librdkafka, once it has gone in such
-a circle, may go on until its session ends (seen with 2.16). So a tenure is suspended first, and
-requests and answers wait until the epoch changes, or it turns out that we go on.
+While the Paxos group is being handed over this node may not act, and there is no other master yet:
+a client sent away then would be sent back here by any node it asks, and librdkafka, once in such a
+circle, may stay there until its session ends (seen with 2.16). So a tenure is suspended first, and
+requests and answers wait until the epoch changes, or until it turns out that we stay master.
 
-Nothing is answered on the strength of a mastership that has ended: acting and epoch are looked at
-again after the work, right before the answer leaves (protocol.md [R14]). And nothing is changed on
-its strength: each command says which epoch it was decided in, and the log refuses it in any other
-([F1]). So a client can be told for sure that its change will not be made, or that nobody knows
-whether it was ([F2]).
+Nothing is answered under a mastership that has ended: acting and epoch are checked again after the
+work, right before the answer leaves (protocol.md [R14]). And nothing is changed under it: each
+command names the epoch it was decided in, and the log refuses it in any other ([F1]). So a client
+can be told for certain that its change will not be made, or that its fate is unknown ([F2]).
 """
 
 from collections.abc import Callable, Iterator, Mapping

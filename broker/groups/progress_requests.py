@@ -1,9 +1,9 @@
-"""Asking consumers how far they are, before the master of what they read moves (E12, E13).
+"""Asking consumers for their progress before the master of their partitions moves (E12, E13).
 
-A consumer that can be asked says so in each of its Fetches (docs/kafka.md, "Progress on request");
-it is told in its next answer, a parked fetch at once, commits, and says in the Fetch after that
-that it has. Whoever collects waits for all that were here lately, but no longer than he says.
-Consumers that never said anything are neither known here nor waited for.
+A consumer that supports this says so in each of its Fetches (docs/kafka.md, "Progress on request").
+It is asked in its next answer (a parked fetch at once), commits, and reports in the following Fetch
+that it has done so. The collector waits for all such consumers that were here lately, up to its
+limit. Consumers that never announced support are neither known here nor waited for.
 """
 
 from collections.abc import Callable, Iterable

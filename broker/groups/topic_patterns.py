@@ -1,7 +1,7 @@
 """Patterns of topic names (KIP-848): by RE2, whose time is linear in the pattern and the name.
 
-A pattern is a client's word, and is matched on the loop against every topic there is: an engine
-that backtracks could be made to stand still by a few characters.
+A pattern comes from a client and is matched on the loop against every topic: a few characters could
+stall an engine that backtracks.
 """
 
 from collections.abc import Iterable

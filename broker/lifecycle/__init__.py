@@ -1,3 +1,3 @@
-"""What becomes of records with time: retention, tiering to cold segments, compaction, and how much
-disk that will need.
+"""The life of records: retention, tiering to cold segments, compaction, and the disk space that
+this will need.
 """

@@ -1,13 +1,13 @@
-"""Which partition is compacted next, and how much of it in one go: a function of its files.
+"""Which partition is compacted next, and how much of it at once: a function of its files.
 
-As in Kafka: what earlier rounds have been over is *clean*, what came since is *dirty*; a partition
-is due when enough of its bytes are dirty, or when its oldest dirty record has waited for too long.
-Files that hold a record younger than `min.compaction.lag.ms` are left alone, with all behind them;
-so is the file that is still written to, and what is still in the node's log: the newest records are
-always there, every single one of them.
+As in Kafka: what earlier rounds have processed is *clean*, newer data is *dirty*. A partition is
+due when enough of its bytes are dirty, or when its oldest dirty record has waited for too long.
+Files with a record younger than `min.compaction.lag.ms` are left alone, with all files behind them;
+so is the file that is still written to, and the data in the node's log: the newest records are
+always complete.
 
-How far a file is clean stands in the file itself (`clean_to`), so it is true after a crash, and of
-files that came from another node, which say nothing, nothing is believed.
+How far a file is clean is stored in the file itself (`clean_to`), so it is correct after a crash.
+Files from another node do not have it and count as dirty.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

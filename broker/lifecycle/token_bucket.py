@@ -1,4 +1,4 @@
-"""How fast: a token bucket that may be overdrawn once, because a batch is never cut in two."""
+"""A rate limit: a token bucket that may be overdrawn once, because a batch is never cut in two."""
 
 import attrs
 

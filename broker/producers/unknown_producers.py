@@ -1,19 +1,19 @@
 """Producers that a partition does not know, and that do not begin at 0.
 
-They go on from somewhere: from an earlier topic of this name, or from before the partition forgot
-them. Kafka lets an unknown producer begin where it likes. Here that would not be safe by itself: a
-batch may be chosen whose predecessor is not, because the master died between the two, and appended
-as a beginning it would stand before what is sent again (found by the swarm: seed 22 with brokers).
+They continue from somewhere: from an earlier topic of this name, or from before the partition
+forgot them. Kafka lets an unknown producer begin anywhere. Here that alone would not be safe: a
+batch may be chosen whose predecessor is not, because the master died between the two; appended as a
+beginning it would precede what is sent again (found by the swarm: seed 22 with brokers).
 
-So the log refuses such a batch at first. When the master sees that, everything that came before has
-been applied or is lost, and the producer still is not known: then it writes down that the producer
+So the log refuses such a batch at first. When the master sees the refusal, everything before it has
+been applied or is lost. If the producer is still unknown, the master records that the producer
 begins here, under its epoch, and proposes the batch again. Only the batch that was refused first is
 a beginning; those behind it follow it, or are refused.
 
-A predecessor may also have gone to the master before, and be on its way here by another connection.
-So a new master waits first, as long as for any gap, and its answer is one that is retried
-(`broker.producers.sequence_gaps`): from when it became master, or from when it saw the batch first,
-should masters come and go more quickly.
+A predecessor may also have gone to the previous master, and be on its way here by another
+connection. So a new master waits first, as long as for any gap, and its answer is one that clients
+retry (`broker.producers.sequence_gaps`): from when it became master, or from when it saw the batch
+first, if masters change more quickly.
 """
 
 from collections.abc import Mapping

@@ -1,14 +1,14 @@
-"""Small commands are proposed all together, not in two halves that alternate (group commit).
+"""Small commands are proposed all together, not in two alternating halves (group commit).
 
-Clients that wait for their answers ask again as soon as they have them. Who proposes whatever has
-come whenever it can ends with two halves of them: one is on its way to a quorum while the other is
-answered and asks again. Each half then pays for an entry in every group, for a sync on every node
-and for all messages of these. When many were answered together it pays to wait: until nothing is
-under way, and for those who will ask again. Latency gains as well, for what it is made of there is
-the work (measured: docs/performance.md).
+Clients that wait for their answers ask again as soon as they have them. If everything is proposed
+as early as possible, they end up in two halves: one is on its way to a quorum while the other is
+answered and asks again. Each half then costs an entry in every group, a sync on every node and all
+the messages for these. When many were answered together it pays to wait: until nothing is in
+flight, and for those that will ask again. Latency improves as well, because there it consists of
+this work (measured: docs/performance.md).
 
-Where few are answered together nothing waits; large commands do not, nor those of a group that is
-being handed over; and nothing waits for longer than `WAITS_NS_MAX`.
+If few are answered together nothing waits. Large commands never wait, nor do those of a group that
+is being handed over; and nothing waits for longer than `WAITS_NS_MAX`.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
-"""What fetches want of the disk and is not in memory: read by a thread, while the loop goes on.
+"""Reads from disk for fetches whose data is not in memory: in a thread, while the loop continues.
 
-One request's reads are one job, and few jobs are with the thread at a time: so little is held in
-memory, and a disk that hangs holds the others up here, where they are counted and give up in time.
-Who is answered meanwhile does not want them any more. What a job has read is given back as it is,
-errors included: whoever reads knows what they mean.
+The reads of one request are one job, and few jobs are in the thread at a time: so little memory is
+held, and while a disk hangs the other jobs wait here, where they are counted and time out. A fetch
+that was answered meanwhile no longer wants them. A job returns what it has read as it is, errors
+included, and the reader interprets them.
 """
 
 from collections import deque

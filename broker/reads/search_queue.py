@@ -1,9 +1,9 @@
-"""Searches that take too long for the loop: done background, one piece at a time, in turns.
+"""Searches that take too long for the loop: done in the background, one piece at a time, in turns.
 
-Each request that still searches has its turn: its next piece of work goes to the worker, and when
-that is done it is the next one's. So only one batch is held and decompressed at any time, however
-many ask, and a request that asks for much holds up the others by one batch. What has not come to
-its end in time is told so: a search has no answer before it has the right one.
+Searching requests take turns: the next piece of one goes to the worker, and after it the next
+request is served. So only one batch is held and decompressed at any time, however many search, and
+a large request delays the others by one batch. A search that does not end in time gets a time-out:
+it has no answer before it has the right one.
 """
 
 from collections import deque

@@ -1,13 +1,13 @@
-"""Looking for a time in one partition, batch by batch, each of which anybody may look into.
+"""Searching one partition for a time, batch by batch; any thread may do the search within a batch.
 
-A batch says in its header which greatest time it has, and the index and the cold store know that of
-all batches. Its producer has said it, so it only tells where to look: the answer is a record's, and
-where a batch does not hold what its header promises (because compaction has emptied it, because
-what it meant lies before the log start, or because it was never true), the search goes on.
+The header of a batch contains its greatest time, and the index and the cold store know that of all
+batches. It comes from the producer, so it only says where to look: the answer is a record, and if a
+batch does not contain the time in its header (because compaction has emptied it, because the record
+lies before the log start, or because it was never true), the search continues.
 
-A search is driven by its owner: `next_job` names the next piece of work, which needs nothing but
-what it was given and may be done in another thread; `heard` is told what came of it. In between the
-log may grow, lose its beginning, or move into the cold store: places are offsets, looked up anew.
+Its owner drives a search: `next_job` returns the next piece of work, which needs only its arguments
+and may run in another thread; `heard` takes the result. In between the log may grow, lose its
+beginning, or move into the cold store: positions are offsets, looked up again each time.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,8 @@
-"""Who leads a partition, as this node tells its clients: an epoch never goes backwards.
+"""The leader of a partition, as this node reports it to clients: an epoch never goes backwards.
 
-Clients ignore what carries an older leader epoch than they have seen (KIP-320), so a node that said
-an older one would be believed by those who know nothing yet and by nobody else. After the replica
-of a group was set back to a checkpoint, its lease may for a moment be one from before: then nobody
-leads, as far as we can tell.
+Clients ignore answers with an older leader epoch than they have seen (KIP-320), so only clients
+that know nothing yet would believe a node that reports an older one. After a replica was set back
+to a checkpoint, its lease may for a moment be an older one: then there is no known leader.
 """
 
 from typing import NamedTuple

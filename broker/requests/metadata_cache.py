@@ -1,8 +1,8 @@
-"""The answer about all topics, encoded once and kept until anything it says has changed.
+"""The answer about all topics, encoded once and kept until anything in it has changed.
 
-Most clients ask for it in the same version and all of them at once, after a failover: then it is
-worth the most. What it depends on is compared as a whole before every use, so nothing has to tell
-the cache of changes.
+Most clients ask for it in the same version, and after a failover all of them at once: then it is
+most useful. Everything it depends on is compared before every use, so nothing has to notify the
+cache of changes.
 """
 
 import struct

@@ -1,7 +1,7 @@
-"""A request that is refused as a whole, in the words of its API: each thing that it named is.
+"""A request that is refused as a whole, in the format of its API: every item it names is refused.
 
-Where a version has an error for the request itself that is told as well. Nothing is looked up and
-nothing decided; what is long is written aside.
+If a version has an error for the request itself, that is set as well. Nothing is looked up or
+decided; long answers are encoded in the background.
 """
 
 from collections.abc import Callable, Mapping, Sized

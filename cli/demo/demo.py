@@ -1,8 +1,9 @@
-"""`evenkeel demo`: in under two minutes, with real processes and a real Kafka client, what this is.
+"""`evenkeel demo`: shows Evenkeel in under two minutes, with real processes and a real Kafka
+client.
 
 Everything is shown on the real thing and checked: masters are concentrated on one node and stolen
-back one by one while a producer goes on, a node is killed with SIGKILL and comes back, and a fresh
-consumer then proves that nothing acknowledged was lost, repeated or reordered. A check that fails
+back one by one while a producer continues, a node is killed with SIGKILL and comes back, and a
+fresh consumer then proves that nothing acknowledged was lost, repeated or reordered. A failed check
 makes the exit code 1.
 """
 

@@ -1,9 +1,9 @@
-"""ConsumerGroupHeartbeat (KIP-848): the whole life of a group that the broker shares out.
+"""ConsumerGroupHeartbeat (KIP-848): the whole life of a consumer group with broker-side assignment.
 
-Every change (somebody joins, leaves, subscribes to something else, a topic grows) makes the group's
-epoch one more and a new plan at once; each member then comes to it step by step, one step with a
-heartbeat, by the rule of `assigned_group`. A change goes into the log before anybody is told of it
-("durable before visible"), so the next coordinator goes on in the middle of it.
+Every change (a member joins, leaves, changes its subscription, a topic grows) raises the group's
+epoch and makes a new plan at once. Each member then reaches it step by step, one step per
+heartbeat, by the rule of `assigned_group`. A change goes into the log before any member hears of it
+("durable before visible"), so the next coordinator can continue in the middle of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping

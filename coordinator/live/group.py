@@ -1,6 +1,6 @@
 """One consumer group as its coordinator sees it: volatile, and at times ahead of the log.
 
-Data and questions about it; who changes it is `membership` (and `rebalance` for the phases).
+Data and questions about it; `membership` changes it (and `rebalance` for the phases).
 """
 
 from collections import Counter

@@ -1,6 +1,7 @@
-"""A group that the broker shares out, as its coordinator sees it: at times ahead of the log.
+"""A consumer group with broker-side assignment, as its coordinator sees it: at times ahead of the
+log.
 
-Data only; who changes it is `assigning`.
+Data only; `assigning` changes it.
 """
 
 from typing import NamedTuple

@@ -1,10 +1,10 @@
-"""Offsets and the topics they were committed for: what is of no topic any more is forgotten.
+"""Offsets and the topics they were committed for: offsets of deleted topics are forgotten.
 
-What a member is told is right at once, for it goes by the uid (`topics.Topics.is_of`). What is left
-is done beside serving, some offsets at a time: forget those of topics that are gone, and tie to the
-topic there is what a release has left that did not write down uids. That is looked for when a
-coordinator begins, when topics go, and with every sweep, so nothing depends on who was coordinator
-when a topic was deleted.
+What a member is told is correct at once, because it goes by the uid (`topics.Topics.is_of`). The
+rest is done in the background, some offsets at a time: offsets of deleted topics are forgotten, and
+offsets of a release that did not store uids are bound to the present topic. This runs when a
+coordinator begins, when topics are deleted, and with every sweep, so nothing depends on who was
+coordinator when a topic was deleted.
 """
 
 from collections.abc import Callable, Iterator

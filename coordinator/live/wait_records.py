@@ -1,9 +1,9 @@
-"""What of its waits a coordinator writes down, and when, so that a move does not start them anew.
+"""Which of its waits a coordinator records, and when, so that a move does not restart them.
 
-All of it once before a group is handed over (`Coordinator.handing_over`); otherwise, for a
-coordinator that dies, only what is unusual, and only while there is something unusual: a member
-that is silent for longer than it usually is, a rebalance that goes on, one who is heard of again. A
-group that is well costs the log nothing, one with a dead member a small command each second.
+All of them once before a group is handed over (`Coordinator.handing_over`). Otherwise, in case the
+coordinator dies, only unusual ones, and only as long as they are: a member that is silent for
+longer than usual, a rebalance in progress, a member that returns. A healthy group costs the log
+nothing, one with a dead member a small command each second.
 """
 
 from collections.abc import Mapping

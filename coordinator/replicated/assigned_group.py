@@ -1,9 +1,9 @@
-"""A group whose work the broker shares out (KIP-848): what is kept of it, and its one rule.
+"""A consumer group with broker-side assignment (KIP-848): its stored state, and its one rule.
 
-The rule: a partition is given to a member only when no other member may still hold it. A member
-gives up first what is not to be its own any more (`revoking`), says so, and only then moves to the
-group's new epoch; another gets the partition after that. So there is no moment in which everybody
-stops, and none in which two consume the same.
+The rule: a member gets a partition only when no other member may still hold it. A member first
+gives up what is no longer its own (`revoking`), confirms that, and only then moves to the group's
+new epoch; another member gets the partition after that. So there is no moment in which all members
+stop, and none in which two consume the same.
 """
 
 from collections.abc import Iterable, Mapping

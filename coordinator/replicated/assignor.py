@@ -1,9 +1,9 @@
-"""Who gets which partition of a group whose work the broker shares out (KIP-848).
+"""Broker-side assignors (KIP-848): which member gets which partition of a consumer group.
 
-Two ways, by Kafka's names. `uniform`: everybody has as many partitions as the others, give or take
-one, as far as subscriptions allow, and keeps what it has where that is possible. `range`: of each
-topic everybody has one piece in a row, the same members the same numbers of every topic, so that
-topics with equal keys can be joined.
+Two ways, by Kafka's names. `uniform`: all members have equally many partitions, give or take one,
+as far as subscriptions allow, and keep what they have where possible. `range`: each member has one
+contiguous piece of each topic, with the same numbers in every topic, so that topics with equal keys
+can be joined.
 
 Pure and the same everywhere: members and topics count in the order of their ids.
 """

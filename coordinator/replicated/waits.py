@@ -1,8 +1,8 @@
-"""What a mastership says of its waits, for the next one: the command and its bytes.
+"""What a mastership records about its waits, for the next one: the command and its bytes.
 
-A wait is written down by what is left of it, not by when it ends: it stands still while nobody
-listens, and no clock has to be compared with another node's. What is written down is the whole
-truth at one moment. Who is not in it has been heard of lately, and has all of its time.
+A wait is stored as its remaining time, not as its end: it stands still while nobody listens, and no
+clock has to be compared with another node's. A record is complete for one moment. A member that is
+not in it was heard of lately, and has all of its time.
 """
 
 import struct

@@ -1,7 +1,7 @@
-"""ApiVersions: the ranges of what this broker has handlers for, from the one table of APIs.
+"""ApiVersions: the version ranges that this broker has handlers for, from the one table of APIs.
 
-And the one feature of ours that a client may want to know of before it relies on it: Kafka has a
-place for such names from version 3 on (KIP-584), and clients pass over those they do not know.
+It also names our one feature that a client may want to check before it relies on it: Kafka has a
+field for such names from version 3 on (KIP-584), and clients ignore those they do not know.
 """
 
 from collections.abc import Callable, Iterable

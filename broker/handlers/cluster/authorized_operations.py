@@ -1,4 +1,4 @@
-"""Authorized operations (KIP-430): as there are no ACLs yet, everybody may do all there is."""
+"""Authorized operations (KIP-430): as there are no ACLs yet, everybody may do everything."""
 
 from collections.abc import Iterable
 from enum import IntEnum

@@ -1,11 +1,11 @@
-"""Metadata: which nodes there are, which topics, and who leads each partition.
+"""Metadata: the nodes, the topics, and the leader of each partition.
 
-While a wanted partition has no leader the answer is held for a moment: a client that is told
-"nobody" backs off longer than an election takes (kafka.md section 5). So it is while a wanted topic
-may only be unknown to this node (broker.handlers.topics.known_names). Replicas are the members of
-the partition's Paxos group and those that are to be, its ideal master first, since Kafka calls the
-first the preferred one. In sync are the members that are heard, because which of them voted last is
-not Kafka's business here; offline is who is not.
+While a wanted partition has no leader the answer is held for a moment: a client that hears of no
+leader backs off longer than an election takes (kafka.md section 5). The same happens while a wanted
+topic may only be unknown to this node (broker.handlers.topics.known_names). Replicas are the
+present and future members of the partition's Paxos group, its ideal master first, since Kafka calls
+the first the preferred one. Reachable members are in sync, because which of them voted last does
+not matter to Kafka; the others are offline.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,6 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups that the broker shares out (KIP-848)."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: consumer groups with broker-side assignment
+(KIP-848).
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,8 +1,8 @@
 """FindCoordinator: the master of the Paxos group that a consumer group's name hashes to.
 
 While there is none the answer is held for a moment, as for Metadata. There are no transactions, and
-of all errors TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the one on which every client gives up at
-once and clearly (kafka.md section 5); others make librdkafka try until its timeout.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the error on which every client gives up at once and
+clearly (kafka.md section 5); others make librdkafka retry until its timeout.
 """
 
 from functools import partial

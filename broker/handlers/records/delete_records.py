@@ -1,12 +1,12 @@
-"""DeleteRecords (KIP-107): a partition's first offset is moved up, on every replica alike.
+"""DeleteRecords (KIP-107): moves a partition's first offset up, the same on every replica.
 
-The change goes through the group's log like a batch, so it is there or not there for everybody, and
-a new master knows it. Nothing below the new start is served again.
+The change goes through the group's log like a batch, so it applies to all or none, and a new master
+knows it. Nothing below the new start is served again.
 
-What is deleted is decided here: "everything" is what there is now. A command may come into the
-log late, by way of another master, when records have been acknowledged that its client never meant
-(protocol.md F1). So decided it does no harm then: an offset is never used twice, and a start never
-goes back.
+The offset is decided here: "everything" means everything at this moment. A command may reach the
+log late, through another master, after records were acknowledged that its client never meant
+(protocol.md F1). Decided like this it does no harm then: an offset is never used twice, and a start
+never goes back.
 """
 
 from collections import Counter

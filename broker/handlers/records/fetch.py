@@ -1,21 +1,20 @@
 """Fetch: whole batches from an offset on, at once or when there are enough of them (long polling).
 
-Reads are the master's, under its lease, and the lease is looked at AFTER the work: values first,
-then acting and still the same epoch, then the answer (protocol.md [R14]). While this node holds the
-lease and may not act on it just now (it is handing the group over, or is too close to the expiry),
-a fetch that may wait waits: what ends the wait is the new master, whose name it can then be told.
-So does a fetch whose client knows a newer epoch than we do: it was sent here by the old master, and
-we are about to hear that we are the new one.
+Only the master reads, under its lease, and the lease is checked AFTER the work: values first, then
+acting and still the same epoch, then the answer (protocol.md [R14]). If this node holds the lease
+but may not act on it just now (it is handing the group over, or is too close to the expiry), a
+fetch that may wait waits, until there is a new master whose name the answer can give. The same
+holds for a fetch whose client knows a newer epoch than we do: the old master sent it here, and we
+are about to learn that we are the new one.
 
-What is not in memory is read by a thread (broker.reads.disk_reads), and the fetch waits for that,
-too: then it looks at everything anew, with what was read at hand, and answers. So a read may take
-long and all of the above holds. A disk that does not answer in time costs the records, not the
-answer.
+A thread reads what is not in memory (broker.reads.disk_reads), and the fetch waits for that, too:
+then it checks everything again, with the data at hand, and answers. So a read may take long and all
+of the above holds. If the disk does not answer in time, the answer comes without records.
 
-Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept).
-One that goes on with a session is refused, whatever its id; one that begins or ends a session says
-all it wants, and is served as if it had named none, as in Kafka.
-There are no transactions: what is applied is stable, and read_committed reads the same.
+Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept). A
+request that continues a session is refused, whatever its id; one that begins or ends a session
+contains everything it wants, and is served as if it had named none, as in Kafka. There are no
+transactions: applied records are stable, and read_committed reads the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,10 +1,10 @@
 """OffsetForLeaderEpoch: how far the records of a leader epoch reach (KIP-320).
 
-A consumer whose partition has another leader asks for the end of the epoch of what it read last: an
-end before its position would mean that what it read is gone. Nothing chosen is ever truncated, so
-the answer never says that; clients that ask need it all the same before they go on reading.
+When its partition has another leader, a consumer asks for the end of the epoch of its last record:
+an end before its position would mean that this record is gone. Nothing chosen is ever truncated, so
+the answer never says that; clients that ask need it all the same before they continue reading.
 
-Answered under the lease, which is looked at after the work (protocol.md [R14]).
+Answered under the lease, which is checked after the work (protocol.md [R14]).
 """
 
 from broker.handlers.topics.known_names import denial

@@ -1,13 +1,12 @@
-"""ListOffsets: where a partition begins, where it ends, and which offset a point in time has.
+"""ListOffsets: the begin and end of a partition, and the offset for a point in time.
 
-Offsets for times are exact, whatever the codec and the size of a batch, and do not depend on what
-else is asked: the first record that is not earlier (`broker.reads.time_search`). What is found by
-looking into a few small batches is answered at once. For more the request waits while others are
-served (`broker.reads.search_queue`), and its connection with it, as any other does that takes time;
-partitions whose search does not end in time are answered with REQUEST_TIMED_OUT, and clients ask
-again.
+Offsets for times are exact, whatever the codec and the size of a batch, and do not depend on the
+rest of the request: the first record that is not earlier (`broker.reads.time_search`). If a few
+small batches are enough to find it, the answer is immediate. Otherwise the request waits while
+others are served (`broker.reads.search_queue`), and its connection with it, like any other that
+takes time. Partitions whose search does not end in time get REQUEST_TIMED_OUT, and clients retry.
 
-Answered under the lease, which is looked at after the work (protocol.md [R14]).
+Answered under the lease, which is checked after the work (protocol.md [R14]).
 """
 
 from collections import Counter

@@ -1,17 +1,19 @@
-"""Produce: one record batch for each partition goes into the log; it is answered when it is there.
+"""Produce: one record batch for each partition goes into the log; the answer comes when it is
+there.
 
-Every partition is checked and submitted on its own, and all are answered together. acks=1 waits for
+Every partition is checked and submitted separately, and all are answered together. acks=1 waits for
 the log like acks=all, because here nothing is "on the leader" that is not chosen. With acks=0 there
-is no answer; as with Kafka an error closes the connection, which is how such a producer learns that
-it must look for the leader.
+is no answer; as with Kafka an error closes the connection, which tells such a producer to look for
+the leader.
 
 No answer ever says that a batch is not in the log when it may be (protocol.md section 4). An
 unknown outcome is REQUEST_TIMED_OUT, which clients retry and count as "possibly persisted", while
 NOT_LEADER_OR_FOLLOWER counts as "not persisted". A retry finds its first attempt by its sequence.
 
-A batch under a write token (`broker.state_machine.writer_state`) goes the same way, forwarded or
-not, but for two things: what is there already is told as DUPLICATE_SEQUENCE_NUMBER, and acks=0 is
-refused, for who wants every chunk once has to hear what has become of it.
+A batch under a write token (`broker.state_machine.writer_state`) is handled the same way, forwarded
+or not, with two differences: a batch that exists already is answered with
+DUPLICATE_SEQUENCE_NUMBER, and acks=0 is refused, because a writer that wants every chunk once must
+learn its fate.
 """
 
 from functools import partial

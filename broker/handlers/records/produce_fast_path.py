@@ -1,14 +1,14 @@
 """The usual Produce request: one batch for one partition, and not the first on its connection.
 
 Clients repeat themselves: from one request of a connection to the next only the correlation id, the
-partition's index and the records change (librdkafka sends one partition a request). What else a
-request says is remembered of its connection, as bytes and as what they mean; a request with the
-same bytes there need not be decoded, and its answer is a template with four numbers filled in. That
-saves about half of what a request of 100 B takes here.
+partition's index and the records change (librdkafka sends one partition per request). The rest of a
+request is remembered per connection, as bytes and decoded; a request with the same bytes there need
+not be decoded, and its answer is a template with four numbers filled in. That saves about half of
+the time that a request of 100 B takes here.
 
-`produce.handle` says what is right. Whatever is not plain success goes that way: a request that
-differs in anything is decided there from the beginning, an outcome that is not "appended" is
-answered there.
+`produce.handle` is authoritative. Everything except plain success goes there: a request that
+differs in anything is handled there from the start, and so is the answer to an outcome other than
+"appended".
 """
 
 import struct

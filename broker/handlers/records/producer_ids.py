@@ -1,9 +1,9 @@
-"""InitProducerId: an id for an idempotent producer, a fresh one whatever it names (KIP-98).
+"""InitProducerId: an id for an idempotent producer, always a new one (KIP-98).
 
-Without a transactional id nothing proves that the id and epoch in a request are the asker's own, so
-they are not looked at: two producers with one identity would have each other's records dropped as
-duplicates. One that lost count of its sequences goes on to the next epoch by itself (KIP-360), or
-takes a fresh id. Transactional ids are refused the way clients understand at once (kafka.md
+Without a transactional id nothing proves that the id and epoch in a request belong to the client,
+so they are ignored: two producers with one identity would have each other's records dropped as
+duplicates. A producer that lost count of its sequences raises its epoch by itself (KIP-360), or
+takes a new id. Transactional ids are refused in a way that clients understand at once (kafka.md
 section 5).
 """
 

@@ -1,17 +1,17 @@
-"""Topics that a request names and this node has not heard of: is there really none?
+"""Topics that a request names and this node does not know: do they really not exist?
 
-A node that knows that its copy of the registry is not what it could be (it was just started and has
-yet to hear from a majority how far they are, it is learning what it has missed, it is cut off)
-denies nothing at all: `may_deny`. Who asks about a partition is sent to look for its leader again,
-as if that had moved; who asks which topics there are waits for a moment, and then its connection is
-closed, so that it asks another node. LEADER_NOT_AVAILABLE would not do: librdkafka tells its
-application that a topic it subscribes to is unknown on that as well.
+A node that knows that its copy of the registry may be incomplete (it has just started and has yet
+to hear from a majority how far they are, it is catching up, it is cut off) denies nothing at all:
+`may_deny`. A request about a partition is sent to look for its leader again, as if that had moved.
+A request for the list of topics waits for a moment, and then its connection is closed, so that the
+client asks another node. LEADER_NOT_AVAILABLE would not do: librdkafka reports a subscribed topic
+as unknown to its application on that as well.
 
-Changes are more careful. Another node may have told a client that the topic is made, and this one
-has yet to apply that. "No such topic" is a definite answer, after which clients do not ask again,
-so it is given only by what the registry was when it was asked for. The registry's master knows; any
-other node has the registry judge a change that changes nothing, by the rules for changes that were
-decided on too little (balancer.registry.fences): refused as overtaken, this node waits for what it
+Changes are more careful. Another node may have told a client that the topic exists, and this one
+has yet to apply that. "No such topic" is a definite answer, after which clients do not retry, so it
+is given only by the registry as of the request. The registry's master knows that; any other node
+lets the registry judge a change that changes nothing, by the rules for changes that were decided on
+an old state (balancer.registry.fences): if it is refused as overtaken, this node waits for what it
 missed.
 """
 

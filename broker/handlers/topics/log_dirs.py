@@ -1,6 +1,7 @@
-"""DescribeLogDirs (KIP-113, KIP-827): what this node keeps of which partition, and where.
+"""DescribeLogDirs (KIP-113, KIP-827): which partitions this node keeps, and where.
 
-A node has one log for all partitions; the size told of a partition is that of its record batches.
+A node has one log for all partitions; the reported size of a partition is that of its record
+batches.
 """
 
 from collections.abc import Iterable, Iterator

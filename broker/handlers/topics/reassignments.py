@@ -1,12 +1,12 @@
 """AlterPartitionReassignments and ListPartitionReassignments: which nodes keep a partition.
 
-A partition's replicas are its group's: to reassign one is to change the group's replica set, and so
-all partitions that live in it move. The first node named is the preferred leader: the group is
-pinned there. To name the nodes it is on already, in another order, is that pin and nothing else.
-The planner leaves such a set alone until the group is given back (docs/balancer.md).
+A partition's replicas are those of its Paxos group: reassigning one changes the replica set of the
+group, and so moves all partitions in it. The first node named is the preferred leader: the group is
+pinned there. Naming the present nodes in another order only sets that pin. The planner leaves such
+a set alone until the group is unpinned (docs/balancer.md).
 
-In a cluster of before there were replica sets every node has every group, and only the order can be
-changed.
+In a cluster from before there were replica sets every node has every group, and only the order can
+be changed.
 """
 
 from collections import defaultdict

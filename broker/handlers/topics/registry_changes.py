@@ -1,15 +1,15 @@
-"""A change of the registry that a client asked for: decided, proposed, judged, seen on this node.
+"""A change of the registry that a client requested: decided, proposed, judged, seen on this node.
 
-It is decided on what this node knows of the registry, and says so (Decided): where somebody else's
-change of the same thing came first it is refused, can never be carried out any more, and is decided
-anew on what there is now, as long as its client is there: who has hung up may have asked another
-node since, for something else, and would find it undone. So it is with a request that was read
-late, by a node that had stopped. An attempt whose fate is unknown is repeated as it is
+It is decided on this node's copy of the registry, and says so (Decided). If another change of the
+same thing came first it is refused and can never be carried out any more; then it is decided again
+on the new state, as long as its client is connected: a client that has hung up may have asked
+another node since, for something else, and would find that undone. The same holds for a request
+that a stopped node read late. An attempt whose fate is unknown is repeated unchanged
 (registry_calls).
-The client is answered when the change is applied here as well, so that it finds what it was told
-when it asks this node next, and then on all other nodes that live and keep up: it may go on at any
-of them, which would deny a topic it was told of, write to one that it was told is gone, or refuse
-by settings that were.
+
+The client is answered when the change is applied here, so that this node agrees with the answer,
+and then on all other nodes that live and keep up. The client may continue at any of them, and such
+a node would otherwise deny a new topic, accept writes to a deleted one, or refuse by old settings.
 """
 
 from collections.abc import Callable

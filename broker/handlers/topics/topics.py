@@ -1,10 +1,10 @@
 """CreateTopics, DeleteTopics and CreatePartitions, on any node.
 
-They change the registry through group 0's log, wherever its master is, and are answered when the
-change is applied on every node that lives and keeps up, so that a client finds what it was told at
-whichever it asks next (broker.handlers.topics.registry_changes). Where an attempt's fate is unknown
-it is repeated: a topic is known by the id drawn before the first attempt, so "it exists" and "it is
-gone" can be told from somebody else's doing.
+They change the registry through group 0's log, wherever its master is, and are answered when every
+node that lives and keeps up has applied the change, so that every node a client asks next agrees
+with the answer (broker.handlers.topics.registry_changes). An attempt whose fate is unknown is
+repeated: a topic has an id drawn before the first attempt, so "it exists" and "it is gone" can be
+told from the work of another client.
 """
 
 from collections import Counter
