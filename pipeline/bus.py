@@ -1,4 +1,4 @@
-"""How a job is told where the bus is, and what else the data source is to know of it."""
+"""How a job learns where the bus is, and other options for the data source."""
 
 import argparse
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The Spark session of a job, and how a job tells of a query's progress.
+"""The Spark session of a job, and how a job reports a query's progress.
 
-A job started by plain `python -m pipeline` gets a session of its own, local[*] unless told
-otherwise. Under spark-submit what was said there holds; only what nobody has said is set here.
+A job started by plain `python -m pipeline` gets a session of its own, local[*] by default. Under
+spark-submit its options apply; only options that are not set are set here.
 """
 
 import argparse

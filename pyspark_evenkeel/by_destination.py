@@ -1,9 +1,9 @@
-"""Rows to the task that writes their destination, so that each partition has one writer.
+"""Brings rows to the task that writes their destination, so that each partition has one writer.
 
-By default a write token names the task that writes, so a micro-batch that is run again has to give
-the same rows to the same tasks. The source does; a shuffle in between may not, once Spark chooses
-the number of its tasks by what it finds (adaptive execution), or the job is restarted with another
-`spark.sql.shuffle.partitions`. Here the destination itself is the writer's name, and tasks do not
+By default a write token names the task that writes, so a repeated micro-batch has to give the same
+rows to the same tasks. The source ensures that. A shuffle in between may not, if Spark chooses the
+number of its tasks from the data (adaptive execution), or the job is restarted with another
+`spark.sql.shuffle.partitions`. Here the destination itself names the writer, and tasks do not
 matter:
 
     rows, options = by_destination(frame, {"bootstrap.servers": ..., "topic": ...},

@@ -1,8 +1,9 @@
-"""What the data source and its client raise: each says what failed, why, and what to do about it.
+"""The errors of the data source and its client: each says what failed, why, and what to do about
+it.
 
 Errors cross from Spark's Python workers to the driver, so they can be pickled. `retriable` means
-that the very same call may succeed later: the client itself tries those again for `retry_ms`, so
-who sees one has waited already. None of them ever holds a password.
+that the very same call may succeed later: the client itself retries for `retry_ms`, so a caller
+that sees one has waited already. None of them ever holds a password.
 """
 
 from wire.error_codes import ErrorCode

@@ -1,13 +1,13 @@
 """The options of source and sink, parsed into frozen values that cannot be wrong.
 
-Names are those of Spark's own Kafka source, so that a job moves over by its format alone. What is
-meant for a Kafka client has the prefix `kafka.` there; here it may be left out.
+Names are those of Spark's own Kafka source, so that a job only changes its format. Options for a
+Kafka client have the prefix `kafka.` there; here it may be left out.
 
-An option that we do not know and that looks like one of ours or of Kafka's is refused: who set
-`maxOffsetsPerTriger` should hear of it before the job runs, and a client setting that has no effect
-here must not seem to have one. Spark's own options pass by.
+An unknown option that looks like one of ours or of Kafka's is refused: a misspelt
+`maxOffsetsPerTriger` must be reported before the job runs, and a client setting that has no effect
+here must not seem to have one. Spark's own options are ignored.
 
-The tables are the documentation's source: a test holds docs/spark.md against them.
+The tables are the documentation's source: a test compares docs/spark.md with them.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""Records without Spark: what a program on one machine reads with the data source's own client."""
+"""Records without Spark: reading on one machine with the data source's own client."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""Where brokers listen, as users write it: `host:port,host:port`; an IPv6 address in brackets."""
+"""Broker addresses, as users write them: `host:port,host:port`; an IPv6 address in brackets."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,8 +1,8 @@
-"""What is known of the cluster: its nodes, and who leads which partition under which epoch.
+"""A client's view of the cluster: its nodes, and the leader and epoch of each partition.
 
-Two sources feed it, Metadata answers and the hints that come with refusals (KIP-951). A broker that
-lags must not send us back to an old leader, so what has a lower leader epoch than is known is
-ignored, unless the topic has been deleted and created again, which its id tells.
+Two sources feed it, Metadata answers and the hints in refusals (KIP-951). A broker that lags must
+not send us back to an old leader, so a lower leader epoch than the known one is ignored, unless the
+topic was deleted and recreated, which its id shows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Kafka's error codes: a number for the wire, a name for people, and whether to try again."""
+"""Kafka's error codes: a number for the wire, a name for people, and whether to retry."""
 
 from enum import IntEnum
 from typing import Final

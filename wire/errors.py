@@ -1,4 +1,4 @@
-"""What wire/ raises: one class for bytes that are not what they claim to be.
+"""The errors of wire/: one class for bytes that are not what they claim to be.
 
 A `ProtocolError` is always the peer's fault (style rule 6): the connection that sent the bytes is
 closed, nothing else happens. A value that cannot be encoded is our own bug and raises whatever the

@@ -1,4 +1,6 @@
-"""`python -m pipeline archive-check`: whether an archive has all rows its manifests tell of."""
+"""`python -m pipeline archive-check`: whether an archive has all the rows that its manifests
+list.
+"""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a replay is told to do: its command line, and its order as it is kept in the archive."""
+"""A replay's order: its command line, and its form in the archive."""
 
 import argparse
 import json

@@ -1,7 +1,7 @@
-"""The rules for what is told about a log without reading it: `history.places`, on Spark.
+"""The rules for what clients learn about a log without reading it: `history.places`, on Spark.
 
-Its ends may not go back; a group is told what it committed; replicas agree; an epoch has one
-master. (That an end is not below what is known is a rule of `order`.)
+Its ends may not go back; a consumer group gets back what it committed; replicas agree; an epoch has
+one master. (That an end is not below what is known is a rule of `order`.)
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""`python -m pipeline audit FILE...`: could logs have shown this to anybody? At scale."""
+"""`python -m pipeline audit FILE...`: checks whether logs could have shown this to clients. At
+scale.
+"""
 
 import argparse
 import json

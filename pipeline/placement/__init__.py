@@ -1,2 +1,1 @@
-"""What groups weigh, from load reports; published as weights for the planner. `logic.py` is
-pure."""
+"""Weights of Paxos groups from load reports, published for the planner. `logic.py` is pure."""

@@ -1,10 +1,10 @@
-"""The nodes' HTTP side, asked from outside: the first of them that answers.
+"""Requests to the nodes' HTTP side from outside: to the first node that answers.
 
-It listens on loopback only (`listen.http`), so that who reaches it is who may log in to a node's
-machine: run this there, or bring a port near by `ssh -L` (docs/spark.md). Any node will do: all of
-them know the registry, and what one is asked to change is a proposal on its log.
+It listens on loopback only (`listen.http`), so only users who may log in to a node's machine reach
+it: run this there, or forward a port by `ssh -L` (docs/spark.md). Any node will do: all of them
+know the registry, and a change is a proposal on its log.
 
-`http.client` and not `urllib`: a proxy named in the environment has no business on loopback.
+`http.client` and not `urllib`: a proxy from the environment must not be used on loopback.
 """
 
 import http.client

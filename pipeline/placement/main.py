@@ -1,9 +1,9 @@
 """The command line of the placement job.
 
-As a stream it runs until it is stopped, and publishes weights whenever a time window has closed;
+As a stream it runs until it is stopped, and publishes weights whenever a time window has closed.
 `--once` computes one time, on Spark or (`--no-spark`) without, and shows what the balancer would
-make of it. What it decides is a line each on standard output, and a record of `--decisions` where
-that is given; all else that it tells is progress, on standard error.
+do. Each decision is a line on standard output, and a record of `--decisions` if that is given;
+everything else is progress, on standard error.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What the balancer would do with weights: its own planner, asked beforehand, somewhere else.
+"""What the balancer would do with weights: its own planner, run beforehand, outside of the nodes.
 
-`told` is what a node answers to GET /problem: nodes, groups, members, pins and objectives as the
-planner sees them now. With other weights in it `balancer.planner.planner.solve` makes the very plan
-that the master of the registry will make of them, as long as nothing else changes.
+`document` is a node's answer to GET /problem: nodes, groups, members, pins and objectives as the
+planner sees them now. With other weights in it `balancer.planner.planner.solve` makes the same plan
+as the master of the registry will, as long as nothing else changes.
 """
 
 from collections.abc import Mapping
@@ -45,22 +45,22 @@ class Outlook:
         return {need.group: need.weight for need in self.problem.groups}
 
 
-def groups_of(told: object) -> tuple[GroupId, ...]:
+def groups_of(document: object) -> tuple[GroupId, ...]:
     """The groups of the registry.
 
     Raises:
-        ProblemError: what was told is no problem.
+        ProblemError: if the document contains no planning problem.
     """
-    return tuple(need.group for need in _problem(told).groups)
+    return tuple(need.group for need in _problem(document).groups)
 
 
-def outlook(told: Any, weights: Mapping[GroupId, int]) -> Outlook:  # noqa: ANN401 # JSON
+def outlook(document: Any, weights: Mapping[GroupId, int]) -> Outlook:  # noqa: ANN401 # JSON
     """The plan by these weights; groups they do not have weigh an average group.
 
     Raises:
-        ProblemError: what was told is no problem.
+        ProblemError: if the document contains no planning problem.
     """
-    problem = _weighed(_problem(told), weights)
+    problem = _weighed(_problem(document), weights)
     plan = solve(problem)
     before, after = loads(problem, problem.current), loads(problem, plan.placement)
     nodes = tuple(
@@ -72,14 +72,14 @@ def outlook(told: Any, weights: Mapping[GroupId, int]) -> Outlook:  # noqa: ANN4
         plan=plan,
         nodes=nodes,
         ratio=(_ratio(problem, nodes, 0), _ratio(problem, nodes, 1)),
-        acts=_acts(told, problem, plan),
+        acts=_acts(document, problem, plan),
     )
 
 
-def _problem(told: object) -> Problem:
-    if not isinstance(told, dict) or not isinstance(told.get("policy"), dict):
+def _problem(document: object) -> Problem:
+    if not isinstance(document, dict) or not isinstance(document.get("policy"), dict):
         raise ProblemError("there is no policy beside the problem")
-    return from_json(told.get("problem"))
+    return from_json(document.get("problem"))
 
 
 def _weighed(problem: Problem, weights: Mapping[GroupId, int]) -> Problem:
@@ -99,11 +99,11 @@ def _ratio(problem: Problem, nodes: tuple[NodeLoad, ...], when: int) -> float:
     return max(one.weight[when] * places / (capacity[one.node] * whole) for one in nodes)
 
 
-def _acts(told: Mapping[str, Any], problem: Problem, plan: Plan) -> str:
-    policy = told["policy"]
+def _acts(document: Mapping[str, Any], problem: Problem, plan: Plan) -> str:
+    policy = document["policy"]
     if policy.get("evenness") != BY_WEIGHT:
         return "nothing: it goes by counts (evenkeel balance policy evenness=weight)"
-    if told.get("paused") is True:
+    if document.get("paused") is True:
         return "nothing: it is paused (evenkeel balance resume)"
     if policy.get("automatic") is not True:
         return "nothing: its placement was set by hand (evenkeel balance run)"

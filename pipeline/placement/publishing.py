@@ -1,8 +1,8 @@
-"""From costs to a decision: published, or not and why. Nothing that goes wrong here ends the job.
+"""From costs to a decision: published, or not and why. No failure here ends the job.
 
-The registry takes weights only if they are not older than those it has, so that whoever publishes
-the same twice, or late, changes nothing: a micro-batch that is run again is harmless. What could
-not be published is not kept either: half a minute later there are newer weights.
+The registry only accepts weights that are not older than its own, so publishing the same twice, or
+late, changes nothing: a repeated micro-batch is harmless. Weights that could not be published are
+dropped: half a minute later there are newer ones.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Sample files as DataFrames, and a clear refusal of what is none."""
+"""Sample files as DataFrames, and a clear refusal of other files."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING

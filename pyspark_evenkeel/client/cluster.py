@@ -3,9 +3,9 @@
     with Cluster(ClusterSettings(bootstrap="host:9092")) as cluster:
         for batches in cluster.read(Place("orders", 0), 0, 1000): ...
 
-Everything is tried again, with pauses, until there has been no progress for `settings.retry_ms`: a
-node that is killed and a leader that moves are delays, not errors. Connections are opened when they
-are needed, one for each node. An instance belongs to one thread of one process.
+Everything is retried, with pauses, until there has been no progress for `settings.retry_ms`: a
+killed node and a moving leader are delays, not errors. Connections are opened when needed, one for
+each node. An instance belongs to one thread of one process.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -1,15 +1,16 @@
 """One blocking connection to a broker: requests go out, answers come back in the same order.
 
-`send` gives a ticket and does not wait, so that an answer may travel while another one is decoded;
-`wait` receives until the ticket's answer is there. Answers to other tickets that come before it are
-kept for whoever asks for them, and those of abandoned ones thrown away. Not for several threads.
+`send` returns a ticket and does not wait, so that one answer can travel while another one is
+decoded; `wait` receives until the ticket's answer is there. Answers to other tickets that come
+earlier are kept until they are asked for, and those of abandoned ones discarded. Not for several
+threads.
 
-Every wait has a deadline. It begins when somebody waits (an answer may long have been lying in the
-kernel), and a large answer may take as long as a slow line needs, but not for ever. When anything
-goes wrong the connection is closed, and whoever waits is told why; nothing is tried again here.
+Every wait has a deadline. It begins when the caller waits (an answer may have been in the kernel
+for long), and a large answer may take as long as a slow line needs, but not for ever. When anything
+goes wrong the connection is closed, and waiting callers get the reason; nothing is retried here.
 
-A request of some size is not sent while answers are under way: the broker may be blocked sending
-to us, and would not read.
+A large request is not sent while answers are in flight: the broker may be blocked sending to us,
+and would not read.
 """
 
 import copy

@@ -1,13 +1,13 @@
 """Reading a range of a partition: every batch that overlaps it, in order, or an error.
 
-While the caller decodes what one fetch has brought, the next one is under way. What has been handed
-out is never asked for again, so whatever happens in between, a lost connection or a leader that has
-moved, the batches are the same. Progress is what batches say of their last offsets, which need not
-be consecutive (compaction, markers). A range that is not in the log (any more) is a DataLossError;
+While the caller decodes the result of one fetch, the next one is in flight. Data that was handed
+out is never requested again, so whatever happens in between, a lost connection or a moved leader,
+the batches are the same. Progress is measured by the last offsets of batches, which need not be
+consecutive (compaction, markers). A range that is not (or no longer) in the log is a DataLossError;
 nothing ends early without one.
 
-How much is asked for follows from what is left and from how large records have been so far: a slice
-of a few records must not bring megabytes along.
+The size of a request depends on the rest of the range and on the size of earlier records: a slice
+of a few records must not fetch megabytes.
 """
 
 import time

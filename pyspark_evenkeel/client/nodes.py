@@ -1,7 +1,7 @@
-"""The nodes of a cluster: one connection to each that is needed, and who leads what.
+"""The nodes of a cluster: one connection to each that is needed, and the leaders of partitions.
 
-Connections belong to addresses and are opened when they are needed. What goes wrong with one node
-is told to whoever asked for it; `Patience` decides what becomes of that.
+Connections belong to addresses and are opened when needed. A failure of a node goes to the caller
+that asked for it; `Patience` decides about retries.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""Opening a connection: TCP, TLS, what the broker speaks (KIP-35), and who we are (SASL).
+"""Opening a connection: TCP, TLS, the broker's API versions (KIP-35), and authentication (SASL).
 
-What is wrong with the configuration is told in words and not tried again. Where a broker only hangs
-up, as it does when it hears TLS and expects none or the reverse, a second look finds out which: one
-more connection speaks the other way, tells nothing of ours, and is closed.
+Errors in the configuration are reported with a message and not retried. If a broker only hangs up,
+as it does when it gets TLS and expects none or the reverse, a second attempt finds out which: one
+more connection tries the other way, sends no secrets, and is closed.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""Trying again: for how long, how often, and what is told when that is over."""
+"""Retries: for how long, how often, and the error at the end."""
 
 import random
 import time

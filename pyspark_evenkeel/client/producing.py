@@ -1,8 +1,8 @@
 """Writing record batches: one per partition, all that one node leads in one request.
 
-A batch is sent again until there is an answer that is final, so it may reach the log twice unless
-its header lets the broker tell: a write token (`wire.records.write_tokens`) or an idempotent
-producer's id.
+A batch is sent again until there is a final answer, so it may reach the log twice unless its header
+lets the broker recognise it: by a write token (`wire.records.write_tokens`) or the id of an
+idempotent producer.
 """
 
 from collections.abc import Iterator, Mapping

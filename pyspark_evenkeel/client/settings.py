@@ -1,4 +1,4 @@
-"""What the client is told about its cluster, as a frozen value that cannot be wrong."""
+"""The client's settings for its cluster, as a frozen value that cannot be wrong."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""Batch queries, and what every task does: read its ranges, and hand out Arrow batches.
+"""Batch queries, and the work of every task: read its ranges, and hand out Arrow batches.
 
 A task opens one connection for each node it needs, and keeps it for the next task in the same
-worker. It never ends short of its range without saying so: what the log does not have (any more) is
-an error, or, with failOnDataLoss=false, a warning.
+worker. It never ends before its range without an error: data that is not (or no longer) in the log
+is an error, or, with failOnDataLoss=false, a warning.
 """
 
 import logging

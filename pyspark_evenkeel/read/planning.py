@@ -1,7 +1,7 @@
-"""From what a user asked for to offsets: which partitions, where to start, where to end.
+"""From a user's options to offsets: which partitions, where to start, where to end.
 
-The driver asks the cluster here, for batch and streaming queries alike. What is planned is numbers:
-`latest` and times are looked up once, and tasks are told offsets.
+The driver asks the cluster here, for batch and streaming queries alike. The plan consists of
+numbers: `latest` and times are looked up once, and tasks get offsets.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,17 +1,16 @@
-"""Streaming queries: from one end to the next, and what happens when a log is not what it was.
+"""Streaming queries: from one end to the next, and what happens when a log has changed.
 
 Spark asks for the next end, writes it into the checkpoint, then asks for the tasks between the two;
-after a restart it asks for the tasks of the last end again. So whatever a micro-batch depends on is
-in its end (`offsets`), and nothing is remembered here that a new process would not know.
+after a restart it asks for the tasks of the last end again. So everything that a micro-batch
+depends on is in its end (`offsets`), and no state is kept here that a new process would not have.
 
-Topics are looked for again now and then: a partition that is new is read from offset 0 on. A
-partition that is gone, a topic that was deleted and made anew (its id tells, or a log that ends
-before what has been read), and a partition that is new and does not begin at 0 are losses: with
-failOnDataLoss they end the query, else they are told in the log, and the query goes on with what is
-there.
+Topics are looked up again regularly: a new partition is read from offset 0 on. A deleted partition,
+a topic that was deleted and recreated (recognised by its id, or by a log that ends before what was
+read), and a new partition that does not begin at 0 are losses. With failOnDataLoss they end the
+query; otherwise they are logged, and the query continues with what there is.
 
-Spark's `commit` comes one micro-batch late and never for the last one: positions are Spark's
-checkpoint's, and nothing is committed here.
+Spark's `commit` comes one micro-batch late and never for the last one: positions are in Spark's
+checkpoint, and nothing is committed here.
 """
 
 import logging

@@ -1,1 +1,1 @@
-"""Writing: what Spark calls, what a task does, columns to records, chunks, what is sent again."""
+"""Writing: what Spark calls, the work of a task, columns to records, chunks, repetitions."""

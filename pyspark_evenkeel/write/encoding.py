@@ -1,8 +1,8 @@
-"""What the sink takes: which columns, of which types, and how they become records.
+"""The sink's input: which columns, of which types, and how they become records.
 
-Columns are those of Spark's own Kafka sink: value, and if wanted key, topic, partition and headers;
-and timestamp, which the source has, so that a topic can be copied as it is. Others are passed over,
-as there. Types are checked on the driver, before anything runs.
+Columns are those of Spark's own Kafka sink: value, and optionally key, topic, partition and
+headers; and timestamp, which the source has, so that a topic can be copied unchanged. Others are
+ignored, as there. Types are checked on the driver, before anything runs.
 """
 
 import difflib

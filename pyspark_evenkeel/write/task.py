@@ -1,8 +1,8 @@
-"""One task writes its rows: cut into chunks, sent to their leaders, the answers judged.
+"""One task writes its rows: divided into chunks, sent to their leaders, the answers checked.
 
-Nothing is undone. What a task that fails has written stays, and is recognised when the task or its
-micro-batch is run again (`replay`); where the brokers do not know write tokens it stays as well,
-and is there twice then: at least once.
+Nothing is undone. What a failed task has written stays, and is recognised when the task or its
+micro-batch is repeated (`replay`). If the brokers do not support write tokens it stays as well, and
+is then there twice: at least once.
 """
 
 import itertools

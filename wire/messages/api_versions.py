@@ -1,7 +1,7 @@
-"""ApiVersions (key 18): what a client asks first.
+"""ApiVersions (key 18): the first request of a client.
 
-Its response always has header version 0, so that a client which guessed too high a version can
-read the refusal (KIP-511); the refusal itself is a version 0 body.
+Its response always has header version 0, so that a client which guessed too high a version can read
+the refusal (KIP-511); the refusal itself is a version 0 body.
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat (key 68) and ConsumerGroupDescribe (69): the broker shares out (KIP-848).
+"""ConsumerGroupHeartbeat (key 68) and ConsumerGroupDescribe (69): broker-side assignment (KIP-848).
 
-One request does it all: the member says what it subscribes to and what it holds, and is told what
-it may hold. What has not changed since its last heartbeat is null.
+One request does everything: the member reports its subscription and its partitions, and the answer
+says which it may hold. Fields that have not changed since the last heartbeat are null.
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)

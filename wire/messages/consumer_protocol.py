@@ -1,8 +1,8 @@
-"""What members of a consumer group tell each other through the coordinator, who does not look.
+"""What members of a consumer group tell each other through the coordinator, which does not read it.
 
 The `metadata` of JoinGroup is a version and a subscription of that version, the `assignment` of
-SyncGroup a version and an assignment. A reader takes a version from its future as the newest it
-knows: later versions only add fields at the end (KIP-429, KIP-792, KIP-881).
+SyncGroup a version and an assignment. A reader treats a newer version as the newest it knows: later
+versions only add fields at the end (KIP-429, KIP-792, KIP-881).
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)

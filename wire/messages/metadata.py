@@ -1,4 +1,4 @@
-"""Metadata (key 3) and DescribeCluster (key 60): who is there, and who leads what."""
+"""Metadata (key 3) and DescribeCluster (key 60): the nodes, and the leader of each partition."""
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
 

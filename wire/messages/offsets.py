@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8) and OffsetFetch (key 9): how far a consumer group has come."""
+"""OffsetCommit (key 8) and OffsetFetch (key 9): the progress of a consumer group."""
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
 

@@ -1,7 +1,7 @@
-"""SaslHandshake (key 17) and SaslAuthenticate (key 36): a client says who it is (KIP-43, KIP-152).
+"""SaslHandshake (key 17) and SaslAuthenticate (key 36): a client authenticates (KIP-43, KIP-152).
 
-Only clients of ours send them, to brokers of others: our own nodes do not authenticate. What the
-octets mean is the mechanism's business; there may be several rounds of them.
+Only our clients send them, to other brokers: our own nodes do not authenticate. The mechanism
+defines the meaning of the octets; there may be several rounds of them.
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)

@@ -1,9 +1,9 @@
-"""The one shape of LZ4 that every consumer can read.
+"""The one form of LZ4 that every consumer can read.
 
-The format allows more than Kafka's Java client reads, and so what Kafka's brokers let in: several
-frames, frames to be skipped, blocks that refer to those before them, dictionaries. Java stops at
-the end of the first frame, and takes a block without contents for that end. What its producer has
-sent so would be records that some consumers of the partition can read, and others never.
+The format allows more than Kafka's Java client reads, and Kafka's brokers accept that: several
+frames, skippable frames, blocks that refer to earlier ones, dictionaries. Java stops at the end of
+the first frame, and takes an empty block for that end. Records sent in such a form could be read by
+some consumers of the partition and never by others.
 """
 
 import struct

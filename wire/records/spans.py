@@ -1,8 +1,8 @@
-"""The records of a batch as places in its payload: what lies where, without making objects of it.
+"""The records of a batch as positions in its payload, without creating objects.
 
-For whoever keeps some records of a batch and drops the others (`broker.lifecycle.compaction`), or
-only wants to know of their keys: a kept record is copied byte for byte. Batches are rewritten under
-their old header, so that their offsets, producer and times stay what they were.
+For code that keeps some records of a batch and drops the others (`broker.lifecycle.compaction`), or
+only needs their keys: a kept record is copied byte for byte. Batches are rewritten under their old
+header, so that their offsets, producer and times do not change.
 """
 
 import struct

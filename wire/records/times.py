@@ -1,12 +1,12 @@
-"""Which record of a batch is the first of a time or later, and which has the greatest time.
+"""The first record of a batch at a time or later, and the record with the greatest time.
 
-Exact, whatever the codec and however large the batch: records are walked for their times and
-offsets alone, nothing is made of them. A header's greatest time is only what its producer said, so
-nothing is concluded from it, except where the log has put its own time there (LogAppendTime): that
-is the time of every record.
+Exact, whatever the codec and however large the batch: records are walked only for their times and
+offsets, without creating objects. The greatest time in a header comes from the producer, so nothing
+is concluded from it, unless the log has put its own time there (LogAppendTime): that is the time of
+every record.
 
-A batch of 16 MB takes a quarter of a second or so. Whoever cannot be held up for that long has it
-done elsewhere, with a `rest` that is called now and then, to let others go on.
+A batch of 16 MB takes about a quarter of a second. A caller that cannot wait so long runs it
+elsewhere, with a `rest` that is called now and then, to let others run.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,9 @@
-"""Which batches of a log are no records for a reader: markers, and what aborted transactions wrote.
+"""Which batches of a log contain no records for a reader: markers, and data of aborted
+transactions.
 
-KIP-98: between the first offset of an aborted transaction, which the answer to a fetch tells to
-those who read committed records only, and its marker, the transactional batches of that producer do
-not count. A transaction may reach over several answers, so this is kept from one to the next.
+KIP-98: between the first offset of an aborted transaction, which the answer to a fetch contains for
+readers of committed records, and its marker, the transactional batches of that producer do not
+count. A transaction may extend over several answers, so this state is kept between them.
 """
 
 from collections import deque
