@@ -165,7 +165,7 @@ class Coordinator:
         """
         if code == ErrorCode.NONE:
             return
-        error = refusal(f"{what} of group '{self.group}' failed", code)
+        error = refusal(f"{what} of consumer group '{self.group}' failed", code)
         if error.code in ELSEWHERE:
             self.forget()
         if error.code in MOVED_ON:
@@ -182,7 +182,7 @@ class Coordinator:
         self, what: str, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None
     ) -> T:
         return await self._client.until_done(
-            f"{what} of group '{self.group}' failed", attempt, timeout_s=timeout_s
+            f"{what} of consumer group '{self.group}' failed", attempt, timeout_s=timeout_s
         )
 
     async def commit(
