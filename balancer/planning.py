@@ -58,13 +58,13 @@ class PlanningConfig:
     settle_ns: int = 500 * MS
     """After a change, before it is planned for: changes come in company."""
     dead_after_ns: int = 15_000 * MS
-    """A node away for longer loses its masters for good; a shorter restart gets them back."""
+    """A node away for longer loses its masters; after a shorter restart it gets them back."""
     replace_after_ns: int = 600_000 * MS
     """A node away for longer loses its replicas: they are copied to others."""
     moves_max: int = 4
     """Groups whose members change at once."""
     sustain_ns: int = 20_000 * MS
-    """By weight, so long a node must be above the trigger."""
+    """By weight, how long a node must be above the trigger."""
     weight_pause_ns: int = 60_000 * MS
     """Between two plans for evenness of weight."""
     weights_age_ns: int = 300_000 * MS
@@ -115,7 +115,7 @@ class PlanningView:
 
 @attrs.frozen
 class Weighing:
-    """What a plan goes by, and who says so."""
+    """What a plan is based on, and whose data that is."""
 
     evenness: Evenness
     source: str
@@ -428,7 +428,7 @@ def _can_move(need: GroupNeed, offers: Mapping[NodeId, NodeOffer]) -> bool:
 
 
 def _stuck(view: PlanningView, node: NodeId) -> bool:
-    """Whether all that is on the node is paused: nobody may plan it away."""
+    """Whether everything on the node is paused, so that no plan may move it."""
     registry = view.registry
     return all(
         group in registry.paused_groups

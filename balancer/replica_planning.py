@@ -57,7 +57,7 @@ class ReplicaView:
     away: frozenset[NodeId] = frozenset()
     """Not heard of for a while, or for longer."""
     dead: frozenset[NodeId] = frozenset()
-    """Not heard of for so long that they are replaced."""
+    """Silent for so long that they are replaced."""
     bytes: Mapping[GroupId, int] = attrs.field(factory=dict)
 
 

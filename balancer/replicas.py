@@ -37,13 +37,13 @@ class HostState(StrEnum):
     AWAY = "away"
     """Not there for a while, or draining: it keeps what it has and gets nothing."""
     DEAD = "dead"
-    """Not there for so long that what it has is copied elsewhere."""
+    """Away for so long that its data is copied elsewhere."""
     LEAVING = "leaving"
 
 
 @attrs.frozen
 class Host:
-    """A node as somebody who keeps replicas."""
+    """A node that keeps replicas."""
 
     node: NodeId
     zone: str = ""
@@ -72,7 +72,7 @@ class ReplicaProblem:
     hosts: tuple[Host, ...]
     groups: tuple[Kept, ...]
     level: bool = True
-    """Whether anything moves for evenness or zones, and not only away from who is gone."""
+    """Whether replicas move for evenness or zones, not only away from nodes that are gone."""
     bytes_tolerance_percent: int = BYTES_TOLERANCE_PERCENT
 
 

@@ -18,7 +18,7 @@ class BrokerConfig:
     fetch_bytes_max: int = 50 * 1024 * 1024
     fetch_wait_ms_max: int = 30_000
     read_ahead_from_bytes: int = 256 * 1024
-    """Who was given so much from the disk for one request will soon ask for more of it."""
+    """A client that got this much from the disk for one request will soon ask for more."""
     parked_fetches_max: int = 10_000
     parked_bytes_max: int = 128 * 1024 * 1024
     decoded_bytes_max: int = 256 * 1024 * 1024
@@ -45,7 +45,7 @@ class IntakeConfig:
     queue_bytes_max: int = 32 * 1024 * 1024
     """The most that other nodes may leave here for a group on its way; no crowd is larger."""
     refuse_bytes_max: int = 128 * 1024 * 1024
-    """More is refused, whoever brings it: the last resort, for clients who send and go away."""
+    """More is refused from any sender: the last resort against clients that send and go away."""
     undecided_bytes_max: int = 4 * 1024 * 1024
     """Proposed and not yet applied; beyond it commands wait here, where they can still be batched
     and forwarded, instead of in the links and the log (one entry is always allowed)."""
@@ -58,7 +58,7 @@ class IntakeConfig:
     """What `broker.proposals.group_commit` is told: how long those who were answered have to ask
     again."""
     forward_grace_ns: int = 1_000 * MS
-    """How long after a steal the old master goes on forwarding (kafka.md section 5)."""
+    """How long after a steal the old master keeps forwarding (kafka.md section 5)."""
     adopt_wait_ns: int = 1_000 * MS
     """How long forwarded commands wait for the group that is being handed to us."""
 

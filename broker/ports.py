@@ -115,7 +115,7 @@ class Groups(Protocol):
         """The lease's epoch: Kafka's leader epoch, increases with every change of master."""
 
     def master(self, group: GroupId) -> NodeId | None:
-        """Who holds the lease as far as we know, acting or not; None where nobody does."""
+        """The known lease holder, acting or not; None if there is none."""
 
     def members(self, group: GroupId) -> tuple[NodeId, ...]:
         """The nodes that keep the group's log: Kafka's replicas."""
@@ -134,7 +134,7 @@ class Groups(Protocol):
         """Whether this node has heard of entries that it has not applied."""
 
     def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
-        """Whether each of the group's members that are alive has told that it is as far as that."""
+        """Whether each living member of the group has reported that it is as far as that."""
 
     def submit(
         self,
@@ -167,7 +167,7 @@ class LogReader(Protocol):
 
 
 class AppliedLog(LogReader, Protocol):
-    """The same, for the event loop, and for who knows what will be read next."""
+    """The same, for the event loop, and for callers that know what will be read next."""
 
     def read_span_now(self, position: int, size: int) -> memoryview | None:
         """As `read_span`, if that needs no wait for the disk; None: call that in another thread."""
@@ -315,7 +315,7 @@ class Timers(Protocol):
 
 
 class LogDir(Protocol):
-    """Where this node keeps its log, for whoever asks how full it is."""
+    """Where this node keeps its log, for requests about its size."""
 
     @property
     def path(self) -> str: ...

@@ -9,7 +9,7 @@ COLUMNS: Final = 80
 
 
 def show(view: Mapping[str, Any]) -> str:
-    """Who is master of what, who should be, and why nothing is moved, or that it is."""
+    """The masters, the ideal masters, and what is moved or why not."""
     policy = view["policy"]
     lines = [
         f"placement {view['placement_version']}, policy {view['policy_version']}, "
@@ -52,7 +52,7 @@ def _published(weights: Mapping[str, Any]) -> list[str]:
 
 
 def _nodes(group: Mapping[str, Any]) -> str:
-    """Who has a group, with `+` who is to get it, and with `-` who is to leave it."""
+    """The nodes with a group; `+`: will get it, `-`: will drop it."""
     members, wanted = group["members"], group["replica_set"]
     if not members:
         return "all"

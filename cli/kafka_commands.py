@@ -18,13 +18,13 @@ from wire.error_codes import ErrorCode
 TIMEOUT_S: Final = 10.0
 TIMEOUT_S_MAX: Final = 3600.0
 NODES_TRIED: Final = 3
-"""Of so many, all but one may hang before a command gives up."""
+"""Of this many, all but one may hang before a command gives up."""
 FAILED: Final = 1
 """The exit code of what was not done."""
 UNKNOWN: Final = 3
 """The exit code of an answer in which something is missing that may well exist."""
 INTERRUPTED: Final = 130
-"""The exit code of who was told to stop by Ctrl-C, as shells have it."""
+"""The exit code after Ctrl-C, as in shells."""
 
 
 class ClientError(RuntimeError):
@@ -54,7 +54,7 @@ def _seconds(word: str) -> float:
 
 
 def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
-    """Who types a command wants to know soon that nobody answers; one hung node is passed by."""
+    """A user wants to know soon that no node answers; one hung node is skipped."""
     timeout_ms = max(1, round(options.timeout * 1000))
     one_node_ms = max(1, timeout_ms // NODES_TRIED)
     return ClientConfig(

@@ -23,7 +23,7 @@ DATA_LOOKS: Final = "the cluster's directory (./data, or the one started last)"
 
 @attrs.frozen
 class Target:
-    """The cluster a command acts on; `followed` where nobody named it and it is not here."""
+    """The cluster a command acts on; `followed`: it was not named and is not here."""
 
     where: str
     changes: bool

@@ -27,13 +27,13 @@ async def kill(process: Process) -> None:
 
 
 async def pause(process: Process) -> None:
-    """SIGSTOP: its sockets stay open and nobody answers, like a VM that is being moved."""
+    """SIGSTOP: its sockets stay open but it does not answer, like a VM that is being moved."""
     _signal(process, signal.SIGSTOP)
     await _until_stopped(process, stopped=True)
 
 
 async def resume(process: Process) -> None:
-    """SIGCONT: it goes on, with clocks that have jumped."""
+    """SIGCONT: it continues, with clocks that have jumped."""
     _signal(process, signal.SIGCONT)
     await _until_stopped(process, stopped=False)
 

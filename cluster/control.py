@@ -64,7 +64,7 @@ async def serve(
 
 
 def _listen(path: Path) -> trio.socket.SocketType:
-    """Whoever may open the socket may kill nodes: so only its owner may open it."""
+    """A process that may open the socket may kill nodes: so only its owner may open it."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)

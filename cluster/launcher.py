@@ -170,7 +170,7 @@ class Launcher:
         await self.wait_ready(node_id)
 
     async def begin(self, node_id: int) -> None:
-        """The same without the wait: whoever asked looks for themselves (cluster.waiting)."""
+        """The same without the wait: the caller checks by itself (cluster.waiting)."""
         node = self._node(node_id, *NodeState)
         node.state = NodeState.KILLED if node.process.exit_code is None else node.state
         await self._end([node])
@@ -178,14 +178,14 @@ class Launcher:
         self._nursery.start_soon(self._note_ready, node_id, self._nodes[node_id])
 
     async def _note_ready(self, node_id: int, node: _Node) -> None:
-        """That it was ready once, so that its end is told."""
+        """Note that it was ready once, so that its end is reported."""
         address = self.spec.node(node_id).http
         while node.process.exit_code is None and not node.was_ready:
             node.was_ready = await health.is_ready_async(address)
             await trio.sleep(LOOK_EVERY_S)
 
     async def add(self, node_id: int) -> None:
-        """Start one more node; it waits until the cluster is told of it (`evenkeel node add`)."""
+        """Start one more node; it waits until the cluster knows it (`evenkeel node add`)."""
         try:
             spec = grown(self.spec, node_id)
             save(spec, self._overrides, self._env)
@@ -195,7 +195,7 @@ class Launcher:
         self._start(node_id)
 
     async def forget(self, node_id: int) -> None:
-        """A node that the cluster has removed ends by itself; it is none of ours any more."""
+        """A node that the cluster has removed ends by itself; it is no longer ours."""
         node = self._node(node_id, *NodeState)
         node.state = NodeState.KILLED if node.process.exit_code is None else node.state
         with trio.move_on_after(STOP_S_MAX):
@@ -207,7 +207,7 @@ class Launcher:
         self._save_state()
 
     async def replace(self, node_id: int) -> None:
-        """Start a node anew with an empty directory; what it had is kept beside it."""
+        """Restart a node with an empty directory; the old one is kept beside it."""
         node = self._node(node_id, *NodeState)
         node.state = NodeState.KILLED if node.process.exit_code is None else node.state
         await self._end([node])
@@ -243,7 +243,7 @@ class Launcher:
         self._save_state()
 
     async def _watch(self, node_id: int, node: _Node) -> None:
-        """Note how a node ends; if nobody wanted it, tell the user and leave it to them."""
+        """Note how a node ends; if that was not requested, tell the user and leave it to them."""
         await node.process.wait()
         expected = node.state == NodeState.KILLED or self._stopping
         if not expected:
@@ -285,7 +285,7 @@ class Launcher:
         patience.cancel()
 
     def now(self) -> State:
-        """What runs, as other terminals are told."""
+        """What runs, for other terminals."""
         nodes = {
             node_id: NodeNow(node.state, node.process.pid)
             for node_id, node in sorted(self._nodes.items())

@@ -31,7 +31,7 @@ FILES: Final = Path(next(iter(dashboards.__path__))) / "prometheus"
 
 
 class PrometheusError(RuntimeError):
-    """There is none, or it does not start; the message says what to do."""
+    """It is not installed or does not start; the message says what to do."""
 
 
 def find(env: Mapping[str, str]) -> str:

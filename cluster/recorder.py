@@ -82,7 +82,7 @@ def read_history(path: Path) -> Iterator[Record]:
 
 
 def observed(view: ClusterView) -> list[Record]:
-    """What the nodes say of their groups: how far each has applied, its hash, who acts."""
+    """What the nodes report about their groups: the applied slot, its hash, the acting node."""
     now = time.monotonic_ns()
     found: list[Record] = []
     for row in view.nodes:

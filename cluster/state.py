@@ -84,7 +84,7 @@ def read(data_dir: Path) -> State:
 
 
 def _named(data_dir: Path) -> str:
-    """What a command must be told to mean this directory."""
+    """The option that makes a command use this directory."""
     return "" if data_dir.absolute() == DEFAULT_DATA_DIR.absolute() else f" --data {data_dir}"
 
 

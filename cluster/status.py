@@ -35,7 +35,7 @@ class NodeRow:
 class GroupRow:
     group: int
     master: int | None
-    """Who says of itself that it is the master."""
+    """The node that reports itself as the master."""
     last_known: int | None
     ideal: int | None
     lease_left_ms: float
@@ -62,7 +62,7 @@ class ClusterView:
         return {row.group: row.master for row in self.groups}
 
     def count_by_master(self) -> dict[int, int]:
-        """Groups of each node that is in the spec; those without a master count for nobody."""
+        """Groups of each node in the spec; those without a master count for none."""
         counts = {row.spec.id: 0 for row in self.nodes}
         for row in self.groups:
             if row.master is not None:
@@ -127,7 +127,7 @@ async def collect(
 
 
 def merge(cluster_id: str, nodes: tuple[NodeRow, ...]) -> ClusterView:
-    """Put the answers together; the registry's values come from who has the newest."""
+    """Combine the answers; the registry's values come from the node with the newest."""
     answers = [(row.spec.id, row.status) for row in nodes if row.status is not None]
     newest: Mapping[str, Any] = max(
         (status for _, status in answers),

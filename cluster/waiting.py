@@ -34,7 +34,7 @@ class NotReadyError(RuntimeError):
 
 @attrs.define
 class WaitReporter:
-    """What is told of one node's waiting: each reason when it is new, and now and then again."""
+    """What is reported of one node's wait: each reason when it is new, and regularly again."""
 
     node: int
     say: Say

@@ -228,7 +228,7 @@ class LoadProducer:
         }
 
     def measure(self, warm_up_s: float, seconds: float) -> LoadResult:
-        """Acknowledgements per second, after a warm-up, while sending goes on all the time."""
+        """Acknowledgements per second, after a warm-up, during continuous sending."""
         producer = Producer(self._settings, logger=CLIENT_LOG)
         begin = time.monotonic() + warm_up_s
         counted_from, counted_at = 0, 0.0
@@ -347,7 +347,7 @@ def read_everything(
 def _read_ends(
     consumer: Consumer, topic: str, partition: int, name: str
 ) -> tuple[list[Record], int]:
-    """What a reader was told of both ends of a partition, and the latter of them."""
+    """What a reader learned about both ends of a partition, and the latter of them."""
     began_ns = time.monotonic_ns()
     marks = _watermarks(consumer, topic, partition)
     ended_ns = time.monotonic_ns()

@@ -32,7 +32,7 @@ class ErrorCode(IntEnum):
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
     REQUEST_TIMED_OUT = 7
-    """Of a change: nobody can say whether it was, or will be, made."""
+    """Of a change: it is unknown whether it was, or will be, made."""
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
@@ -62,7 +62,7 @@ class ErrorCode(IntEnum):
 
 
 class Protocol(NamedTuple):
-    """One way of sharing work that a member offers (D5), with its opaque metadata (D6)."""
+    """One assignment protocol that a member offers (D5), with its opaque metadata (D6)."""
 
     name: str
     metadata: bytes
@@ -265,7 +265,7 @@ Request: TypeAlias = (
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told about everyone, itself included (D8)."""
+    """What the leader learns about each member, including itself (D8)."""
 
     member_id: MemberId
     instance_id: str | None
@@ -341,7 +341,7 @@ class DescribedMember(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class DescribeGroupResponse:
-    """A group nobody knows is described as Dead, without an error, as Kafka does up to v5."""
+    """An unknown group is described as Dead, without an error, as Kafka does up to v5."""
 
     error: ErrorCode
     group: ConsumerGroupId
@@ -373,7 +373,7 @@ class DeleteGroupResponse:
 
 @attrs.frozen(kw_only=True)
 class AssignedHeartbeatResponse:
-    """`assignment` None: as it was last told."""
+    """`assignment` None: unchanged since the last answer."""
 
     error: ErrorCode
     message: str | None = None

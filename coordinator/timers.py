@@ -71,7 +71,7 @@ class Running:
 
 
 class Timers:
-    """At most one wait for each key; beginning one anew costs a dictionary look-up."""
+    """At most one wait for each key; restarting one costs a dictionary look-up."""
 
     def __init__(self) -> None:
         self._running: dict[TimerKey, Running] = {}
@@ -107,7 +107,7 @@ class Timers:
         self._queue(key, running.deadline_ms)
 
     def grant(self, now_ms: int, away_ms: int, grace_ms: int) -> None:
-        """We were away for so long, not they: no wait went on meanwhile."""
+        """We were away for this long, not they: no wait continued meanwhile."""
         for running in self._running.values():  # all become later, which the heap finds out
             running.deadline_ms += away_ms
             running.top_up(now_ms, grace_ms)

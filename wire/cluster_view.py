@@ -36,7 +36,7 @@ class Node(NamedTuple):
 
 @attrs.define
 class PartitionView:
-    """`leader` is NO_LEADER while nobody leads; `epoch` NO_EPOCH where brokers tell none."""
+    """`leader` is NO_LEADER while there is none; `epoch` NO_EPOCH if brokers report none."""
 
     leader: int = NO_LEADER
     epoch: int = NO_EPOCH

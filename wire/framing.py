@@ -94,11 +94,11 @@ class Room(Protocol):
         """Such a frame was handed on, or given up."""
 
     def grow(self, size: int) -> bool:
-        """Whether the receive buffer may become so much larger; what shrinks always may."""
+        """Whether the receive buffer may grow by this much; shrinking is always allowed."""
 
 
 class _Endless:
-    """For clients, who know whom they have asked."""
+    """For clients, which know whom they have asked."""
 
     def begin(self, _size: int) -> bool:
         return True

@@ -209,7 +209,7 @@ def _improve(
 
 
 def _ordered(framed: Frame, placed: Mapping[GroupId, NodeId]) -> dict[GroupId, NodeId]:
-    """All groups ascending, those nobody touches included."""
+    """All groups ascending, including those that do not move."""
     current = framed.problem.current
     return {
         group: placed[group] if group in placed else current[group]
@@ -255,7 +255,7 @@ def _decide(
 
 
 def _why_waits(framed: Frame, group: GroupId) -> str:
-    """Why a group that nobody paused is left where it is."""
+    """Why a group that is not paused stays where it is."""
     source, members = framed.problem.current.get(group), framed.needs[group].members
     if members is not None and not members & framed.usable.keys():
         return "no usable member"

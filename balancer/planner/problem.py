@@ -78,7 +78,7 @@ class Objectives:
     tolerance_percent: int = TOLERANCE_PERCENT
     """By weight, so far above its share a node may be: packing is never exact, and load moves."""
     topic_excess_max: int | None = None
-    """At most so many partitions of one topic above an even share on a node; None: as it comes."""
+    """The most partitions of one topic above an even share on a node; None: no bound."""
 
 
 @attrs.frozen(kw_only=True)

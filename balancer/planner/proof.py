@@ -50,7 +50,7 @@ class Certificate:
     proof: Proof
     moves: int
     at_least: int
-    """Every placement as even makes at least so many moves."""
+    """The fewest moves of any equally even placement."""
     limits: Mapping[NodeId, int]
     """What "as even" means: the counts of all groups, or the ceilings of weight, by node."""
     prices: Mapping[str, int] | None = None

@@ -77,7 +77,7 @@ class Catalogue:
         self.by_group: dict[GroupId, dict[PartitionUid, Partition]] = {}
         self.next_uid = PartitionUid(1)
         self.epochs: dict[GroupId, int] = {}
-        """At least so high is the epoch of a group's lease, as who deleted a topic has told."""
+        """A lower bound of the epoch of each group's lease, from commands that deleted topics."""
         self.epoch_floor = 0
         """Above the leader epochs of all partitions that are gone: new ones begin with it."""
 

@@ -112,7 +112,7 @@ class RemoveNode:
 
 @attrs.frozen
 class FinishRemoval:
-    """A leaving node has nothing any more: it is none of the cluster's nodes from now on."""
+    """A leaving node has nothing any more: from now on it is not a node of the cluster."""
 
     node: NodeId
 
@@ -130,7 +130,7 @@ class SetReplicaSets:
     by_hand: bool = False
     wall_ns: int = 0
     node: NodeId = NOBODY
-    """Who says so, and when: for the history alone, as what follows."""
+    """The author and the time: only for the history, like the following fields."""
     trigger: str = ""
     reasons: Mapping[GroupId, str] = attrs.field(factory=dict)
 
@@ -250,7 +250,7 @@ class PauseBalancer:
 
 @attrs.frozen
 class DrainNode:
-    """Flag a node as nobody's ideal node; it stays set over restarts until it is taken back."""
+    """Flag a node that is to be no ideal node; the flag survives restarts until it is cleared."""
 
     node: NodeId
     draining: bool
@@ -360,7 +360,7 @@ class Refusal(IntEnum):
     TOO_MANY_NODES = 12
     STALE_INCARNATION = 13
     NODE_NOT_ADMITTED = 14
-    """It is no founder, and nobody has added it."""
+    """It is not a founder, and was not added."""
     NODE_REMOVED = 15
     """It was removed; its id is never used again."""
     NODE_EXISTS = 16

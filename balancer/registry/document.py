@@ -136,7 +136,7 @@ class Document:
 
     @property
     def tokens(self) -> tuple[StealToken, ...]:
-        """All steals that run, or whose token nobody has taken over yet."""
+        """All steals that run, or whose token was not taken over yet."""
         return self._steal_tokens.tokens
 
     def token_numbered(self, number: int) -> StealToken | None:

@@ -48,7 +48,7 @@ _POLICY: Final = "policy"
 @attrs.define
 class Fences:
     since: Slot = SLOT_ZERO
-    """0: nobody has asked yet, and nothing is remembered."""
+    """0: there was no request yet, and nothing is remembered."""
     decided: dict[str, Slot] = attrs.Factory(dict)
     """Thing -> the slot of the last decision on it."""
 

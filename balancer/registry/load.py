@@ -26,7 +26,7 @@ REPORT_VERSION: Final = 1
 REPORT_BYTES_MAX: Final = 512 * 1024
 NUMBER_MAX: Final = 2**62
 HALF_LIFE_S: Final = 60.0
-"""A change of load is half believed after so long: noise averages out, a shift is seen soon."""
+"""Half-life of the average: noise averages out, a shift is seen soon."""
 FRESH_NS: Final = 60_000 * MS
 """Reports older than this say nothing."""
 WARM_UP_S: Final = 30.0
@@ -38,7 +38,7 @@ IDLE_US: Final = 1_000.0
 NS_PER_BYTE: Final = 1.0
 """Cost of a byte beside the measured CPU time: links and disks have limits, too."""
 REQUEST_BYTES: Final = 4_096
-"""A request costs about as much CPU as so many bytes."""
+"""A request costs about as much CPU as this many bytes."""
 
 
 class LoadError(ValueError):
@@ -58,7 +58,7 @@ class GroupLoad(NamedTuple):
     requests: int
     cpu_us: int
     bytes_kept: int = 0
-    """What the group keeps at the end of it; 0 as well where nobody has told."""
+    """What the group keeps at the end of the interval; 0 also if it was not reported."""
 
 
 @attrs.frozen(kw_only=True)
@@ -170,7 +170,7 @@ def cost_us(load: GroupLoad) -> float:
 
 
 def enough(known: int, wanted: int) -> bool:
-    """Whether the costs of so many groups are known that weights of all may be told: of half."""
+    """Whether enough costs are known to compute weights for all groups: those of half."""
     return wanted > 0 and known * 2 >= wanted
 
 
@@ -255,7 +255,7 @@ class ClusterLoad:
         return relative(wanted, warm, sum(known) / len(known))
 
     def bytes_kept(self, now: Now) -> dict[GroupId, int]:
-        """What groups keep, as far as their masters have told of it lately."""
+        """What groups keep, according to recent reports of their masters."""
         return {
             load.group: load.bytes_kept
             for report in self.fresh(now).values()
@@ -265,7 +265,7 @@ class ClusterLoad:
     # ---- how the nodes fare ----------------------------------------------------------------------
 
     def slow(self, now: Now, produce_p99_ms_max: int) -> frozenset[NodeId]:
-        """Nodes whose producers waited too long in the last interval they told of."""
+        """Nodes whose producers waited too long in the last reported interval."""
         return frozenset(
             node
             for node, report in self._recent(now).items()

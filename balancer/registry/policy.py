@@ -103,7 +103,7 @@ class PlanMove(NamedTuple):
 
 @attrs.frozen
 class PlanRecord:
-    """One adopted plan: who made it, when, why, and what it was to move."""
+    """One adopted plan: its author, time and reason, and its moves."""
 
     wall_ns: int
     node: NodeId
@@ -133,7 +133,7 @@ def record_problem(record: PlanRecord) -> str | None:
 
 @attrs.frozen
 class Weights:
-    """What each group weighs, in thousandths of an average one, by somebody who computed it."""
+    """The published weight of each group, in thousandths of an average one."""
 
     source: str = ""
     computed_wall_ns: int = 0

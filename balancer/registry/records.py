@@ -133,7 +133,7 @@ class ReplicaChange(NamedTuple):
 
 @attrs.frozen
 class ReplicaRecord:
-    """One change of replica sets: who made it, when, and why."""
+    """One change of replica sets: its author, time and reason."""
 
     wall_ns: int
     node: NodeId

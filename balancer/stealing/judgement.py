@@ -32,7 +32,7 @@ class StealReason(StrEnum):
     NOT_SEEN = "not-seen"
     """This node has no replica of the group to look at."""
     NO_MASTER = "no-master"
-    """Nobody to ask; an election comes first."""
+    """There is no master to ask; an election comes first."""
     MASTER_DEAD = "master-dead"
     """The master does not answer; its lease runs out by itself."""
     IDEAL_DEAD = "ideal-dead"

@@ -42,9 +42,9 @@ class BalancingConfig:
     """All in nanoseconds. The relations keep one steal at a time: see `__attrs_post_init__`."""
 
     hold_down_ns: int = 3_000 * MS
-    """A node that has just started does not steal for so long."""
+    """How long a node that has just started does not steal."""
     pause_ns: int = 100 * MS
-    """Between two steals, whoever made the first."""
+    """Pause between two steals, whichever node made the first."""
     acquire_timeout_ns: int = 1_000 * MS
     deadline_ns: int = 5_000 * MS
     """Of a whole cycle, counted from before the token was asked for (E6)."""
@@ -57,11 +57,11 @@ class BalancingConfig:
     retry_ns: int = 250 * MS
     """After the registry refused the token or did not answer."""
     cool_down_ns: int = 5_000 * MS
-    """A group whose steal failed is muted for so long, on all nodes."""
+    """How long a group whose steal failed is muted, on all nodes."""
     patience_ns: int = 2_000 * MS
-    """An ideal node that does nothing on its turn for so long is passed over ..."""
+    """An ideal node that does not use its turn for this long is skipped ..."""
     pass_over_ns: int = 10_000 * MS
-    """... for so long."""
+    """... for this long."""
     lag_slots_max: int = 128
 
     def __attrs_post_init__(self) -> None:

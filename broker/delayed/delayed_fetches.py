@@ -23,7 +23,7 @@ PARTITION_BYTES: Final = 800
 """What a parked fetch holds, and each partition of it: the request, what was looked up, and where
 it is woken (measured with `tracemalloc`)."""
 FETCH_STEPS: Final = 10
-"""To answer a fetch costs as much as to look at so many partitions."""
+"""Answering a fetch costs as much as checking this many partitions."""
 STEPS_PER_ROUND: Final = 1_000
 """Some milliseconds: hundreds of fetches may end, or be woken, together."""
 _STALE_MIN: Final = 256

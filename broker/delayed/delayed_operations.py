@@ -13,7 +13,7 @@ from broker.ports import Groups, Timers
 from paxos.ids import MS
 
 DELAYED_MAX: Final = 10_000
-"""Beyond it nobody waits: the answer is what is known now."""
+"""Above this no operation waits: the answer is what is known now."""
 RECHECK_NS: Final = 5 * MS
 RECHECK_NS_PER_OPERATION: Final = MS // 10
 
@@ -49,7 +49,7 @@ class DelayedOperations:
         self._arm(now.boot_ns)
 
     def look(self) -> None:
-        """Act on all that is ready or due; called by our timer, and by whoever knows of news."""
+        """Act on all that is ready or due; called by our timer and on every relevant change."""
         boot_ns = self._groups.now().boot_ns
         held, self._held = self._held, []
         due = []

@@ -54,7 +54,7 @@ from paxos.ids import MS, GroupId, NodeId, Now, Slot
 SWEEP_EVERY_NS: Final = 60_000 * MS
 """How often each coordinator looks for offsets whose time is over."""
 SUSPENDED_NS_MAX: Final = 1_000 * MS
-"""A handover takes milliseconds; if it is not settled by then, clients are told to look around."""
+"""A handover takes milliseconds; if it is not over by then, clients look for the coordinator."""
 LOADING_NS_MAX: Final = 1_000 * MS
 """A new master applies what it is behind in milliseconds; who waits longer may as well ask again.
 Clients are spared the error because some pass it on: a commit of librdkafka that waits does."""
@@ -91,12 +91,12 @@ class _Tenure:
     held: list[Reply] = attrs.Factory(list)
     waiting: list[_Asked] = attrs.Factory(list)
     left: dict[ProposalId, Token] = attrs.Factory(dict)
-    """Who waits, when it has ended, to hear what became of a change."""
+    """Requests that wait, after its end, for the fate of a change."""
 
 
 @attrs.define(eq=False)
 class _Loading:
-    """Who asked a master that had yet to apply what others chose, since when."""
+    """Requests to a master that is not up to date yet, and since when they wait."""
 
     since_boot_ns: int
     waiting: list[_Asked] = attrs.Factory(list)
@@ -124,7 +124,7 @@ def paxos_group_of(registry: Registry, consumer_group: str) -> GroupId | None:
 
 
 class TopicsOf:
-    """The registry's topics as the coordinators see them, made anew only when they change."""
+    """The registry's topics as the coordinators see them, rebuilt only when they change."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -284,7 +284,7 @@ class ConsumerGroups:
         tenure.coordinator.elected(self._ms(now), Slot(epoch), self._secret())
 
     def _suspend(self, tenure: _Tenure, now: Now) -> None:
-        """We may not act, and nobody else does: wait for what comes of it, but not for long."""
+        """We may not act, and no other node does: wait for the outcome, but not for long."""
         self._unsettled = True
         if tenure.suspended_boot_ns is None:
             tenure.suspended_boot_ns = now.boot_ns
@@ -292,7 +292,7 @@ class ConsumerGroups:
             self._close(tenure)
 
     def _resume(self, tenure: _Tenure) -> None:
-        """The same tenure goes on: nobody was master in between, so what we know still holds."""
+        """The same tenure continues: no other node was master in between, so our state is valid."""
         tenure.suspended_boot_ns = None
         held, tenure.held = tenure.held, []
         waiting, tenure.waiting = tenure.waiting, []
@@ -301,7 +301,7 @@ class ConsumerGroups:
             self.ask(tenure.group, request, answered)
 
     def _close(self, tenure: _Tenure) -> None:
-        """Whoever waits here is told to look elsewhere, or stays until it is known what to say."""
+        """Waiting requests are redirected, or stay until their answer is known."""
         del self._tenures[tenure.group]
         effects, tenure.left = tenure.coordinator.resigned()
         for reply in tenure.held:
@@ -322,7 +322,7 @@ class ConsumerGroups:
         return bool(effects.proposals)
 
     def forget(self, group: GroupId) -> None:
-        """This node gives the Paxos group up for good."""
+        """This node no longer keeps the Paxos group."""
         tenure = self._tenures.get(group)
         if tenure is not None:
             self._close(tenure)

@@ -16,11 +16,11 @@ from paxos.ids import MS, GroupId
 from wire.messages.fetch import ProgressReport, ReportProgress
 
 SILENT_NS: Final = 2_000 * MS
-"""A consumer is gone that has not come back so long after its last fetch was due."""
+"""A consumer counts as gone this long after its next fetch was due."""
 CONSUMERS_MAX: Final = 16_384
 """Consumers times the groups they read, on this node; more are not asked."""
 SWEEP_EVERY_NS: Final = 1_000 * MS
-"""While there are so many, those that have gone are forgotten so often."""
+"""With this many consumers, those that are gone are removed this often."""
 
 
 @attrs.frozen

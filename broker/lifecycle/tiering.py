@@ -62,7 +62,7 @@ EVERYTHING: Final = place_of(1 << 31, 0)
 
 
 class PeerData(Protocol):
-    """Who gets from peers what cannot be read here (broker.transfer.sink)."""
+    """Fetches from peers what cannot be read here (broker.transfer.sink)."""
 
     def request_data(
         self, group: GroupId, uid: int, start: int, end: int, *, repairs: bool
@@ -194,7 +194,7 @@ class Tiering:
             self._tiered(state, end)
 
     def not_fetched(self, uid: int) -> None:
-        """Nobody has it: what is still needed is found by the next pass."""
+        """No peer has it: the next pass finds what is still needed."""
         self._waiting.pop(uid, None)
 
     def tier_below(self, group: GroupId, below: Place) -> None:
@@ -396,7 +396,7 @@ def written(one: Batch) -> Written:
 
 
 def _do_nothing() -> None:
-    """Nobody waits for it."""
+    """Nothing waits for it."""
 
 
 def _nothing(_result: object) -> None:

@@ -17,9 +17,9 @@ from paxos.ids import MS, NodeId
 
 BLOCK_IDS: Final = 1_000
 WAITING_MAX: Final = 10_000
-"""Requests waiting for a block; one more is told to come back."""
+"""The most requests waiting for a block; one more has to retry."""
 WAIT_NS: Final = 2_000 * MS
-"""Clients come back by themselves when they are told to, but only after half a second."""
+"""Clients retry by themselves, but only after half a second."""
 
 Use = Callable[[int | None], None]
 """Told the id, or None where none could be had. It must not raise."""
@@ -35,7 +35,7 @@ class ProducerIds:
         self._asked = False
 
     def take(self, use: Use) -> None:
-        """Hand `use` an id that nobody else ever got: at once, or after an allocation."""
+        """Pass a unique id to `use`: at once, or after an allocation."""
         if self._free:
             use(self._next())
         elif len(self._waiting) >= WAITING_MAX:

@@ -23,14 +23,14 @@ predecessor up would lose time."""
 FORGET_NS: Final = 60_000 * MS
 """A gap after that long is another one."""
 GAPS_MAX: Final = 10_000
-"""The oldest is forgotten: its producer is told to be patient once more."""
+"""Above this the oldest is forgotten: its producer has to wait once more."""
 
 
 class SequenceGaps:
     def __init__(self) -> None:
         self._since: dict[tuple[int, int], int] = {}
         self._refused: dict[int, int] = {}
-        """Of a partition: when a batch was last refused for good."""
+        """Per partition: when a batch was last refused finally."""
 
     def __len__(self) -> int:
         return len(self._since)

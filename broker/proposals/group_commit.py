@@ -25,11 +25,11 @@ SMALL_BYTES: Final = 32 * 1024
 """Queued commands of so many bytes, or of so many each, go at once: moving them is the work, not
 proposing them."""
 EXPECTED_SHARE: Final = 0.95
-"""Of those who were answered: a few may have no more to ask."""
+"""Part of the answered clients: a few may have no further request."""
 UNDER_WAY_SHARE: Final = 0.1
-"""Of those that were answered together: so few that are late keep nobody waiting."""
+"""Part of those answered together: so few late ones delay nothing."""
 WAITS_NS_MAX: Final = 10 * MS
-"""A quorum that takes longer than this is waited for by nobody."""
+"""Nothing waits for a quorum that takes longer than this."""
 AGAIN_NS_MAX: Final = 3 * MS
 AGAIN_SHARE: Final = 0.6
 """Of the time from a proposal to its answers: where that takes long the machine is slow, or much is
@@ -50,7 +50,7 @@ class GroupCommit:
     """What all groups of a node have under way, and whether to propose now."""
 
     again_ns: int = 1 * MS
-    """How long those who were answered have to ask again, at least; 0: nothing ever waits here."""
+    """How long answered clients have to ask again, at least; 0: nothing ever waits here."""
     under_way: int = 0
     """Commands that were proposed and not answered yet."""
     waits: bool = False
@@ -61,7 +61,7 @@ class GroupCommit:
     _proposed_boot_ns: int = 0
     """The first proposal since something was answered."""
     _patience_ns: int = 0
-    """How long those who were answered last have to ask again."""
+    """How long the clients answered last have to ask again."""
     _answered_boot_ns: int = 0
     _queued: int = 0
     _queued_before: int = 0

@@ -48,7 +48,7 @@ class Done:
 
 @attrs.frozen
 class NotDone:
-    """Not answered here; `master` is who to ask, where known."""
+    """Not answered here; `master` is the node to ask, if known."""
 
     why: FailureReason
     master: NodeId | None = None
@@ -95,7 +95,7 @@ ORDERED: Final = 2
 FIRST: Final = 4
 """What a forwarded command says of itself, as a number (runtime/peers/peers.py)."""
 LATE: Final = 8
-"""What who gets it finds: that its client waits no longer."""
+"""Set by the receiving node: the client no longer waits."""
 
 
 @attrs.frozen
@@ -157,7 +157,7 @@ COMMAND_BYTES_MAX: Final = 20 * 1024 * 1024
 
 
 def _already_answered(_outcome: Outcome) -> None:
-    """Whoever did has been answered."""
+    """Its client has been answered."""
 
 
 class _Route(NamedTuple):
@@ -224,7 +224,7 @@ class Intake:
             self.enqueue(pending)
 
     def _route(self, now: Now, pending: Pending) -> _Route | None:
-        """Where a command has to go now; None: nobody is known who would take it."""
+        """Where a command has to go now; None: no node is known that would take it."""
         replica = self.replica
         target = replica.forwarding_to(now)
         fenced = is_fenced(pending.chunks[0])

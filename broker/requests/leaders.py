@@ -12,7 +12,7 @@ from paxos.ids import GroupId, NodeId
 
 
 class Leader(NamedTuple):
-    """`node` None: nobody, as far as we know."""
+    """`node` None: no leader is known."""
 
     node: NodeId | None
     epoch: int

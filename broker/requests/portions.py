@@ -314,7 +314,7 @@ def _sorted_out(items: list[Any], rule: SplitRule, rest: Callable[[], None]) -> 
 
 
 def _nobody() -> None:
-    """Nobody waits for its end."""
+    """Nothing waits for its end."""
 
 
 class _Serving:

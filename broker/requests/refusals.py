@@ -18,7 +18,7 @@ from wire.error_codes import ErrorCode
 from wire.messages import configs, produce, topics
 
 BACKGROUND_FROM: Final = 500
-"""Things named: writing an answer for so many costs a millisecond."""
+"""Writing an answer for this many items costs a millisecond."""
 
 Refuse = Callable[[Any, int, str], Any]
 """The answer to a request: its message, the error and its words."""

@@ -278,7 +278,7 @@ class GroupMachine:
         return grown
 
     def drop(self, uid: int) -> None:
-        """The partition's topic was deleted, and `is_gone` says so to whoever comes later."""
+        """The partition's topic was deleted; `is_gone` reports that from now on."""
         self._tail.drop(uid)
         state = self.partitions.pop(uid, None)
         if state is not None:

@@ -128,7 +128,7 @@ class PartitionState:
         self.producers = Producers(producers_max)
         self.writers = Writers()
         self.dropped = False
-        """The topic was deleted: whoever still looks at this partition must not answer from it."""
+        """The topic was deleted: no request may be answered from this partition any more."""
         self._epoch_starts = array("q")
         self._epochs = array("q")
 

@@ -101,7 +101,7 @@ class Producers:
         return producer_id in self._by_id
 
     def admit(self, producer_id: int, epoch: int, first: int) -> None:
-        """A producer that is not known goes on with this sequence number."""
+        """An unknown producer continues with this sequence number."""
         if producer_id not in self._by_id:
             self._by_id[producer_id] = _Producer(epoch, (first - 1) % SEQUENCES)
             self._forget_over_limit()

@@ -161,7 +161,7 @@ class CatchingUp:
     # -- events -------------------------------------------------------------------------------
 
     def want(self, fetch: FetchState) -> None:
-        """A replica is told that only a transfer will help."""
+        """A replica has learned that only a transfer will help."""
         self.sink.want(fetch.group)
 
     def on_message(self, node: NodeId, message: Message) -> None:

@@ -71,7 +71,7 @@ class Fetched:
 
 @attrs.frozen
 class NotFetched:
-    """Nobody has it any more, or not now: whoever still needs it says so again."""
+    """No peer has it any more, or not now: if it is still needed it is requested again."""
 
     group: GroupId
     uid: int

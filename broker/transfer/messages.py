@@ -37,7 +37,7 @@ class RefusalReason(IntEnum):
 
 @attrs.frozen
 class AskManifest:
-    """What is there of this group? The sink has applied so much itself."""
+    """What do you have of this group? The sink itself has applied up to this slot."""
 
     number: int
     group: GroupId

@@ -64,13 +64,13 @@ UNWRITTEN_BYTES_MAX: Final = 4 * 1024 * 1024
 STATE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """Of one group, held in memory until it is a checkpoint; a larger one is not taken over."""
 ANSWER_NS: Final = 3_000 * MS
-"""A question without an answer for so long is asked again, of somebody else if there is one."""
+"""After this long an unanswered question is sent again, to another member if there is one."""
 GIVE_WAY_NS: Final = 2_000 * MS
-"""A group that nobody can help with lets others go first after so long."""
+"""After this long a group that no member can help with lets others go first."""
 AVOID_SOURCE_NS: Final = 5_000 * MS
-"""Who could not help is left alone for so long."""
+"""How long a member that could not help is left alone."""
 REPAIRS_MAX: Final = 1024
-"""Damaged places waiting; more are found again by whoever found them."""
+"""The most damaged places waiting; more will be found again."""
 
 
 class Phase(Enum):
@@ -287,7 +287,7 @@ class Sink:
         self._go_on(now_ns)
 
     def not_appended(self, size: int) -> None:
-        """There was no room: give up for now, whoever needs it asks again."""
+        """There was no room: give up for now; it is requested again if needed."""
         self._unwritten -= size
         self._end()
 
@@ -313,7 +313,7 @@ class Sink:
             self._begin(now_ns)
 
     def on_answer(self, now_ns: int, sender: NodeId, answer: Answer) -> None:
-        """What a source says; answers nobody waits for are dropped."""
+        """What a source says; unexpected answers are dropped."""
         asked, job = self._question, self._job
         if asked is None or job is None or (sender, answer.number) != (asked[0], asked[1].number):
             return
@@ -414,7 +414,7 @@ class Sink:
     # -- questions ----------------------------------------------------------------------------
 
     def _go_on(self, now_ns: int) -> None:
-        """Ask for the next piece, or go on to the next phase where there is none."""
+        """Ask for the next piece, or continue with the next phase if there is none."""
         job = self._job
         if job is None or self._question is not None:
             return
@@ -485,7 +485,7 @@ class Sink:
         return job.source
 
     def _avoid(self, now_ns: int, node: NodeId) -> None:
-        """Somebody else should help. The data stays, as a rule; the state begins anew."""
+        """Another member should help. The data stays, as a rule; the state starts again."""
         self._question = None
         self._avoided_until[node] = now_ns + AVOID_SOURCE_NS
         if self._job is not None:
@@ -539,7 +539,7 @@ class Sink:
             self._effects.append(TierAll(group))
 
     def _give_way(self, job: _Job) -> None:
-        """Nobody can help with this one; perhaps somebody can with the next."""
+        """No member can help with this one; perhaps one can with the next."""
         self._end()
         if isinstance(job, _DataJob):
             self._data_requests[job.request] = None

@@ -58,7 +58,7 @@ STABLE_S: Final = 1.0
 AFTER_STEAL_MS: Final = 1500
 """An old master forwards for balancer.forward_grace_ms and only then sends its clients away."""
 LEASE_MS: Final = 3000
-"""Whoever waits for a lease to run out waits longer than this; a steal must not."""
+"""Waiting for a lease to expire takes longer than this; a steal must not."""
 
 _T = TypeVar("_T")
 
@@ -360,7 +360,7 @@ class Demo:
         self.view.phase(title)
 
     async def _watch(self, cluster: Launcher) -> None:
-        """Look at the cluster again and again, for the view and for whoever waits in `_until`."""
+        """Poll the cluster, for the view and for the waits in `_until`."""
         while True:
             self._now = await status.collect(self.spec, cluster.now())
             self.view.cluster(self._now, self._facts())
@@ -385,7 +385,7 @@ class Demo:
 
     @asynccontextmanager
     async def _steady(self, name: str) -> AsyncIterator[SteadyProducer]:
-        """A producer that goes on at a steady rate; at the end all its messages have an outcome."""
+        """A producer at a steady rate; at the end all its messages have an outcome."""
         producer = SteadyProducer(
             self.spec.bootstrap, TOPIC, partitions=PARTITIONS, rate=STEADY_RATE, name=name
         )
@@ -425,7 +425,7 @@ class Demo:
 
 
 async def _in_thread(call: Callable[[], _T]) -> _T:
-    """The Kafka client blocks; when the demo is over nobody waits for it."""
+    """The Kafka client blocks; when the demo is over nothing waits for it."""
     return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
 
 

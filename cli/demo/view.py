@@ -19,7 +19,7 @@ NODE_COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
 class View(Protocol):
-    """Told what goes on; everything is shown in the order in which it is told."""
+    """Gets the events of the demo and shows them in order."""
 
     def phase(self, title: str) -> None:
         """A new phase begins, and the one before it is over."""

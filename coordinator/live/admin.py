@@ -85,7 +85,7 @@ class Admin:
         tenure.reply(token, response)
 
     def delete(self, request: DeleteGroup, token: Token) -> None:
-        """An empty group dies at once for new members, and for good when the log has it."""
+        """An empty group dies at once for new members, and finally when the log has it."""
         tenure = self._tenure
         if self._assigning.has_members(request.group):
             tenure.reply(token, refusal(request, ErrorCode.NON_EMPTY_GROUP))

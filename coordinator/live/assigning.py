@@ -567,7 +567,7 @@ def _by_topic_id(share: Share) -> tuple[TopicIdPartitions, ...]:
 
 
 def _chosen(members: Iterable[AssignedMember]) -> str:
-    """The assignor most members ask for; the default where nobody asks."""
+    """The assignor that most members ask for; the default if none does."""
     votes = [one.subscription.assignor for one in members if one.subscription.assignor]
     if not votes:
         return ASSIGNORS[0]

@@ -90,7 +90,7 @@ class LiveMember:
 
 @attrs.frozen
 class LeaveWait:
-    """A LeaveGroup that is answered once the log has `version`: it is then gone for good."""
+    """A LeaveGroup that is answered once the log has `version`: then the member is gone."""
 
     version: int
     pending: Pending[LeaveGroup]
@@ -171,7 +171,7 @@ class LiveGroup:
         self.state = next_state(self.state, event)
 
     def touch(self) -> int:
-        """Something has changed that must be in the log before anyone is told."""
+        """Something has changed that must be in the log before it is visible."""
         self.version += 1
         return self.version
 
@@ -236,7 +236,7 @@ class LiveGroup:
         return self.state
 
     def snapshot(self) -> GroupSnapshot:
-        """What goes into the log: nobody who has not been in a generation yet."""
+        """What goes into the log: only members that have been in a generation."""
         members = tuple(m.record() for m in self.members.values() if m.established)
         leader = self.members.get(self.leader or NO_MEMBER)
         return GroupSnapshot(
@@ -251,7 +251,7 @@ class LiveGroup:
         )
 
     def join_response(self, member: LiveMember, request: JoinGroup) -> JoinGroupResponse:
-        """What `member` is told about the present generation (D8)."""
+        """What `member` learns about the present generation (D8)."""
         leader, tell_all = self.leader or NO_MEMBER, member.member_id == self.leader
         skip = False
         if member.restarted_from is not None and tell_all:

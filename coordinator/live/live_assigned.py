@@ -30,7 +30,7 @@ class Waiting(NamedTuple):
 
 @attrs.define(eq=False)
 class LiveAssigned:
-    """The coordinator's view, at times ahead of the log. `told`: what a member last heard."""
+    """The coordinator's view, at times ahead of the log. `announced`: what a member heard last."""
 
     name: ConsumerGroupId
     revision: int = NO_REVISION

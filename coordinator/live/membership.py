@@ -234,7 +234,7 @@ class Membership:
             self._rebalance.settle(group)
 
     def _assign(self, group: LiveGroup, request: SyncGroup) -> None:
-        """The leader's plan, each member only its part (D8); it is told when it is in the log."""
+        """The leader's plan, each member only its part (D8); visible when it is in the log."""
         parts = dict(request.assignments)
         for member in group.members.values():
             member.assignment = parts.get(member.member_id, b"")

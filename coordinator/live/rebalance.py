@@ -36,7 +36,7 @@ CHANGE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
     **FAILURE_ERRORS,
     ProposalFailure.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
 }
-"""What is told of an offset committed or deleted, or a group deleted (`model.CHANGES`)."""
+"""The answer about a committed or deleted offset, or a deleted group (`model.CHANGES`)."""
 
 ASSIGNED_KINDS: Final = frozenset((TimerKind.CONSUMER, TimerKind.REVOCATION))
 
@@ -294,7 +294,7 @@ class Rebalance:
         return self._take_over(stored, stored.waits)
 
     def _take_over(self, stored: StoredGroup, known: Mapping[WaitFor, Wait]) -> LiveGroup:
-        """A rebalance that was under way is in the log only by the wait for it; it goes on, too."""
+        """A rebalance in progress is in the log only by the wait for it; it continues, too."""
         group = self._tenure.groups[stored.name] = LiveGroup.from_stored(stored)
         for member in group.members.values():
             wait = known.get(WaitFor(TimerKind.SESSION, member.member_id))

@@ -77,7 +77,7 @@ class SweepUnderWay:
 
 @attrs.frozen(eq=False)
 class ForgettingUnderWay:
-    """Offsets of a topic that is gone; nobody waits for it."""
+    """Offsets of a deleted topic; nothing waits for it."""
 
 
 @attrs.frozen(eq=False)
@@ -90,7 +90,7 @@ class AssignedUnderWay:
 
 @attrs.frozen(eq=False)
 class WaitRecordsUnderWay:
-    """What is left of waits; nobody waits for it."""
+    """The remaining time of waits; nothing waits for it."""
 
 
 UnderWay: TypeAlias = (
@@ -118,7 +118,7 @@ class Counters:
 
 
 class Tenure:
-    """`secret` is chance that no client knows: it makes member ids that nobody can guess."""
+    """`secret` is random and unknown to clients: it makes member ids impossible to guess."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Tenure:
         return len(self.groups) < self.config.groups_max
 
     def room_for_member(self) -> bool:
-        """Whoever is a member or may become one has a deadline."""
+        """Every member, and everyone that may become one, has a deadline."""
         return len(self.timers) < self.config.members_max
 
     def lend(self, group: LiveGroup, member_id: MemberId, session_ms: int) -> None:

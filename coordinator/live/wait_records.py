@@ -54,7 +54,7 @@ class WaitRecords:
             self._write(unusual)
 
     def hand_over(self) -> None:
-        """Write all down: the next mastership goes on from here."""
+        """Record all waits: the next mastership continues from here."""
         waits = self._waits(None)
         if _differ(waits, self._known(), 0):
             self._write(waits)

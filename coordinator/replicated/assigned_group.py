@@ -23,7 +23,7 @@ AWAY_EPOCH: Final = -2
 
 @attrs.frozen
 class Subscription:
-    """What a member says of itself; the broker repeats it to nobody but the log."""
+    """What a member says about itself; the broker only writes it to the log."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -152,7 +152,7 @@ class AssignedSnapshot:
 
 
 def held_by_others(members: Iterable[AssignedMember], member_id: MemberId) -> Share:
-    """What nobody else may be given yet."""
+    """What no other member may get yet."""
     return frozenset(
         part
         for one in members

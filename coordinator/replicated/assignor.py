@@ -39,7 +39,7 @@ def share_out(
     subscriptions: Mapping[MemberId, MemberSubscription],
     partitions: Mapping[bytes, int],
 ) -> Plan:
-    """Every partition of a topic somebody subscribes to goes to exactly one who does."""
+    """Every partition of a subscribed topic goes to exactly one of its subscribers."""
     assert assignor in ASSIGNORS
     if assignor == RANGE:
         return _range(subscriptions, partitions)

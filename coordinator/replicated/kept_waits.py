@@ -34,7 +34,7 @@ def after_snapshot(
 def after_assigned(
     known: Mapping[WaitFor, Wait], before: AssignedSnapshot | None, command: AssignedSnapshot
 ) -> dict[WaitFor, Wait]:
-    """Who is told to give up something else has all its time for that."""
+    """A member that has to give up something else has all its time for that."""
     if not known:
         return {}
     former = {one.member_id: one for one in before.members} if before is not None else {}

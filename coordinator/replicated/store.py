@@ -61,7 +61,7 @@ class GroupStore:
         return len(self._groups)
 
     def get(self, name: ConsumerGroupId) -> StoredGroup | None:
-        """A group to look at: whoever changes it other than by `apply` breaks the replicas."""
+        """A group, read only: changing it other than by `apply` breaks the replicas."""
         return self._groups.get(name)
 
     def groups(self) -> Iterator[StoredGroup]:
@@ -303,7 +303,7 @@ class GroupStore:
 
 
 def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
-    """Who may commit: anyone who names no generation while there are no members, else a member."""
+    """Who may commit: without members any client that names no generation, else a member."""
     if command.generation < 0 and (group is None or not group.occupied):
         return ErrorCode.NONE
     if group is None:

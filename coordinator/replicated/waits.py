@@ -22,7 +22,7 @@ KIND_NUMBERS: Final = {
     TimerKind.CONSUMER: 4,
     TimerKind.REVOCATION: 5,
 }
-"""In the bytes. An id that was only lent is not in the log, so nobody waits for it after a move."""
+"""In the bytes. A lent id is not in the log, so nothing waits for it after a move."""
 _HEAD: Final = struct.Struct(">Bh")
 _TAIL: Final = struct.Struct(">iB")
 _KINDS: Final = {number: kind for kind, number in KIND_NUMBERS.items()}

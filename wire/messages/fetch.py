@@ -124,7 +124,7 @@ class SnapshotId:
 
 @attrs.define
 class ReportProgress:
-    """The partition's master is about to move: commit now; nobody waits longer than `wait_ms`."""
+    """The partition's master is about to move: commit now; it waits at most `wait_ms`."""
 
     request: int = int64()
     wait_ms: int = int32()

@@ -22,7 +22,7 @@ class OffsetForLeaderTopic:
 
 @attrs.define
 class OffsetForLeaderEpochRequest:
-    """`replica_id` is -1 for consumers; replicas of Kafka's own say who they are."""
+    """`replica_id` is -1 for consumers; Kafka's own replicas set their id."""
 
     replica_id: int = int32("3+", default=-2)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)

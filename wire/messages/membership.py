@@ -71,7 +71,7 @@ class JoinGroupResponseMember:
 
 @attrs.define
 class JoinGroupResponse:
-    """`members` is filled for the leader only, who computes the assignment."""
+    """`members` is filled for the leader only, which computes the assignment."""
 
     throttle_time_ms: int = int32("2+")
     error_code: int = int16()

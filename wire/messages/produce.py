@@ -16,7 +16,7 @@ from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
 
 @attrs.define
 class PartitionProduceData:
-    """`records` is a view of the request: whoever keeps it keeps or copies the frame."""
+    """`records` is a view of the request: to keep it, keep or copy the frame."""
 
     index: int = int32()
     records: memoryview | None = records()

@@ -233,7 +233,7 @@ def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
 
 
 def is_intact(batch: Batch) -> bool:
-    """Whether the checksum of the batch is right, whoever has made it."""
+    """Whether the checksum of the batch is correct."""
     return crc32c(batch.data[_COVERED_FROM:]) == batch.header.crc
 
 

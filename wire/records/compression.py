@@ -46,7 +46,7 @@ def compress(payload: bytearray, codec: Compression) -> Buffer:
 
 
 def decompress(batch: Batch, bytes_max: int) -> bytes:
-    """As `unpack`, for who needs bytes: a copy where they are something else."""
+    """As `unpack`, but returns bytes: a copy if they are something else."""
     payload = unpack(batch, bytes_max)
     return payload if isinstance(payload, bytes) else bytes(payload)
 

@@ -36,7 +36,7 @@ class Timed(NamedTuple):
 
 
 def no_rest() -> None:
-    """For those who can be held up."""
+    """For callers that can wait."""
 
 
 def first_reaching(

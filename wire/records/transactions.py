@@ -54,7 +54,7 @@ class Transactions:
         )
 
     def forget(self) -> None:
-        """Reading goes on somewhere else."""
+        """Reading continues somewhere else."""
         self._aborting.clear()
         self._to_come.clear()
 

@@ -246,7 +246,7 @@ def _behind_record(payload: Buffer, start: int, index: int) -> int:
 
 
 class _Unreadable(Exception):
-    """What is wrong with the record at hand."""
+    """What is wrong with the current record."""
 
 
 def _raw_varint(payload: Buffer, pos: int) -> tuple[int, int]:

@@ -154,7 +154,7 @@ def _create_missing(
 def _on_created(
     broker: Broker, creating: set[str], name: str, deadline: int, answer: Answer | None
 ) -> None:
-    """Not by this node alone: the client goes on at the topic's leader."""
+    """Not only by this node: the client continues at the topic's leader."""
     done = partial(creating.discard, name)
     if answer is None or not isinstance(answer.result, TopicCreated):
         done()

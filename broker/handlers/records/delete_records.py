@@ -105,7 +105,7 @@ class _Deletion:
             self._answer()
 
     def done(self, result: DeleteRecordsPartitionResult, outcome: Outcome) -> None:
-        """The outcome of one partition. Whoever calls this must not suffer from our bugs."""
+        """The outcome of one partition. The caller must not suffer from our bugs."""
         if self.answered:
             return
         try:

@@ -274,7 +274,7 @@ class Produce:
         answer: PartitionProduceResponse,
         outcome: int | Exception,
     ) -> None:
-        """Whoever calls this must not suffer from our bugs."""
+        """The caller must not suffer from our bugs."""
         try:
             self.reading -= 1
             self.request.reply.read_on()
@@ -385,7 +385,7 @@ class Produce:
         answer: PartitionProduceResponse,
         outcome: Outcome,
     ) -> None:
-        """The outcome of one partition. Whoever calls this must not suffer from our bugs."""
+        """The outcome of one partition. The caller must not suffer from our bugs."""
         if self.answered:
             return
         try:
@@ -499,7 +499,7 @@ class _Part(Pending):
         self._producer_id, self._answer = producer_id, answer
         self._since = request.request.reply.connection.refusals
         self.anywhere = request.acks == 0
-        """Who wants no answer never hears of another leader: it is forwarded for ever."""
+        """A client without an answer never learns of another leader: it is forwarded for ever."""
 
     def overtakes(self) -> bool:
         connection = self._request.request.reply.connection

@@ -42,7 +42,7 @@ REMEMBERED_MAX: Final = 8
 """Of one connection: it may produce to several topics in turn."""
 _KEY_AND_VERSION: Final = 4
 _REST: Final = 8
-"""Where a request goes on behind its correlation id."""
+"""Where a request continues behind its correlation id."""
 _INDEX: Final = struct.Struct(">i")
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 _INDEX_AND_CODED: Final = struct.Struct(">iBB")
@@ -279,7 +279,7 @@ class _One(Pending):
         return self._reply.connection.would_overtake(self._fast_path.name, self._index, self._since)
 
     def done(self, outcome: Outcome) -> None:
-        """Whoever calls this must not suffer from our bugs."""
+        """The caller must not suffer from our bugs."""
         if self.answered:
             return
         self.answered = True

@@ -195,7 +195,7 @@ def _alter_known(
 def _command(
     broker: Broker, resource: _Resource, unsure: Collection[str] = ()
 ) -> ConfigureTopic | Verdict:
-    """The change to propose, or why there is none."""
+    """The change to propose, or the reason for none."""
     if resource.type == ResourceType.BROKER:
         return Verdict(
             ErrorCode.INVALID_REQUEST,

@@ -71,7 +71,7 @@ def before_denying(
 
 
 def denied(broker: Broker, verdict: Verdict) -> Verdict:
-    """Said of what is unknown here, to who looks after topics."""
+    """The answer about an unknown topic, to clients that manage topics."""
     return verdict if may_deny(broker) else NOT_KNOWN
 
 
@@ -114,7 +114,7 @@ def _could_be(broker: Broker, name: str) -> bool:
 
 @attrs.frozen(eq=False)
 class _Question:
-    """`on_answer` gets the name if nobody could say, else None."""
+    """`on_answer` gets the name if the answer is unknown, else None."""
 
     broker: Broker
     request: Request

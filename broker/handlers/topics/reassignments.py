@@ -61,7 +61,7 @@ class _Reassignment(NamedTuple):
     nodes: tuple[NodeId, ...] | None
     """Its replica set from now on, ascending; None: as it is."""
     first: NodeId | None
-    """Its preferred leader; None: nobody, it is the planner's again."""
+    """Its preferred leader; None: left to the planner again."""
 
 
 # ---- what is asked -------------------------------------------------------------------------------
