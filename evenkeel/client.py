@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 BACKOFF_DOUBLINGS_MAX: Final = 16
 METADATA_S_MAX: Final = 5.0
-"""Any node can tell; who needs longer is hung, and another one is asked."""
+"""Any node can answer; one that needs longer hangs, and another one is asked."""
 BOOTSTRAP: Final = -1
 """Stands for "some node": a connection to whoever of the cluster could be reached."""
 

@@ -21,7 +21,7 @@ class Acks(Enum):
     """Whose acknowledgement makes a record delivered."""
 
     NONE = 0
-    """Nobody's: it is delivered when it has been sent."""
+    """None: it is delivered when it has been sent."""
     LEADER = 1
     ALL = -1
     """All replicas in sync; with Evenkeel a majority, as for LEADER."""

@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 LIBRARY_VERSION: Final = "0.1.0"
 IN_FLIGHT_MAX: Final = 64
-"""Requests of one connection that wait for answers; who asks for more waits for a place."""
+"""Requests of one connection that wait for answers; further ones wait for a place."""
 RESPONSE_BYTES_MAX: Final = 128 * MIB
 """A broker may return one batch that is larger than was asked for (KIP-74), not anything."""
 FIRST_ASKED: Final = 3

@@ -21,7 +21,7 @@ from wire.messages.list_offsets import (
 END: Final = -1
 BEGINNING: Final = -2
 CONSUMER: Final = -1
-"""`replica_id` of somebody who is no replica."""
+"""`replica_id` of a client, which is not a replica."""
 
 
 class FoundOffset(NamedTuple):

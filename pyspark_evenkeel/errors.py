@@ -43,11 +43,11 @@ class ConfigurationError(EvenkeelSparkError, ValueError):
 
 
 class SecurityError(EvenkeelSparkError):
-    """TLS or authentication failed in a way that trying again will not mend."""
+    """TLS or authentication failed in a way that a retry will not fix."""
 
 
 class UnavailableError(EvenkeelSparkError):
-    """No answer: nobody could be reached, or what was sent may or may not have been carried out."""
+    """No answer: no broker was reached, or it is unknown whether the request was carried out."""
 
     retriable = True
 
@@ -105,7 +105,7 @@ class DataLossError(EvenkeelSparkError):
             "failOnDataLoss=false to go on with what is there"
         )
         if replaced:
-            why = "the topic was deleted and made anew, and its records are gone"
+            why = "the topic was deleted and recreated, and its records are gone"
             advice = (
                 "begin with a new checkpoint, or set failOnDataLoss=false: a stream goes on from "
                 "the new topic's beginning, a batch query does without the old one's records"
@@ -113,7 +113,7 @@ class DataLossError(EvenkeelSparkError):
         elif not why and start < log_start:
             why = f"the log begins at {log_start}: older records were deleted, or expired"
         elif not why:
-            why = f"the log ends at {end_of_log}: was the topic deleted and made anew?"
+            why = f"the log ends at {end_of_log}: was the topic deleted and recreated?"
         super().__init__(
             f"offsets {start} to {end} of {self.topic}/{self.partition} are not there (any more)",
             why=why,
@@ -153,7 +153,7 @@ class DamagedError(EvenkeelSparkError):
         super().__init__(
             f"the records of {place[0]}/{place[1]} from offset {offset} on cannot be decoded",
             why=str(error),
-            advice="find out what wrote them; to go on, start behind them",
+            advice="find out what wrote them; to continue, start behind them",
         )
 
 

@@ -280,7 +280,7 @@ def _classic(described: DescribedGroup, node: int) -> GroupDescription:
 
 
 async def _shared_out(coordinator: Coordinator, node: int) -> GroupDescription | None:
-    """A group that the broker shares out (KIP-848); None if it is none."""
+    """A consumer group with broker-side assignment (KIP-848); None if it is not one."""
     request = ConsumerGroupDescribeRequest([coordinator.group])
     try:
         answer = await coordinator.ask(request, ConsumerGroupDescribeResponse)

@@ -79,7 +79,7 @@ def _range(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
 
 
 def _round_robin(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
-    """All partitions in order go round all members, past those who do not want the topic."""
+    """All partitions in order go round all members, skipping those that do not want the topic."""
     shares: Shares = {member.id: [] for member in members}
     turn = cycle(members)
     for place in _wanted(members, partitions):
@@ -130,7 +130,7 @@ def _sticky(
     partitions: Mapping[str, int],
     owners: Mapping[TopicPartition, str],
 ) -> Shares:
-    """Everybody keeps theirs; the rest goes to who has least; then from the rich to the poor."""
+    """Members keep theirs; the rest goes to those with least; then from those with most."""
     held: dict[str, list[TopicPartition]] = {member.id: [] for member in members}
     free = []
     for place in _wanted(members, partitions):

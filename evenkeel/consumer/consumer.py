@@ -47,7 +47,7 @@ from wire.cluster_view import TopicPartition
 __all__ = ["Consumer", "ConsumerRecord", "ConsumerStatistics", "Records", "RebalanceListener"]
 
 LAST_COMMIT_S_MAX: Final = 5.0
-"""What closing may take to commit. Who is cancelled commits as well, no longer than that."""
+"""How long closing may take to commit, also when it is cancelled."""
 
 Positions = Mapping[TopicPartition, int]
 
@@ -240,7 +240,7 @@ class Consumer(Scoped["Consumer"]):
         return None
 
     def _next_records(self) -> Records | None:
-        """Of the partitions that have records, who waited longest. Does not wait."""
+        """Of the partitions with records, the one that waited longest. Does not wait."""
         if self._failure is not None:
             raise self._failure.again() from self._failure.__cause__
         for _ in range(len(self._turn)):
@@ -532,7 +532,7 @@ class Consumer(Scoped["Consumer"]):
     # -- lifetime ---------------------------------------------------------------------------------
 
     def _something_new(self) -> None:
-        """Wake whoever waits; each waits for the event that was current when it looked."""
+        """Wake all waiting tasks; each waits for the event that was current when it looked."""
         arrived, self._arrived = self._arrived, trio.Event()
         arrived.set()
 

@@ -66,7 +66,7 @@ class Fetcher:
         report: Report | None,
         arrived: Callable[[], None],
     ) -> None:
-        """Without `report` nobody asks us, nor waits for us."""
+        """Without `report` no master asks us or waits for us."""
         self.assigned: dict[TopicPartition, FetchedPartition] = {}
         self._client = client
         self._config = config
@@ -240,7 +240,7 @@ class Fetcher:
             self._pause(one, error)
 
     def _pause(self, one: FetchedPartition, error: EvenkeelError) -> None:
-        """Try again later, from newer metadata; what will never succeed the user is told."""
+        """Retry later, with newer metadata; report to the user what will never succeed."""
         self._client.want_refresh()
         one.not_before = trio.current_time() + backoff_s(self._client.config, one.failures)
         one.failures += 1

@@ -120,7 +120,7 @@ class Membership:
                 failures += 1
 
     async def _wait_for_topics(self) -> None:
-        """Who wants nothing is no member: the others get its share at once."""
+        """Without a subscription it is no member: the others get its share at once."""
         await self._let_go(self.owned)
         if self.generation != NO_GENERATION:
             await self.leave()
@@ -330,7 +330,7 @@ class Membership:
         return any(self._count_partitions(unread).values())
 
     async def _shared_out(self) -> tuple[frozenset[TopicPartition], frozenset[str]]:
-        """All that the group has given to its members, and who they are."""
+        """Everything that the group has assigned, and to which members."""
         request = DescribeGroupsRequest([self.coordinator.group])
         answer = await self.coordinator.ask(request, DescribeGroupsResponse, purpose=Purpose.GROUP)
         described = answer.groups[0]

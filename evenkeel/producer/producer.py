@@ -171,7 +171,7 @@ class Producer(Scoped["Producer"]):
         self._producer: tuple[int, int] | None = None
         """The newest producer id and its first epoch; partitions raise their epochs apart."""
         self._dead: DeliveryError | None = None
-        """Set when the cluster has refused us a producer id for good."""
+        """Set when the cluster has finally refused us a producer id."""
 
     # -- for users --------------------------------------------------------------------------------
 

@@ -206,7 +206,7 @@ class Enrolment:
 
 
 def _read(member: JoinGroupResponseMember) -> _MemberMetadata:
-    """Whoever speaks our protocol type says this; other words are a refusal for all of us."""
+    """Every member with our protocol type says this; anything else is a refusal for all of us."""
     try:
         found = json.loads(member.metadata)
         session, joined, metadata = found["session"], int(found["joined"]), found["metadata"]

@@ -29,7 +29,7 @@ class TaskLease:
     task: str
     token: int
     checkpointed: bytes
-    """The last checkpoint of whoever had it before; empty if there is none."""
+    """The last checkpoint of its earlier holder; empty if there is none."""
     _keeper: LeaseKeeper
     stopping: bool = False
     """It is to be stopped, and then to be released."""
@@ -133,11 +133,11 @@ class TaskGroupState:
     plan_version: int
     shares: Mapping[str, tuple[str, ...]]
     stopped: Mapping[str, int]
-    """Who has stopped what which plan took away: the first acknowledgement."""
+    """Which plan each member has stopped for: the first acknowledgement."""
     running: Mapping[str, int]
-    """Who runs all that which plan gave: the second."""
+    """Which plan each member runs in full: the second acknowledgement."""
     holders: Mapping[str, str]
-    """Who holds the lock of each task that is run."""
+    """The holder of the lock of each running task."""
     tokens: Mapping[str, int]
 
     @classmethod

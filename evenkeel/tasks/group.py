@@ -371,7 +371,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         changed.set()
 
     def _fail(self, error: EvenkeelError) -> None:
-        """Nothing goes on: stop what runs, tell whoever waits."""
+        """Nothing continues: stop what runs, fail all waits."""
         if self._failure is None:
             self._failure = error
         self._close()
@@ -465,7 +465,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         )
 
     async def _live(self) -> None:
-        """Session after session, until one ends for good."""
+        """Session after session, until one ends without another."""
         while True:
             self._counts.sessions += 1
             self._carry_out(self._member.tick(now_ns()))

@@ -62,7 +62,7 @@ class Enrolled:
 
 @attrs.frozen
 class GroupView:
-    """Who is in the group and who leads it, as its coordinator said."""
+    """The members and the leader of the group, as its coordinator said."""
 
     generation: int = 0
     leader: str = ""
@@ -72,7 +72,7 @@ class GroupView:
 
 @attrs.frozen
 class Lock:
-    """Who holds a task. The token of a later holder is always larger."""
+    """The holder of a task. The token of a later holder is always larger."""
 
     holder: str
     token: int
@@ -215,7 +215,7 @@ class Ledger:
         return True
 
     def _forget(self, task: str) -> None:
-        """Its lock stays with who holds it, who has to stop first."""
+        """Its lock stays with its holder, which has to stop first."""
         del self.tasks[task]
         self.checkpoints.pop(task, None)
 
@@ -247,7 +247,7 @@ class Ledger:
         return True
 
     def _acknowledge(self, note: Stopped | Running) -> bool:
-        """Only of the plan there is: nobody can acknowledge another round by being slow."""
+        """Only for the present plan: a slow member cannot acknowledge another round."""
         acks = self.stopped if isinstance(note, Stopped) else self.running
         current = note.by in self.members and note.version == self.plan.version
         if not current or acks.get(note.by) == note.version:

@@ -20,7 +20,7 @@ import attrs
 FORMAT: Final = 1
 """Of a manifest."""
 SHOWN_MAX: Final = 10
-"""So many gaps are told of one by one."""
+"""This many gaps are listed one by one."""
 
 
 class ArchiveError(Exception):

@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def source_options(options: argparse.Namespace) -> dict[str, str]:
-    """What the data source is told."""
+    """The options of the data source."""
     source = bus_options(options)
     if options.topics is not None:
         source["subscribe"] = options.topics

@@ -62,7 +62,7 @@ class Plan:
     """What is kept in the archive from the first start of a replay on."""
 
     id: str
-    """Of its write tokens: drawn anew for every plan."""
+    """Of its write tokens: a new one for every plan."""
     order: Mapping[str, Any]
     snapshot: str | None
     """The piece with the last rows of all keys that is replayed."""

@@ -62,7 +62,7 @@ def endpoints_of(text: str) -> tuple[Endpoint, ...]:
 
 
 class Nodes:
-    """Remembers who answered last, and asks it first."""
+    """Remembers the node that answered last, and asks it first."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = list(endpoints)

@@ -43,7 +43,7 @@ from balancer.registry.load import (
 from paxos.ids import GroupId
 
 COVERED_PERCENT: Final = 50
-"""Of a time window, so much must be told of."""
+"""The share of a time window that reports must cover."""
 AHEAD_MS_MAX: Final = 60_000
 """A report so far ahead of our clock would make all others late: it is passed over."""
 MEAN: Final = "mean"
@@ -65,7 +65,7 @@ class Timing:
     slide_s: int = 30
     """From one time window's begin to the next one's; weights are computed so often."""
     past_s: int = 600
-    """A group's cost is taken over the time windows that ended in so long."""
+    """A group's cost is computed from the time windows that ended within this time."""
     lateness_s: int = 20
     """A time window is closed when a report has come from so long after its end; a report that is
     older than the newest by more is too late."""
@@ -131,7 +131,7 @@ class GroupCost(NamedTuple):
     work: float
     """`balancer.registry.load.work`: the measure of it."""
     cost_us: float
-    """`balancer.registry.load.cost_us`: the mean of what its masters told."""
+    """`balancer.registry.load.cost_us`: the mean of what its masters reported."""
     windows: int
 
 

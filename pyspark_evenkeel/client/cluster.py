@@ -46,7 +46,7 @@ INTERNAL_PREFIX: Final = "__"
 ALL_REPLICAS: Final = -1
 TOPIC_RESOURCE: Final = 2
 TRANSACTION_MS: Final = 60_000
-"""Has to be told even where there is no transaction."""
+"""Has to be set even without a transaction."""
 
 
 class ProducerId(NamedTuple):

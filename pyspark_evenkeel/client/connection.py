@@ -48,7 +48,7 @@ R = TypeVar("R")
 RESPONSE_BYTES_MAX: Final = 128 * MIB
 """A broker may return one batch that is larger than was asked for (KIP-74), not anything."""
 BYTES_PER_S_MIN: Final = 64 * KIB
-"""Who sends more slowly than this for long is as good as dead."""
+"""A peer that sends more slowly than this for long counts as dead."""
 SMALL_REQUEST_BYTES: Final = 32 * KIB
 """Such a request fits any socket buffer: it can be sent while answers are under way."""
 IN_FLIGHT_MAX: Final = 64
@@ -178,11 +178,11 @@ class Connection:
         return self.wait(self.send(message, version, hold_ms=hold_ms), kind)
 
     def abandon(self, ticket: Ticket) -> None:
-        """Nobody will wait for it any more."""
+        """Its answer is no longer wanted."""
         ticket.abandoned, ticket.answer = True, None
 
     def close(self, reason: EvenkeelSparkError | None = None) -> None:
-        """End the connection; whoever waits or sends from now on is told the reason."""
+        """End the connection; waits and sends fail with the reason from now on."""
         if self._closed_because is None:
             self._closed_because = reason or UnavailableError(
                 f"the connection to {self.where} was closed"
@@ -254,7 +254,7 @@ class Connection:
             why = "the broker closed the connection"
             reason = UnavailableError(f"no answer: {what}", why=why, advice=advice)
         elif isinstance(error, TimeoutError):
-            why = "not in time: the broker hangs, is cut off, or needs longer"
+            why = "not in time: the broker hangs, is cut off, or needs more time"
             reason = LateError(f"no answer: {what}", why=why)
         elif isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
             reason = SecurityError(
@@ -278,7 +278,7 @@ class Connection:
             reason = BadAnswerError(
                 f"{ticket.what}: what came back is no answer to it",
                 why=str(error),
-                advice="is that a Kafka broker? If so, please report this",
+                advice="is this a Kafka broker? If so, please report this",
             )
         self.close(reason)
         return reason

@@ -306,7 +306,7 @@ class RangeReader:
         return DataLossError(self._place, position, self._end, log_start, end_of_log)
 
     def _is_doubtful(self) -> bool:
-        """Whether what was told may be different soon."""
+        """Whether the answer may be different soon."""
         now = time.monotonic()
         self._doubt_since = self._doubt_since or now
         patience_ms = min(DOUBTFUL_MS, self._nodes.settings.retry_ms / 2)

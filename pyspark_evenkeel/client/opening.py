@@ -133,7 +133,7 @@ def _speaks_kafka_in_plain(host: str, port: int, settings: ClusterSettings) -> b
 
 
 def _speaks_tls(host: str, port: int, settings: ClusterSettings) -> bool:
-    """Nothing is sent but a hello, so nobody needs to be trusted."""
+    """Only a hello is sent, so no trust is needed."""
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname = False
     anybody.verify_mode = ssl.CERT_NONE
@@ -196,7 +196,7 @@ def _authenticate(connection: Connection, settings: ClusterSettings) -> None:
             why=f"it knows {', '.join(answer.mechanisms) or 'none'}",
         )
     if answer.error_code != ErrorCode.NONE:
-        raise RefusedError(f"{where} refuses to authenticate anybody", code=answer.error_code)
+        raise RefusedError(f"{where} refuses to authenticate clients", code=answer.error_code)
     try:
         _run_exchange(connection, settings)
     except SecurityError as error:
@@ -227,7 +227,7 @@ def _run_exchange(connection: Connection, settings: ClusterSettings) -> None:
                 lifetime_s = answer.session_lifetime_ms / 1000
                 connection.expires_at = asked_at + SESSION_SHARE * lifetime_s
             return
-    raise SecurityError("the broker never comes to an end with it")
+    raise SecurityError("the broker does not finish the authentication")
 
 
 def _not_authenticated(answer: SaslAuthenticateResponse) -> EvenkeelSparkError:

@@ -21,7 +21,7 @@ TRIES_MIN: Final = 2
 UNKNOWN_MS_MAX: Final = 5_000
 """A topic that was just created may be unknown for a moment; after that it does not exist."""
 REASONS_MAX: Final = 4
-"""Different failures that are told in the end."""
+"""Different failures that the final error lists."""
 
 _UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 

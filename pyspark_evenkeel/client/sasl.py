@@ -70,7 +70,7 @@ class Scram:
         if not hmac.compare_digest(_decoded(fields, "v"), self._expected):
             raise SecurityError(
                 "the broker does not know our password",
-                why="its signature is wrong: it may be somebody else",
+                why="its signature is wrong: it may be an impostor",
                 advice="check the bootstrap addresses, and use TLS",
             )
         return None

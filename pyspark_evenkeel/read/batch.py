@@ -34,7 +34,7 @@ class TaskPartition(InputPartition):
         super().__init__(task)
         self.task = task
         self.topic_ids = topic_ids
-        """Of the topics whose offsets these are; zero where nobody has told."""
+        """Of the topics whose offsets these are; zero if unknown."""
 
 
 def task_partitions(tasks: Iterable[Task], topic_ids: Mapping[str, bytes]) -> list[InputPartition]:
@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks; ends that are not told are looked up now."""
+        """The tasks; ends that are not given are looked up now."""
         with Cluster(self._options.cluster) as cluster:
             for _ in range(planning.TURNS_MAX):
                 places = planning.places_of(cluster, self._options.subscription)

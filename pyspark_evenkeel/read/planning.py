@@ -40,7 +40,7 @@ def recreated_meanwhile() -> UnavailableError:
     """What is planned is offsets of one topic: half of them would be another one's."""
     return UnavailableError(
         "the query cannot be planned",
-        why=f"a topic was deleted and made anew while it was asked about, {TURNS_MAX} times",
+        why=f"a topic was deleted and recreated during the requests, {TURNS_MAX} times",
     )
 
 

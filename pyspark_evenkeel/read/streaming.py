@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _confirmed_ends(self, begun: Offsets) -> _Found:
-        """How far logs reach; what would be a loss only if it is told again and again."""
+        """How far logs reach; a loss only counts if it is reported repeatedly."""
         found = self._target if self._target is not None else self._ends(begun.next)
         for _ in range(AGAIN_MAX):
             ends = found.offsets

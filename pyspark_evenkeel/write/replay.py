@@ -94,7 +94,7 @@ def judge(chunk: Chunk, produced: Produced, names: WriteTokens | Sequences) -> F
     if produced.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and isinstance(names, WriteTokens):
         raise ReplayError(
             f"{names.query}: chunk {chunk.number} for {chunk.place} does not follow what is there",
-            why="this run has more rows than the first one, or the topic was made anew meanwhile",
+            why="this run has more rows than the first one, or the topic was recreated meanwhile",
             advice=_WAY_OUT,
         )
     raise RefusedError(

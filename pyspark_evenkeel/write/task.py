@@ -120,7 +120,7 @@ class _TaskWriter:
             if wanted is Delivery.EXACTLY_ONCE:
                 raise ConfigurationError(
                     "these brokers cannot be written to exactly once",
-                    why="not all of them know write tokens, as Evenkeel's do",
+                    why="not all of them support write tokens, as Evenkeel's do",
                     advice="set delivery=at-least-once, and expect rows of a micro-batch that is "
                     "run again, or of a task that is retried, twice",
                 )
@@ -138,7 +138,7 @@ class _TaskWriter:
                 raise ConfigurationError(
                     f"task {self._task.number} has a row for {place}, which task "
                     f"{task_of(place, tasks)} of {tasks} has to write",
-                    why="with writer=destination one task alone may write to a partition",
+                    why="with writer=destination only one task may write to a partition",
                     advice="distribute the rows with by_destination, and pass the options on that "
                     "it gives",
                 )

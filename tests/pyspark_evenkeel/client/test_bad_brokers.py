@@ -237,7 +237,7 @@ async def test_a_topic_made_anew_is_another_one() -> None:
     """Its offsets mean other records."""
     moved = with_row(PartitionData(0, ErrorCode.UNKNOWN_TOPIC_ID))
     broker = SmallBroker([with_batches(records(0)), moved, GOOD], topic_ids=[TOPIC_ID, b"j" * 16])
-    with pytest.raises(DataLossError, match="the topic was deleted and made anew"):
+    with pytest.raises(DataLossError, match="the topic was deleted and recreated"):
         await reads(broker, retry_ms=400)
     assert broker.metadata > 2, "it was asked for again: a node may lag"
     known_of_old = SmallBroker([moved, GOOD], topic_ids=[b"j" * 16, TOPIC_ID])
@@ -262,7 +262,7 @@ async def test_a_topic_that_was_meant_is_read_and_no_other() -> None:
     assert await reads(lagging, topic_id=TOPIC_ID) == [0, 1, 2, 3]
     assert (lagging.metadata, len(lagging.fetches)) == (3, 1)
     replaced = SmallBroker([GOOD])
-    with pytest.raises(DataLossError, match="the topic was deleted and made anew") as caught:
+    with pytest.raises(DataLossError, match="the topic was deleted and recreated") as caught:
         await reads(replaced, topic_id=b"j" * 16, retry_ms=400)
     assert caught.value.replaced
     assert replaced.fetches == []

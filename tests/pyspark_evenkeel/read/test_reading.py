@@ -293,7 +293,7 @@ def test_what_was_planned_is_not_read_of_another_topic_of_the_name(
     bus.delete(name)
     bus.cluster.create_topic(name, 1)
     bus.produce(name, {0: [(None, b"new")] * count})
-    with pytest.raises(DataLossError, match="the topic was deleted and made anew") as caught:
+    with pytest.raises(DataLossError, match="the topic was deleted and recreated") as caught:
         rows(strict, tasks)
     assert pickle.loads(pickle.dumps(caught.value)).replaced
     with caplog.at_level(logging.WARNING):
@@ -323,7 +323,7 @@ def test_a_query_is_planned_of_one_topic(
     monkeypatch.setattr(planning, "ends", ends)
     reader = batch(bus, name)
     if times == planning.TURNS_MAX:
-        with pytest.raises(UnavailableError, match=r"cannot be planned: .* anew while"):
+        with pytest.raises(UnavailableError, match=r"cannot be planned: .* recreated during"):
             reader.partitions()
     else:
         assert ranges(reader.partitions()) == [(0, 0, 20)]

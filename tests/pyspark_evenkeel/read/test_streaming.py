@@ -370,7 +370,7 @@ def test_a_micro_batch_that_is_run_again_reads_nothing_of_another_topic(
     bus.produce(name, {0: some(4)})
     end = query.after(start)
     replace(bus, name, 20)
-    with pytest.raises(DataLossError, match="the topic was deleted and made anew") as caught:
+    with pytest.raises(DataLossError, match="the topic was deleted and recreated") as caught:
         stream(bus, name).rows(start, end)
     assert caught.value.replaced
     lenient = stream(bus, name, **LENIENT)

@@ -199,7 +199,7 @@ def write_by(bus: OurBus, how: SinkOptions, rows: Any, number: int) -> str:
     try:
         write([rows], how, task("owned", number=number))
     except ConfigurationError as error:
-        return "refused" if "one task alone" in error.why else str(error)
+        return "refused" if "only one task" in error.why else str(error)
     return "written"
 
 
