@@ -180,8 +180,9 @@ class Scrubber:
         file, header, limit = self._wal.scrub_target(number)
         cursor = Cursor(SEGMENT_HEADER_BYTES, header.seed, window_bytes=WINDOW_BYTES)
         began, accounted = self._threads.monotonic(), cursor.offset
+        known = self._wal.known_damage
         for item in survey(file, header, cursor, limit):
-            if isinstance(item, Hole) and not self._wal.is_known(item.start, item.end):
+            if isinstance(item, Hole) and (item.start, item.end) not in known:
                 if number not in self._wal.kept():
                     return  # its file has got another life while we read
                 self._found.append(item)

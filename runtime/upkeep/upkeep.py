@@ -40,6 +40,7 @@ from runtime.system.journal import Journal
 from runtime.system.worker import Worker
 from runtime.upkeep.checkpointing import CheckpointConfig, Checkpointing
 from runtime.upkeep.compactor import Compactor
+from runtime.upkeep.damaged_batches import DamagedBatches
 from runtime.upkeep.disk_usage import DiskUse
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.cold.store import ColdStore
@@ -97,6 +98,7 @@ class Upkeep:
             self._suspect,
             journal,
         )
+        self._damaged_batches = DamagedBatches(engine, machines, self.tiering)
         self.checkpointing = Checkpointing(
             engine.multi,
             engine.wal,
@@ -164,6 +166,7 @@ class Upkeep:
         if any(worker.has_done for worker in self._workers):
             self.take()
         self._look_at_damage()
+        self._damaged_batches.tick(now.boot_ns)
         self.checkpointing.tick(now.boot_ns)
         cleared = self.tiering.clear_below
         self.tiering.tick(now.boot_ns, self.checkpointing.window_start())

@@ -88,7 +88,8 @@ class Wal:
         self._config = config
         self._groups = log.groups
         self._kept = LiveSegments(log.oldest, log.highs, log.seeds, log.ends)
-        self._known_damage = log.known_damage
+        self.known_damage = log.known_damage
+        """Begin and end of what is noted in the log already."""
         self._retiring: deque[tuple[Place, range]] = deque()
         self._groups_max = min(
             GROUPS_MAX, config.segment_bytes // 2 // (RECORD_HEADER_BYTES + FLOOR.size)
@@ -310,10 +311,6 @@ class Wal:
             raise WalDamaged(file.name, 0, "the segment's header is unreadable")
         return file, header, end
 
-    def is_known(self, start: Place, end: Place) -> bool:
-        """Whether this damage is noted in the log already."""
-        return (start, end) in self._known_damage
-
     def losses(
         self, start: Place, end: Place, whose: GroupId | None = None
     ) -> Iterator[tuple[GroupId, Slot, Place, int]]:
@@ -350,7 +347,7 @@ class Wal:
     def note_damage(self, start: Place, end: Place, *, unattributed: bool = False) -> None:
         """Remember damage across restarts; of `unattributed`, found while running, also what was
         not hit. Stage first what has to follow from it."""
-        self._known_damage.add((start, end))
+        self.known_damage.add((start, end))
         note = damage_notes.encode(self._groups.values(), start) if unattributed else b""
         self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (note,), len(note))
 
@@ -559,7 +556,7 @@ class Wal:
         self._offset = self._part_offset = 0
         self._buffers = []
         self._seed = self._kept.seeds[self._number] = self._chain
-        damage = self._kept.repeated(self._known_damage)
+        damage = self._kept.repeated(self.known_damage)
         states = len(self._groups) * (RECORD_HEADER_BYTES + FLOOR.size)
         states += len(damage) * RECORD_HEADER_BYTES
         # What peers may send does not depend on our configuration: where a segment of the usual
