@@ -113,8 +113,8 @@ def refuse_alone(
     witnessed: Collection[NodeId],
     ordered: Collection[GroupId] = (),
 ) -> None:
-    """Damage is repaired from other nodes: where there is none, the data is lost. `witnessed`: nodes
-    that were there in an earlier life: a cluster that began with this one may have grown.
+    """Damage is repaired from other nodes: where there is none, the data is lost. `witnessed`: who
+    was there in an earlier life: a cluster that began with this node may have grown.
 
     Raises:
         DirectoryRefused: this node may never vote again.
