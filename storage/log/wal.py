@@ -238,6 +238,11 @@ class Wal:
         state = self._groups.get(group) or GroupState(group)
         return state.promised, state.voting, state.floor
 
+    @property
+    def staged(self) -> tuple[int, int]:
+        """How many bytes and records so far."""
+        return self._bytes_staged, self._records
+
     def statistics(self) -> WalStatistics:
         ready = max(0, self._files.highest - self._number)
         return WalStatistics(
