@@ -175,7 +175,7 @@ class Checkpointing:
 
     def _most_due(self) -> GroupId | None:
         config = self._config
-        logged, records = self._wal.staged
+        logged, records = self._wal.bytes_staged, self._wal.records
         count = len(self._multi.replicas)
         bytes_due, records_due, counted = self._look_at
         if logged < bytes_due and records < records_due and count == counted:
@@ -211,7 +211,7 @@ class Checkpointing:
         slot = replica.learner.applied
         if machine.applied != slot:
             return  # it is in the middle of something: at the next tick
-        self._logged[group] = self._wal.staged
+        self._logged[group] = (self._wal.bytes_staged, self._wal.records)
         needs = self._wal.needed_from(group, slot)
         base = paxos_base.encode(replica.base())
         first = encode_chunk(Chunk(ChunkKind.REPLICA, 0, slot, base))

@@ -142,7 +142,7 @@ class Upkeep:
             disk,
             broker,
             self.reader,
-            log_bytes=lambda: self.wal.staged[0],
+            log_bytes=lambda: self.wal.bytes_staged,
             checkpoints=lambda: [one.size for one in taken.values()],
             limits=limits,
         )
