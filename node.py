@@ -186,7 +186,7 @@ class Node:
         say_what_was_found(journal, identity, recovered, checkpoints=len(bases))
         ordered = take_order(disk)
         refuse_alone(config, recovered, read_witness(disk), ordered)
-        self.plane = DataPlane(self.clock_boot_ns, journal.bug, machine.poller())
+        self.plane = DataPlane(self.clock.boot_ns, journal.bug, machine.poller())
         self.wakeup = machine.signal()
         space = Space(disk, settings.space(config))
         self.writer = LogWriter(self.wal, self.wakeup, space, disk.threads)
@@ -225,9 +225,6 @@ class Node:
             config, identity, self.wal, self.registry, self.multi.replicas, disk, blank=blank
         )
         self._wire()
-
-    def clock_boot_ns(self) -> int:
-        return self.clock.now().boot_ns
 
     def _keep(self, files: CheckpointFiles) -> None:
         """Begin with what is done beside serving."""
@@ -379,7 +376,7 @@ class Node:
             api.handle_frame,
             settings.clients(self.config),
             self.journal,
-            self.clock_boot_ns,
+            self.clock.boot_ns,
             self.memory,
             api.handle_over,
         )

@@ -79,6 +79,11 @@ class Scrubber:
             found.append(self._found.popleft())
         return found
 
+    @property
+    def found_beside_the_log(self) -> bool:
+        """Whether there is anything for the next two."""
+        return bool(self._found_cold or self._found_checkpoints)
+
     def take_cold(self) -> list[ColdDamaged]:
         """Damaged cold data that was found since the last call."""
         return [self._found_cold.popleft() for _ in range(len(self._found_cold))]

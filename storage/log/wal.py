@@ -112,8 +112,8 @@ class Wal:
         self._unwritten: dict[Place, Entry] = {}
 
         self._pieces_taken = 0
-        self._bytes_staged = self._bytes_taken = self._bytes_written = 0
-        self._records = 0
+        self.bytes_staged = self._bytes_taken = self._bytes_written = 0
+        self.records = 0
 
     # ---- the loop's half ------------------------------------------------------------------------
 
@@ -149,14 +149,14 @@ class Wal:
         parts = self._parts
         parts.append(Part(self._number, self._part_offset, self._buffers))
         pieces = len(self._tail[0]) - self._pieces_taken
-        size = self._bytes_staged - self._bytes_taken
+        size = self.bytes_staged - self._bytes_taken
         batch = WriteBatch(tuple(parts), self._taken, end, pieces, size)
         self._parts = []
         self._buffers = []
         self._part_offset = self._offset
         self._taken = end
         self._pieces_taken += pieces
-        self._bytes_taken = self._bytes_staged
+        self._bytes_taken = self.bytes_staged
         return batch
 
     def written(self, batch: WriteBatch) -> None:
@@ -188,7 +188,7 @@ class Wal:
     @property
     def bytes_unwritten(self) -> int:
         """Staged and not yet reported written: held in memory."""
-        return self._bytes_staged - self._bytes_written
+        return self.bytes_staged - self._bytes_written
 
     @property
     def end(self) -> Place:
@@ -243,8 +243,8 @@ class Wal:
         ready = max(0, self._files.highest - self._number)
         return WalStatistics(
             durability=self._config.durability,
-            bytes_staged=self._bytes_staged,
-            records=self._records,
+            bytes_staged=self.bytes_staged,
+            records=self.records,
             batches=self._writes.batches,
             syncs=self._writes.syncs,
             segments=self._number - self._kept.oldest + 1,
@@ -530,7 +530,7 @@ class Wal:
         for chunk in chunks:
             checksum = crc32c(chunk, checksum)
         self._chain = checksum
-        self._records += 1
+        self.records += 1
         head = RECORD_CHECKSUMS.pack(checksum, header_checksum) + body
         self._keep(place, (head, *chunks), whole)
         return place
@@ -542,7 +542,7 @@ class Wal:
         places.append(place)
         self._buffers += piece
         self._offset += size
-        self._bytes_staged += size
+        self.bytes_staged += size
 
     def _begin_segment(self, needed: int) -> None:
         """Go on in the next segment: its header, then the state of every group, so that the
